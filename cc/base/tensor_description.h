@@ -1,0 +1,59 @@
+// What a worker declares about a tensor before it exchanges it: everything on which all workers must agree.
+#ifndef TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
+#define TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/dtype.h"
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// How the contributions of the workers become the result. The values travel in declarations: append only.
+// Reserved for later: sparse sum, asynchronous store.
+enum class ExchangeKind : uint8_t {
+  kSum = 0,
+  kMin = 1,
+  kMax = 2,
+  kBroadcast = 3,  // everybody gets the root's value; only the root sends a payload
+  kGather = 4,     // concatenation along axis 0 in rank order; lengths may differ
+};
+
+// "sum", "min", "max", "broadcast", "gather".
+const char* ExchangeKindName(ExchangeKind kind);
+bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
+
+struct TensorDescription {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  // For kGather the first dimension is each worker's own and is declared as -1.
+  std::vector<int64_t> shape;
+  ExchangeKind kind = ExchangeKind::kSum;
+  bool average = false;   // kSum only: divide by the number of workers, floating types only
+  int32_t root_rank = 0;  // kBroadcast only
+
+  // Elements of the whole tensor; for kGather elements of one row.
+  int64_t ElementCount() const;
+  uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
+
+  // Refuses an average of integers, a negative dimension, an empty or overlong name, a bad root.
+  Status Validate(int32_t num_workers) const;
+
+  // "float32[3,4] sum", as error messages show it.
+  std::string ToString() const;
+
+  // Same dtype, shape, kind, average and root: the workers agree.
+  bool SameExchangeAs(const TensorDescription& other) const;
+};
+
+// Names travel in frames and in error messages.
+inline constexpr size_t kMaxNameBytes = 1024;
+
+// The 64-bit key of a name (FNV-1a). Equal on every host and in every release.
+uint64_t KeyOfName(const std::string& name);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_

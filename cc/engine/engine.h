@@ -1,0 +1,67 @@
+// The door to the engine for the two libraries that use it: the TensorFlow ops (cc/tf) and the Python module (cc/python).
+//
+// A process has at most one worker engine. Python owns its life (tf_byteps/runtime.py calls Start and Stop through
+// cc/python); the TensorFlow ops only find it here. Every function may be called from any thread.
+#ifndef TF_BYTEPS_CC_ENGINE_ENGINE_H_
+#define TF_BYTEPS_CC_ENGINE_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/base/status.h"
+#include "cc/base/tensor_description.h"
+
+namespace byteps {
+
+// One tensor to exchange with the other workers.
+struct ExchangeRequest {
+  TensorDescription tensor;
+
+  // Parts of higher priority leave first. Ties leave in the order of Enqueue.
+  int32_t priority = 0;
+
+  // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and for kBroadcast on a
+  // worker that is not the root.
+  const void* input = nullptr;
+  int64_t gather_rows = 0;
+
+  // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory. Unused by kGather.
+  void* output = nullptr;
+
+  // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank order; returns
+  // memory for their sum of rows, or null to fail the exchange.
+  std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
+
+  // Keeps input and output alive; the engine drops it after `done` has returned.
+  std::shared_ptr<void> keep_alive;
+
+  // Called exactly once, on an engine thread or inside Enqueue. Must not block.
+  std::function<void(const Status&)> done;
+};
+
+class Worker;
+
+// Starts this process's worker engine: connects to the coordinator and to every server of `job`.
+// FAILED_PRECONDITION if one is running.
+Status StartWorker(const JobDescription& job, int32_t rank);
+
+// Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op without an engine.
+void StopWorker();
+
+// The running engine, or null. The caller's reference keeps the object valid, not connected.
+std::shared_ptr<Worker> CurrentWorker();
+
+// Hands a tensor to the running engine. Without one, `request.done` gets FAILED_PRECONDITION ("call tf_byteps.init()
+// first"): every request ends in exactly one call of `done`.
+void Enqueue(ExchangeRequest request);
+
+// Announces tensors before their first use, all in one message (protocol rule 6): the gradients of a traced function,
+// say. Returns at once; a problem shows when a tensor is enqueued.
+void Declare(std::vector<TensorDescription> tensors);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_ENGINE_ENGINE_H_

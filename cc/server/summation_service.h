@@ -1,0 +1,73 @@
+// SummationService: adds up what the workers push and answers when a round is complete. Pure arithmetic and bookkeeping:
+// it knows frames and connections, but neither the coordinator nor a concrete Van (server/server.h puts them together).
+#ifndef TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
+#define TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/van/van.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+struct SummationCounters {
+  uint64_t pushes = 0;               // complete contributions
+  uint64_t pushed_bytes = 0;         // their payload
+  uint64_t replies = 0;
+  uint64_t replied_bytes = 0;
+  uint64_t rounds_completed = 0;
+  uint64_t accumulator_bytes = 0;    // memory held for sums and finished rounds
+};
+
+// What one tensor has cost so far.
+struct TensorCounters {
+  TensorDescription tensor;  // as last used
+  uint64_t pushes = 0;       // complete contributions of parts
+  uint64_t pushed_bytes = 0;
+  uint64_t replied_bytes = 0;
+  uint64_t rounds_completed = 0;  // of this server's first part of the tensor
+};
+
+// Handles the connections of all workers of one membership epoch. Thread-safe: every method may be called from any
+// thread, and handler calls about different connections overlap.
+class SummationService : public ConnectionHandler {
+ public:
+  struct Options {
+    int32_t server_rank = 0;
+    int32_t num_workers = 1;
+    uint32_t epoch = 0;
+  };
+
+  explicit SummationService(const Options& options);
+  ~SummationService() override;
+
+  // Makes tensors known. Entries whose parts live elsewhere are ignored.
+  Status AddEntries(const std::vector<TableEntry>& entries);
+
+  // `rank` said goodbye: rounds that still lack its contribution fail on everybody who waits, with a message that names
+  // the tensor, the leaver and the one who waits (protocol rule 21).
+  void OnWorkerLeft(int32_t rank);
+
+  // A worker is gone: every round that waits, and every later push, fails with `reason`.
+  void OnWorkerLost(int32_t rank, const Status& reason);
+
+  SummationCounters counters() const;
+  std::vector<TensorCounters> tensor_counters() const;  // ordered by name
+
+  void OnOpen(const std::shared_ptr<Connection>& connection) override;
+  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override;
+  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override;
+  void OnDrained(Connection& connection) override;
+  void OnClosed(Connection& connection, const Status& reason) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_

@@ -1,0 +1,90 @@
+// Messages between the coordinator and everybody else: who is there, and the one table of tensors, parts and owners.
+//
+// A name may be used with several descriptions over time (another shape, say): each is a *variant* of the key, numbered
+// in the order in which the coordinator first saw it. Workers that use different variants in one round disagree, and the
+// server of part 0, which is the same for all variants of a key, tells them all (protocol rule 3).
+#ifndef TF_BYTEPS_CC_WIRE_CONTROL_H_
+#define TF_BYTEPS_CC_WIRE_CONTROL_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/tensor_description.h"
+#include "cc/wire/handshake.h"
+
+namespace byteps {
+
+// One part of a tensor: a run of elements, owned by one server. Offsets follow from the order.
+struct PartPlacement {
+  uint64_t element_count = 0;
+  int32_t server = 0;
+};
+
+// One row of the table: a variant of a key, and where its parts live.
+struct TableEntry {
+  TensorDescription tensor;
+  uint64_t key = 0;
+  uint32_t variant = 0;
+  uint32_t placement_version = 0;
+  std::vector<PartPlacement> parts;  // never empty; a tensor without elements has one empty part
+};
+
+// worker -> coordinator: place these tensors, or tell me where they are.
+struct DeclareRequest {
+  uint64_t request_id = 0;
+  std::vector<TensorDescription> tensors;
+};
+
+struct DeclareResult {
+  Status status;  // not OK: refused (two names with one key, invalid description); entry is empty
+  TableEntry entry;
+};
+
+// coordinator -> worker: answers in the order of the request. Every server has the entries by now.
+struct DeclareReply {
+  uint64_t request_id = 0;
+  std::vector<DeclareResult> results;
+};
+
+// coordinator -> server, answered by TableAck.
+struct TableUpdate {
+  uint64_t update_id = 0;
+  std::vector<TableEntry> entries;
+};
+struct TableAck {
+  uint64_t update_id = 0;
+};
+
+// Both ways, from engine threads (rule 20). Any frame counts as a sign of life; these fill the silence.
+struct Heartbeat {};
+
+// worker -> coordinator: I push nothing any more (rule 21). coordinator -> servers and workers: `rank` has left.
+struct Goodbye {
+  int32_t rank = -1;
+};
+
+// coordinator -> all: a peer ended without goodbye, or has been silent too long.
+struct PeerLost {
+  Role role = Role::kWorker;
+  int32_t rank = -1;
+  std::string description;  // "worker 1 on host7 (10.0.0.7) closed its connection without a goodbye"
+};
+
+// coordinator -> all: every worker has left; servers may end.
+struct JobEnded {};
+
+using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
+                                    JobEnded>;
+
+std::string EncodeControl(const ControlMessage& message);
+
+// Refuses an unknown type, a truncated message, trailing bytes and counts that the message cannot hold; nothing is
+// allocated on the word of a count alone.
+Status DecodeControl(const std::string& bytes, ControlMessage* message);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WIRE_CONTROL_H_

@@ -1,0 +1,61 @@
+// The header in front of every frame that follows the handshake: 128 bytes, little-endian, the same for data and control.
+//
+// Data frames (protocol rule 2) say by themselves what they belong to; nothing is implied by the connection's history.
+#ifndef TF_BYTEPS_CC_WIRE_FRAME_H_
+#define TF_BYTEPS_CC_WIRE_FRAME_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// Append only: the values travel.
+enum class FrameType : uint8_t {
+  kPush = 1,     // worker -> server: a contribution, or (broadcast, non-root) the wish for the result
+  kReply = 2,    // server -> worker: the result of a round, or an error whose text is the payload
+  kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
+  kControl = 4,  // either way to or from the coordinator: one message of wire/control.h as the payload
+};
+
+// How a payload is encoded. Compression will add values.
+enum class Codec : uint8_t { kRaw = 0 };
+
+struct FrameHeader {
+  FrameType type = FrameType::kControl;
+  Codec codec = Codec::kRaw;
+  StatusCode status = StatusCode::kOk;  // kReply
+  uint32_t epoch = 0;                   // membership epoch (rule 16)
+  uint64_t key = 0;                     // KeyOfName(tensor name)
+  uint32_t part = 0;
+  uint32_t variant = 0;                 // which of the key's declared descriptions (wire/control.h)
+  uint64_t round = 0;
+  uint32_t placement_version = 0;
+  int32_t worker = -1;                  // rank of the worker that pushes or is answered
+  int32_t priority = 0;
+  uint64_t element_count = 0;           // independent of payload_bytes (codecs, gather)
+  uint64_t payload_bytes = 0;           // bytes that follow this header
+  uint64_t payload_offset = 0;          // where in the part they begin: a resend goes on from there (rule 13)
+  uint64_t credit_bytes = 0;            // kCredit and kReply: bytes of pushes taken in since the last such frame
+  uint64_t watermark = 0;               // kReply: every worker holds the results of all rounds below (rule 15)
+  int64_t receive_time_ns = 0;          // kReply: server's clock, the last byte of this worker's push
+  int64_t send_time_ns = 0;             // kReply: server's clock, the reply was queued
+};
+
+inline constexpr size_t kFrameHeaderBytes = 128;
+inline constexpr uint32_t kFrameMagic = 0x31535042;  // "BPS1"
+
+// No frame may announce more; a larger number is garbage or an attack.
+inline constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
+inline constexpr uint64_t kMaxControlBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kMaxErrorTextBytes = uint64_t{64} << 10;
+
+void EncodeFrameHeader(const FrameHeader& header, uint8_t out[kFrameHeaderBytes]);
+
+// Refuses a wrong magic, an unknown type, codec or status, and sizes beyond the limits above.
+Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* header);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WIRE_FRAME_H_

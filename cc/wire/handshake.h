@@ -1,0 +1,65 @@
+// The first exchange on every connection (protocol rule 1): the side that connects says Hello, the other answers Welcome
+// or a refusal with its reason. Nothing else is read before, and a Hello has a fixed size, so that a stranger costs little.
+#ifndef TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
+#define TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+inline constexpr uint16_t kProtocolVersion = 1;
+
+// Features that this build offers and demands; an unknown demanded bit is refused. None is defined yet: authentication,
+// TLS, compression and resuming will take bits.
+inline constexpr uint64_t kSupportedFeatures = 0;
+
+enum class Role : uint8_t { kWorker = 0, kServer = 1, kCoordinator = 2 };
+
+// "worker", "server", "coordinator".
+const char* RoleName(Role role);
+
+using Nonce = std::array<uint8_t, 16>;
+Nonce RandomNonce();
+
+struct Hello {
+  uint16_t protocol_version = kProtocolVersion;
+  uint64_t features = kSupportedFeatures;  // what the sender can do
+  uint64_t required_features = 0;          // what it insists on
+  std::string job_id;                      // at most kMaxJobIdBytes
+  uint32_t epoch = 0;
+  Role role = Role::kWorker;
+  int32_t rank = -1;
+  Nonce nonce{};
+
+  // "worker 3".
+  std::string PeerName() const { return std::string(RoleName(role)) + " " + std::to_string(rank); }
+};
+
+struct Welcome {
+  Status status;          // not OK: refused; the message says why
+  uint64_t features = 0;  // what both sides will use
+  Nonce nonce{};
+};
+
+inline constexpr size_t kMaxJobIdBytes = 64;
+inline constexpr size_t kHelloBytes = 160;
+inline constexpr size_t kWelcomeBytes = 512;
+
+void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]);
+// Refuses a wrong magic, another protocol version, an unknown role and an unknown required feature.
+Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello);
+
+void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]);
+Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome);
+
+// What a listener checks about a Hello besides its form: same job, same epoch.
+Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
