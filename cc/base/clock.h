@@ -1,0 +1,23 @@
+// Clocks and thread names.
+#ifndef TF_BYTEPS_CC_BASE_CLOCK_H_
+#define TF_BYTEPS_CC_BASE_CLOCK_H_
+
+#include <cstdint>
+#include <string>
+
+namespace byteps {
+
+// Nanoseconds of a clock that never jumps; comparable within one host only.
+int64_t MonotonicNanos();
+
+// Nanoseconds since 1970; for timelines that are merged over hosts.
+int64_t WallNanos();
+
+inline int64_t SecondsToNanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+// Shown by top -H, gdb and perf; cut to 15 characters by the kernel.
+void SetThreadName(const std::string& name);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_BASE_CLOCK_H_

@@ -1,0 +1,92 @@
+#include "cc/base/tensor_description.h"
+
+#include <array>
+
+namespace byteps {
+namespace {
+
+constexpr std::array<const char*, 5> kKindNames = {"sum", "min", "max", "broadcast", "gather"};
+
+// Elements of one tensor; far beyond any memory, and far from overflowing a product with an element's size.
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+constexpr size_t kMaxRank = 254;  // TensorFlow's own limit
+
+}  // namespace
+
+const char* ExchangeKindName(ExchangeKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+
+bool ParseExchangeKind(const std::string& name, ExchangeKind* kind) {
+  for (size_t i = 0; i < kKindNames.size(); ++i) {
+    if (name == kKindNames[i]) {
+      *kind = static_cast<ExchangeKind>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+int64_t TensorDescription::ElementCount() const {
+  int64_t count = 1;
+  for (size_t i = kind == ExchangeKind::kGather ? 1 : 0; i < shape.size(); ++i) count *= shape[i];
+  return count;
+}
+
+Status TensorDescription::Validate(int32_t num_workers) const {
+  if (name.empty()) return InvalidArgument("a tensor without a name cannot be exchanged");
+  if (name.size() > kMaxNameBytes) {
+    return InvalidArgument("tensor name of " + std::to_string(name.size()) + " bytes is longer than " +
+                           std::to_string(kMaxNameBytes) + ": \"" + name.substr(0, 80) + "...\"");
+  }
+  const std::string who = "tensor \"" + name + "\": ";
+  if (shape.size() > kMaxRank) return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
+  if (kind == ExchangeKind::kGather && (shape.empty() || shape[0] != -1)) {
+    return InvalidArgument(who + "a gather needs at least one dimension; got " + ToString());
+  }
+  int64_t elements = 1;
+  for (size_t i = kind == ExchangeKind::kGather ? 1 : 0; i < shape.size(); ++i) {
+    if (shape[i] < 0) return InvalidArgument(who + "negative dimension in " + ToString());
+    if (shape[i] > kMaxElements || (shape[i] > 0 && elements > kMaxElements / shape[i])) {
+      return InvalidArgument(who + "more than 2^48 elements in " + ToString());
+    }
+    elements *= shape[i];
+  }
+  if (average && kind != ExchangeKind::kSum) return InvalidArgument(who + "only a sum can be averaged");
+  if (average && !IsFloating(dtype)) {
+    return InvalidArgument(who + "the average of " + DTypeName(dtype) +
+                           " is not an integer; use op=Sum, or cast to a floating type first");
+  }
+  if (kind == ExchangeKind::kBroadcast && (root_rank < 0 || root_rank >= num_workers)) {
+    return InvalidArgument(who + "root_rank " + std::to_string(root_rank) + " is not one of the " +
+                           std::to_string(num_workers) + " workers");
+  }
+  return OkStatus();
+}
+
+std::string TensorDescription::ToString() const {
+  std::string text = DTypeName(dtype);
+  text += "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ",";
+    text += shape[i] < 0 ? "?" : std::to_string(shape[i]);
+  }
+  text += "] ";
+  text += average ? "average" : ExchangeKindName(kind);
+  if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
+  return text;
+}
+
+bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
+  return dtype == other.dtype && kind == other.kind && average == other.average && shape == other.shape &&
+         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+}
+
+uint64_t KeyOfName(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const unsigned char byte : name) {
+    hash ^= byte;
+    hash *= 0x100000001b3u;
+  }
+  return hash;
+}
+
+}  // namespace byteps

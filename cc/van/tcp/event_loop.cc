@@ -1,0 +1,155 @@
+#include "cc/van/tcp/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
+
+namespace byteps {
+namespace {
+
+constexpr int kTickMilliseconds = 1000;
+constexpr int kMaxEvents = 64;
+
+}  // namespace
+
+EventLoop::~EventLoop() {
+  Stop();
+  for (const int descriptor : {epoll_, wake_}) {
+    if (descriptor < 0) continue;
+    ForgetDescriptor(descriptor);
+    close(descriptor);
+  }
+}
+
+Status EventLoop::Start(const std::string& thread_name) {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) return ResourceExhausted(ErrnoMessage("epoll_create1"));
+  CloseInForkedChild(epoll_);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) return ResourceExhausted(ErrnoMessage("eventfd"));
+  CloseInForkedChild(wake_);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = wake_;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) return Internal(ErrnoMessage("epoll_ctl"));
+  thread_ = std::thread([this, thread_name] {
+    SetThreadName(thread_name);
+    Run();
+  });
+  return OkStatus();
+}
+
+void EventLoop::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  if (!thread_.joinable()) return;
+  Wake();
+  thread_.join();
+}
+
+void EventLoop::Add(int descriptor, uint32_t events, std::shared_ptr<Watcher> watcher) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (stopping_) {
+    lock.unlock();
+    watcher->OnStop();
+    return;
+  }
+  watchers_[descriptor] = std::move(watcher);
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+void EventLoop::Modify(int descriptor, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, descriptor, &event);
+}
+
+void EventLoop::Remove(int descriptor) {
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, descriptor, nullptr);
+  std::shared_ptr<Watcher> watcher;  // outlives the lock: its destructor may do anything
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = watchers_.find(descriptor);
+  if (it == watchers_.end()) return;
+  watcher = std::move(it->second);
+  watchers_.erase(it);
+}
+
+void EventLoop::Post(std::function<void()> task) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return;
+    tasks_.push_back(std::move(task));
+  }
+  Wake();
+}
+
+void EventLoop::Wake() {
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then the loop is awake already.
+  if (write(wake_, &one, sizeof(one)) < 0) return;
+}
+
+std::vector<std::shared_ptr<Watcher>> EventLoop::Watchers() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<Watcher>> watchers;
+  for (const auto& [descriptor, watcher] : watchers_) watchers.push_back(watcher);
+  return watchers;
+}
+
+void EventLoop::RunTasks() {
+  std::vector<std::function<void()>> tasks;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();
+}
+
+void EventLoop::Run() {
+  epoll_event events[kMaxEvents];
+  int64_t next_tick = MonotonicNanos() + kTickMilliseconds * 1000000LL;
+  while (true) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (stopping_) break;
+    }
+    const int count = epoll_wait(epoll_, events, kMaxEvents, kTickMilliseconds);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.fd == wake_) {
+        uint64_t value;
+        if (read(wake_, &value, sizeof(value)) < 0 && errno != EAGAIN) continue;
+        continue;
+      }
+      std::shared_ptr<Watcher> watcher;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        const auto it = watchers_.find(events[i].data.fd);
+        if (it != watchers_.end()) watcher = it->second;
+      }
+      if (watcher) watcher->OnEvents(events[i].events);
+    }
+    RunTasks();
+    const int64_t now = MonotonicNanos();
+    if (now >= next_tick) {
+      next_tick = now + kTickMilliseconds * 1000000LL;
+      for (const auto& watcher : Watchers()) watcher->OnTick(now);
+    }
+  }
+  for (const auto& watcher : Watchers()) watcher->OnStop();
+  std::lock_guard<std::mutex> lock(mutex_);
+  watchers_.clear();
+  tasks_.clear();
+}
+
+}  // namespace byteps

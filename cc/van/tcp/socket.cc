@@ -1,0 +1,181 @@
+#include "cc/van/tcp/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
+
+namespace byteps {
+namespace {
+
+constexpr int kListenBacklog = 512;
+constexpr int kUnsentBytes = 512 * 1024;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Status Resolve(const std::string& host, uint16_t port, bool passive, AddressList* addresses) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  addrinfo* result = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &result);
+  if (error != 0) return Unavailable("cannot resolve \"" + host + "\": " + gai_strerror(error));
+  *addresses = AddressList(result, freeaddrinfo);
+  return OkStatus();
+}
+
+// Waits for `events`; DEADLINE_EXCEEDED when the time is over.
+Status WaitFor(const Socket& socket, short events, int64_t deadline_ns, const char* what) {
+  while (true) {
+    const int64_t left_ms = (deadline_ns - MonotonicNanos()) / 1000000;
+    if (left_ms <= 0) return DeadlineExceeded(std::string(what) + ": timed out");
+    pollfd entry{socket.get(), events, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000)));
+    if (ready > 0) return OkStatus();
+    if (ready < 0 && errno != EINTR) return Internal(ErrnoMessage("poll"));
+  }
+}
+
+uint16_t BoundPort(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+}  // namespace
+
+Socket::Socket(int descriptor) : descriptor_(descriptor) { CloseInForkedChild(descriptor); }
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    descriptor_ = other.descriptor_;
+    other.descriptor_ = -1;
+  }
+  return *this;
+}
+
+void Socket::Reset() {
+  if (descriptor_ < 0) return;
+  ForgetDescriptor(descriptor_);
+  close(descriptor_);
+  descriptor_ = -1;
+}
+
+Status PrepareDataSocket(const Socket& socket) {
+  const int flags = fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) return Internal(ErrnoMessage("fcntl"));
+  const int one = 1;
+  if (setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0) {
+    return Internal(ErrnoMessage("setsockopt TCP_NODELAY"));
+  }
+  // Kernels without it only schedule less sharply.
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
+  return OkStatus();
+}
+
+Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound) {
+  AddressList addresses(nullptr, freeaddrinfo);
+  BYTEPS_RETURN_IF_ERROR(Resolve(address, port, true, &addresses));
+  const std::string where = Endpoint{address, port}.ToString();
+  Status status = Unavailable("cannot listen on " + where);
+  for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
+    const int descriptor = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) {
+      status = ResourceExhausted(ErrnoMessage("socket"));
+      continue;
+    }
+    Socket candidate(descriptor);
+    const int one = 1;
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(descriptor, info->ai_addr, info->ai_addrlen) != 0 || listen(descriptor, kListenBacklog) != 0) {
+      status = Unavailable(ErrnoMessage("cannot listen on " + where));
+      continue;
+    }
+    *bound = {address, BoundPort(descriptor)};
+    *socket = std::move(candidate);
+    return OkStatus();
+  }
+  return status;
+}
+
+Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket) {
+  AddressList addresses(nullptr, freeaddrinfo);
+  BYTEPS_RETURN_IF_ERROR(Resolve(endpoint.host, endpoint.port, false, &addresses));
+  Status status = Unavailable("no address for " + endpoint.ToString());
+  for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
+    const int descriptor = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) return ResourceExhausted(ErrnoMessage("socket"));
+    Socket candidate(descriptor);
+    if (connect(descriptor, info->ai_addr, info->ai_addrlen) != 0 && errno != EINPROGRESS) {
+      status = Unavailable(ErrnoMessage("connect to " + endpoint.ToString()));
+      continue;
+    }
+    BYTEPS_RETURN_IF_ERROR(WaitFor(candidate, POLLOUT, deadline_ns, "connect"));
+    socklen_t size = sizeof(errno);
+    getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &errno, &size);
+    if (errno != 0) {
+      status = Unavailable(ErrnoMessage("connect to " + endpoint.ToString()));
+      continue;
+    }
+    *socket = std::move(candidate);
+    return OkStatus();
+  }
+  return status;
+}
+
+Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline_ns, "send"));
+    const ssize_t sent = send(socket.get(), next, bytes, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN && errno != EINTR) return Unavailable(ErrnoMessage("send"));
+    if (sent > 0) {
+      next += sent;
+      bytes -= sent;
+    }
+  }
+  return OkStatus();
+}
+
+Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t deadline_ns) {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLIN, deadline_ns, "receive"));
+    const ssize_t received = recv(socket.get(), next, bytes, 0);
+    if (received == 0) return Unavailable("the peer closed the connection");
+    if (received < 0 && errno != EAGAIN && errno != EINTR) return Unavailable(ErrnoMessage("receive"));
+    if (received > 0) {
+      next += received;
+      bytes -= received;
+    }
+  }
+  return OkStatus();
+}
+
+std::string PeerAddress(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  char host[NI_MAXHOST] = "?";
+  char port[NI_MAXSERV] = "?";
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+    getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), port, sizeof(port),
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  }
+  return std::string(host) + ":" + port;
+}
+
+}  // namespace byteps

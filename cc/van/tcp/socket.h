@@ -1,0 +1,49 @@
+// Small wrappers of socket calls: owning descriptor, addresses in words, connect with a deadline.
+#ifndef TF_BYTEPS_CC_VAN_TCP_SOCKET_H_
+#define TF_BYTEPS_CC_VAN_TCP_SOCKET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cc/base/job.h"
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// Owns a descriptor that is close-on-exec and is closed in forked children (base/fork.h).
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor);
+  ~Socket() { Reset(); }
+  Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+  Socket& operator=(Socket&& other) noexcept;
+
+  int get() const { return descriptor_; }
+  bool valid() const { return descriptor_ >= 0; }
+  void Reset();
+
+ private:
+  int descriptor_ = -1;
+};
+
+// Non-blocking, no Nagle delay, little unsent data in the kernel (protocol rule 14).
+Status PrepareDataSocket(const Socket& socket);
+
+// Binds and listens; port 0 picks a free one. `bound` is the address that was given with the port in use.
+Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
+
+// One attempt to connect, until `deadline_ns` at the latest. UNAVAILABLE if nobody listens there.
+Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket);
+
+// Exactly `bytes`, waiting until `deadline_ns` at the latest.
+Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns);
+Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t deadline_ns);
+
+// "10.0.0.7:40312" of the other end.
+std::string PeerAddress(const Socket& socket);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_TCP_SOCKET_H_

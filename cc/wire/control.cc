@@ -1,0 +1,171 @@
+#include "cc/wire/control.h"
+
+#include "cc/wire/bytes.h"
+
+namespace byteps {
+namespace {
+
+// One byte in front of every message; the index in ControlMessage, which is append only.
+constexpr size_t kMaxTextBytes = 16384;
+
+void Put(ByteWriter& writer, const TensorDescription& tensor) {
+  writer.PutString(tensor.name);
+  writer.Put(tensor.dtype);
+  writer.Put(tensor.kind);
+  writer.Put(static_cast<uint8_t>(tensor.average));
+  writer.Put(tensor.root_rank);
+  writer.Put(static_cast<uint32_t>(tensor.shape.size()));
+  for (const int64_t dimension : tensor.shape) writer.Put(dimension);
+}
+
+TensorDescription GetTensor(ByteReader& reader) {
+  TensorDescription tensor;
+  tensor.name = reader.GetString(kMaxNameBytes);
+  tensor.dtype = reader.Get<DType>();
+  tensor.kind = reader.Get<ExchangeKind>();
+  tensor.average = reader.Get<uint8_t>() != 0;
+  tensor.root_rank = reader.Get<int32_t>();
+  tensor.shape.resize(reader.GetCount(sizeof(int64_t)));
+  for (int64_t& dimension : tensor.shape) dimension = reader.Get<int64_t>();
+  if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kGather) reader.Fail();
+  return tensor;
+}
+
+void Put(ByteWriter& writer, const TableEntry& entry) {
+  Put(writer, entry.tensor);
+  writer.Put(entry.key);
+  writer.Put(entry.variant);
+  writer.Put(entry.placement_version);
+  writer.Put(static_cast<uint32_t>(entry.parts.size()));
+  for (const PartPlacement& part : entry.parts) {
+    writer.Put(part.element_count);
+    writer.Put(part.server);
+  }
+}
+
+TableEntry GetEntry(ByteReader& reader) {
+  TableEntry entry;
+  entry.tensor = GetTensor(reader);
+  entry.key = reader.Get<uint64_t>();
+  entry.variant = reader.Get<uint32_t>();
+  entry.placement_version = reader.Get<uint32_t>();
+  entry.parts.resize(reader.GetCount(sizeof(uint64_t) + sizeof(int32_t)));
+  for (PartPlacement& part : entry.parts) {
+    part.element_count = reader.Get<uint64_t>();
+    part.server = reader.Get<int32_t>();
+  }
+  return entry;
+}
+
+void Put(ByteWriter& writer, const Status& status) {
+  writer.Put(status.code());
+  writer.PutString(status.message().substr(0, kMaxTextBytes));
+}
+
+Status GetStatus(ByteReader& reader) {
+  const StatusCode code = reader.Get<StatusCode>();
+  std::string message = reader.GetString(kMaxTextBytes);
+  if (code > StatusCode::kInternal) reader.Fail();
+  return code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
+}
+
+// The smallest encodings, for checking counts.
+constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 4;
+constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
+constexpr size_t kMinResultBytes = 1 + 4;
+
+struct Encoder {
+  ByteWriter& writer;
+
+  void operator()(const DeclareRequest& message) {
+    writer.Put(message.request_id);
+    writer.Put(static_cast<uint32_t>(message.tensors.size()));
+    for (const TensorDescription& tensor : message.tensors) Put(writer, tensor);
+  }
+  void operator()(const DeclareReply& message) {
+    writer.Put(message.request_id);
+    writer.Put(static_cast<uint32_t>(message.results.size()));
+    for (const DeclareResult& result : message.results) {
+      Put(writer, result.status);
+      if (result.status.ok()) Put(writer, result.entry);
+    }
+  }
+  void operator()(const TableUpdate& message) {
+    writer.Put(message.update_id);
+    writer.Put(static_cast<uint32_t>(message.entries.size()));
+    for (const TableEntry& entry : message.entries) Put(writer, entry);
+  }
+  void operator()(const TableAck& message) { writer.Put(message.update_id); }
+  void operator()(const Heartbeat&) {}
+  void operator()(const Goodbye& message) { writer.Put(message.rank); }
+  void operator()(const PeerLost& message) {
+    writer.Put(message.role);
+    writer.Put(message.rank);
+    writer.PutString(message.description.substr(0, kMaxTextBytes));
+  }
+  void operator()(const JobEnded&) {}
+};
+
+struct Decoder {
+  ByteReader& reader;
+
+  void operator()(DeclareRequest& message) {
+    message.request_id = reader.Get<uint64_t>();
+    message.tensors.resize(reader.GetCount(kMinTensorBytes));
+    for (TensorDescription& tensor : message.tensors) tensor = GetTensor(reader);
+  }
+  void operator()(DeclareReply& message) {
+    message.request_id = reader.Get<uint64_t>();
+    message.results.resize(reader.GetCount(kMinResultBytes));
+    for (DeclareResult& result : message.results) {
+      result.status = GetStatus(reader);
+      if (result.status.ok()) result.entry = GetEntry(reader);
+    }
+  }
+  void operator()(TableUpdate& message) {
+    message.update_id = reader.Get<uint64_t>();
+    message.entries.resize(reader.GetCount(kMinEntryBytes));
+    for (TableEntry& entry : message.entries) entry = GetEntry(reader);
+  }
+  void operator()(TableAck& message) { message.update_id = reader.Get<uint64_t>(); }
+  void operator()(Heartbeat&) {}
+  void operator()(Goodbye& message) { message.rank = reader.Get<int32_t>(); }
+  void operator()(PeerLost& message) {
+    message.role = reader.Get<Role>();
+    message.rank = reader.Get<int32_t>();
+    message.description = reader.GetString(kMaxTextBytes);
+    if (message.role > Role::kCoordinator) reader.Fail();
+  }
+  void operator()(JobEnded&) {}
+};
+
+// Makes `message` hold the alternative with this index.
+template <size_t... I>
+bool Select(size_t index, ControlMessage* message, std::index_sequence<I...>) {
+  return ((index == I && (message->emplace<I>(), true)) || ...);
+}
+
+}  // namespace
+
+std::string EncodeControl(const ControlMessage& message) {
+  ByteWriter writer;
+  writer.Put(static_cast<uint8_t>(message.index()));
+  std::visit(Encoder{writer}, message);
+  return writer.Take();
+}
+
+Status DecodeControl(const std::string& bytes, ControlMessage* message) {
+  ByteReader reader(bytes.data(), bytes.size());
+  const uint8_t index = reader.Get<uint8_t>();
+  if (!reader.ok() || !Select(index, message, std::make_index_sequence<std::variant_size_v<ControlMessage>>())) {
+    return InvalidArgument("received a control message of unknown type " + std::to_string(index));
+  }
+  std::visit(Decoder{reader}, *message);
+  if (!reader.ok() || reader.left() != 0) {
+    return InvalidArgument("received a malformed control message (type " + std::to_string(index) + ", " +
+                           std::to_string(bytes.size()) + " bytes)");
+  }
+  return OkStatus();
+}
+
+}  // namespace byteps

@@ -1,0 +1,141 @@
+#include "cc/wire/handshake.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cc/wire/bytes.h"
+
+namespace byteps {
+namespace {
+
+constexpr uint32_t kHelloMagic = 0x48535042;    // "BPSH"
+constexpr uint32_t kWelcomeMagic = 0x57535042;  // "BPSW"
+
+// Text in a fixed field: its length, then its bytes, then zeros.
+void PutFixed(ByteWriter& writer, const std::string& text, size_t capacity) {
+  const size_t size = std::min(text.size(), capacity);
+  writer.PutString(text.substr(0, size));
+  for (size_t i = size; i < capacity; ++i) writer.Put(uint8_t{0});
+}
+
+void Store(ByteWriter& writer, uint8_t* out, size_t bytes) {
+  std::string text = writer.Take();
+  text.resize(bytes, '\0');
+  std::memcpy(out, text.data(), bytes);
+}
+
+void PutNonce(ByteWriter& writer, const Nonce& nonce) {
+  for (const uint8_t byte : nonce) writer.Put(byte);
+}
+
+void GetNonce(ByteReader& reader, Nonce* nonce) {
+  for (uint8_t& byte : *nonce) byte = reader.Get<uint8_t>();
+}
+
+constexpr size_t kMaxRefusalBytes = 400;
+
+}  // namespace
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case Role::kWorker:
+      return "worker";
+    case Role::kServer:
+      return "server";
+    case Role::kCoordinator:
+      return "coordinator";
+  }
+  return "unknown role";
+}
+
+Nonce RandomNonce() {
+  Nonce nonce{};
+  // Cannot fail for so few bytes once the kernel's pool is ready, and blocks until it is.
+  while (getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
+  }
+  return nonce;
+}
+
+void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
+  ByteWriter writer;
+  writer.Put(kHelloMagic);
+  writer.Put(hello.protocol_version);
+  writer.Put(hello.features);
+  writer.Put(hello.required_features);
+  writer.Put(hello.epoch);
+  writer.Put(hello.role);
+  writer.Put(hello.rank);
+  PutNonce(writer, hello.nonce);
+  PutFixed(writer, hello.job_id, kMaxJobIdBytes);
+  Store(writer, out, kHelloBytes);
+}
+
+Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
+  ByteReader reader(in, kHelloBytes);
+  if (reader.Get<uint32_t>() != kHelloMagic) return InvalidArgument("the peer does not speak tf_byteps");
+  hello->protocol_version = reader.Get<uint16_t>();
+  if (hello->protocol_version != kProtocolVersion) {
+    return FailedPrecondition("the peer speaks protocol version " + std::to_string(hello->protocol_version) +
+                              ", this side " + std::to_string(kProtocolVersion) +
+                              "; install the same tf_byteps everywhere");
+  }
+  hello->features = reader.Get<uint64_t>();
+  hello->required_features = reader.Get<uint64_t>();
+  hello->epoch = reader.Get<uint32_t>();
+  hello->role = reader.Get<Role>();
+  hello->rank = reader.Get<int32_t>();
+  GetNonce(reader, &hello->nonce);
+  hello->job_id = reader.GetString(kMaxJobIdBytes);
+  if (!reader.ok()) return InvalidArgument("malformed hello");
+  if (hello->role > Role::kCoordinator) {
+    return InvalidArgument("hello with unknown role " + std::to_string(static_cast<int>(hello->role)));
+  }
+  const uint64_t unknown = hello->required_features & ~kSupportedFeatures;
+  if (unknown != 0) {
+    return FailedPrecondition("the peer requires features that this side does not have (bits " +
+                              std::to_string(unknown) + "); install the same tf_byteps everywhere");
+  }
+  return OkStatus();
+}
+
+void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]) {
+  ByteWriter writer;
+  writer.Put(kWelcomeMagic);
+  writer.Put(kProtocolVersion);
+  writer.Put(welcome.status.code());
+  writer.Put(welcome.features);
+  PutNonce(writer, welcome.nonce);
+  PutFixed(writer, welcome.status.message(), kMaxRefusalBytes);
+  Store(writer, out, kWelcomeBytes);
+}
+
+Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
+  ByteReader reader(in, kWelcomeBytes);
+  if (reader.Get<uint32_t>() != kWelcomeMagic) return InvalidArgument("the peer does not speak tf_byteps");
+  const uint16_t version = reader.Get<uint16_t>();
+  const StatusCode code = reader.Get<StatusCode>();
+  welcome->features = reader.Get<uint64_t>();
+  GetNonce(reader, &welcome->nonce);
+  std::string message = reader.GetString(kMaxRefusalBytes);
+  if (!reader.ok() || code > StatusCode::kInternal) {
+    return InvalidArgument("malformed welcome (the peer speaks protocol version " + std::to_string(version) + ")");
+  }
+  welcome->status = code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
+  return OkStatus();
+}
+
+Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch) {
+  if (hello.job_id != job_id) {
+    return FailedPrecondition(hello.PeerName() + " belongs to job \"" + hello.job_id + "\", this is job \"" + job_id +
+                              "\"; two jobs were given the same address");
+  }
+  if (hello.epoch != epoch) {
+    return FailedPrecondition(hello.PeerName() + " is in membership epoch " + std::to_string(hello.epoch) +
+                              ", this side in " + std::to_string(epoch));
+  }
+  return OkStatus();
+}
+
+}  // namespace byteps
