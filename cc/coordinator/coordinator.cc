@@ -1,0 +1,237 @@
+#include "cc/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+
+namespace byteps {
+
+// Messages are collected under the mutex and sent without it: Send may write to a socket.
+struct Coordinator::Outbox {
+  std::vector<std::pair<std::shared_ptr<Connection>, ControlMessage>> messages;
+
+  void Add(std::shared_ptr<Connection> connection, ControlMessage message) {
+    if (connection != nullptr) messages.emplace_back(std::move(connection), std::move(message));
+  }
+  ~Outbox() {
+    for (const auto& [connection, message] : messages) SendControl(*connection, message);
+  }
+};
+
+Coordinator::Coordinator(const EngineOptions& options) : options_(options) {
+  VanOptions van_options;
+  van_options.io_threads = 1;
+  van_ = NewTcpVan(van_options);
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+Status Coordinator::Listen(const std::string& address, uint16_t port) {
+  return van_->Listen(address, port, this, &endpoint_);
+}
+
+Status Coordinator::Start(const JobDescription& job) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (job_.has_value()) return FailedPrecondition("the coordinator serves a job already");
+    job_ = job;
+    table_ = std::make_unique<TensorTable>(job);
+    const int64_t now = MonotonicNanos();
+    for (int32_t rank = 0; rank < job.num_workers() + job.num_servers(); ++rank) {
+      Peer peer;
+      peer.role = rank < job.num_workers() ? Role::kWorker : Role::kServer;
+      peer.rank = rank < job.num_workers() ? rank : rank - job.num_workers();
+      peer.last_seen_ns = now;
+      peers_.push_back(peer);
+    }
+  }
+  heartbeat_.Start("byteps-beat", options_.heartbeat_interval, [this] { BeatAndCheck(); });
+  return OkStatus();
+}
+
+bool Coordinator::Wait(double timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const int64_t deadline = MonotonicNanos() + SecondsToNanos(timeout);
+  while (true) {
+    if (stopping_ || AllWorkersGone()) return true;
+    const int64_t now = MonotonicNanos();
+    // After a loss the others are told and leave by themselves; those that do not are not waited for for ever.
+    if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout)) return true;
+    if (now >= deadline) return false;
+    changed_.wait_for(lock, std::chrono::nanoseconds(std::min<int64_t>(deadline - now, 200 * 1000000)));
+  }
+}
+
+std::string Coordinator::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+void Coordinator::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  heartbeat_.Stop();
+  van_->Stop();
+}
+
+Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!job_.has_value()) return Unavailable("rendezvous is not complete yet");
+  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_->job_id, job_->epoch));
+  const Peer* peer = FindPeer(hello);
+  if (peer == nullptr) {
+    return FailedPrecondition("this job has no " + hello.PeerName() + " (asked for from " + peer_address + ")");
+  }
+  if (peer->presence != Presence::kExpected) {
+    return FailedPrecondition(hello.PeerName() + " has been here already; a process cannot come back to a running job");
+  }
+  *handler = this;
+  return OkStatus();
+}
+
+void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Peer* peer = FindPeer(connection->peer());
+  peer->presence = Presence::kConnected;
+  peer->connection = connection;
+  peer->last_seen_ns = MonotonicNanos();
+  LogInfo(connection->peer_name() + " is here");
+}
+
+Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
+  Outbox outbox;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Peer* peer = FindPeer(connection.peer());
+  peer->last_seen_ns = MonotonicNanos();
+  if (const auto* request = std::get_if<DeclareRequest>(&message)) {
+    if (peer->role != Role::kWorker) return InvalidArgument(connection.peer_name() + " may not declare tensors");
+    Declare(*request, *peer, &outbox);
+  } else if (const auto* ack = std::get_if<TableAck>(&message)) {
+    if (ack->update_id >= next_update_id_) return InvalidArgument(connection.peer_name() + " acknowledged the future");
+    peer->acked_update = std::max(peer->acked_update, ack->update_id);
+    SendReadyReplies(&outbox);
+  } else if (std::holds_alternative<Goodbye>(message)) {
+    if (peer->role != Role::kWorker) return InvalidArgument(connection.peer_name() + " may not say goodbye");
+    Leave(peer, &outbox);
+  } else if (!std::holds_alternative<Heartbeat>(message)) {
+    return InvalidArgument(connection.peer_name() + " sent a message that only the coordinator sends");
+  }
+  return OkStatus();
+}
+
+void Coordinator::OnClosed(Connection& connection, const Status& reason) {
+  Outbox outbox;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Peer* peer = FindPeer(connection.peer());
+  peer->connection = nullptr;
+  if (stopping_ || peer->presence != Presence::kConnected) return;
+  if (peer->role == Role::kServer && AllWorkersGone()) return;
+  Lose(peer, connection.peer_name() + " ended without a goodbye (" + reason.message() + ")", &outbox);
+}
+
+Coordinator::Peer* Coordinator::FindPeer(const Hello& hello) {
+  for (Peer& peer : peers_) {
+    if (peer.role == hello.role && peer.rank == hello.rank) return &peer;
+  }
+  return nullptr;
+}
+
+void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {
+  PendingReply pending;
+  pending.connection = from.connection;
+  pending.reply.request_id = request.request_id;
+  TableUpdate update;
+  update.update_id = next_update_id_;
+  for (const TensorDescription& tensor : request.tensors) {
+    DeclareResult result;
+    const TensorTable::Row* row = nullptr;
+    bool added = false;
+    result.status = table_->Declare(tensor, update.update_id, &row, &added);
+    if (result.status.ok()) {
+      result.entry = row->entry;
+      pending.needed_update = std::max(pending.needed_update, row->update_id);
+      if (added) update.entries.push_back(row->entry);
+    }
+    pending.reply.results.push_back(std::move(result));
+  }
+  if (!update.entries.empty()) {
+    ++next_update_id_;
+    for (const Peer& peer : peers_) {
+      if (peer.role == Role::kServer) outbox->Add(peer.connection, update);
+    }
+  }
+  pending_replies_.push_back(std::move(pending));
+  SendReadyReplies(outbox);
+}
+
+void Coordinator::SendReadyReplies(Outbox* outbox) {
+  uint64_t acked = std::numeric_limits<uint64_t>::max();
+  for (const Peer& peer : peers_) {
+    if (peer.role == Role::kServer) acked = std::min(acked, peer.acked_update);
+  }
+  for (auto it = pending_replies_.begin(); it != pending_replies_.end();) {
+    if (it->needed_update > acked) {
+      ++it;
+      continue;
+    }
+    outbox->Add(it->connection, std::move(it->reply));
+    it = pending_replies_.erase(it);
+  }
+}
+
+void Coordinator::Leave(Peer* peer, Outbox* outbox) {
+  peer->presence = Presence::kLeft;
+  // The leaver, too: that is how it knows that it may close its connection.
+  ToAll(Goodbye{peer->rank}, nullptr, outbox);
+  if (AllWorkersGone()) ToAll(JobEnded{}, nullptr, outbox);
+  changed_.notify_all();
+}
+
+void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
+  peer->presence = Presence::kLost;
+  LogError(what);
+  if (failure_.empty()) {
+    failure_ = what;
+    failed_at_ns_ = MonotonicNanos();
+  }
+  ToAll(PeerLost{peer->role, peer->rank, what}, peer, outbox);
+  if (AllWorkersGone()) ToAll(JobEnded{}, nullptr, outbox);
+  changed_.notify_all();
+}
+
+void Coordinator::ToAll(const ControlMessage& message, const Peer* except, Outbox* outbox) {
+  for (const Peer& peer : peers_) {
+    if (&peer != except) outbox->Add(peer.connection, message);
+  }
+}
+
+bool Coordinator::AllWorkersGone() const {
+  return job_.has_value() && std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+           return peer.role != Role::kWorker || peer.presence == Presence::kLeft || peer.presence == Presence::kLost;
+         });
+}
+
+void Coordinator::BeatAndCheck() {
+  Outbox outbox;
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t now = MonotonicNanos();
+  for (Peer& peer : peers_) {
+    outbox.Add(peer.connection, Heartbeat{});
+    const bool expected = peer.presence == Presence::kExpected;
+    if (!expected && peer.presence != Presence::kConnected) continue;
+    // A peer that has the address book but does not come has as long as it may take to connect.
+    const double limit = expected ? options_.connect_timeout : options_.heartbeat_timeout;
+    if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
+    const std::string name = peer.connection ? peer.connection->peer_name()
+                                             : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
+    const std::string seconds = std::to_string((now - peer.last_seen_ns) / 1000000000) + " s";
+    Lose(&peer, name + (expected ? " never connected, for " : " has been silent for ") + seconds, &outbox);
+  }
+}
+
+}  // namespace byteps

@@ -1,0 +1,101 @@
+// Coordinator: the one author of a job's tensor table, and the one who knows who is still there. Lives in the scheduler's
+// process; speaks control frames with every worker and server.
+//
+// It is C++ so that no heartbeat and no declaration waits for a Python lock (protocol rule 20).
+#ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
+#define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/base/periodic_thread.h"
+#include "cc/coordinator/coordinator_link.h"
+#include "cc/coordinator/tensor_table.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// Thread-safe.
+class Coordinator : private ControlHandler, private ConnectionAcceptor {
+ public:
+  explicit Coordinator(const EngineOptions& options);
+  ~Coordinator() override;
+
+  // Takes a port, so that the address book can name it. Peers that come before Start are told to try again.
+  Status Listen(const std::string& address, uint16_t port);
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  // Serves `job` from now on; once.
+  Status Start(const JobDescription& job);
+
+  // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody was lost and the rest
+  // has had time to say goodbye.
+  bool Wait(double timeout);
+
+  // Who was lost first, or "".
+  std::string failure() const;
+
+  // Closes all connections. Idempotent.
+  void Stop();
+
+ private:
+  enum class Presence { kExpected, kConnected, kLeft, kLost };
+  struct Peer {
+    Role role = Role::kWorker;
+    int32_t rank = -1;
+    Presence presence = Presence::kExpected;
+    std::shared_ptr<Connection> connection;
+    int64_t last_seen_ns = 0;
+    uint64_t acked_update = 0;  // servers: the last TableUpdate they have taken in
+  };
+  struct PendingReply {
+    std::shared_ptr<Connection> connection;
+    DeclareReply reply;
+    uint64_t needed_update = 0;  // every server must have acknowledged this one
+  };
+  // What is to be sent once the mutex is free.
+  struct Outbox;
+
+  Status OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) override;
+  void OnOpen(const std::shared_ptr<Connection>& connection) override;
+  Status OnMessage(Connection& connection, ControlMessage message) override;
+  void OnClosed(Connection& connection, const Status& reason) override;
+
+  // With mutex_ held.
+  Peer* FindPeer(const Hello& hello);
+  void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
+  void SendReadyReplies(Outbox* outbox);
+  void Leave(Peer* peer, Outbox* outbox);
+  void Lose(Peer* peer, const std::string& what, Outbox* outbox);
+  void ToAll(const ControlMessage& message, const Peer* except, Outbox* outbox);
+  bool AllWorkersGone() const;
+
+  void BeatAndCheck();
+
+  const EngineOptions options_;
+  Endpoint endpoint_;
+  std::unique_ptr<Van> van_;
+  PeriodicThread heartbeat_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::optional<JobDescription> job_;
+  std::unique_ptr<TensorTable> table_;
+  std::vector<Peer> peers_;  // workers by rank, then servers by rank
+  uint64_t next_update_id_ = 1;
+  std::deque<PendingReply> pending_replies_;
+  std::string failure_;
+  int64_t failed_at_ns_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_

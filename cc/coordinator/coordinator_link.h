@@ -1,0 +1,63 @@
+// CoordinatorLink: a worker's or server's connection to the coordinator, with the heartbeats in both directions.
+#ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
+#define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "cc/base/periodic_thread.h"
+#include "cc/van/van.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Sends `message` as a control frame.
+void SendControl(Connection& connection, const ControlMessage& message);
+
+// The control frames of one side: collects payloads and decodes them. Base of the link and of the coordinator.
+class ControlHandler : public ConnectionHandler {
+ public:
+  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) final;
+  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) final;
+
+ protected:
+  // An error closes the connection with that reason.
+  virtual Status OnMessage(Connection& connection, ControlMessage message) = 0;
+};
+
+class CoordinatorLink : public ControlHandler {
+ public:
+  // `on_message` gets everything but heartbeats; `on_lost` at most once, when the coordinator is gone or silent. Both on
+  // engine threads, never after Stop.
+  CoordinatorLink(std::function<void(ControlMessage)> on_message, std::function<void(const Status&)> on_lost);
+  ~CoordinatorLink() override;
+
+  // Connects through `van`, which must be stopped before this object ends. Blocks up to the connect timeout.
+  Status Start(Van* van, const JobDescription& job, Role role, int32_t rank);
+
+  void Send(const ControlMessage& message);
+
+  // No more heartbeats, and a lost connection is no news any more.
+  void Stop();
+
+  void OnOpen(const std::shared_ptr<Connection>& connection) override;
+  void OnClosed(Connection& connection, const Status& reason) override;
+
+ protected:
+  Status OnMessage(Connection& connection, ControlMessage message) override;
+
+ private:
+  void Lost(const Status& reason);
+
+  const std::function<void(ControlMessage)> on_message_;
+  const std::function<void(const Status&)> on_lost_;
+  std::shared_ptr<Connection> connection_;
+  std::atomic<int64_t> last_seen_ns_{0};
+  std::atomic<bool> quiet_{false};  // lost has been reported, or does not matter
+  PeriodicThread heartbeat_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_

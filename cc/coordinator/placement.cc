@@ -1,0 +1,83 @@
+#include "cc/coordinator/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace byteps {
+namespace {
+
+// What a message costs besides its bytes, in bytes: keeps many tiny tensors from gathering on one server.
+constexpr double kPartOverheadBytes = 4096;
+
+}  // namespace
+
+std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes) {
+  const uint64_t elements = tensor.ElementCount();
+  // A gather's length is known only when all contributions are in: it is never cut.
+  if (elements == 0 || tensor.kind == ExchangeKind::kGather) return {elements};
+  uint64_t unit = 1;
+  if (tensor.shape.size() >= 2) {
+    const uint64_t row = elements / tensor.shape[0];
+    if (row * DTypeSize(tensor.dtype) <= part_bytes) unit = row;
+  }
+  const uint64_t units = elements / unit;
+  const uint64_t units_per_part = std::max<uint64_t>(1, part_bytes / (unit * DTypeSize(tensor.dtype)));
+  std::vector<uint64_t> parts;
+  for (uint64_t begin = 0; begin < units; begin += units_per_part) {
+    parts.push_back(std::min(units_per_part, units - begin) * unit);
+  }
+  return parts;
+}
+
+std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
+                                 const std::vector<std::string>& server_hosts) {
+  const std::set<std::string> with_worker(worker_hosts.begin(), worker_hosts.end());
+  std::map<std::string, int> servers_on_host;
+  for (const std::string& host : server_hosts) ++servers_on_host[host];
+  const double n = with_worker.size();
+  double server_only_hosts = 0;
+  for (const auto& [host, count] : servers_on_host) server_only_hosts += with_worker.count(host) == 0 ? 1 : 0;
+  const double k = std::min(server_only_hosts, n);
+
+  std::vector<double> shares;
+  double total = 0;
+  for (const std::string& host : server_hosts) {
+    double share = 1;
+    if (n >= 2) {
+      const double d = n * n + k * n - 2 * k;
+      share = with_worker.count(host) == 0 ? 2 * (n - 1) / d : (n - k) / d;
+    }
+    shares.push_back(share / servers_on_host[host]);
+    total += shares.back();
+  }
+  for (double& share : shares) share /= total;
+  return shares;
+}
+
+Placement::Placement(std::vector<double> shares, uint64_t part_bytes)
+    : shares_(std::move(shares)), part_bytes_(part_bytes), loads_(shares_.size(), 0) {}
+
+int32_t Placement::LeastLoaded() const {
+  int32_t best = -1;
+  for (size_t server = 0; server < shares_.size(); ++server) {
+    if (shares_[server] <= 0) continue;
+    if (best < 0 || loads_[server] / shares_[server] < loads_[best] / shares_[best]) best = static_cast<int32_t>(server);
+  }
+  return best;
+}
+
+std::vector<PartPlacement> Placement::Place(const TensorDescription& tensor, const TableEntry* first) {
+  std::vector<PartPlacement> parts;
+  for (const uint64_t elements : CutTensor(tensor, part_bytes_)) {
+    const size_t index = parts.size();
+    const bool known = first != nullptr && index < first->parts.size();
+    const int32_t server = known ? first->parts[index].server : LeastLoaded();
+    // Variants of a key take turns, they do not add up.
+    if (!known) loads_[server] += static_cast<double>(elements * DTypeSize(tensor.dtype)) + kPartOverheadBytes;
+    parts.push_back({elements, server});
+  }
+  return parts;
+}
+
+}  // namespace byteps

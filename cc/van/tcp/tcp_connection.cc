@@ -1,0 +1,255 @@
+#include "cc/van/tcp/tcp_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+
+namespace byteps {
+namespace {
+
+// Room behind a header for the frames that arrive with it; larger payloads are received where they belong.
+constexpr size_t kInputBytes = 8 * 1024;
+// After so much from one connection the loop looks at the others.
+constexpr uint64_t kReadBudget = 4 * 1024 * 1024;
+constexpr size_t kDiscardBytes = 64 * 1024;
+// A caller of Send writes small frames itself; larger ones are left to the loop, so that Send stays short.
+constexpr uint64_t kInlineBytes = 64 * 1024;
+
+static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kFrameHeaderBytes);
+
+}  // namespace
+
+VanCounters AtomicVanCounters::Read() const {
+  VanCounters counters;
+  counters.frames_sent = frames_sent;
+  counters.frames_received = frames_received;
+  counters.payload_bytes_sent = payload_bytes_sent;
+  counters.payload_bytes_received = payload_bytes_received;
+  counters.wire_bytes_sent = wire_bytes_sent;
+  counters.wire_bytes_received = wire_bytes_received;
+  return counters;
+}
+
+TcpConnection::TcpConnection(EventLoop* loop, Socket socket, AtomicVanCounters* counters)
+    : loop_(loop), socket_(std::move(socket)), counters_(counters), input_(kInputBytes) {}
+
+void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor, double handshake_timeout,
+                           AtomicVanCounters* counters) {
+  std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
+  connection->acceptor_ = acceptor;
+  connection->peer_name_ = PeerAddress(connection->socket_);
+  connection->stage_ = Stage::kHello;
+  connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(handshake_timeout);
+  loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
+}
+
+std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket, const Hello& peer,
+                                                   ConnectionHandler* handler, AtomicVanCounters* counters) {
+  std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
+  connection->peer_ = peer;
+  connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->socket_);
+  connection->handler_ = handler;
+  handler->OnOpen(connection);
+  // Armed from the start, for what OnOpen may have queued before the loop knew the socket.
+  connection->armed_ = true;
+  loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, connection);
+  return connection;
+}
+
+void TcpConnection::Send(OutgoingFrame frame) {
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  if (finished_ || closing_) {
+    finished.push_back(std::move(frame.keep_alive));
+    return;
+  }
+  const bool write_now = queue_.empty() && frame.header.payload_bytes <= kInlineBytes;
+  queue_.Push(std::move(frame));
+  // A broken socket is reported by the loop, which sees it too.
+  if (write_now && !queue_.Write(socket_, counters_, &finished).ok()) return;
+  if (!queue_.empty() && !armed_) {
+    armed_ = true;
+    loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+  }
+}
+
+void TcpConnection::Close(const Status& reason) {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  if (finished_ || closing_.exchange(true)) return;
+  close_reason_ = reason;
+  // Wakes the loop with a hang-up; OnEvents does the rest.
+  shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void TcpConnection::OnEvents(uint32_t events) {
+  Status status;
+  if (!closing_ && (events & EPOLLOUT) != 0) status = Flush();
+  if (status.ok() && !closing_ && (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
+    status = OnReadable();
+  }
+  if (closing_) {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    status = close_reason_;
+  }
+  if (!status.ok() || closing_) Finish(status);
+}
+
+void TcpConnection::OnTick(int64_t now_ns) {
+  if (stage_ == Stage::kHello && now_ns > handshake_deadline_ns_) {
+    Finish(DeadlineExceeded("no hello within the time for it"));
+  }
+}
+
+void TcpConnection::OnStop() { Finish(Cancelled("this side is shutting down")); }
+
+Status TcpConnection::Flush() {
+  std::vector<std::shared_ptr<const void>> finished;
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  BYTEPS_RETURN_IF_ERROR(queue_.Write(socket_, counters_, &finished));
+  if (queue_.empty() && armed_) {
+    armed_ = false;
+    loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP);
+  }
+  return OkStatus();
+}
+
+void TcpConnection::Finish(const Status& reason) {
+  std::vector<std::shared_ptr<const void>> dropped;
+  const std::shared_ptr<TcpConnection> self = shared_from_this();  // Remove drops the loop's reference
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    if (finished_) return;
+    finished_ = true;
+    queue_.Clear(&dropped);
+    loop_->Remove(socket_.get());
+    socket_.Reset();
+  }
+  sink_.reset();
+  if (handler_ != nullptr) {
+    handler_->OnClosed(*this, reason);
+  } else if (reason.code() != StatusCode::kCancelled) {
+    LogInfo("connection from " + peer_name_ + " ended before its handshake: " + reason.ToString());
+  }
+}
+
+Status TcpConnection::OnReadable() {
+  received_this_turn_ = 0;
+  bool drained = false;
+  Status status;
+  while (status.ok() && !drained && !closing_ && received_this_turn_ < kReadBudget) status = ReceiveSome(&drained);
+  // Also after an error: what was taken in before it counts.
+  if (handler_ != nullptr && !closing_) handler_->OnDrained(*this);
+  return status;
+}
+
+Status TcpConnection::ReceiveSome(bool* drained) {
+  PayloadSink::Span span;
+  const bool into_input = stage_ != Stage::kPayload;
+  if (into_input) {
+    // Complete frames have been parsed, so that what is left is the beginning of one.
+    std::memmove(input_.data(), input_.data() + input_begin_, input_end_ - input_begin_);
+    input_end_ -= input_begin_;
+    input_begin_ = 0;
+    span = {input_.data() + input_end_, input_.size() - input_end_};
+  } else if (sink_ != nullptr) {
+    span = sink_->Prepare(payload_left_);
+    span.bytes = std::min<uint64_t>(span.bytes, payload_left_);
+  } else {
+    discard_.resize(kDiscardBytes);
+    span = {discard_.data(), static_cast<size_t>(std::min<uint64_t>(kDiscardBytes, payload_left_))};
+  }
+  const ssize_t received = recv(socket_.get(), span.data, span.bytes, 0);
+  if (received < 0) {
+    if (errno == EINTR) return OkStatus();
+    if (errno != EAGAIN) return Unavailable(ErrnoMessage("receive from " + peer_name_));
+    *drained = true;
+    return OkStatus();
+  }
+  if (received == 0) return Unavailable(peer_name_ + " closed the connection");
+  counters_->wire_bytes_received += received;
+  received_this_turn_ += received;
+  *drained = static_cast<size_t>(received) < span.bytes;
+  if (into_input) {
+    input_end_ += received;
+    return ParseInput();
+  }
+  if (sink_ != nullptr) sink_->Commit(received);
+  payload_left_ -= received;
+  return payload_left_ == 0 ? EndFrame() : OkStatus();
+}
+
+Status TcpConnection::ParseInput() {
+  while (!closing_) {
+    const size_t available = input_end_ - input_begin_;
+    if (stage_ == Stage::kHello) {
+      if (available < kHelloBytes) return OkStatus();
+      BYTEPS_RETURN_IF_ERROR(ReceiveHello());
+    } else if (stage_ == Stage::kHeader) {
+      if (available < kFrameHeaderBytes) return OkStatus();
+      BYTEPS_RETURN_IF_ERROR(BeginFrame());
+    } else {
+      if (available == 0) return OkStatus();
+      size_t bytes = std::min<uint64_t>(available, payload_left_);
+      if (sink_ != nullptr) {
+        const PayloadSink::Span span = sink_->Prepare(payload_left_);
+        bytes = std::min(bytes, span.bytes);
+        std::memcpy(span.data, input_.data() + input_begin_, bytes);
+        sink_->Commit(bytes);
+      }
+      input_begin_ += bytes;
+      payload_left_ -= bytes;
+      if (payload_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndFrame());
+    }
+  }
+  return OkStatus();
+}
+
+Status TcpConnection::ReceiveHello() {
+  Welcome welcome;
+  welcome.features = kSupportedFeatures;
+  welcome.nonce = RandomNonce();
+  ConnectionHandler* handler = nullptr;
+  welcome.status = DecodeHello(input_.data() + input_begin_, &peer_);
+  if (welcome.status.ok()) welcome.status = acceptor_->OnHello(peer_, peer_name_, &handler);
+  uint8_t answer[kWelcomeBytes];
+  EncodeWelcome(welcome, answer);
+  // Nothing has been sent on this socket before, so that it takes so little at once.
+  const ssize_t sent = send(socket_.get(), answer, sizeof(answer), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(sizeof(answer))) return Unavailable(ErrnoMessage("answer " + peer_name_));
+  counters_->wire_bytes_sent += sent;
+  if (!welcome.status.ok()) {
+    LogWarning("refused a connection from " + peer_name_ + ": " + welcome.status.message());
+    return welcome.status;
+  }
+  input_begin_ += kHelloBytes;
+  stage_ = Stage::kHeader;
+  peer_name_ = peer_.PeerName() + " at " + peer_name_;
+  handler_ = handler;
+  handler_->OnOpen(shared_from_this());
+  return OkStatus();
+}
+
+Status TcpConnection::BeginFrame() {
+  Status status = DecodeFrameHeader(input_.data() + input_begin_, &header_);
+  if (!status.ok()) return Status(status.code(), peer_name_ + ": " + status.message());
+  input_begin_ += kFrameHeaderBytes;
+  payload_left_ = header_.payload_bytes;
+  if (payload_left_ == 0) return EndFrame();
+  stage_ = Stage::kPayload;
+  return handler_->OnHeader(*this, header_, &sink_);
+}
+
+Status TcpConnection::EndFrame() {
+  stage_ = Stage::kHeader;
+  ++counters_->frames_received;
+  counters_->payload_bytes_received += header_.payload_bytes;
+  return handler_->OnFrame(*this, header_, std::move(sink_));
+}
+
+}  // namespace byteps

@@ -1,0 +1,135 @@
+// TcpConnection: one socket, from the handshake on. See van/van.h for what a Connection promises.
+#ifndef TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_
+#define TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cc/van/tcp/event_loop.h"
+#include "cc/van/tcp/socket.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// Shared by all connections of a Van.
+struct AtomicVanCounters {
+  std::atomic<uint64_t> frames_sent{0};
+  std::atomic<uint64_t> frames_received{0};
+  std::atomic<uint64_t> payload_bytes_sent{0};
+  std::atomic<uint64_t> payload_bytes_received{0};
+  std::atomic<uint64_t> wire_bytes_sent{0};
+  std::atomic<uint64_t> wire_bytes_received{0};
+
+  VanCounters Read() const;
+};
+
+// The frames that wait for the socket: by priority, and in the order of Send among equals. Not thread-safe.
+class SendQueue {
+ public:
+  void Push(OutgoingFrame frame);
+  bool empty() const { return waiting_.empty() && leaving_.empty(); }
+
+  // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved to `finished`, to be
+  // dropped by the caller outside its locks. UNAVAILABLE when the connection is broken.
+  Status Write(const Socket& socket, AtomicVanCounters* counters,
+               std::vector<std::shared_ptr<const void>>* finished);
+
+  // Drops everything into `dropped`.
+  void Clear(std::vector<std::shared_ptr<const void>>* dropped);
+
+ private:
+  struct Entry {
+    int64_t rank = 0;  // lower leaves earlier
+    uint64_t sequence = 0;
+    std::array<uint8_t, kFrameHeaderBytes> header;
+    const uint8_t* payload = nullptr;
+    uint64_t payload_bytes = 0;
+    std::shared_ptr<const void> keep_alive;
+    uint64_t sent = 0;  // of header and payload together
+  };
+  struct Order {
+    bool operator()(const std::unique_ptr<Entry>& a, const std::unique_ptr<Entry>& b) const {
+      return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
+    }
+  };
+
+  void Gather();
+
+  std::set<std::unique_ptr<Entry>, Order> waiting_;
+  std::deque<std::unique_ptr<Entry>> leaving_;  // handed to the socket together; no longer overtaken
+  uint64_t next_sequence_ = 0;
+};
+
+class TcpConnection : public Connection, public Watcher, public std::enable_shared_from_this<TcpConnection> {
+ public:
+  // A stranger that has connected; its Hello is read on the loop.
+  static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor, double handshake_timeout,
+                     AtomicVanCounters* counters);
+
+  // A connection whose handshake the connecting side has finished.
+  static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, const Hello& peer,
+                                             ConnectionHandler* handler, AtomicVanCounters* counters);
+
+  void Send(OutgoingFrame frame) override;
+  void Close(const Status& reason) override;
+  const Hello& peer() const override { return peer_; }
+  const std::string& peer_name() const override { return peer_name_; }
+
+  void OnEvents(uint32_t events) override;
+  void OnTick(int64_t now_ns) override;
+  void OnStop() override;
+
+ private:
+  enum class Stage { kHello, kHeader, kPayload };
+
+  TcpConnection(EventLoop* loop, Socket socket, AtomicVanCounters* counters);
+
+  // Loop thread. Each returns the reason to end the connection, or OK.
+  Status OnReadable();
+  Status ReceiveSome(bool* drained);
+  Status ParseInput();
+  Status ReceiveHello();
+  Status BeginFrame();
+  Status EndFrame();
+
+  Status Flush();
+  void Finish(const Status& reason);
+
+  EventLoop* const loop_;
+  Socket socket_;
+  AtomicVanCounters* const counters_;
+  Hello peer_;
+  std::string peer_name_;
+  ConnectionHandler* handler_ = nullptr;
+
+  // Loop thread only.
+  ConnectionAcceptor* acceptor_ = nullptr;
+  int64_t handshake_deadline_ns_ = 0;
+  Stage stage_ = Stage::kHeader;
+  std::vector<uint8_t> input_;  // bytes that arrived together with a header
+  size_t input_begin_ = 0;
+  size_t input_end_ = 0;
+  FrameHeader header_;
+  std::shared_ptr<PayloadSink> sink_;
+  uint64_t payload_left_ = 0;
+  std::vector<uint8_t> discard_;
+  uint64_t received_this_turn_ = 0;
+
+  std::mutex send_mutex_;  // guards all below
+  SendQueue queue_;
+  bool armed_ = false;  // the loop is asked to tell when the socket takes more
+  bool finished_ = false;
+  Status close_reason_;  // what Close was given first
+  std::atomic<bool> closing_{false};
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_TCP_TCP_CONNECTION_H_

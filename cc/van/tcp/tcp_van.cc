@@ -1,0 +1,139 @@
+// The Van over TCP: a listener, a few event loops, and connections spread over them.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <thread>
+
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
+#include "cc/base/logging.h"
+#include "cc/van/tcp/event_loop.h"
+#include "cc/van/tcp/socket.h"
+#include "cc/van/tcp/tcp_connection.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+namespace {
+
+// Accepts and hands each new socket to the next loop.
+class Listener : public Watcher {
+ public:
+  using OnAccept = std::function<void(Socket)>;
+
+  Listener(Socket socket, OnAccept on_accept) : socket_(std::move(socket)), on_accept_(std::move(on_accept)) {}
+
+  int descriptor() const { return socket_.get(); }
+
+  void OnEvents(uint32_t) override {
+    const int descriptor = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor >= 0) {
+      on_accept_(Socket(descriptor));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      LogError(ErrnoMessage("cannot accept a connection") + "; raise the limit with ulimit -n");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the event repeats until there is room
+    }
+  }
+
+  void OnStop() override { socket_.Reset(); }
+
+ private:
+  Socket socket_;
+  OnAccept on_accept_;
+};
+
+class TcpVan : public Van {
+ public:
+  explicit TcpVan(const VanOptions& options) : options_(options) {}
+  ~TcpVan() override { Stop(); }
+
+  Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor, Endpoint* bound) override {
+    BYTEPS_RETURN_IF_ERROR(StartLoops());
+    Socket socket;
+    BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
+    auto listener = std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
+      if (!PrepareDataSocket(accepted).ok()) return;
+      TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_.handshake_timeout, &counters_);
+    });
+    const int descriptor = listener->descriptor();
+    loops_[0]->Add(descriptor, EPOLLIN, std::move(listener));
+    return OkStatus();
+  }
+
+  Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer, ConnectionHandler* handler,
+                 double timeout, std::shared_ptr<Connection>* connection) override {
+    BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+    BYTEPS_RETURN_IF_ERROR(StartLoops());
+    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
+    Socket socket;
+    int attempts = 0;
+    while (true) {
+      const Status status = ShakeHands(endpoint, hello, deadline_ns, &socket);
+      ++attempts;
+      if (status.ok()) break;
+      const bool may_come_up = status.code() == StatusCode::kUnavailable;
+      if (!may_come_up || MonotonicNanos() + kRetryNanos >= deadline_ns) {
+        return Status(status.code(), "cannot reach " + peer.PeerName() + " at " + endpoint.ToString() + " (" +
+                                         std::to_string(attempts) + " attempts in " +
+                                         std::to_string(static_cast<int>(timeout)) + " s): " + status.message());
+      }
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
+    }
+    *connection = TcpConnection::Open(NextLoop(), std::move(socket), peer, handler, &counters_);
+    return OkStatus();
+  }
+
+  void Stop() override {
+    for (const auto& loop : loops_) loop->Stop();
+  }
+
+  VanCounters counters() const override { return counters_.Read(); }
+
+ private:
+  static constexpr int64_t kRetryNanos = 50 * 1000000;
+
+  Status StartLoops() {
+    std::lock_guard<std::mutex> lock(start_mutex_);
+    if (!loops_.empty()) return OkStatus();
+    std::vector<std::unique_ptr<EventLoop>> loops;
+    for (int i = 0; i < std::max(1, options_.io_threads); ++i) {
+      loops.push_back(std::make_unique<EventLoop>());
+      BYTEPS_RETURN_IF_ERROR(loops.back()->Start("byteps-io-" + std::to_string(i)));
+    }
+    loops_ = std::move(loops);
+    return OkStatus();
+  }
+
+  EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
+
+  // One attempt: connect, Hello, Welcome.
+  Status ShakeHands(const Endpoint& endpoint, Hello hello, int64_t deadline_ns, Socket* socket) {
+    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket));
+    BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
+    hello.nonce = RandomNonce();
+    uint8_t out[kHelloBytes];
+    EncodeHello(hello, out);
+    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), deadline_ns));
+    uint8_t in[kWelcomeBytes];
+    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), deadline_ns));
+    counters_.wire_bytes_sent += sizeof(out);
+    counters_.wire_bytes_received += sizeof(in);
+    Welcome welcome;
+    BYTEPS_RETURN_IF_ERROR(DecodeWelcome(in, &welcome));
+    return welcome.status;
+  }
+
+  const VanOptions options_;
+  AtomicVanCounters counters_;
+  std::mutex start_mutex_;
+  std::vector<std::unique_ptr<EventLoop>> loops_;
+  std::atomic<size_t> next_loop_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<Van> NewTcpVan(const VanOptions& options) { return std::make_unique<TcpVan>(options); }
+
+}  // namespace byteps
