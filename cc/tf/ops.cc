@@ -1,0 +1,82 @@
+// The operations as TensorFlow sees them: inputs, attributes and static shapes. The kernels are in
+// kernels.cc.
+//
+// Every operation is stateful (it runs even if nobody uses its result, and is never folded or
+// merged with another) and a distributed communication (so that TensorFlow passes on an UNAVAILABLE
+// error instead of replacing it).
+//
+// `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
+// input would be chained to all others of its tf.function; one with a resource input is ordered
+// only against the uses of the same resource. One token for each name therefore gives "ordered per
+// name" (protocol rule 11) through calls, branches and loops.
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace byteps {
+namespace {
+
+using ::tensorflow::shape_inference::DimensionHandle;
+using ::tensorflow::shape_inference::InferenceContext;
+using ::tensorflow::shape_inference::ShapeHandle;
+
+absl::Status SameShapeAsValue(InferenceContext* context) {
+  context->set_output(0, context->input(1));
+  return absl::OkStatus();
+}
+
+absl::Status UnknownRows(InferenceContext* context) {
+  ShapeHandle value;
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(1), 1, &value));
+  if (!context->RankKnown(value)) {
+    context->set_output(0, context->UnknownShape());
+    return absl::OkStatus();
+  }
+  ShapeHandle result;
+  TF_RETURN_IF_ERROR(context->ReplaceDim(value, 0, context->UnknownDim(), &result));
+  context->set_output(0, result);
+  return absl::OkStatus();
+}
+
+REGISTER_OP("BytePSPushPull")
+    .Input("token: resource")
+    .Input("value: T")
+    .Output("result: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("priority: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapeAsValue)
+    .Doc("Combines the workers' values elementwise; every worker gets the result.");
+
+REGISTER_OP("BytePSBroadcast")
+    .Input("token: resource")
+    .Input("value: T")
+    .Output("result: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("root_rank: int >= 0")
+    .Attr("priority: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapeAsValue)
+    .Doc("Gives every worker the root's value.");
+
+REGISTER_OP("BytePSGather")
+    .Input("token: resource")
+    .Input("value: T")
+    .Output("result: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("priority: int = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(UnknownRows)
+    .Doc(
+        "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
+        "result.");
+
+}  // namespace
+}  // namespace byteps

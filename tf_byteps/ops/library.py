@@ -1,0 +1,59 @@
+"""Loads the custom operations, once per process."""
+
+import os
+import threading
+
+import tensorflow as tf
+from tensorflow.python.ops import gen_resource_variable_ops
+
+_PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_ops.so")
+
+_lock = threading.Lock()
+_library = None
+_tokens = {}
+
+
+def kernels():
+    """The module of generated functions, one for each registered operation.
+
+    Raises:
+        ImportError: the library is missing or was built for another TensorFlow.
+    """
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _load()
+        return _library
+
+
+def _load():
+    if not os.path.exists(_PATH):
+        raise ImportError(f"{_PATH} is missing: build the package first (pip install .)")
+    try:
+        return tf.load_op_library(_PATH)
+    except tf.errors.NotFoundError as error:
+        raise ImportError(
+            f"{_PATH} does not fit the installed TensorFlow {tf.__version__}: reinstall tf_byteps so that it is "
+            f"built for it ({error.message})"
+        ) from error
+
+
+def token(name):
+    """The resource handle that orders the uses of one exchange name (protocol rule 11).
+
+    TensorFlow runs operations on one resource in program order, through function calls, branches and the iterations of
+    a `tf.while_loop`, and lets those on different resources overlap. Nothing is ever stored in the resource.
+
+    Args:
+        name: the name of an exchange.
+
+    Returns:
+        A scalar resource tensor, the same one for every use of `name` in this process.
+    """
+    with _lock:
+        if name not in _tokens:
+            with tf.init_scope(), tf.device("/device:CPU:0"):
+                _tokens[name] = gen_resource_variable_ops.var_handle_op(
+                    dtype=tf.int8, shape=[], shared_name=f"tf_byteps/{name}"
+                )
+        return _tokens[name]

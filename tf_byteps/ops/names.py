@@ -1,0 +1,84 @@
+"""Names of exchanges: what tells the workers which of their tensors belong together (protocol rule 12).
+
+All workers must find the same name for the same exchange, whatever else each of them does. So a name is made of what
+the program says at this place, never of a count over the process or of an object's address.
+"""
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import weakref
+
+import keras
+import tensorflow as tf
+from tensorflow.python.util import tf_stack
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Frames of these files are never the place in the user's program from which an exchange was asked for.
+_INTERNAL = (
+    os.path.dirname(os.path.abspath(tf.__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(keras.__file__)) + os.sep,
+    os.path.join(_PACKAGE, "ops") + os.sep,
+    os.path.join(_PACKAGE, "strategy") + os.sep,
+    os.path.join(_PACKAGE, "keras") + os.sep,
+    contextlib.__file__,
+    functools.__file__,
+    threading.__file__,
+    "<",
+)
+
+_counts_lock = threading.Lock()
+# Graph -> {name without index: uses so far}. A retrace is a new graph and starts again at 0.
+_counts = weakref.WeakKeyDictionary()
+
+
+def call_site():
+    """The place in the user's program: `"train.py:42:train_step"`, without this machine's folders."""
+    for frame in reversed(tf_stack.extract_stack()):
+        path = frame.filename
+        if path.startswith(_INTERNAL) or "__autograph_generated_file" in path:
+            continue
+        return f"{_relative(path)}:{frame.lineno}:{frame.name}"
+    return "unknown"
+
+
+def unnamed(kind, tensor):
+    """The name of an exchange that the user gave none.
+
+    Within a `tf.function`, the uses at one place with one dtype and static shape are numbered in trace order. In eager
+    code they share a name, because the next begins only when the last has ended.
+
+    Args:
+        kind: `"push_pull"`, `"broadcast"` or `"gather"`.
+        tensor: the `tf.Tensor` to exchange.
+
+    Returns:
+        For example `"push_pull@train.py:42:train_step:float32[3,4]"`.
+    """
+    if tensor.shape.rank is None:
+        shape = "?"
+    else:
+        lengths = ["?" if length is None else str(length) for length in tensor.shape]
+        if kind == "gather":
+            lengths[0] = "*"  # each worker's own
+        shape = ",".join(lengths)
+    return numbered(f"{kind}@{call_site()}:{tensor.dtype.name}[{shape}]")
+
+
+def numbered(name):
+    """`name`, with `#1`, `#2`, ... for its further uses within the graph under construction."""
+    if tf.executing_eagerly():
+        return name
+    with _counts_lock:
+        counts = _counts.setdefault(tf.compat.v1.get_default_graph(), {})
+        index = counts[name] = counts.get(name, -1) + 1
+    return f"{name}#{index}" if index else name
+
+
+def _relative(path):
+    """`path` below the import folder it was found in: equal on machines that keep the program elsewhere."""
+    folders = [os.path.abspath(folder or os.curdir) + os.sep for folder in sys.path]
+    containing = [folder for folder in folders if path.startswith(folder)]
+    return path[len(max(containing, key=len)) :] if containing else os.path.basename(path)

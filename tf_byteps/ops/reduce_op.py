@@ -1,0 +1,45 @@
+"""How `push_pull` combines the workers' values."""
+
+import enum
+
+
+class ReduceOp(str, enum.Enum):
+    """An elementwise reduction over the workers. Each equals its name in lower case: `Sum == "sum"`."""
+
+    SUM = "sum"
+    AVERAGE = "average"
+    MIN = "min"
+    MAX = "max"
+
+    def __str__(self):
+        return self.value
+
+
+Sum = ReduceOp.SUM
+Average = ReduceOp.AVERAGE
+Min = ReduceOp.MIN
+Max = ReduceOp.MAX
+
+
+def resolve(average, op):
+    """Returns the `ReduceOp` that a caller asked for.
+
+    Args:
+        average: `None`, or the older way to say it: `True` for an average, `False` for a sum.
+        op: `None`, a `ReduceOp`, or its name in any case.
+
+    Returns:
+        A `ReduceOp`; an average if neither is given.
+
+    Raises:
+        ValueError: both are given, or `op` is unknown.
+    """
+    if op is None:
+        return Sum if average is not None and not average else Average
+    if average is not None:
+        raise ValueError(f"pass either average or op, not both; got average={average}, op={op!r}")
+    try:
+        return ReduceOp(str(op).lower())
+    except ValueError:
+        known = ", ".join(repr(str(member)) for member in ReduceOp)
+        raise ValueError(f"unknown op {op!r}: use one of {known}") from None
