@@ -13,7 +13,8 @@ namespace byteps {
 
 // All functions work on `count` elements. `accumulator` holds elements of AccumulatorDType(dtype) (float32 for float16
 // and bfloat16), `wire` elements of `dtype`; neither needs any alignment; they do not overlap. Integer sums wrap.
-// Min and max propagate NaN.
+// Min and max propagate NaN and take -0 for less than +0. All implementations give the same bits: a NaN that comes out of
+// add, min or max is always the same quiet one.
 struct SumKernels {
   // "scalar", "avx2", "avx512".
   const char* name;
