@@ -6,41 +6,15 @@
 #define TF_BYTEPS_CC_ENGINE_ENGINE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "cc/base/job.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
+#include "cc/worker/exchange_request.h"
 
 namespace byteps {
-
-// One tensor to exchange with the other workers.
-struct ExchangeRequest {
-  TensorDescription tensor;
-
-  // Parts of higher priority leave first. Ties leave in the order of Enqueue.
-  int32_t priority = 0;
-
-  // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and for kBroadcast on a
-  // worker that is not the root.
-  const void* input = nullptr;
-  int64_t gather_rows = 0;
-
-  // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory. Unused by kGather.
-  void* output = nullptr;
-
-  // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank order; returns
-  // memory for their sum of rows, or null to fail the exchange.
-  std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
-
-  // Keeps input and output alive; the engine drops it after `done` has returned.
-  std::shared_ptr<void> keep_alive;
-
-  // Called exactly once, on an engine thread or inside Enqueue. Must not block.
-  std::function<void(const Status&)> done;
-};
 
 class Worker;
 

@@ -1,0 +1,65 @@
+#include "cc/engine/engine.h"
+
+#include <mutex>
+
+#include "cc/base/fork.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+namespace {
+
+struct Current {
+  std::mutex mutex;
+  std::shared_ptr<Worker> worker;
+};
+
+// Never destroyed: a process that ends without StopWorker ends without a goodbye, and its peers must learn that.
+Current& GetCurrent() {
+  static Current* const current = new Current;
+  return *current;
+}
+
+Status NotInitialized() { return FailedPrecondition("tf_byteps is not running here: call tf_byteps.init() first"); }
+
+}  // namespace
+
+Status StartWorker(const JobDescription& job, int32_t rank) {
+  BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+  Current& current = GetCurrent();
+  // Held while connecting: a second init waits, and is then refused.
+  std::lock_guard<std::mutex> lock(current.mutex);
+  if (current.worker != nullptr) return FailedPrecondition("this process is a worker already; call shutdown() first");
+  auto worker = std::make_shared<Worker>(job, rank);
+  BYTEPS_RETURN_IF_ERROR(worker->Start());
+  current.worker = std::move(worker);
+  return OkStatus();
+}
+
+void StopWorker() {
+  std::shared_ptr<Worker> worker;
+  {
+    Current& current = GetCurrent();
+    std::lock_guard<std::mutex> lock(current.mutex);
+    worker.swap(current.worker);
+  }
+  if (worker != nullptr) worker->Stop();
+}
+
+std::shared_ptr<Worker> CurrentWorker() {
+  Current& current = GetCurrent();
+  std::lock_guard<std::mutex> lock(current.mutex);
+  return current.worker;
+}
+
+void Enqueue(ExchangeRequest request) {
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  if (worker == nullptr) return request.done(NotInitialized());
+  worker->Enqueue(std::move(request));
+}
+
+void Declare(std::vector<TensorDescription> tensors) {
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  if (worker != nullptr) worker->Declare(std::move(tensors));
+}
+
+}  // namespace byteps

@@ -1,0 +1,113 @@
+#include "cc/server/server.h"
+
+#include <chrono>
+
+#include "cc/base/logging.h"
+
+namespace byteps {
+
+Server::Server(const EngineOptions& options) : options_(options) {
+  VanOptions van_options;
+  van_options.io_threads = options.io_threads;
+  van_ = NewTcpVan(van_options);
+}
+
+Server::~Server() { Stop(); }
+
+Status Server::Listen(const std::string& address, uint16_t port) {
+  return van_->Listen(address, port, this, &endpoint_);
+}
+
+Status Server::Start(const JobDescription& job, int32_t rank) {
+  CoordinatorLink* link = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (link_ != nullptr) return FailedPrecondition("this server has joined a job already");
+    job_ = job;
+    SummationService::Options service_options;
+    service_options.server_rank = rank;
+    service_options.num_workers = job.num_workers();
+    service_options.epoch = job.epoch;
+    service_ = std::make_shared<SummationService>(service_options);
+    link_ = std::make_unique<CoordinatorLink>([this](ControlMessage message) { OnMessage(message); },
+                                              [this](const Status& reason) { OnCoordinatorLost(reason); });
+    link = link_.get();
+  }
+  return link->Start(van_.get(), job, Role::kServer, rank);
+}
+
+bool Server::Wait(double timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return over_; });
+}
+
+std::string Server::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+SummationCounters Server::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return service_ ? service_->counters() : SummationCounters();
+}
+
+std::vector<TensorCounters> Server::tensor_counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return service_ ? service_->tensor_counters() : std::vector<TensorCounters>();
+}
+
+void Server::Stop() {
+  CoordinatorLink* link = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+    link = link_.get();
+  }
+  changed_.notify_all();
+  if (link != nullptr) link->Stop();
+  van_->Stop();
+}
+
+Status Server::OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (service_ == nullptr) return Unavailable("this server has not joined its job yet");
+  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_.job_id, job_.epoch));
+  if (hello.role != Role::kWorker || hello.rank < 0 || hello.rank >= job_.num_workers()) {
+    return FailedPrecondition("a server of this job talks to workers 0 to " + std::to_string(job_.num_workers() - 1) +
+                              ", not to " + hello.PeerName() + " (" + peer_address + ")");
+  }
+  *handler = service_.get();
+  return OkStatus();
+}
+
+void Server::OnMessage(const ControlMessage& message) {
+  if (const auto* update = std::get_if<TableUpdate>(&message)) {
+    const Status status = service_->AddEntries(update->entries);
+    // The workers learn of it when they push a tensor that this server does not know.
+    if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
+    link_->Send(TableAck{update->update_id});
+  } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+    service_->OnWorkerLeft(goodbye->rank);
+  } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
+    if (lost->role == Role::kWorker) service_->OnWorkerLost(lost->rank, Unavailable(lost->description));
+    Fail(lost->description);
+  } else if (std::holds_alternative<JobEnded>(message)) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+    changed_.notify_all();
+  }
+}
+
+void Server::OnCoordinatorLost(const Status& reason) {
+  Fail(reason.message());
+  std::lock_guard<std::mutex> lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
+}
+
+void Server::Fail(const std::string& what) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (failure_.empty()) failure_ = what;
+}
+
+}  // namespace byteps

@@ -1,0 +1,66 @@
+// Server: a summation service on the network. `python -m tf_byteps.server` is one of these in a process of its own; a
+// colocated server is one inside a worker's process.
+#ifndef TF_BYTEPS_CC_SERVER_SERVER_H_
+#define TF_BYTEPS_CC_SERVER_SERVER_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/coordinator/coordinator_link.h"
+#include "cc/server/summation_service.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// Thread-safe.
+class Server : private ConnectionAcceptor {
+ public:
+  explicit Server(const EngineOptions& options);
+  ~Server() override;
+
+  // Takes a port, so that the address book can name it. Workers that come before Start are told to try again.
+  Status Listen(const std::string& address, uint16_t port);
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  // Joins `job` as server `rank` and serves its workers; once.
+  Status Start(const JobDescription& job, int32_t rank);
+
+  // Waits up to `timeout` seconds; true once the job is over or the scheduler is gone.
+  bool Wait(double timeout);
+
+  // Who was lost first, or "".
+  std::string failure() const;
+
+  // All zero before Start.
+  SummationCounters counters() const;
+  std::vector<TensorCounters> tensor_counters() const;
+
+  // Closes all connections. Idempotent.
+  void Stop();
+
+ private:
+  Status OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) override;
+  void OnMessage(const ControlMessage& message);
+  void OnCoordinatorLost(const Status& reason);
+  void Fail(const std::string& what);
+
+  const EngineOptions options_;
+  Endpoint endpoint_;
+  std::unique_ptr<Van> van_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  JobDescription job_;
+  std::shared_ptr<SummationService> service_;  // set by Start, then unchanged
+  std::unique_ptr<CoordinatorLink> link_;
+  std::string failure_;
+  bool over_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_SERVER_H_

@@ -1,0 +1,122 @@
+#include "cc/worker/exchange.h"
+
+#include <algorithm>
+
+namespace byteps {
+
+Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
+    : request(std::move(exchange_request)), round(exchange_round), enqueued_ns(now_ns) {}
+
+std::string Exchange::Name() const {
+  return "tensor \"" + request.tensor.name + "\", round " + std::to_string(round);
+}
+
+void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
+  entry = std::move(table_entry);
+  uint64_t offset = 0;
+  for (uint32_t part = 0; part < entry->parts.size(); ++part) {
+    offsets.push_back(offset);
+    offset += PartBytes(part);
+  }
+  part_done.assign(entry->parts.size(), false);
+  parts_left = entry->parts.size();
+}
+
+uint64_t Exchange::PartBytes(uint32_t part) const {
+  return entry->parts[part].element_count * DTypeSize(request.tensor.dtype);
+}
+
+uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
+  switch (request.tensor.kind) {
+    case ExchangeKind::kBroadcast:
+      return rank == request.tensor.root_rank ? PartBytes(part) : 0;
+    case ExchangeKind::kGather:
+      return request.gather_rows * request.tensor.ByteCount();
+    default:
+      return PartBytes(part);
+  }
+}
+
+OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
+                                  uint32_t epoch) const {
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kPush;
+  frame.header.epoch = epoch;
+  frame.header.key = entry->key;
+  frame.header.part = part;
+  frame.header.variant = entry->variant;
+  frame.header.round = round;
+  frame.header.placement_version = entry->placement_version;
+  frame.header.worker = rank;
+  frame.header.priority = request.priority;
+  frame.header.payload_bytes = PushBytes(part, rank);
+  frame.header.element_count = request.tensor.kind == ExchangeKind::kGather
+                                   ? request.gather_rows * request.tensor.ElementCount()
+                                   : entry->parts[part].element_count;
+  frame.payload = static_cast<const uint8_t*>(request.input) + offsets[part];
+  frame.keep_alive = self;
+  return frame;
+}
+
+void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
+  std::lock_guard<std::mutex> lock(output_mutex_);
+  return output_closed_ ? nullptr : request.allocate_output(rows);
+}
+
+void Exchange::CloseOutput() {
+  std::lock_guard<std::mutex> lock(output_mutex_);
+  output_closed_ = true;
+}
+
+RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint64_t offset)
+    : exchange_(std::move(exchange)), next_(static_cast<uint8_t*>(exchange_->request.output) + offset) {}
+
+PayloadSink::Span RegionSink::Prepare(uint64_t remaining) { return {next_, static_cast<size_t>(remaining)}; }
+
+GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers, uint64_t payload_bytes)
+    : exchange_(std::move(exchange)), payload_bytes_(payload_bytes), rows_(num_workers) {}
+
+PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  if (received_ < head_bytes) {
+    return {reinterpret_cast<uint8_t*>(rows_.data()) + received_,
+            static_cast<size_t>(std::min(remaining, head_bytes - received_))};
+  }
+  if (output_ != nullptr) return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
+  discard_.resize(std::min<uint64_t>(remaining, 64 * 1024));
+  return {discard_.data(), discard_.size()};
+}
+
+void GatherSink::Commit(size_t bytes) {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  const bool head_was_missing = received_ < head_bytes;
+  received_ += bytes;
+  if (head_was_missing && received_ == head_bytes) Allocate();
+}
+
+void GatherSink::Allocate() {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  const uint64_t row_bytes = exchange_->request.tensor.ByteCount();
+  const uint64_t left = payload_bytes_ - head_bytes;
+  uint64_t total_rows = 0;
+  for (const int64_t rows : rows_) {
+    // Also keeps the sum from overflowing: no single count may exceed what the payload can hold.
+    if (rows < 0 || (row_bytes > 0 && static_cast<uint64_t>(rows) > left / row_bytes)) {
+      status_ = Internal(exchange_->Name() + ": the server's row counts do not fit its reply");
+      return;
+    }
+    total_rows += rows;
+  }
+  if (total_rows * row_bytes != left) {
+    status_ = Internal(exchange_->Name() + ": the server sent " + std::to_string(left) + " bytes for " +
+                       std::to_string(total_rows) + " rows");
+    return;
+  }
+  output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));
+  if (output_ == nullptr) {
+    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a gathered result of " +
+                                std::to_string(total_rows) + " rows");
+  }
+}
+
+}  // namespace byteps

@@ -1,0 +1,93 @@
+// Exchange: one tensor on its way to the servers and back, and the tasks that its parts are.
+#ifndef TF_BYTEPS_CC_WORKER_EXCHANGE_H_
+#define TF_BYTEPS_CC_WORKER_EXCHANGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cc/van/van.h"
+#include "cc/wire/control.h"
+#include "cc/worker/exchange_request.h"
+
+namespace byteps {
+
+// Kept alive by the worker until it is done, by frames that are being sent from its input, and by sinks that receive into
+// its output. The fields below the line are guarded by the worker's mutex.
+struct Exchange {
+  Exchange(ExchangeRequest request, uint64_t round, int64_t now_ns);
+
+  // "tensor "dense/kernel", round 7".
+  std::string Name() const;
+
+  // Fixes parts and owners; once.
+  void Place(std::shared_ptr<const TableEntry> table_entry);
+
+  // Bytes that this worker sends and receives for a part.
+  uint64_t PushBytes(uint32_t part, int32_t rank) const;
+  uint64_t PartBytes(uint32_t part) const;
+  uint64_t PartOffset(uint32_t part) const { return offsets[part]; }
+
+  // The frame that carries a part to its server.
+  OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank, uint32_t epoch) const;
+
+  // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been called too, and the
+  // caller's function must not be.
+  void* AllocateOutput(const std::vector<int64_t>& rows);
+  void CloseOutput();
+
+  ExchangeRequest request;
+  const uint64_t round;
+  const int64_t enqueued_ns;
+  std::shared_ptr<const TableEntry> entry;
+  std::vector<uint64_t> offsets;  // of the parts, in bytes
+
+  // ---- guarded by Worker::mutex_
+  std::vector<bool> part_done;
+  size_t parts_left = 0;
+  bool finished = false;
+
+ private:
+  std::mutex output_mutex_;
+  bool output_closed_ = false;
+};
+
+// Receives a part of the result where the caller wants it.
+class RegionSink : public PayloadSink {
+ public:
+  RegionSink(std::shared_ptr<Exchange> exchange, uint64_t offset);
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t bytes) override { next_ += bytes; }
+
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+  uint8_t* next_;
+};
+
+// Receives a gather's result: a row count per worker, then all rows.
+class GatherSink : public PayloadSink {
+ public:
+  GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers, uint64_t payload_bytes);
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t bytes) override;
+
+  // After the last byte.
+  const Status& status() const { return status_; }
+
+ private:
+  void Allocate();
+
+  const std::shared_ptr<Exchange> exchange_;
+  const uint64_t payload_bytes_;
+  std::vector<int64_t> rows_;
+  uint64_t received_ = 0;
+  uint8_t* output_ = nullptr;
+  std::vector<uint8_t> discard_;
+  Status status_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_EXCHANGE_H_

@@ -1,0 +1,52 @@
+// PartQueue: what waits to be pushed to one server, in the order of priority, and the credit that limits how much is on
+// the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
+#ifndef TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
+#define TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace byteps {
+
+struct Exchange;
+
+struct PartTask {
+  std::shared_ptr<Exchange> exchange;
+  uint32_t part = 0;
+  uint64_t bytes = 0;
+  int32_t priority = 0;
+};
+
+// Not thread-safe.
+class PartQueue {
+ public:
+  explicit PartQueue(uint64_t credit_bytes) : credit_bytes_(credit_bytes) {}
+
+  void Push(PartTask task);
+
+  // Takes the first task if the credit admits it. A part that is larger than the whole credit goes alone; nothing behind
+  // the first task overtakes it, however small.
+  bool Pop(PartTask* task);
+
+  // The server has taken in so many bytes (or they will never be sent).
+  void ReturnCredit(uint64_t bytes);
+
+  // Drops all waiting tasks.
+  void Clear() { waiting_.clear(); }
+
+  size_t size() const { return waiting_.size(); }
+  uint64_t bytes_on_the_way() const { return on_the_way_; }
+
+ private:
+  const uint64_t credit_bytes_;
+  uint64_t on_the_way_ = 0;
+  uint64_t next_sequence_ = 0;
+  // By falling priority, then in the order of Push.
+  std::map<std::pair<int64_t, uint64_t>, PartTask> waiting_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_PART_QUEUE_H_

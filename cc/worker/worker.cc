@@ -1,0 +1,423 @@
+#include "cc/worker/worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
+#include "cc/base/logging.h"
+#include "cc/van/buffer_sink.h"
+
+namespace byteps {
+namespace {
+
+constexpr double kDeadlineCheckSeconds = 0.5;
+// The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead one.
+constexpr auto kGoodbyePatience = std::chrono::seconds(5);
+
+}  // namespace
+
+// Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's code.
+struct Worker::Actions {
+  std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
+  std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
+  std::vector<ControlMessage> messages;
+  CoordinatorLink* coordinator = nullptr;
+
+  explicit Actions(CoordinatorLink* link) : coordinator(link) {}
+  ~Actions() {
+    for (const ControlMessage& message : messages) coordinator->Send(message);
+    for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
+    for (auto& [exchange, status] : finished) {
+      exchange->request.done(status);
+      exchange->request.done = nullptr;
+    }
+  }
+};
+
+Worker::Worker(const JobDescription& job, int32_t rank)
+    : job_(job), rank_(rank), local_(job.num_workers() == 1 && job.num_servers() == 0) {}
+
+Worker::~Worker() { Stop(); }
+
+Status Worker::Start() {
+  if (rank_ < 0 || rank_ >= job_.num_workers()) {
+    return InvalidArgument("rank " + std::to_string(rank_) + " is not one of the " +
+                           std::to_string(job_.num_workers()) + " workers");
+  }
+  if (local_) return OkStatus();
+  if (job_.num_servers() == 0) return InvalidArgument("a job of several workers needs at least one server");
+  VanOptions van_options;
+  van_options.io_threads = job_.options.io_threads;
+  van_ = NewTcpVan(van_options);
+  coordinator_ = std::make_unique<CoordinatorLink>([this](ControlMessage message) { OnControl(std::move(message)); },
+                                                   [this](const Status& reason) { Fail(reason); });
+  BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
+  for (int32_t server = 0; server < job_.num_servers(); ++server) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      servers_.push_back(std::make_unique<ServerLink>(job_.options.credit_bytes));
+    }
+    Hello hello;
+    hello.job_id = job_.job_id;
+    hello.epoch = job_.epoch;
+    hello.role = Role::kWorker;
+    hello.rank = rank_;
+    Hello peer;
+    peer.role = Role::kServer;
+    peer.rank = server;
+    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+    BYTEPS_RETURN_IF_ERROR(van_->Connect(job_.server_endpoints[server], hello, peer, this,
+                                         job_.options.connect_timeout, &connection));
+  }
+  deadlines_.Start("byteps-deadline", kDeadlineCheckSeconds, [this] { CheckDeadlines(); });
+  return OkStatus();
+}
+
+Status Worker::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+WorkerCounters Worker::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  WorkerCounters counters = counters_;
+  if (van_ != nullptr) counters.van = van_->counters();
+  return counters;
+}
+
+void Worker::Enqueue(ExchangeRequest request) {
+  Status status = CheckNotForked();
+  if (status.ok()) status = request.tensor.Validate(job_.num_workers());
+  if (!status.ok()) return request.done(status);
+  if (local_) return FinishLocally(std::move(request));
+  {
+    Actions actions(coordinator_.get());
+    std::lock_guard<std::mutex> lock(mutex_);
+    status = Refusal();
+    if (status.ok()) {
+      Key& key = FindOrAddKey(request.tensor.name);
+      if (key.live == nullptr) {
+        auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
+        key.live = exchange;
+        const Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
+        if (variant.entry != nullptr) {
+          exchange->Place(variant.entry);
+          Dispatch(exchange, &actions);
+        } else {
+          SendDeclarations(&actions);
+        }
+        return;
+      }
+      status = FailedPrecondition(
+          "tensor \"" + key.name + "\" is on its way already (" + key.live->request.tensor.ToString() + ", round " +
+          std::to_string(key.live->round) + ") and was given again as " + request.tensor.ToString() +
+          ": two tensors in flight need two names, or an order (a control dependency) between them");
+    }
+  }
+  request.done(status);
+}
+
+void Worker::Declare(std::vector<TensorDescription> tensors) {
+  if (local_) return;
+  Actions actions(coordinator_.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!Refusal().ok()) return;
+  for (const TensorDescription& tensor : tensors) {
+    if (tensor.Validate(job_.num_workers()).ok()) FindOrAddVariant(FindOrAddKey(tensor.name), tensor);
+  }
+  SendDeclarations(&actions);
+}
+
+void Worker::Stop() {
+  {
+    Actions actions(coordinator_.get());
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"), &actions);
+  }
+  deadlines_.Stop();
+  if (local_ || van_ == nullptr) {
+    return;
+  }
+  if (coordinator_->connected()) {
+    coordinator_->Send(Goodbye{rank_});
+    std::unique_lock<std::mutex> lock(mutex_);
+    goodbye_answered_.wait_for(lock, kGoodbyePatience, [this] { return left_; });
+  }
+  coordinator_->Stop();
+  van_->Stop();
+}
+
+Status Worker::Refusal() const {
+  if (stopping_) return Cancelled("tf_byteps has been shut down; call tf_byteps.init() first");
+  return failure_;
+}
+
+Worker::Key& Worker::FindOrAddKey(const std::string& name) {
+  std::unique_ptr<Key>& key = keys_by_name_[name];
+  if (key == nullptr) {
+    key = std::make_unique<Key>();
+    key->name = name;
+  }
+  return *key;
+}
+
+Worker::Variant& Worker::FindOrAddVariant(Key& key, const TensorDescription& tensor) {
+  for (Variant& variant : key.variants) {
+    if (variant.tensor.SameExchangeAs(tensor)) return variant;
+  }
+  key.variants.push_back({tensor, nullptr});
+  undeclared_.push_back(tensor);
+  return key.variants.back();
+}
+
+// One request at a time: what is declared meanwhile goes together in the next.
+void Worker::SendDeclarations(Actions* actions) {
+  if (declare_request_ != 0 || undeclared_.empty()) return;
+  DeclareRequest request;
+  request.request_id = declare_request_ = next_request_++;
+  request.tensors = declaring_ = std::move(undeclared_);
+  undeclared_.clear();
+  actions->messages.push_back(std::move(request));
+}
+
+Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
+  if (reply.request_id != declare_request_ || reply.results.size() != declaring_.size()) {
+    return Internal("the scheduler answered a declaration that was not made");
+  }
+  declare_request_ = 0;
+  const std::vector<TensorDescription> declared = std::move(declaring_);
+  declaring_.clear();
+  for (size_t i = 0; i < declared.size(); ++i) {
+    Key& key = FindOrAddKey(declared[i].name);
+    const std::shared_ptr<Exchange> live = key.live;
+    const bool is_waiting =
+        live != nullptr && live->entry == nullptr && live->request.tensor.SameExchangeAs(declared[i]);
+    DeclareResult& result = reply.results[i];
+    if (!result.status.ok()) {
+      key.variants.erase(std::remove_if(key.variants.begin(), key.variants.end(),
+                                        [&](const Variant& v) { return v.tensor.SameExchangeAs(declared[i]); }),
+                         key.variants.end());
+      if (is_waiting) Finish(live, result.status, actions);
+      continue;
+    }
+    keys_[result.entry.key] = &key;
+    Variant& variant = FindOrAddVariant(key, declared[i]);
+    variant.entry = std::make_shared<const TableEntry>(std::move(result.entry));
+    if (!is_waiting) continue;
+    live->Place(variant.entry);
+    Dispatch(live, actions);
+  }
+  SendDeclarations(actions);
+  return OkStatus();
+}
+
+void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions) {
+  const std::vector<PartPlacement>& parts = exchange->entry->parts;
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    servers_[parts[part].server]->queue.Push(
+        {exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+  }
+  for (const PartPlacement& part : parts) Pump(*servers_[part.server], actions);
+}
+
+void Worker::Pump(ServerLink& server, Actions* actions) {
+  PartTask task;
+  while (server.queue.Pop(&task)) {
+    if (task.exchange->finished) {
+      server.queue.ReturnCredit(task.bytes);
+      continue;
+    }
+    counters_.pushed_bytes += task.bytes;
+    actions->frames.emplace_back(server.connection,
+                                 task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
+  }
+}
+
+void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  servers_[connection->peer().rank]->connection = connection;
+}
+
+Status Worker::FindReplied(Connection& connection, const FrameHeader& header, std::shared_ptr<Exchange>* exchange) {
+  const auto it = keys_.find(header.key);
+  const auto unexpected = [&](const std::string& why) {
+    return Internal(connection.peer_name() + " sent an unexpected reply (key " + std::to_string(header.key) +
+                    ", part " + std::to_string(header.part) + ", round " + std::to_string(header.round) + "): " + why);
+  };
+  if (it == keys_.end()) return unexpected("unknown key");
+  const Key& key = *it->second;
+  if (header.round >= key.next_round) return unexpected("a round to come");
+  const std::shared_ptr<Exchange>& live = key.live;
+  // An exchange that failed does not wait for the rest of its replies; they are read and dropped.
+  if (live == nullptr || live->round != header.round) return OkStatus();
+  if (live->entry == nullptr || header.part >= live->part_done.size()) return unexpected("no such part");
+  if (live->part_done[header.part]) return unexpected("answered before");
+  if (live->entry->parts[header.part].server != connection.peer().rank) return unexpected("not that part's owner");
+  *exchange = live;
+  return OkStatus();
+}
+
+Status Worker::OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) {
+  if (header.type != FrameType::kReply) return Internal(connection.peer_name() + " sent a frame that is no reply");
+  std::shared_ptr<Exchange> exchange;
+  std::lock_guard<std::mutex> lock(mutex_);
+  BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
+  if (exchange == nullptr) return OkStatus();
+  const TensorDescription& tensor = exchange->request.tensor;
+  if (header.status != StatusCode::kOk) {
+    *sink = std::make_shared<BufferSink>();
+    return OkStatus();
+  }
+  uint64_t expected = exchange->PartBytes(header.part);
+  if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) expected = 0;
+  if (tensor.kind == ExchangeKind::kGather) {
+    if (header.payload_bytes < job_.num_workers() * sizeof(int64_t)) return Internal("gather reply without row counts");
+    *sink = std::make_shared<GatherSink>(exchange, job_.num_workers(), header.payload_bytes);
+    return OkStatus();
+  }
+  if (header.payload_bytes != expected) {
+    return Internal(connection.peer_name() + " sent " + std::to_string(header.payload_bytes) + " bytes for " +
+                    exchange->Name() + ", part " + std::to_string(header.part) + " of " + std::to_string(expected));
+  }
+  *sink = std::make_shared<RegionSink>(exchange, exchange->PartOffset(header.part));
+  return OkStatus();
+}
+
+Status Worker::OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) {
+  Actions actions(coordinator_.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (header.credit_bytes > 0) {
+    ServerLink& server = *servers_[connection.peer().rank];
+    server.queue.ReturnCredit(header.credit_bytes);
+    Pump(server, &actions);
+  }
+  if (header.type == FrameType::kCredit) return OkStatus();
+  if (header.type != FrameType::kReply) return Internal(connection.peer_name() + " sent a frame that is no reply");
+  counters_.received_bytes += header.payload_bytes;
+  std::shared_ptr<Exchange> exchange;
+  BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
+  if (exchange == nullptr) return OkStatus();
+  return FinishPart(exchange, header, sink.get(), &actions);
+}
+
+Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header, PayloadSink* sink,
+                          Actions* actions) {
+  const TensorDescription& tensor = exchange->request.tensor;
+  if (header.status != StatusCode::kOk) {
+    const std::string text = sink != nullptr ? static_cast<BufferSink*>(sink)->Take() : "no reason given";
+    Finish(exchange, Status(header.status, text), actions);
+    return OkStatus();
+  }
+  const uint64_t bytes = exchange->PartBytes(header.part);
+  if (tensor.kind == ExchangeKind::kGather) {
+    if (sink == nullptr) return Internal("gather reply without row counts");
+    const Status& status = static_cast<GatherSink*>(sink)->status();
+    if (!status.ok()) {
+      Finish(exchange, status, actions);
+      return OkStatus();
+    }
+  } else if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) {
+    const uint64_t offset = exchange->PartOffset(header.part);
+    if (bytes > 0) {
+      std::memcpy(static_cast<uint8_t*>(exchange->request.output) + offset,
+                  static_cast<const uint8_t*>(exchange->request.input) + offset, bytes);
+    }
+  } else if (bytes > 0 && sink == nullptr) {
+    return Internal(exchange->Name() + ": a reply without its payload");
+  }
+  exchange->part_done[header.part] = true;
+  if (--exchange->parts_left == 0) Finish(exchange, OkStatus(), actions);
+  return OkStatus();
+}
+
+void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions) {
+  if (exchange->finished) return;
+  exchange->finished = true;
+  exchange->CloseOutput();
+  ++counters_.exchanges;
+  if (!status.ok()) ++counters_.failed_exchanges;
+  FindOrAddKey(exchange->request.tensor.name).live = nullptr;
+  actions->finished.emplace_back(exchange, status);
+}
+
+void Worker::FinishAll(const Status& reason, Actions* actions) {
+  for (const auto& [name, key] : keys_by_name_) {
+    const std::shared_ptr<Exchange> live = key->live;
+    if (live != nullptr) Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
+  }
+  for (const auto& server : servers_) server->queue.Clear();
+}
+
+void Worker::OnClosed(Connection& connection, const Status& reason) {
+  Fail(Unavailable(connection.peer_name() + " is lost: " + reason.message()));
+}
+
+void Worker::OnControl(ControlMessage message) {
+  if (const auto* lost = std::get_if<PeerLost>(&message)) return Fail(Unavailable(lost->description));
+  Status status;
+  {
+    Actions actions(coordinator_.get());
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (auto* reply = std::get_if<DeclareReply>(&message)) {
+      status = OnDeclareReply(std::move(*reply), &actions);
+    } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
+      left_ = left_ || goodbye->rank == rank_;
+      goodbye_answered_.notify_all();
+    }
+  }
+  if (!status.ok()) Fail(status);
+}
+
+void Worker::Fail(const Status& reason) {
+  Actions actions(coordinator_.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_.ok() || stopping_) return;
+  failure_ = reason;
+  LogError(reason.message());
+  FinishAll(reason, &actions);
+}
+
+void Worker::CheckDeadlines() {
+  const double limit = job_.options.operation_timeout;
+  if (limit <= 0) return;
+  Actions actions(coordinator_.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t now = MonotonicNanos();
+  for (const auto& [name, key] : keys_by_name_) {
+    const std::shared_ptr<Exchange> live = key->live;
+    if (live == nullptr || now - live->enqueued_ns < SecondsToNanos(limit)) continue;
+    const std::string what = live->entry == nullptr ? "the scheduler has not placed it"
+                                                    : std::to_string(live->parts_left) + " of " +
+                                                          std::to_string(live->part_done.size()) +
+                                                          " parts have no result";
+    Finish(live,
+           DeadlineExceeded(live->Name() + ": not done after " + std::to_string(static_cast<int64_t>(limit)) + " s (" +
+                            what + "); another worker has probably not sent it. BYTEPS_OPERATION_TIMEOUT sets the limit"),
+           &actions);
+  }
+}
+
+void Worker::FinishLocally(ExchangeRequest request) {
+  Status refusal;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    refusal = Refusal();
+    ++counters_.exchanges;
+  }
+  if (!refusal.ok()) return request.done(refusal);
+  void* output = request.output;
+  uint64_t bytes = request.tensor.ByteCount();
+  if (request.tensor.kind == ExchangeKind::kGather) {
+    bytes *= request.gather_rows;
+    output = request.allocate_output({request.gather_rows});
+    if (output == nullptr) return request.done(ResourceExhausted("no memory for the gathered result"));
+  }
+  if (bytes > 0) std::memcpy(output, request.input, bytes);
+  request.done(OkStatus());
+}
+
+}  // namespace byteps

@@ -1,0 +1,125 @@
+// Worker: sends this process's tensors to the summation servers and brings the results back.
+//
+// The life of a tensor: Enqueue -> (first use: declared, the coordinator answers with parts and owners) -> its parts wait
+// in the owners' PartQueues -> push frames -> replies are received into the output -> done.
+#ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
+#define TF_BYTEPS_CC_WORKER_WORKER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/base/periodic_thread.h"
+#include "cc/coordinator/coordinator_link.h"
+#include "cc/van/van.h"
+#include "cc/worker/exchange.h"
+#include "cc/worker/part_queue.h"
+
+namespace byteps {
+
+struct WorkerCounters {
+  uint64_t exchanges = 0;       // tensors that ended, well or not
+  uint64_t failed_exchanges = 0;
+  uint64_t pushed_bytes = 0;    // payload handed to the Van
+  uint64_t received_bytes = 0;  // payload of replies
+  VanCounters van;
+};
+
+// Thread-safe.
+class Worker : private ConnectionHandler {
+ public:
+  Worker(const JobDescription& job, int32_t rank);
+  ~Worker() override;
+
+  // Connects to the coordinator and all servers; once. A job of one worker without servers connects to nothing: its
+  // exchanges are local copies.
+  Status Start();
+
+  // See engine/engine.h.
+  void Enqueue(ExchangeRequest request);
+  void Declare(std::vector<TensorDescription> tensors);
+
+  // Ends what is pending with CANCELLED, says goodbye, closes all connections. Idempotent.
+  void Stop();
+
+  // Why nothing can be exchanged any more; OK while all is well.
+  Status failure() const;
+
+  WorkerCounters counters() const;
+
+ private:
+  // A known description of a key, see wire/control.h.
+  struct Variant {
+    TensorDescription tensor;
+    std::shared_ptr<const TableEntry> entry;  // null until the coordinator has answered
+  };
+  struct Key {
+    std::string name;
+    std::vector<Variant> variants;
+    uint64_t next_round = 0;
+    std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
+  };
+  struct ServerLink {
+    explicit ServerLink(uint64_t credit_bytes) : queue(credit_bytes) {}
+    std::shared_ptr<Connection> connection;
+    PartQueue queue;
+  };
+  // What has to happen once the mutex is free.
+  struct Actions;
+
+  // ConnectionHandler, for the connections to servers.
+  void OnOpen(const std::shared_ptr<Connection>& connection) override;
+  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override;
+  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override;
+  void OnClosed(Connection& connection, const Status& reason) override;
+
+  void OnControl(ControlMessage message);
+  void CheckDeadlines();
+  void Fail(const Status& reason);
+  void FinishLocally(ExchangeRequest request);
+
+  // With mutex_ held.
+  Status Refusal() const;
+  Key& FindOrAddKey(const std::string& name);
+  Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
+  void SendDeclarations(Actions* actions);
+  Status OnDeclareReply(DeclareReply reply, Actions* actions);
+  void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
+  void Pump(ServerLink& server, Actions* actions);
+  // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no such reply.
+  Status FindReplied(Connection& connection, const FrameHeader& header, std::shared_ptr<Exchange>* exchange);
+  Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header, PayloadSink* sink,
+                    Actions* actions);
+  void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
+  void FinishAll(const Status& reason, Actions* actions);
+
+  const JobDescription job_;
+  const int32_t rank_;
+  const bool local_;  // one worker, no server
+  std::unique_ptr<Van> van_;
+  std::unique_ptr<CoordinatorLink> coordinator_;
+  PeriodicThread deadlines_;
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable goodbye_answered_;
+  std::vector<std::unique_ptr<ServerLink>> servers_;
+  std::unordered_map<std::string, std::unique_ptr<Key>> keys_by_name_;
+  std::unordered_map<uint64_t, Key*> keys_;  // those that the coordinator knows
+  std::vector<TensorDescription> undeclared_;
+  std::vector<TensorDescription> declaring_;  // what declare_request_ asks for
+  uint64_t declare_request_ = 0;  // the request that is on the way; 0: none
+  uint64_t next_request_ = 1;
+  Status failure_;
+  bool stopping_ = false;
+  bool left_ = false;  // the coordinator has answered our goodbye
+  WorkerCounters counters_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_WORKER_H_
