@@ -1,0 +1,146 @@
+"""Initial values from worker 0, without trusting that all workers create the same variables (protocol rule 28).
+
+Broadcasting each variable when it is created, as `MultiWorkerMirroredStrategy` does, hangs as soon as one worker
+creates one variable more. So variables are only noted when they are created. Before the first step the workers compare
+their lists; if they differ, all of them raise an error that names the difference, and nothing was sent in vain.
+"""
+
+import collections
+import weakref
+
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.ops import broadcast
+from tf_byteps.strategy.agreement import gather_objects
+
+
+class InitialValues:
+    """The variables of one strategy that worker 0's values have not reached yet."""
+
+    def __init__(self):
+        self._created = []  # weak references, in order of creation
+
+    def created(self, variable):
+        """Notes a variable. Those that are summed when read (metrics) start at zero everywhere and are left out."""
+        synchronization = getattr(variable, "synchronization", None)
+        if synchronization != tf.VariableSynchronization.ON_READ:
+            self._created.append(weakref.ref(variable))
+
+    def synchronize_created(self):
+        """Synchronizes what was created since the last call; without anything new it does not communicate.
+
+        The variables' paths are not known here, so that they are told apart by name and order of creation.
+        """
+        if runtime.size() == 1:
+            return
+        created, self._created = self._created, []
+        alive = [reference() for reference in created]
+        uninitialized = [variable for variable in alive if _is_uninitialized(variable)]
+        # A tf.function that creates variables is traced first, then initializes them, then is traced again.
+        self._created = [weakref.ref(variable) for variable in uninitialized]
+        ready = [
+            variable
+            for variable in alive
+            if variable is not None and all(variable is not other for other in uninitialized)
+        ]
+        if ready:
+            _synchronize("variables created in the scope", [(v.name, v) for v in ready])
+
+    def synchronize_model(self, model):
+        """Synchronizes all variables of a Keras model and its optimizer, and whatever else was created meanwhile."""
+        if runtime.size() == 1:
+            return
+        variables = list(model.variables)
+        if getattr(model, "optimizer", None) is not None:
+            variables += model.optimizer.variables
+        named = [(variable.path, variable.value) for variable in variables]
+        known = {id(variable) for _, variable in named}
+        self._created = [r for r in self._created if r() is not None and id(r()) not in known]
+        _synchronize("variables of the model and its optimizer", named)
+        self.synchronize_created()
+
+
+def _is_uninitialized(variable):
+    if variable is None:
+        return False
+    with tf.init_scope():
+        try:
+            return not bool(tf.raw_ops.VarIsInitializedOp(resource=variable.handle))
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+        ):  # its handle belongs to a graph that is still being traced
+            return True
+
+
+def _synchronize(what, named_variables):
+    """Sets variables to worker 0's values, in one group of broadcasts that are all under way at once.
+
+    Args:
+        what: a few words for error messages, equal on all workers.
+        named_variables: a list of pairs of a name and a `tf.Variable`.
+
+    Raises:
+        ValueError: the workers' lists differ.
+    """
+    keyed = _with_keys(named_variables)
+    lists = gather_objects(f"initial values/{what}", list(keyed))
+    for rank, other in enumerate(lists):
+        if sorted(other) != sorted(lists[0]):
+            raise ValueError(_difference(what, rank, other, lists[0]))
+    with tf.init_scope():
+        _broadcast_all(list(keyed), list(keyed.values()))
+
+
+def _with_keys(named_variables):
+    """Key -> variable. The key says name, shape and dtype, and which one it is if several agree in all of these."""
+    counts = collections.Counter()
+    keyed = {}
+    for name, variable in named_variables:
+        key = f"{name} {variable.dtype.name}{list(variable.shape)}"
+        counts[key] += 1
+        keyed[key if counts[key] == 1 else f"{key} #{counts[key]}"] = variable
+    return keyed
+
+
+def _difference(what, rank, other, first):
+    missing = ", ".join(sorted(set(first) - set(other))) or "nothing"
+    extra = ", ".join(sorted(set(other) - set(first))) or "nothing"
+    return (
+        f"the workers differ in the {what}: worker {rank} lacks {missing} and has {extra} that worker 0 does not "
+        "have. All workers must build the same model and optimizer"
+    )
+
+
+def _broadcast_all(keys, variables):
+    # bool variables (switches of some layers) travel as bytes.
+    @tf.function(autograph=False)
+    def exchange():
+        values = [tf.identity(variable) for variable in variables]
+        sent = [tf.cast(v, tf.uint8) if v.dtype == tf.bool else _as_bits(v) for v in values]
+        for key, variable, value, original in zip(keys, variables, sent, values):
+            received = broadcast(value, root_rank=0, name=f"initial value/{key}")
+            if original.dtype == tf.bool:
+                received = tf.cast(received, tf.bool)
+            elif received.dtype != original.dtype:
+                received = tf.bitcast(received, original.dtype)
+            variable.assign(received)
+
+    if variables:
+        exchange()
+
+
+# Types that are exchanged as another of the same width: a broadcast only copies.
+_SAME_WIDTH = {
+    tf.uint16: tf.float16,
+    tf.int16: tf.float16,
+    tf.uint32: tf.int32,
+    tf.uint64: tf.int64,
+    tf.complex64: tf.int64,
+}
+
+
+def _as_bits(value):
+    return tf.bitcast(value, _SAME_WIDTH[value.dtype]) if value.dtype in _SAME_WIDTH else value

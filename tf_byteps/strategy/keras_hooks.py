@@ -1,0 +1,237 @@
+"""All changes that tf_byteps makes to Keras and TensorFlow while they run, in one place.
+
+Checked with Keras 3.15 and TensorFlow 2.21. They are installed when the first `BytePSStrategy` is made; each asks
+first whether a `BytePSStrategy` is at work and otherwise does exactly what it did before.
+
+| what | why |
+|---|---|
+| `BaseOptimizer._backend_apply_gradients`, `_clip_gradients` | Keras clips before it reduces; the sum must come first, once for each update, also with gradient accumulation |
+| `TFOptimizer._all_reduce_sum_gradients` | not to reduce again afterwards |
+| `LossScaleOptimizer.apply`, `check_finite` | each worker would decide by its own gradients whether to skip a step, and those that do not would wait for ever |
+| `losses.loss.scale_loss_for_distribution`, `unscale_...` | pieces of a batch may have different lengths |
+| `TensorFlowTrainer.fit` | initial values from worker 0, after callbacks that restore |
+| `TensorFlowTrainer.predict`, `predict_on_batch`, `make_predict_function` | `predict` returns the rows of all workers |
+| `TFEpochIterator.__init__`, `ArrayDataAdapter.get_tf_dataset` | arrays are shuffled alike on all workers |
+| `tensorflow.python.data.util.random_seed.get_seed` | so are datasets whose shuffle has no seed |
+"""
+
+import contextlib
+import functools
+import inspect
+import threading
+
+import keras
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.losses import loss as keras_loss
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from tensorflow.python.data.util import random_seed
+
+from tf_byteps.ops import Min, names, push_pull
+from tf_byteps.strategy import arrays, local_batch, shuffle
+from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
+from tf_byteps.strategy.gradients import reduce_gradients
+
+_lock = threading.Lock()
+_installed = False
+_local = threading.local()
+
+
+def install():
+    """Makes the changes, once per process."""
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        _installed = True
+    trainer = keras_trainer.TensorFlowTrainer
+    _wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
+    _wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
+    _wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
+    _wrap(keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply)
+    _wrap(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
+    _wrap(keras_loss, "scale_loss_for_distribution", _scale_loss)
+    _wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
+    _wrap(trainer, "fit", _fit)
+    _wrap(trainer, "predict", _predict)
+    _wrap(trainer, "predict_on_batch", _predict_on_batch)
+    _wrap(trainer, "make_predict_function", _make_predict_function)
+    _wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
+    _wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
+    _wrap(random_seed, "get_seed", _dataset_seed)
+
+
+def _wrap(owner, name, replacement):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        return replacement(original, *args, **kwargs)
+
+    setattr(owner, name, wrapper)
+
+
+def _in_our_replica():
+    return isinstance(tf.distribute.get_replica_context(), BytePSReplicaContext)
+
+
+def _is_ours(strategy):
+    return isinstance(getattr(strategy, "extended", None), BytePSExtended)
+
+
+# Gradients.
+
+
+class _Update:
+    """An optimizer's update under way in this thread."""
+
+    def __init__(self, optimizer, variables, reduced):
+        self.optimizer = optimizer
+        self.variables = variables
+        self.reduced = reduced
+
+
+def _current_update():
+    return getattr(_local, "update", None)
+
+
+@contextlib.contextmanager
+def _updating(optimizer, variables, reduced):
+    outer = _current_update()
+    _local.update = _Update(optimizer, variables, reduced)
+    try:
+        yield
+    finally:
+        _local.update = outer
+
+
+def _backend_apply_gradients(original, self, grads, trainable_variables):
+    if not _in_our_replica():
+        return original(self, grads, trainable_variables)
+    outer = _current_update()
+    with _updating(self, trainable_variables, reduced=outer is not None and outer.reduced):
+        return original(self, grads, trainable_variables)
+
+
+def _clip_gradients(original, self, grads):
+    """The first thing that Keras does with the gradients of an update, and only in updates."""
+    update = _current_update()
+    if update is not None and update.optimizer is self and not update.reduced:
+        grads = reduce_gradients(grads, update.variables)
+        update.reduced = True
+    return original(self, grads)
+
+
+def _all_reduce_sum_gradients(original, self, grads_and_vars):
+    update = _current_update()
+    if update is not None and update.reduced:
+        return list(grads_and_vars)
+    return original(self, grads_and_vars)
+
+
+def _loss_scale_apply(original, self, grads, trainable_variables=None):
+    if not _in_our_replica() or _current_update() is not None:
+        return original(self, grads, trainable_variables)
+    variables = trainable_variables or self._trainable_variables
+    # With accumulation the gradients are reduced once in several steps; then the workers agree whether all of theirs
+    # are finite, and reduce later.
+    reduce_now = not self.inner_optimizer.gradient_accumulation_steps
+    if reduce_now:
+        grads = reduce_gradients(grads, variables)
+    with _updating(self, variables, reduced=reduce_now):
+        return original(self, grads, trainable_variables)
+
+
+def _check_finite(original, self, grads):
+    finite = original(self, grads)
+    update = _current_update()
+    if update is None or update.reduced:
+        return finite
+    flag = push_pull(tf.cast(finite, tf.int32), op=Min, name=names.numbered("gradients are finite"))
+    return tf.equal(flag, 1)
+
+
+# Losses.
+
+
+def _scale_loss(original, value):
+    batch = local_batch.current()
+    if batch is None or batch.loss_weight is None:
+        return original(value)
+    return value * tf.cast(batch.loss_weight, value.dtype)
+
+
+def _unscale_loss(original, value):
+    batch = local_batch.current()
+    if batch is None or batch.loss_weight is None:
+        return original(value)
+    return tf.math.divide_no_nan(value, tf.cast(batch.loss_weight, value.dtype))
+
+
+# Training and prediction.
+
+
+class _InitialValuesCallback(keras.callbacks.Callback):
+    """The last callback of `on_train_begin`, so that it comes after those that restore a checkpoint."""
+
+    def on_train_begin(self, logs=None):
+        self.model.distribute_strategy.extended.synchronize_model(self.model)
+
+
+def _fit(original, self, *args, **kwargs):
+    if not _is_ours(self.distribute_strategy):
+        return original(self, *args, **kwargs)
+    call = inspect.signature(original).bind(self, *args, **kwargs)
+    callbacks = call.arguments.get("callbacks")
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(_InitialValuesCallback())
+    else:
+        callbacks = [*tf.nest.flatten(callbacks or []), _InitialValuesCallback()]
+    call.arguments["callbacks"] = callbacks
+    return original(*call.args, **call.kwargs)
+
+
+def _predict(original, self, *args, **kwargs):
+    with local_batch.collecting_predictions(_is_ours(self.distribute_strategy)):
+        return original(self, *args, **kwargs)
+
+
+def _predict_on_batch(original, self, *args, **kwargs):
+    with local_batch.collecting_predictions(False):
+        return original(self, *args, **kwargs)
+
+
+def _make_predict_function(original, self, force=False):
+    """`predict` and `predict_on_batch` share a function that Keras keeps: ours differ, so it is made anew."""
+    if not _is_ours(self.distribute_strategy):
+        return original(self, force)
+    collecting = local_batch.is_collecting_predictions()
+    force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
+    original(self, force)
+    self.predict_function._byteps_collecting = collecting
+
+
+# Input.
+
+
+def _epoch_iterator(original, self, distribute_strategy=None, *args, **kwargs):
+    outer = getattr(_local, "input_strategy", None)
+    _local.input_strategy = distribute_strategy
+    try:
+        original(self, distribute_strategy, *args, **kwargs)
+    finally:
+        _local.input_strategy = outer
+
+
+def _array_dataset(original, self):
+    if _is_ours(getattr(_local, "input_strategy", None)):
+        return arrays.share(self)
+    return original(self)
+
+
+def _dataset_seed(original, seed):
+    if seed is not None or not shuffle.is_active():
+        return original(seed)
+    return tuple(tf.constant(part, tf.int64) for part in shuffle.seeds())

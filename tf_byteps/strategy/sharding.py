@@ -1,0 +1,225 @@
+"""Which rows of a dataset are this worker's.
+
+`tf.distribute` would rewrite and restart the input pipeline on each worker. Here every worker runs the pipeline of the
+global batches and cuts its own piece out of each: the batches are exactly those of a single process, shuffles keep
+their order from epoch to epoch, and tables and generators used by the pipeline go on working. All workers then also
+see the same number of steps, even if some pieces of the last batch are empty.
+"""
+
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import distribute as data_distribute
+
+from tf_byteps import runtime
+from tf_byteps.ops import Max, names, push_pull
+from tf_byteps.strategy import shuffle
+from tf_byteps.strategy.agreement import gather_objects
+
+_AutoShardPolicy = tf.data.experimental.AutoShardPolicy
+_UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
+
+
+class BytePSDataset(tf.distribute.DistributedDataset):
+    """This worker's share of a distributed dataset. Iterating yields plain tensors, not values for each replica."""
+
+    def __init__(self, dataset):
+        self._dataset = dataset
+
+    def __iter__(self):
+        return iter(self._dataset)
+
+    @property
+    def element_spec(self):
+        """The structure of `tf.TypeSpec` that this worker's elements have."""
+        return self._dataset.element_spec
+
+    @property
+    def cardinality(self):
+        """The number of steps, or one of the constants of `tf.data.experimental`."""
+        return self._dataset.cardinality()
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def reduce(self, initial_state, reduce_func):
+        """Combines this worker's elements. See `tf.data.Dataset.reduce`."""
+        return self._dataset.reduce(initial_state, reduce_func)
+
+
+def bounds(rows, rank, size):
+    """The half-open range of rows that a worker gets of a global batch.
+
+    Args:
+        rows: rows of the global batch, an integer or an integer scalar tensor.
+        rank: the worker.
+        size: the number of workers.
+
+    Returns:
+        The pair `begin, end`; both are `rows` if nothing is left for the worker.
+    """
+    piece = (rows + size - 1) // size
+    if isinstance(rows, int):
+        return min(rank * piece, rows), min((rank + 1) * piece, rows)
+    return tf.minimum(rank * piece, rows), tf.minimum((rank + 1) * piece, rows)
+
+
+def distribute(dataset, strategy):
+    """This worker's share of a dataset of global batches. A collective: all workers call it.
+
+    Args:
+        dataset: a batched `tf.data.Dataset`, the same on all workers.
+        strategy: the `BytePSStrategy`.
+
+    Returns:
+        A `BytePSDataset`.
+
+    Raises:
+        ValueError: its elements have no batch axis, or the workers' datasets differ in length.
+    """
+    if isinstance(dataset, BytePSDataset):
+        return dataset
+    size = strategy.num_replicas_in_sync
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == _AutoShardPolicy.OFF:
+        return distribute_own(dataset)
+    if policy == _AutoShardPolicy.FILE and size > 1:
+        return distribute_own(_by_files(dataset, runtime.rank(), size))
+    check_same({"length": int(dataset.cardinality()), "elements": str(dataset.element_spec)})
+    if size == 1:
+        return BytePSDataset(dataset)
+    share = split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
+    return BytePSDataset(share)
+
+
+def split(dataset, rank, size):
+    """Cuts one worker's piece out of every element.
+
+    Args:
+        dataset: a `tf.data.Dataset` whose elements have a common first axis, the batch.
+        rank: the worker.
+        size: the number of workers.
+
+    Returns:
+        A `tf.data.Dataset` with as many elements.
+    """
+    spec = dataset.element_spec
+    for component in tf.nest.flatten(spec):
+        if isinstance(component, tf.TensorSpec) and component.shape.rank == 0:
+            raise ValueError(
+                f"a distributed dataset needs batches to split, but an element of this one is {spec}: call "
+                "dataset.batch(global_batch_size) first"
+            )
+
+    def cut(*element):
+        element = element if isinstance(spec, tuple) else element[0]
+        return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
+
+    return dataset.map(cut, deterministic=True)
+
+
+def _cut(tensor, rank, size):
+    if isinstance(tensor, tf.experimental.Optional):
+        return tensor
+    if isinstance(tensor, tf.SparseTensor):
+        begin, end = bounds(tensor.dense_shape[0], rank, size)
+        rest = tensor.dense_shape[1:]
+        start = tf.concat([[begin], tf.zeros_like(rest)], 0)
+        return tf.sparse.slice(tensor, start, tf.concat([[end - begin], rest], 0))
+    if isinstance(tensor, tf.RaggedTensor):
+        begin, end = bounds(tensor.nrows(), rank, size)
+        return tensor[begin:end]
+    rows = tensor.shape[0] if tensor.shape.rank else None
+    begin, end = bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size)
+    return tensor[begin:end]
+
+
+def distribute_own(dataset):
+    """A dataset of per-worker batches, each worker's own. A collective: all workers call it.
+
+    Workers may have different numbers of batches: whoever runs out goes on with empty ones until all have.
+
+    Args:
+        dataset: this worker's `tf.data.Dataset`.
+
+    Returns:
+        A `BytePSDataset`.
+    """
+    if isinstance(dataset, BytePSDataset):
+        return dataset
+    if runtime.size() == 1:
+        return BytePSDataset(dataset)
+    name = f"dataset@{names.call_site()}"
+    lengths = gather_objects(name, int(dataset.cardinality()))
+    shuffle.next_generation()
+    if len(set(lengths)) == 1 and lengths[0] != _UNKNOWN:
+        return BytePSDataset(dataset)
+    return BytePSDataset(_until_all_end(dataset, f"{name}/more"))
+
+
+def _by_files(dataset, rank, size):
+    """TensorFlow's own sharding by input files, with each worker's part of the batch size."""
+    batch_size = data_distribute.compute_batch_size(dataset)
+    if int(batch_size) < 0:
+        raise ValueError(
+            "AutoShardPolicy.FILE needs a dataset whose batch size is fixed: call dataset.batch(...) last"
+        )
+    sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
+    return data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
+
+
+def _until_all_end(dataset, name):
+    """Continues with empty batches until every worker's dataset has ended.
+
+    The workers ask each other before every element. That is done by the last stage and must not run ahead: a training
+    that stops early must leave all workers at the same count.
+    """
+    empty = tf.nest.map_structure(_empty, dataset.element_spec)
+    own = dataset.map(lambda *element: (tf.constant(1), _pack(dataset, element)))
+    tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
+
+    def ask(mine, element):
+        return push_pull(mine, op=Max, name=name), element
+
+    steps = own.concatenate(tail).map(ask, num_parallel_calls=None)
+    steps = steps.take_while(lambda more, element: tf.equal(more, 1))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    return steps.map(lambda more, element: element).with_options(options)
+
+
+def _pack(dataset, element):
+    return element if isinstance(dataset.element_spec, tuple) else element[0]
+
+
+def _empty(spec):
+    if not isinstance(spec, tf.TensorSpec) or not spec.shape.rank:
+        raise ValueError(
+            f"workers with datasets of different lengths need elements of dense batches, got {spec}"
+        )
+    return tf.zeros(
+        [0, *(1 if length is None else length for length in spec.shape[1:])], spec.dtype
+    )
+
+
+def check_same(mine):
+    """Refuses what would make the workers run different numbers of steps or see rows twice. A collective.
+
+    Args:
+        mine: a dictionary of what must agree, in words that an error message can use.
+
+    Raises:
+        ValueError: on every worker, if it does not agree.
+    """
+    mine = {**mine, "shuffle seed": shuffle.user_seed_in_use()}
+    shuffle.next_generation()
+    if runtime.size() == 1:
+        return
+    everyone = gather_objects(f"dataset@{names.call_site()}", mine)
+    for rank, other in enumerate(everyone):
+        for key, value in everyone[0].items():
+            if other.get(key) != value:
+                raise ValueError(
+                    f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} has {other.get(key)}. "
+                    "Give all workers the same data and the same tf.random.set_seed, or set AutoShardPolicy.OFF for "
+                    "datasets that are each worker's own"
+                )

@@ -1,0 +1,89 @@
+"""One shuffle seed for all workers (protocol rule 25).
+
+Every worker shuffles the whole dataset and takes its pieces of each batch, so that the shuffles must agree. Where the
+user gave none, the seed comes from worker 0. It is combined with the place in the program and with a generation that
+grows whenever a dataset is distributed, which all workers do together: a dataset made anew for each epoch is shuffled
+anew, and one that only one worker makes changes nothing for the others.
+"""
+
+import hashlib
+import random
+import threading
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tf_byteps.ops import names
+from tf_byteps.strategy.agreement import gather_objects
+
+_lock = threading.Lock()
+_strategies = weakref.WeakSet()
+_seed = 0
+_generation = 0
+_user_seed_in_use = None
+
+
+def agree_on_seed(strategy):
+    """Takes worker 0's seed for all workers: its user's, else a random one. A collective."""
+    global _seed
+    mine = context.global_seed()
+    if mine is None:
+        mine = random.SystemRandom().getrandbits(62)
+    agreed = gather_objects("shuffle seed", mine)[0]
+    with _lock:
+        _seed = agreed
+        _strategies.add(strategy)
+
+
+def is_active():
+    """Whether a `BytePSStrategy` is alive in this process."""
+    return len(_strategies) > 0
+
+
+def next_generation():
+    """Makes later unseeded shuffles differ from earlier ones at the same place. All workers call it together."""
+    global _generation
+    with _lock:
+        _generation += 1
+
+
+def user_seed_in_use():
+    """The user's `tf.random.set_seed` that an unseeded shuffle has followed, or `None`. Must agree on all workers."""
+    return _user_seed_in_use
+
+
+def seeds():
+    """A pair of seeds for a shuffle that the user gave none: integers in `[0, 2**62)`, equal on all workers."""
+    global _user_seed_in_use
+    with _lock:
+        user_seed = context.global_seed()
+        if user_seed is not None:
+            _user_seed_in_use = user_seed
+        base = _seed if user_seed is None else user_seed
+        text = f"{names.call_site()}:{_generation}"
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return base, int.from_bytes(digest, "little") >> 2
+
+
+def draws():
+    """An endless dataset of int64 random numbers, equal on all workers: other ones in each iteration."""
+    first, second = seeds()
+    return tf.data.Dataset.random(seed=(first ^ second) % 2**62, rerandomize_each_iteration=True)
+
+
+def permutations(length):
+    """A dataset of one element, a permutation of `range(length)`: another one in each iteration.
+
+    Args:
+        length: an integer.
+
+    Returns:
+        A `tf.data.Dataset` with one int64 tensor of shape `[length]`.
+    """
+
+    def permutation(draw):
+        indices = tf.range(length, dtype=tf.int64)
+        return tf.random.experimental.stateless_shuffle(indices, seed=tf.stack([draw, 0]))
+
+    return draws().take(1).map(permutation)
