@@ -18,9 +18,10 @@ std::atomic<bool> g_forked{false};
 void InChild() {
   const int highest = g_highest.load();
   for (int descriptor = 0; descriptor <= highest; ++descriptor) {
-    if (g_registered[descriptor].exchange(false)) close(descriptor);
+    if (!g_registered[descriptor].exchange(false)) continue;
+    close(descriptor);
+    g_forked.store(true);
   }
-  if (highest >= 0) g_forked.store(true);
 }
 
 }  // namespace

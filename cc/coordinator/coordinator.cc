@@ -8,6 +8,13 @@
 
 namespace byteps {
 
+namespace {
+
+// How long the others have to read the last messages before their connections are closed.
+constexpr int64_t kFarewellNanos = 5 * int64_t{1000000000};
+
+}  // namespace
+
 // Messages are collected under the mutex and sent without it: Send may write to a socket.
 struct Coordinator::Outbox {
   std::vector<std::pair<std::shared_ptr<Connection>, ControlMessage>> messages;
@@ -22,7 +29,7 @@ struct Coordinator::Outbox {
 
 Coordinator::Coordinator(const EngineOptions& options) : options_(options) {
   VanOptions van_options;
-  van_options.io_threads = 1;
+  van_options.io_threads = 1;  // so that all see the table's updates in one order
   van_ = NewTcpVan(van_options);
 }
 
@@ -55,8 +62,13 @@ bool Coordinator::Wait(double timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t deadline = MonotonicNanos() + SecondsToNanos(timeout);
   while (true) {
-    if (stopping_ || AllWorkersGone()) return true;
+    if (stopping_) return true;
     const int64_t now = MonotonicNanos();
+    if (AllWorkersGone()) {
+      // The others close their connections once they have read that the job has ended.
+      if (over_at_ns_ == 0) over_at_ns_ = now;
+      if (NobodyConnected() || now > over_at_ns_ + kFarewellNanos) return true;
+    }
     // After a loss the others are told and leave by themselves; those that do not are not waited for for ever.
     if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout)) return true;
     if (now >= deadline) return false;
@@ -129,6 +141,7 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   std::lock_guard<std::mutex> lock(mutex_);
   Peer* peer = FindPeer(connection.peer());
   peer->connection = nullptr;
+  changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
   Lose(peer, connection.peer_name() + " ended without a goodbye (" + reason.message() + ")", &outbox);
@@ -214,6 +227,10 @@ bool Coordinator::AllWorkersGone() const {
   return job_.has_value() && std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
            return peer.role != Role::kWorker || peer.presence == Presence::kLeft || peer.presence == Presence::kLost;
          });
+}
+
+bool Coordinator::NobodyConnected() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection == nullptr; });
 }
 
 void Coordinator::BeatAndCheck() {

@@ -76,6 +76,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
   void ToAll(const ControlMessage& message, const Peer* except, Outbox* outbox);
   bool AllWorkersGone() const;
+  bool NobodyConnected() const;
 
   void BeatAndCheck();
 
@@ -93,6 +94,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   std::deque<PendingReply> pending_replies_;
   std::string failure_;
   int64_t failed_at_ns_ = 0;
+  int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone
   bool stopping_ = false;
 };
 

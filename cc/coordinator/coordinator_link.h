@@ -38,6 +38,9 @@ class CoordinatorLink : public ControlHandler {
 
   void Send(const ControlMessage& message);
 
+  // Start has succeeded, and the coordinator has not been lost since.
+  bool connected() const { return connection_ != nullptr && !quiet_; }
+
   // No more heartbeats, and a lost connection is no news any more.
   void Stop();
 

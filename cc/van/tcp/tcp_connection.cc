@@ -224,7 +224,10 @@ Status TcpConnection::ReceiveHello() {
   if (sent != static_cast<ssize_t>(sizeof(answer))) return Unavailable(ErrnoMessage("answer " + peer_name_));
   counters_->wire_bytes_sent += sent;
   if (!welcome.status.ok()) {
-    LogWarning("refused a connection from " + peer_name_ + ": " + welcome.status.message());
+    // UNAVAILABLE asks the peer to try again: nothing that a person must know of.
+    const bool is_final = welcome.status.code() != StatusCode::kUnavailable;
+    Log(is_final ? LogLevel::kWarning : LogLevel::kInfo,
+        "refused a connection from " + peer_name_ + ": " + welcome.status.message());
     return welcome.status;
   }
   input_begin_ += kHelloBytes;

@@ -1,0 +1,324 @@
+// tf_byteps._engine: the engine for Python, without TensorFlow.
+//
+// Used by tf_byteps/runtime.py, server.py and scheduler.py for the processes' life, and by tests and benchmarks to
+// exchange NumPy arrays. Calls that may wait release the interpreter's lock.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/base/logging.h"
+#include "cc/base/tensor_description.h"
+#include "cc/coordinator/coordinator.h"
+#include "cc/engine/engine.h"
+#include "cc/server/server.h"
+#include "cc/sum/sum.h"
+#include "cc/worker/worker.h"
+
+namespace py = pybind11;
+
+namespace byteps {
+namespace {
+
+using ReleaseLock = py::call_guard<py::gil_scoped_release>;
+
+// Becomes tf_byteps._engine.EngineError.
+struct EngineError {
+  Status status;
+};
+
+void ThrowIfError(const Status& status) {
+  if (!status.ok()) throw EngineError{status};
+}
+
+template <typename Peer>
+std::unique_ptr<Peer> Listening(const std::string& address, uint16_t port, const EngineOptions& options) {
+  auto peer = std::make_unique<Peer>(options);
+  ThrowIfError(peer->Listen(address, port));
+  return peer;
+}
+
+// An exchange that Python waits for.
+class Handle {
+ public:
+  void Finish(const Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status_ = status;
+    done_ = true;
+    changed_.notify_all();
+  }
+  bool done() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return done_;
+  }
+  void WaitFor(double timeout) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return done_; })) {
+      throw EngineError{DeadlineExceeded("the exchange is not done after " + std::to_string(timeout) + " s")};
+    }
+    ThrowIfError(status_);
+  }
+  // The result as an array; waits.
+  py::array Wait(double timeout) {
+    {
+      py::gil_scoped_release release;
+      WaitFor(timeout);
+    }
+    return py::array(dtype, shape, output.data());
+  }
+
+  py::dtype dtype;
+  std::vector<int64_t> shape;
+  std::vector<uint8_t> output;  // written by engine threads until done
+  py::array input;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+};
+
+// Python objects may only be dropped with the interpreter's lock held, and the engine drops handles on its own threads.
+std::shared_ptr<Handle> NewHandle() {
+  return std::shared_ptr<Handle>(new Handle, [](Handle* handle) {
+    py::gil_scoped_acquire acquire;
+    delete handle;
+  });
+}
+
+TensorDescription Describe(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
+                           const std::string& kind, bool average, int32_t root_rank) {
+  TensorDescription tensor;
+  tensor.name = name;
+  tensor.shape = std::move(shape);
+  tensor.average = average;
+  tensor.root_rank = root_rank;
+  if (!ParseDType(dtype, &tensor.dtype)) {
+    throw EngineError{InvalidArgument("tensor \"" + name + "\": dtype " + dtype +
+                                      " cannot be exchanged; use float32, float64, float16, bfloat16, int8, uint8, "
+                                      "int32 or int64")};
+  }
+  if (!ParseExchangeKind(kind, &tensor.kind)) {
+    throw EngineError{InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
+                                      "\"; use sum, min, max, broadcast or gather")};
+  }
+  return tensor;
+}
+
+std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name, const std::string& kind,
+                                 bool average, int32_t root_rank, int32_t priority,
+                                 const std::optional<std::string>& dtype) {
+  std::shared_ptr<Handle> handle = NewHandle();
+  handle->input = py::array::ensure(given, py::array::c_style);
+  const py::array& array = handle->input;
+  handle->dtype = array.dtype();
+  handle->shape.assign(array.shape(), array.shape() + array.ndim());
+
+  ExchangeRequest request;
+  request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind, average,
+                            root_rank);
+  request.priority = priority;
+  request.input = array.data();
+  request.keep_alive = handle;
+  Handle* const raw = handle.get();  // kept alive by keep_alive
+  request.done = [raw](const Status& status) { raw->Finish(status); };
+  if (request.tensor.kind == ExchangeKind::kGather) {
+    if (handle->shape.empty()) throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
+    request.gather_rows = handle->shape[0];
+    request.tensor.shape[0] = -1;
+    const uint64_t row_bytes = request.tensor.ByteCount();
+    request.allocate_output = [raw, row_bytes](const std::vector<int64_t>& rows) -> void* {
+      int64_t total = 0;
+      for (const int64_t count : rows) total += count;
+      raw->shape[0] = total;
+      raw->output.resize(std::max<uint64_t>(1, total * row_bytes));
+      return raw->output.data();
+    };
+  } else {
+    handle->output.resize(request.tensor.ByteCount());
+    request.output = handle->output.data();
+  }
+  py::gil_scoped_release release;
+  Enqueue(std::move(request));
+  return handle;
+}
+
+using DeclarationTuple = std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t>;
+
+void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
+  std::vector<TensorDescription> tensors;
+  for (const auto& [name, dtype, shape, kind, average, root_rank] : declarations) {
+    tensors.push_back(Describe(name, dtype, shape, kind, average, root_rank));
+  }
+  py::gil_scoped_release release;
+  Declare(std::move(tensors));
+}
+
+py::dict WorkerCountersDict() {
+  py::dict counters;
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  if (worker == nullptr) return counters;
+  const WorkerCounters values = worker->counters();
+  counters["exchanges"] = values.exchanges;
+  counters["failed_exchanges"] = values.failed_exchanges;
+  counters["pushed_bytes"] = values.pushed_bytes;
+  counters["received_bytes"] = values.received_bytes;
+  counters["frames_sent"] = values.van.frames_sent;
+  counters["frames_received"] = values.van.frames_received;
+  counters["wire_bytes_sent"] = values.van.wire_bytes_sent;
+  counters["wire_bytes_received"] = values.van.wire_bytes_received;
+  return counters;
+}
+
+py::dict ServerCountersDict(const Server& server) {
+  const SummationCounters values = server.counters();
+  py::dict counters;
+  counters["pushes"] = values.pushes;
+  counters["pushed_bytes"] = values.pushed_bytes;
+  counters["replies"] = values.replies;
+  counters["replied_bytes"] = values.replied_bytes;
+  counters["rounds_completed"] = values.rounds_completed;
+  counters["accumulator_bytes"] = values.accumulator_bytes;
+  return counters;
+}
+
+py::list TensorCountersList(const Server& server) {
+  py::list list;
+  for (const TensorCounters& values : server.tensor_counters()) {
+    py::dict counters;
+    counters["name"] = values.tensor.name;
+    counters["dtype"] = DTypeName(values.tensor.dtype);
+    counters["shape"] = values.tensor.shape;
+    counters["kind"] = ExchangeKindName(values.tensor.kind);
+    counters["average"] = values.tensor.average;
+    counters["pushes"] = values.pushes;
+    counters["pushed_bytes"] = values.pushed_bytes;
+    counters["replied_bytes"] = values.replied_bytes;
+    counters["rounds_completed"] = values.rounds_completed;
+    list.append(counters);
+  }
+  return list;
+}
+
+void SetLogLevelByName(const std::string& name) {
+  if (name == "DEBUG") return SetLogLevel(LogLevel::kDebug);
+  if (name == "INFO") return SetLogLevel(LogLevel::kInfo);
+  if (name == "WARNING") return SetLogLevel(LogLevel::kWarning);
+  if (name == "ERROR") return SetLogLevel(LogLevel::kError);
+  throw EngineError{InvalidArgument("unknown log level \"" + name + "\"; use DEBUG, INFO, WARNING or ERROR")};
+}
+
+void DefineErrors(py::module_& module) {
+  static const py::handle error_class =
+      py::exception<EngineError>(module, "EngineError", PyExc_RuntimeError).release();
+  py::register_exception_translator([](std::exception_ptr exception) {
+    try {
+      if (exception) std::rethrow_exception(exception);
+    } catch (const EngineError& error) {
+      py::object instance = error_class(error.status.message());
+      instance.attr("code") = StatusCodeName(error.status.code());
+      PyErr_SetObject(error_class.ptr(), instance.ptr());
+    }
+  });
+}
+
+void DefineJob(py::module_& module) {
+  py::class_<Endpoint>(module, "Endpoint", "Where a process listens.")
+      .def(py::init([](std::string host, uint16_t port) { return Endpoint{std::move(host), port}; }), py::arg("host"),
+           py::arg("port"))
+      .def_readwrite("host", &Endpoint::host)
+      .def_readwrite("port", &Endpoint::port)
+      .def("__repr__", &Endpoint::ToString);
+  py::class_<EngineOptions>(module, "EngineOptions", "Numbers that tune the engine; seconds and bytes.")
+      .def(py::init<>())
+      .def_readwrite("part_bytes", &EngineOptions::part_bytes)
+      .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
+      .def_readwrite("io_threads", &EngineOptions::io_threads)
+      .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)
+      .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)
+      .def_readwrite("heartbeat_interval", &EngineOptions::heartbeat_interval)
+      .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
+      .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout);
+  py::class_<JobDescription>(module, "JobDescription", "One membership epoch of a job: who takes part, and where.")
+      .def(py::init<>())
+      .def_readwrite("job_id", &JobDescription::job_id)
+      .def_readwrite("epoch", &JobDescription::epoch)
+      .def_readwrite("worker_hosts", &JobDescription::worker_hosts)
+      .def_readwrite("server_hosts", &JobDescription::server_hosts)
+      .def_readwrite("server_endpoints", &JobDescription::server_endpoints)
+      .def_readwrite("coordinator_endpoint", &JobDescription::coordinator_endpoint)
+      .def_readwrite("options", &JobDescription::options);
+}
+
+void DefineProcesses(py::module_& module) {
+  py::class_<Coordinator>(module, "Coordinator", "Tensor table and liveness of a job; lives in the scheduler.")
+      .def(py::init(&Listening<Coordinator>), py::arg("address"), py::arg("port"), py::arg("options"))
+      .def_property_readonly("endpoint", &Coordinator::endpoint)
+      .def("start", [](Coordinator& self, const JobDescription& job) { ThrowIfError(self.Start(job)); }, py::arg("job"),
+           ReleaseLock())
+      .def("wait", &Coordinator::Wait, py::arg("timeout"), ReleaseLock(),
+           "True once every worker has left or somebody was lost; False after `timeout` seconds.")
+      .def_property_readonly("failure", &Coordinator::failure)
+      .def("stop", &Coordinator::Stop, ReleaseLock());
+  py::class_<Server>(module, "Server", "A summation server, in a process of its own or colocated in a worker's.")
+      .def(py::init(&Listening<Server>), py::arg("address"), py::arg("port"), py::arg("options"))
+      .def_property_readonly("endpoint", &Server::endpoint)
+      .def(
+          "start", [](Server& self, const JobDescription& job, int32_t rank) { ThrowIfError(self.Start(job, rank)); },
+          py::arg("job"), py::arg("rank"), ReleaseLock())
+      .def("wait", &Server::Wait, py::arg("timeout"), ReleaseLock(),
+           "True once the job is over or the scheduler is gone; False after `timeout` seconds.")
+      .def_property_readonly("failure", &Server::failure)
+      .def("counters", &ServerCountersDict)
+      .def("tensor_counters", &TensorCountersList)
+      .def("stop", &Server::Stop, ReleaseLock());
+}
+
+void DefineWorker(py::module_& module) {
+  module.def(
+      "start_worker", [](const JobDescription& job, int32_t rank) { ThrowIfError(StartWorker(job, rank)); },
+      py::arg("job"), py::arg("rank"), ReleaseLock());
+  module.def("stop_worker", &StopWorker, ReleaseLock(), "Says goodbye; pending exchanges end with CANCELLED.");
+  module.def("worker_running", [] { return CurrentWorker() != nullptr; });
+  module.def("worker_failure", [] {
+    const std::shared_ptr<Worker> worker = CurrentWorker();
+    return worker != nullptr ? worker->failure().message() : std::string();
+  });
+  module.def("worker_counters", &WorkerCountersDict);
+  module.def("declare", &DeclareAll, py::arg("tensors"),
+             "Announces tensors: (name, dtype, shape, kind, average, root_rank) each.");
+  module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"), py::arg("kind") = "sum",
+             py::arg("average") = false, py::arg("root_rank") = 0, py::arg("priority") = 0,
+             py::arg("dtype") = py::none(), "Hands a NumPy array to the engine; returns a Handle.");
+  py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")
+      .def("wait", &Handle::Wait, py::arg("timeout") = 600.0, "The result as an array of the input's dtype.")
+      .def("done", &Handle::done);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_engine, module) {
+  module.doc() = "The tf_byteps engine, without TensorFlow.";
+  DefineErrors(module);
+  DefineJob(module);
+  DefineProcesses(module);
+  DefineWorker(module);
+  module.def("set_log_level", &SetLogLevelByName, py::arg("level"));
+  module.def("sum_kernels", [] {
+    std::vector<std::string> names;
+    for (const SumKernels* kernels : AvailableSumKernels()) names.push_back(kernels->name);
+    return names;
+  });
+  module.def("force_sum_kernels", &ForceSumKernels, py::arg("name"));
+}
+
+}  // namespace byteps

@@ -1,0 +1,454 @@
+// What every Van must do, see van/van.h. A new transport adds itself to the list at the end and passes.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "cc/van/van.h"
+
+namespace byteps {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 20s;
+
+// Collects a payload in spans of a given size.
+class CollectingSink : public PayloadSink {
+ public:
+  explicit CollectingSink(size_t span_bytes) : span_(span_bytes) {}
+  Span Prepare(uint64_t) override { return {span_.data(), span_.size()}; }
+  void Commit(size_t bytes) override { collected_.insert(collected_.end(), span_.begin(), span_.begin() + bytes); }
+  std::vector<uint8_t> collected_;
+
+ private:
+  std::vector<uint8_t> span_;
+};
+
+struct Received {
+  FrameHeader header;
+  std::vector<uint8_t> payload;
+};
+
+// Records all that happens on its connections.
+class Recorder : public ConnectionHandler {
+ public:
+  void OnOpen(const std::shared_ptr<Connection>& connection) override {
+    Note([&] { opened_.push_back(connection); });
+  }
+  Status OnHeader(Connection&, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override {
+    if (refuse_part_ == header.part) return InvalidArgument("part refused");
+    if (drop_part_ != header.part) *sink = std::make_shared<CollectingSink>(span_bytes_);
+    return OkStatus();
+  }
+  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override {
+    Received received{header, {}};
+    if (sink != nullptr) received.payload = std::move(static_cast<CollectingSink&>(*sink).collected_);
+    Note([&] { received_.push_back(std::move(received)); });
+    if (answer_) answer_(connection, header);
+    return OkStatus();
+  }
+  void OnDrained(Connection&) override {
+    Note([&] { drained_after_.push_back(received_.size()); });
+  }
+  void OnClosed(Connection&, const Status& reason) override {
+    Note([&] { closed_.push_back(reason); });
+  }
+
+  // Waits until `condition` holds; checked after every event.
+  bool Wait(const std::function<bool()>& condition) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, kPatience, condition);
+  }
+  template <typename F>
+  void Note(F change) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+
+  // Set before use.
+  size_t span_bytes_ = 4000;
+  uint32_t refuse_part_ = UINT32_MAX;
+  uint32_t drop_part_ = UINT32_MAX;
+  std::function<void(Connection&, const FrameHeader&)> answer_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Connection>> opened_;
+  std::vector<Received> received_;
+  std::vector<size_t> drained_after_;
+  std::vector<Status> closed_;
+};
+
+class Acceptor : public ConnectionAcceptor {
+ public:
+  explicit Acceptor(ConnectionHandler* handler) : handler_(handler) {}
+  Status OnHello(const Hello& hello, const std::string&, ConnectionHandler** handler) override {
+    ++hellos_;
+    if (not_ready_ > 0 && not_ready_-- > 0) return Unavailable("not ready yet");
+    BYTEPS_RETURN_IF_ERROR(CheckHello(hello, "job", 1));
+    *handler = handler_;
+    return OkStatus();
+  }
+  std::atomic<int> hellos_{0};
+  std::atomic<int> not_ready_{0};
+
+ private:
+  ConnectionHandler* handler_;
+};
+
+Hello WorkerHello(int32_t rank = 0) {
+  Hello hello;
+  hello.job_id = "job";
+  hello.epoch = 1;
+  hello.role = Role::kWorker;
+  hello.rank = rank;
+  return hello;
+}
+
+Hello ServerPeer() {
+  Hello hello;
+  hello.role = Role::kServer;
+  hello.rank = 0;
+  return hello;
+}
+
+std::vector<uint8_t> Pattern(size_t bytes, uint8_t seed) {
+  std::vector<uint8_t> data(bytes);
+  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(seed + i * 31 + (i >> 8));
+  return data;
+}
+
+OutgoingFrame PushFrame(uint32_t part, std::vector<uint8_t> payload, int32_t priority = 0) {
+  auto owned = std::make_shared<const std::vector<uint8_t>>(std::move(payload));
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kPush;
+  frame.header.part = part;
+  frame.header.priority = priority;
+  frame.header.payload_bytes = owned->size();
+  frame.payload = owned->data();
+  frame.keep_alive = owned;
+  return frame;
+}
+
+struct VanKind {
+  const char* name;
+  std::unique_ptr<Van> (*create)(const VanOptions&);
+};
+
+class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
+ protected:
+  void SetUp() override {
+    VanOptions options;
+    options.handshake_timeout = 2;
+    server_van_ = GetParam().create(options);
+    client_van_ = GetParam().create(options);
+    ASSERT_TRUE(server_van_->Listen("127.0.0.1", 0, &acceptor_, &endpoint_).ok());
+    ASSERT_NE(endpoint_.port, 0);
+  }
+  void TearDown() override {
+    client_van_->Stop();
+    server_van_->Stop();
+  }
+  std::shared_ptr<Connection> Connect(int32_t rank = 0) {
+    std::shared_ptr<Connection> connection;
+    const Status status = client_van_->Connect(endpoint_, WorkerHello(rank), ServerPeer(), &client_, 5, &connection);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return connection;
+  }
+  bool ServerReceived(size_t frames) {
+    return server_.Wait([&] { return server_.received_.size() >= frames; });
+  }
+
+  Recorder server_;
+  Recorder client_;
+  Acceptor acceptor_{&server_};
+  Endpoint endpoint_;
+  std::unique_ptr<Van> server_van_;
+  std::unique_ptr<Van> client_van_;
+};
+
+TEST_P(VanConformanceTest, MovesPayloadsOfEverySizeUnchanged) {
+  const auto connection = Connect();
+  const std::vector<size_t> sizes = {0, 1, 127, 128, 4095, 4096, 8063, 8064, 8065, 8192, 100000, 5000001};
+  for (size_t i = 0; i < sizes.size(); ++i) connection->Send(PushFrame(i, Pattern(sizes[i], i)));
+  ASSERT_TRUE(ServerReceived(sizes.size()));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(server_.received_[i].header.part, i);
+    EXPECT_EQ(server_.received_[i].payload, Pattern(sizes[i], i)) << sizes[i];
+  }
+}
+
+TEST_P(VanConformanceTest, AnswersComeBackOnTheSameConnection) {
+  server_.answer_ = [](Connection& connection, const FrameHeader& header) {
+    connection.Send(PushFrame(header.part + 100, Pattern(header.part * 1000, 9)));
+  };
+  const auto connection = Connect();
+  for (uint32_t part = 0; part < 50; ++part) connection->Send(PushFrame(part, Pattern(part, 1)));
+  ASSERT_TRUE(client_.Wait([&] { return client_.received_.size() == 50; }));
+  for (uint32_t part = 0; part < 50; ++part) {
+    EXPECT_EQ(client_.received_[part].header.part, part + 100);
+    EXPECT_EQ(client_.received_[part].payload, Pattern(part * 1000, 9));
+  }
+}
+
+TEST_P(VanConformanceTest, BothSidesKnowWhoThePeerIs) {
+  const auto connection = Connect(3);
+  EXPECT_EQ(connection->peer().role, Role::kServer);
+  EXPECT_NE(connection->peer_name().find("server 0 at 127.0.0.1:"), std::string::npos) << connection->peer_name();
+  ASSERT_TRUE(server_.Wait([&] { return server_.opened_.size() == 1; }));
+  EXPECT_EQ(server_.opened_[0]->peer().rank, 3);
+  EXPECT_NE(server_.opened_[0]->peer_name().find("worker 3 at 127.0.0.1:"), std::string::npos);
+}
+
+TEST_P(VanConformanceTest, EqualPrioritiesKeepTheirOrderFromEveryThread) {
+  const auto connection = Connect();
+  constexpr int kThreads = 4;
+  constexpr int kFrames = 200;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kFrames; ++i) connection->Send(PushFrame(thread * 1000 + i, Pattern(i * 37, thread)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(ServerReceived(kThreads * kFrames));
+  std::vector<uint32_t> next(kThreads, 0);
+  for (const Received& received : server_.received_) {
+    const uint32_t thread = received.header.part / 1000;
+    ASSERT_EQ(received.header.part % 1000, next[thread]++);
+    ASSERT_EQ(received.payload, Pattern(received.header.part % 1000 * 37, thread));
+  }
+}
+
+TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
+  // The receiver holds still until everything has been queued, so that most of it has to wait.
+  std::mutex gate;
+  server_.answer_ = [&](Connection&, const FrameHeader&) { std::lock_guard<std::mutex> lock(gate); };
+  const auto connection = Connect();
+  {
+    std::lock_guard<std::mutex> lock(gate);
+    for (uint32_t part = 0; part < 40; ++part) connection->Send(PushFrame(part, Pattern(2000000, 0), 0));
+    connection->Send(PushFrame(1000, Pattern(1000, 0), 5));
+  }
+  ASSERT_TRUE(ServerReceived(41));
+  size_t position = 0;
+  while (server_.received_[position].header.part != 1000) ++position;
+  EXPECT_LT(position, 20u) << "the frame of highest priority came as number " << position;
+}
+
+TEST_P(VanConformanceTest, DropsPayloadsWithoutASink) {
+  server_.drop_part_ = 7;
+  const auto connection = Connect();
+  connection->Send(PushFrame(7, Pattern(300000, 1)));
+  connection->Send(PushFrame(8, Pattern(300000, 2)));
+  ASSERT_TRUE(ServerReceived(2));
+  EXPECT_TRUE(server_.received_[0].payload.empty());
+  EXPECT_EQ(server_.received_[1].payload, Pattern(300000, 2));
+}
+
+TEST_P(VanConformanceTest, DrainedFollowsTheLastFrame) {
+  const auto connection = Connect();
+  for (uint32_t part = 0; part < 100; ++part) connection->Send(PushFrame(part, Pattern(50000, 1)));
+  ASSERT_TRUE(server_.Wait([&] { return !server_.drained_after_.empty() && server_.drained_after_.back() == 100; }));
+}
+
+TEST_P(VanConformanceTest, KeepAliveIsDroppedOnceSent) {
+  const auto connection = Connect();
+  auto payload = std::make_shared<std::vector<uint8_t>>(Pattern(3000000, 1));
+  OutgoingFrame frame = PushFrame(0, {});
+  frame.header.payload_bytes = payload->size();
+  frame.payload = payload->data();
+  frame.keep_alive = payload;
+  const std::weak_ptr<std::vector<uint8_t>> watch = payload;
+  payload.reset();
+  connection->Send(std::move(frame));
+  ASSERT_TRUE(ServerReceived(1));
+  for (int i = 0; i < 200 && !watch.expired(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_P(VanConformanceTest, KeepAliveIsDroppedWhenTheConnectionEnds) {
+  const auto connection = Connect();
+  auto payload = std::make_shared<std::vector<uint8_t>>(100);
+  const std::weak_ptr<std::vector<uint8_t>> watch = payload;
+  connection->Close(Cancelled("enough"));
+  ASSERT_TRUE(client_.Wait([&] { return client_.closed_.size() == 1; }));
+  OutgoingFrame frame = PushFrame(0, {});
+  frame.keep_alive = payload;
+  payload.reset();
+  connection->Send(std::move(frame));
+  frame.keep_alive.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST_P(VanConformanceTest, CloseIsSeenOnceOnBothSides) {
+  const auto connection = Connect();
+  connection->Close(FailedPrecondition("enough"));
+  connection->Close(FailedPrecondition("again"));
+  ASSERT_TRUE(client_.Wait([&] { return client_.closed_.size() == 1; }));
+  ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 1; }));
+  EXPECT_EQ(client_.closed_[0].message(), "enough");
+  EXPECT_EQ(server_.closed_[0].code(), StatusCode::kUnavailable);
+  EXPECT_EQ(client_.closed_.size(), 1u);
+}
+
+TEST_P(VanConformanceTest, AHandlersErrorClosesTheConnection) {
+  server_.refuse_part_ = 1;
+  const auto connection = Connect();
+  connection->Send(PushFrame(1, Pattern(10, 0)));
+  ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 1; }));
+  EXPECT_EQ(server_.closed_[0].message(), "part refused");
+  ASSERT_TRUE(client_.Wait([&] { return client_.closed_.size() == 1; }));
+}
+
+TEST_P(VanConformanceTest, CloseFromInsideAHandlerCall) {
+  server_.answer_ = [](Connection& connection, const FrameHeader&) { connection.Close(Cancelled("from inside")); };
+  const auto connection = Connect();
+  connection->Send(PushFrame(1, Pattern(10, 0)));
+  ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 1; }));
+  EXPECT_EQ(server_.closed_[0].message(), "from inside");
+}
+
+TEST_P(VanConformanceTest, RefusalTellsTheReason) {
+  Hello stranger = WorkerHello();
+  stranger.job_id = "another job";
+  std::shared_ptr<Connection> connection;
+  const Status status = client_van_->Connect(endpoint_, stranger, ServerPeer(), &client_, 5, &connection);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("another job"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("server 0"), std::string::npos) << status.message();
+  EXPECT_EQ(acceptor_.hellos_, 1) << "a refusal is final";
+  EXPECT_EQ(connection, nullptr);
+}
+
+TEST_P(VanConformanceTest, TriesAgainWhileThePeerIsNotReady) {
+  acceptor_.not_ready_ = 3;
+  EXPECT_NE(Connect(), nullptr);
+  EXPECT_EQ(acceptor_.hellos_, 4);
+}
+
+TEST_P(VanConformanceTest, NobodyThereIsUnavailableWithinTheTimeout) {
+  server_van_->Stop();
+  const auto start = std::chrono::steady_clock::now();
+  std::shared_ptr<Connection> connection;
+  const Status status = client_van_->Connect(endpoint_, WorkerHello(), ServerPeer(), &client_, 1, &connection);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find(endpoint_.ToString()), std::string::npos) << status.message();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 3s);
+}
+
+TEST_P(VanConformanceTest, StopEndsEveryConnectionAndIsFinal) {
+  std::vector<std::shared_ptr<Connection>> connections;
+  for (int32_t rank = 0; rank < 5; ++rank) connections.push_back(Connect(rank));
+  for (const auto& connection : connections) connection->Send(PushFrame(0, Pattern(4000000, 0)));
+  client_van_->Stop();
+  EXPECT_EQ(client_.closed_.size(), 5u);
+  for (const Status& reason : client_.closed_) EXPECT_EQ(reason.code(), StatusCode::kCancelled);
+  for (const auto& connection : connections) connection->Send(PushFrame(0, Pattern(10, 0)));
+  client_van_->Stop();
+  ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 5; }));
+}
+
+TEST_P(VanConformanceTest, CountsFramesAndBytes) {
+  const auto connection = Connect();
+  connection->Send(PushFrame(0, Pattern(1000, 0)));
+  connection->Send(PushFrame(1, {}));
+  ASSERT_TRUE(ServerReceived(2));
+  EXPECT_EQ(client_van_->counters().frames_sent, 2u);
+  EXPECT_EQ(client_van_->counters().payload_bytes_sent, 1000u);
+  EXPECT_EQ(server_van_->counters().frames_received, 2u);
+  EXPECT_EQ(server_van_->counters().payload_bytes_received, 1000u);
+  EXPECT_EQ(server_van_->counters().wire_bytes_received, client_van_->counters().wire_bytes_sent);
+}
+
+// Without the fixture's Vans: a child forked from a process with a running Van may not use one (base/fork.h).
+class VanProcessTest : public ::testing::TestWithParam<VanKind> {};
+
+// A process of its own that connects, sends half of what it announces, and is killed.
+TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::unique_ptr<Van> van = GetParam().create(VanOptions());
+    Recorder recorder;
+    std::shared_ptr<Connection> connection;
+    Endpoint endpoint{"127.0.0.1", 0};
+    if (read(ready[0], &endpoint.port, sizeof(endpoint.port)) != sizeof(endpoint.port)) _exit(3);
+    if (!van->Connect(endpoint, WorkerHello(), ServerPeer(), &recorder, 5, &connection).ok()) _exit(1);
+    // More than the socket's buffers hold while the receiver stands still: it cannot have left when the kill comes.
+    connection->Send(PushFrame(1, Pattern(64 << 20, 0)));
+    pause();
+    _exit(2);
+  }
+  std::mutex gate;
+  gate.lock();
+  std::atomic<bool> begun{false};
+  class Blocking : public PayloadSink {
+   public:
+    Blocking(std::mutex* gate, std::atomic<bool>* begun) : gate_(gate), begun_(begun), span_(65536) {}
+    Span Prepare(uint64_t) override {
+      *begun_ = true;
+      std::lock_guard<std::mutex> lock(*gate_);
+      return {span_.data(), span_.size()};
+    }
+    void Commit(size_t) override {}
+
+   private:
+    std::mutex* gate_;
+    std::atomic<bool>* begun_;
+    std::vector<uint8_t> span_;
+  };
+  class Handler : public Recorder {
+   public:
+    Handler(std::mutex* gate, std::atomic<bool>* begun) : gate_(gate), begun_(begun) {}
+    Status OnHeader(Connection&, const FrameHeader&, std::shared_ptr<PayloadSink>* sink) override {
+      *sink = std::make_shared<Blocking>(gate_, begun_);
+      return OkStatus();
+    }
+
+   private:
+    std::mutex* gate_;
+    std::atomic<bool>* begun_;
+  } handler(&gate, &begun);
+  Acceptor acceptor(&handler);
+  const std::unique_ptr<Van> van = GetParam().create(VanOptions());
+  Endpoint endpoint;
+  ASSERT_TRUE(van->Listen("127.0.0.1", 0, &acceptor, &endpoint).ok());
+  ASSERT_EQ(write(ready[1], &endpoint.port, sizeof(endpoint.port)), static_cast<ssize_t>(sizeof(endpoint.port)));
+  for (int i = 0; i < 1000 && !begun; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(begun);
+  kill(child, SIGKILL);
+  int exit_status = 0;
+  ASSERT_EQ(waitpid(child, &exit_status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(exit_status)) << exit_status;
+  gate.unlock();
+  EXPECT_TRUE(handler.Wait([&] { return handler.closed_.size() == 1; }));
+  EXPECT_EQ(handler.closed_[0].code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(handler.received_.empty()) << "half a frame was delivered as a whole one";
+  van->Stop();
+  close(ready[0]);
+  close(ready[1]);
+}
+
+const auto kVans = ::testing::Values(VanKind{"Tcp", NewTcpVan});
+const auto kVanName = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(AllVans, VanConformanceTest, kVans, kVanName);
+INSTANTIATE_TEST_SUITE_P(AllVans, VanProcessTest, kVans, kVanName);
+
+}  // namespace
+}  // namespace byteps

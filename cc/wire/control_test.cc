@@ -1,0 +1,103 @@
+#include "cc/wire/control.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace byteps {
+namespace {
+
+TensorDescription SomeTensor(const std::string& name) {
+  TensorDescription tensor;
+  tensor.name = name;
+  tensor.dtype = DType::kBFloat16;
+  tensor.shape = {3, 0, 7};
+  tensor.kind = ExchangeKind::kBroadcast;
+  tensor.root_rank = 2;
+  return tensor;
+}
+
+TableEntry SomeEntry(const std::string& name) {
+  TableEntry entry;
+  entry.tensor = SomeTensor(name);
+  entry.key = KeyOfName(name);
+  entry.variant = 4;
+  entry.placement_version = 9;
+  entry.parts = {{100, 0}, {50, 3}};
+  return entry;
+}
+
+std::vector<ControlMessage> OneOfEach() {
+  DeclareReply reply;
+  reply.request_id = 12;
+  reply.results = {{OkStatus(), SomeEntry("a")}, {FailedPrecondition("same key"), TableEntry()}};
+  return {DeclareRequest{11, {SomeTensor("a"), SomeTensor("b/c:0")}},
+          reply,
+          TableUpdate{13, {SomeEntry("x"), SomeEntry("y")}},
+          TableAck{14},
+          Heartbeat{},
+          Goodbye{1},
+          PeerLost{Role::kServer, 3, "server 3 is gone"},
+          JobEnded{}};
+}
+
+TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
+  const std::vector<ControlMessage> messages = OneOfEach();
+  ASSERT_EQ(messages.size(), std::variant_size_v<ControlMessage>);
+  for (const ControlMessage& sent : messages) {
+    const std::string bytes = EncodeControl(sent);
+    ControlMessage received;
+    ASSERT_TRUE(DecodeControl(bytes, &received).ok()) << sent.index();
+    EXPECT_EQ(received.index(), sent.index());
+    EXPECT_EQ(EncodeControl(received), bytes);
+  }
+}
+
+TEST(ControlTest, FieldsArriveWhereTheyBelong) {
+  ControlMessage received;
+  ASSERT_TRUE(DecodeControl(EncodeControl(OneOfEach()[1]), &received).ok());
+  const auto& reply = std::get<DeclareReply>(received);
+  ASSERT_EQ(reply.results.size(), 2u);
+  const TableEntry& entry = reply.results[0].entry;
+  EXPECT_TRUE(entry.tensor.SameExchangeAs(SomeTensor("a")));
+  EXPECT_EQ(entry.tensor.name, "a");
+  EXPECT_EQ(entry.variant, 4u);
+  EXPECT_EQ(entry.placement_version, 9u);
+  ASSERT_EQ(entry.parts.size(), 2u);
+  EXPECT_EQ(entry.parts[1].element_count, 50u);
+  EXPECT_EQ(entry.parts[1].server, 3);
+  EXPECT_EQ(reply.results[1].status.message(), "same key");
+}
+
+TEST(ControlTest, RefusesEveryTruncationAndTrailingBytes) {
+  for (const ControlMessage& message : OneOfEach()) {
+    const std::string bytes = EncodeControl(message);
+    ControlMessage received;
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_FALSE(DecodeControl(bytes.substr(0, length), &received).ok()) << message.index() << " at " << length;
+    }
+    EXPECT_FALSE(DecodeControl(bytes + '\0', &received).ok()) << message.index();
+  }
+}
+
+TEST(ControlTest, RefusesCountsThatTheMessageCannotHold) {
+  std::string bytes = EncodeControl(DeclareRequest{1, {}});
+  bytes.replace(bytes.size() - 4, 4, "\xff\xff\xff\x7f");
+  ControlMessage received;
+  EXPECT_FALSE(DecodeControl(bytes, &received).ok());
+}
+
+TEST(ControlTest, RandomBytesAreRefusedOrDecodedButNeverHarm) {
+  std::mt19937 random(20260101);
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes(random() % 64, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    if (!bytes.empty()) bytes[0] = static_cast<char>(random() % 10);
+    ControlMessage received;
+    if (!DecodeControl(bytes, &received).ok()) continue;
+    EXPECT_EQ(EncodeControl(received).size(), bytes.size());
+  }
+}
+
+}  // namespace
+}  // namespace byteps

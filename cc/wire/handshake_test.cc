@@ -1,0 +1,100 @@
+#include "cc/wire/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace byteps {
+namespace {
+
+std::array<uint8_t, kHelloBytes> Encode(const Hello& hello) {
+  std::array<uint8_t, kHelloBytes> bytes;
+  EncodeHello(hello, bytes.data());
+  return bytes;
+}
+
+Hello SomeHello() {
+  Hello hello;
+  hello.job_id = "job-17";
+  hello.epoch = 3;
+  hello.role = Role::kServer;
+  hello.rank = 5;
+  hello.nonce = RandomNonce();
+  return hello;
+}
+
+TEST(HandshakeTest, HelloSurvivesARoundTrip) {
+  const Hello sent = SomeHello();
+  Hello received;
+  ASSERT_TRUE(DecodeHello(Encode(sent).data(), &received).ok());
+  EXPECT_EQ(received.job_id, "job-17");
+  EXPECT_EQ(received.epoch, 3u);
+  EXPECT_EQ(received.role, Role::kServer);
+  EXPECT_EQ(received.rank, 5);
+  EXPECT_EQ(received.nonce, sent.nonce);
+  EXPECT_EQ(received.PeerName(), "server 5");
+}
+
+TEST(HandshakeTest, RefusesForeignersOtherVersionsAndUnknownDemands) {
+  Hello received;
+  std::array<uint8_t, kHelloBytes> foreign{};
+  EXPECT_EQ(DecodeHello(foreign.data(), &received).code(), StatusCode::kInvalidArgument);
+
+  Hello newer = SomeHello();
+  newer.protocol_version = kProtocolVersion + 1;
+  const Status version = DecodeHello(Encode(newer).data(), &received);
+  EXPECT_EQ(version.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(version.message().find("protocol version"), std::string::npos);
+
+  Hello demanding = SomeHello();
+  demanding.required_features = uint64_t{1} << 40;
+  EXPECT_EQ(DecodeHello(Encode(demanding).data(), &received).code(), StatusCode::kFailedPrecondition);
+
+  Hello offering = SomeHello();
+  offering.features = uint64_t{1} << 40;  // an unknown offer is no demand
+  EXPECT_TRUE(DecodeHello(Encode(offering).data(), &received).ok());
+}
+
+TEST(HandshakeTest, JobIdIsBounded) {
+  Hello hello = SomeHello();
+  hello.job_id = std::string(kMaxJobIdBytes, 'j');
+  Hello received;
+  ASSERT_TRUE(DecodeHello(Encode(hello).data(), &received).ok());
+  EXPECT_EQ(received.job_id, hello.job_id);
+
+  auto bytes = Encode(hello);
+  const size_t length_at = 4 + 2 + 8 + 8 + 4 + 1 + 4 + 16;
+  bytes[length_at] = 255;
+  EXPECT_FALSE(DecodeHello(bytes.data(), &received).ok());
+}
+
+TEST(HandshakeTest, RefusalCarriesItsReason) {
+  Welcome sent;
+  sent.status = FailedPrecondition("this is job \"b\"");
+  std::array<uint8_t, kWelcomeBytes> bytes;
+  EncodeWelcome(sent, bytes.data());
+  Welcome received;
+  ASSERT_TRUE(DecodeWelcome(bytes.data(), &received).ok());
+  EXPECT_EQ(received.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(received.status.message(), "this is job \"b\"");
+
+  sent.status = Internal(std::string(10000, 'x'));  // cut, not refused
+  EncodeWelcome(sent, bytes.data());
+  ASSERT_TRUE(DecodeWelcome(bytes.data(), &received).ok());
+  EXPECT_EQ(received.status.code(), StatusCode::kInternal);
+}
+
+TEST(HandshakeTest, ChecksJobAndEpoch) {
+  const Hello hello = SomeHello();
+  EXPECT_TRUE(CheckHello(hello, "job-17", 3).ok());
+  const Status job = CheckHello(hello, "job-18", 3);
+  EXPECT_EQ(job.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(job.message().find("job-17"), std::string::npos);
+  EXPECT_NE(job.message().find("job-18"), std::string::npos);
+  EXPECT_EQ(CheckHello(hello, "job-17", 4).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(HandshakeTest, NoncesDiffer) { EXPECT_NE(RandomNonce(), RandomNonce()); }
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,82 @@
+#include "cc/worker/part_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace byteps {
+namespace {
+
+PartTask Task(uint32_t part, uint64_t bytes, int32_t priority = 0) { return {nullptr, part, bytes, priority}; }
+
+std::vector<uint32_t> PopAll(PartQueue& queue) {
+  std::vector<uint32_t> order;
+  PartTask task;
+  while (queue.Pop(&task)) order.push_back(task.part);
+  return order;
+}
+
+TEST(PartQueueTest, LeavesByPriorityThenInOrder) {
+  PartQueue queue(1000);
+  queue.Push(Task(0, 1, -5));
+  queue.Push(Task(1, 1, 7));
+  queue.Push(Task(2, 1, -5));
+  queue.Push(Task(3, 1, 7));
+  queue.Push(Task(4, 1, 0));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1, 3, 4, 0, 2}));
+}
+
+TEST(PartQueueTest, ExtremePrioritiesAreOrdered) {
+  PartQueue queue(1000);
+  queue.Push(Task(0, 1, INT32_MIN));
+  queue.Push(Task(1, 1, INT32_MAX));
+  queue.Push(Task(2, 1, 0));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1, 2, 0}));
+}
+
+TEST(PartQueueTest, CreditBoundsTheBytesOnTheWay) {
+  PartQueue queue(10);
+  for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(queue.bytes_on_the_way(), 8u);
+  queue.ReturnCredit(4);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2}));
+  queue.ReturnCredit(8);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{3, 4}));
+}
+
+TEST(PartQueueTest, APartLargerThanTheCreditGoesAlone) {
+  PartQueue queue(10);
+  queue.Push(Task(0, 100));
+  queue.Push(Task(1, 1));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0}));
+  queue.ReturnCredit(99);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1}));
+}
+
+TEST(PartQueueTest, ALargePartIsNotStarvedBySmallOnes) {
+  PartQueue queue(10);
+  queue.Push(Task(0, 6));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0}));
+  queue.Push(Task(1, 8, 1));
+  queue.Push(Task(2, 1, 0));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{}));
+  queue.ReturnCredit(6);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1, 2}));
+}
+
+TEST(PartQueueTest, EmptyPartsNeedNoCreditWhenNothingIsOnTheWay) {
+  PartQueue queue(1);
+  for (uint32_t part = 0; part < 3; ++part) queue.Push(Task(part, 0));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0, 1, 2}));
+}
+
+TEST(PartQueueTest, ReturningTooMuchDoesNotRaiseTheLimit) {
+  PartQueue queue(10);
+  queue.ReturnCredit(1000);
+  for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));
+  EXPECT_EQ(PopAll(queue).size(), 2u);
+}
+
+}  // namespace
+}  // namespace byteps
