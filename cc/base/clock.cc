@@ -18,6 +18,8 @@ int64_t MonotonicNanos() { return Read(CLOCK_MONOTONIC); }
 
 int64_t WallNanos() { return Read(CLOCK_REALTIME); }
 
-void SetThreadName(const std::string& name) { pthread_setname_np(pthread_self(), name.substr(0, 15).c_str()); }
+void SetThreadName(const std::string& name) {
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+}
 
 }  // namespace byteps

@@ -43,7 +43,8 @@ void ForgetDescriptor(int descriptor) {
 Status CheckNotForked() {
   if (!g_forked.load()) return OkStatus();
   return FailedPrecondition(
-      "this process was forked from one in which tf_byteps runs; its connections stay with the parent. Start child "
+      "this process was forked from one in which tf_byteps runs; its connections stay with the "
+      "parent. Start child "
       "processes with the \"spawn\" method, or fork before tf_byteps.init()");
 }
 

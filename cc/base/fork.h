@@ -1,8 +1,9 @@
 // What a child of fork() must not inherit (protocol rule 22).
 //
-// A forked child (tf.data service, a DataLoader, subprocess without exec) would keep the engine's sockets open: its
-// parent's death would go unnoticed. Every descriptor of the engine is close-on-exec and registered here; in the child
-// they are closed and the engine refuses all calls, because its threads exist in the parent only.
+// A forked child (tf.data service, a DataLoader, subprocess without exec) would keep the engine's
+// sockets open: its parent's death would go unnoticed. Every descriptor of the engine is
+// close-on-exec and registered here; in the child they are closed and the engine refuses all calls,
+// because its threads exist in the parent only.
 #ifndef TF_BYTEPS_CC_BASE_FORK_H_
 #define TF_BYTEPS_CC_BASE_FORK_H_
 

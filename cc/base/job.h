@@ -1,5 +1,6 @@
-// What rendezvous hands to every process of a job. Built in Python (tf_byteps/config.py and tf_byteps/rendezvous/), the
-// only place that reads the environment; the engine is configured by this struct and nothing else.
+// What rendezvous hands to every process of a job. Built in Python (tf_byteps/config.py and
+// tf_byteps/rendezvous/), the only place that reads the environment; the engine is configured by
+// this struct and nothing else.
 #ifndef TF_BYTEPS_CC_BASE_JOB_H_
 #define TF_BYTEPS_CC_BASE_JOB_H_
 
@@ -19,23 +20,24 @@ struct Endpoint {
 
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
-  uint64_t part_bytes = 4096000;         // longest part of a tensor
-  uint64_t credit_bytes = 16384000;      // bytes on the way to one server, see worker/credit.h
-  int32_t io_threads = 2;                // threads that move bytes, per Van
-  double connect_timeout = 60;           // until a peer must have answered the handshake
-  double operation_timeout = 1800;       // until an enqueued tensor must be done; 0: no limit
+  uint64_t part_bytes = 4096000;     // longest part of a tensor
+  uint64_t credit_bytes = 16384000;  // bytes on the way to one server, see worker/credit.h
+  int32_t io_threads = 2;            // threads that move bytes, per Van
+  double connect_timeout = 60;       // until a peer must have answered the handshake
+  double operation_timeout = 1800;   // until an enqueued tensor must be done; 0: no limit
   double heartbeat_interval = 5;
-  double heartbeat_timeout = 30;         // a peer that is silent for so long is dead
-  double shutdown_timeout = 60;          // how long a process that hosts a server waits for the others' goodbye
+  double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
+  double shutdown_timeout =
+      60;  // how long a process that hosts a server waits for the others' goodbye
 };
 
 // One membership epoch of a job: who takes part and where they are.
 struct JobDescription {
   std::string job_id;
   uint32_t epoch = 0;
-  std::vector<std::string> worker_hosts;     // host id (protocol rule 17) of each worker, by rank
-  std::vector<std::string> server_hosts;     // host id of each server, by rank
-  std::vector<Endpoint> server_endpoints;    // by rank
+  std::vector<std::string> worker_hosts;   // host id (protocol rule 17) of each worker, by rank
+  std::vector<std::string> server_hosts;   // host id of each server, by rank
+  std::vector<Endpoint> server_endpoints;  // by rank
   Endpoint coordinator_endpoint;
   EngineOptions options;
 

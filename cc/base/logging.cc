@@ -42,9 +42,11 @@ void Log(LogLevel level, const std::string& message) {
   char prefix[64];
   const size_t length = strftime(prefix, sizeof(prefix), "%Y-%m-%d %H:%M:%S", &local);
   char rest[48];
-  snprintf(rest, sizeof(rest), ".%03d %s tf_byteps: ", static_cast<int>(now / 1000000 % 1000), LevelName(level));
+  snprintf(rest, sizeof(rest), ".%03d %s tf_byteps: ", static_cast<int>(now / 1000000 % 1000),
+           LevelName(level));
   const std::string line = std::string(prefix, length) + rest + message + "\n";
-  // One write, so that lines of several threads and processes do not mix. Nothing can be done if it fails.
+  // One write, so that lines of several threads and processes do not mix. Nothing can be done if it
+  // fails.
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;
 }
 

@@ -1,4 +1,5 @@
-// The engine's log: one line per message on standard error, "2026-01-31 12:00:00.123 WARNING tf_byteps: ...".
+// The engine's log: one line per message on standard error, "2026-01-31 12:00:00.123 WARNING
+// tf_byteps: ...".
 #ifndef TF_BYTEPS_CC_BASE_LOGGING_H_
 #define TF_BYTEPS_CC_BASE_LOGGING_H_
 

@@ -31,12 +31,20 @@ std::string Status::ToString() const {
   return ok() ? "OK" : std::string(StatusCodeName(code_)) + ": " + message_;
 }
 
-Status InvalidArgument(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
-Status FailedPrecondition(std::string message) { return {StatusCode::kFailedPrecondition, std::move(message)}; }
+Status InvalidArgument(std::string message) {
+  return {StatusCode::kInvalidArgument, std::move(message)};
+}
+Status FailedPrecondition(std::string message) {
+  return {StatusCode::kFailedPrecondition, std::move(message)};
+}
 Status Unavailable(std::string message) { return {StatusCode::kUnavailable, std::move(message)}; }
-Status DeadlineExceeded(std::string message) { return {StatusCode::kDeadlineExceeded, std::move(message)}; }
+Status DeadlineExceeded(std::string message) {
+  return {StatusCode::kDeadlineExceeded, std::move(message)};
+}
 Status Cancelled(std::string message) { return {StatusCode::kCancelled, std::move(message)}; }
-Status ResourceExhausted(std::string message) { return {StatusCode::kResourceExhausted, std::move(message)}; }
+Status ResourceExhausted(std::string message) {
+  return {StatusCode::kResourceExhausted, std::move(message)};
+}
 Status Internal(std::string message) { return {StatusCode::kInternal, std::move(message)}; }
 
 std::string ErrnoMessage(const std::string& what) {

@@ -1,7 +1,8 @@
 // Status: how every fallible call of the engine says what happened.
 //
-// The engine throws no exceptions and never aborts on bad input or a lost peer: a failure is a value, with a code that
-// callers branch on and a message for people ("what was received, from whom, what to do").
+// The engine throws no exceptions and never aborts on bad input or a lost peer: a failure is a
+// value, with a code that callers branch on and a message for people ("what was received, from
+// whom, what to do").
 #ifndef TF_BYTEPS_CC_BASE_STATUS_H_
 #define TF_BYTEPS_CC_BASE_STATUS_H_
 
@@ -58,10 +59,10 @@ std::string ErrnoMessage(const std::string& what);
 }  // namespace byteps
 
 // Returns from the enclosing function when `expression` is not OK.
-#define BYTEPS_RETURN_IF_ERROR(expression)                  \
-  do {                                                      \
-    ::byteps::Status byteps_status_ = (expression);         \
-    if (!byteps_status_.ok()) return byteps_status_;        \
+#define BYTEPS_RETURN_IF_ERROR(expression)           \
+  do {                                               \
+    ::byteps::Status byteps_status_ = (expression);  \
+    if (!byteps_status_.ok()) return byteps_status_; \
   } while (false)
 
 #endif  // TF_BYTEPS_CC_BASE_STATUS_H_

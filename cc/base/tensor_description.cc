@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::array<const char*, 5> kKindNames = {"sum", "min", "max", "broadcast", "gather"};
 
-// Elements of one tensor; far beyond any memory, and far from overflowing a product with an element's size.
+// Elements of one tensor; far beyond any memory, and far from overflowing a product with an
+// element's size.
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 constexpr size_t kMaxRank = 254;  // TensorFlow's own limit
 
@@ -34,11 +35,13 @@ int64_t TensorDescription::ElementCount() const {
 Status TensorDescription::Validate(int32_t num_workers) const {
   if (name.empty()) return InvalidArgument("a tensor without a name cannot be exchanged");
   if (name.size() > kMaxNameBytes) {
-    return InvalidArgument("tensor name of " + std::to_string(name.size()) + " bytes is longer than " +
-                           std::to_string(kMaxNameBytes) + ": \"" + name.substr(0, 80) + "...\"");
+    return InvalidArgument("tensor name of " + std::to_string(name.size()) +
+                           " bytes is longer than " + std::to_string(kMaxNameBytes) + ": \"" +
+                           name.substr(0, 80) + "...\"");
   }
   const std::string who = "tensor \"" + name + "\": ";
-  if (shape.size() > kMaxRank) return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
+  if (shape.size() > kMaxRank)
+    return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
   if (kind == ExchangeKind::kGather && (shape.empty() || shape[0] != -1)) {
     return InvalidArgument(who + "a gather needs at least one dimension; got " + ToString());
   }
@@ -50,7 +53,8 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     }
     elements *= shape[i];
   }
-  if (average && kind != ExchangeKind::kSum) return InvalidArgument(who + "only a sum can be averaged");
+  if (average && kind != ExchangeKind::kSum)
+    return InvalidArgument(who + "only a sum can be averaged");
   if (average && !IsFloating(dtype)) {
     return InvalidArgument(who + "the average of " + DTypeName(dtype) +
                            " is not an integer; use op=Sum, or cast to a floating type first");
@@ -76,8 +80,8 @@ std::string TensorDescription::ToString() const {
 }
 
 bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
-  return dtype == other.dtype && kind == other.kind && average == other.average && shape == other.shape &&
-         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+  return dtype == other.dtype && kind == other.kind && average == other.average &&
+         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

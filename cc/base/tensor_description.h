@@ -1,4 +1,5 @@
-// What a worker declares about a tensor before it exchanges it: everything on which all workers must agree.
+// What a worker declares about a tensor before it exchanges it: everything on which all workers
+// must agree.
 #ifndef TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
 #define TF_BYTEPS_CC_BASE_TENSOR_DESCRIPTION_H_
 
@@ -11,8 +12,8 @@
 
 namespace byteps {
 
-// How the contributions of the workers become the result. The values travel in declarations: append only.
-// Reserved for later: sparse sum, asynchronous store.
+// How the contributions of the workers become the result. The values travel in declarations: append
+// only. Reserved for later: sparse sum, asynchronous store.
 enum class ExchangeKind : uint8_t {
   kSum = 0,
   kMin = 1,

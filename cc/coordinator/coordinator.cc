@@ -69,10 +69,13 @@ bool Coordinator::Wait(double timeout) {
       if (over_at_ns_ == 0) over_at_ns_ = now;
       if (NobodyConnected() || now > over_at_ns_ + kFarewellNanos) return true;
     }
-    // After a loss the others are told and leave by themselves; those that do not are not waited for for ever.
-    if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout)) return true;
+    // After a loss the others are told and leave by themselves; those that do not are not waited
+    // for for ever.
+    if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout))
+      return true;
     if (now >= deadline) return false;
-    changed_.wait_for(lock, std::chrono::nanoseconds(std::min<int64_t>(deadline - now, 200 * 1000000)));
+    changed_.wait_for(lock,
+                      std::chrono::nanoseconds(std::min<int64_t>(deadline - now, 200 * 1000000)));
   }
 }
 
@@ -91,16 +94,19 @@ void Coordinator::Stop() {
   van_->Stop();
 }
 
-Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) {
+Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
+                            ConnectionHandler** handler) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!job_.has_value()) return Unavailable("rendezvous is not complete yet");
   BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_->job_id, job_->epoch));
   const Peer* peer = FindPeer(hello);
   if (peer == nullptr) {
-    return FailedPrecondition("this job has no " + hello.PeerName() + " (asked for from " + peer_address + ")");
+    return FailedPrecondition("this job has no " + hello.PeerName() + " (asked for from " +
+                              peer_address + ")");
   }
   if (peer->presence != Presence::kExpected) {
-    return FailedPrecondition(hello.PeerName() + " has been here already; a process cannot come back to a running job");
+    return FailedPrecondition(
+        hello.PeerName() + " has been here already; a process cannot come back to a running job");
   }
   *handler = this;
   return OkStatus();
@@ -121,17 +127,21 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   Peer* peer = FindPeer(connection.peer());
   peer->last_seen_ns = MonotonicNanos();
   if (const auto* request = std::get_if<DeclareRequest>(&message)) {
-    if (peer->role != Role::kWorker) return InvalidArgument(connection.peer_name() + " may not declare tensors");
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " may not declare tensors");
     Declare(*request, *peer, &outbox);
   } else if (const auto* ack = std::get_if<TableAck>(&message)) {
-    if (ack->update_id >= next_update_id_) return InvalidArgument(connection.peer_name() + " acknowledged the future");
+    if (ack->update_id >= next_update_id_)
+      return InvalidArgument(connection.peer_name() + " acknowledged the future");
     peer->acked_update = std::max(peer->acked_update, ack->update_id);
     SendReadyReplies(&outbox);
   } else if (std::holds_alternative<Goodbye>(message)) {
-    if (peer->role != Role::kWorker) return InvalidArgument(connection.peer_name() + " may not say goodbye");
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " may not say goodbye");
     Leave(peer, &outbox);
   } else if (!std::holds_alternative<Heartbeat>(message)) {
-    return InvalidArgument(connection.peer_name() + " sent a message that only the coordinator sends");
+    return InvalidArgument(connection.peer_name() +
+                           " sent a message that only the coordinator sends");
   }
   return OkStatus();
 }
@@ -144,7 +154,8 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
-  Lose(peer, connection.peer_name() + " ended without a goodbye (" + reason.message() + ")", &outbox);
+  Lose(peer, connection.peer_name() + " ended without a goodbye (" + reason.message() + ")",
+       &outbox);
 }
 
 Coordinator::Peer* Coordinator::FindPeer(const Hello& hello) {
@@ -225,12 +236,14 @@ void Coordinator::ToAll(const ControlMessage& message, const Peer* except, Outbo
 
 bool Coordinator::AllWorkersGone() const {
   return job_.has_value() && std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-           return peer.role != Role::kWorker || peer.presence == Presence::kLeft || peer.presence == Presence::kLost;
+           return peer.role != Role::kWorker || peer.presence == Presence::kLeft ||
+                  peer.presence == Presence::kLost;
          });
 }
 
 bool Coordinator::NobodyConnected() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.connection == nullptr; });
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.connection == nullptr; });
 }
 
 void Coordinator::BeatAndCheck() {
@@ -244,10 +257,12 @@ void Coordinator::BeatAndCheck() {
     // A peer that has the address book but does not come has as long as it may take to connect.
     const double limit = expected ? options_.connect_timeout : options_.heartbeat_timeout;
     if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
-    const std::string name = peer.connection ? peer.connection->peer_name()
-                                             : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
+    const std::string name =
+        peer.connection ? peer.connection->peer_name()
+                        : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
     const std::string seconds = std::to_string((now - peer.last_seen_ns) / 1000000000) + " s";
-    Lose(&peer, name + (expected ? " never connected, for " : " has been silent for ") + seconds, &outbox);
+    Lose(&peer, name + (expected ? " never connected, for " : " has been silent for ") + seconds,
+         &outbox);
   }
 }
 

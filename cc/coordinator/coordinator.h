@@ -1,5 +1,5 @@
-// Coordinator: the one author of a job's tensor table, and the one who knows who is still there. Lives in the scheduler's
-// process; speaks control frames with every worker and server.
+// Coordinator: the one author of a job's tensor table, and the one who knows who is still there.
+// Lives in the scheduler's process; speaks control frames with every worker and server.
 //
 // It is C++ so that no heartbeat and no declaration waits for a Python lock (protocol rule 20).
 #ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
@@ -28,15 +28,16 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   explicit Coordinator(const EngineOptions& options);
   ~Coordinator() override;
 
-  // Takes a port, so that the address book can name it. Peers that come before Start are told to try again.
+  // Takes a port, so that the address book can name it. Peers that come before Start are told to
+  // try again.
   Status Listen(const std::string& address, uint16_t port);
   const Endpoint& endpoint() const { return endpoint_; }
 
   // Serves `job` from now on; once.
   Status Start(const JobDescription& job);
 
-  // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody was lost and the rest
-  // has had time to say goodbye.
+  // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody
+  // was lost and the rest has had time to say goodbye.
   bool Wait(double timeout);
 
   // Who was lost first, or "".
@@ -63,7 +64,8 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   // What is to be sent once the mutex is free.
   struct Outbox;
 
-  Status OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) override;
+  Status OnHello(const Hello& hello, const std::string& peer_address,
+                 ConnectionHandler** handler) override;
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
   Status OnMessage(Connection& connection, ControlMessage message) override;
   void OnClosed(Connection& connection, const Status& reason) override;

@@ -15,7 +15,8 @@ void SendControl(Connection& connection, const ControlMessage& message) {
   connection.Send(std::move(frame));
 }
 
-Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) {
+Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& header,
+                                std::shared_ptr<PayloadSink>* sink) {
   if (header.type != FrameType::kControl) {
     return InvalidArgument(connection.peer_name() + " sent a data frame on a control connection");
   }
@@ -23,8 +24,10 @@ Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& heade
   return OkStatus();
 }
 
-Status ControlHandler::OnFrame(Connection& connection, const FrameHeader&, std::shared_ptr<PayloadSink> sink) {
-  if (sink == nullptr) return InvalidArgument(connection.peer_name() + " sent an empty control frame");
+Status ControlHandler::OnFrame(Connection& connection, const FrameHeader&,
+                               std::shared_ptr<PayloadSink> sink) {
+  if (sink == nullptr)
+    return InvalidArgument(connection.peer_name() + " sent an empty control frame");
   ControlMessage message;
   const Status status = DecodeControl(static_cast<BufferSink&>(*sink).Take(), &message);
   if (!status.ok()) return Status(status.code(), connection.peer_name() + ": " + status.message());
@@ -48,8 +51,8 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   peer.rank = 0;
   last_seen_ns_ = MonotonicNanos();
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  BYTEPS_RETURN_IF_ERROR(
-      van->Connect(job.coordinator_endpoint, hello, peer, this, job.options.connect_timeout, &connection));
+  BYTEPS_RETURN_IF_ERROR(van->Connect(job.coordinator_endpoint, hello, peer, this,
+                                      job.options.connect_timeout, &connection));
   const double timeout = job.options.heartbeat_timeout;
   heartbeat_.Start("byteps-beat", job.options.heartbeat_interval, [this, timeout] {
     Send(Heartbeat{});
@@ -61,7 +64,9 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   return OkStatus();
 }
 
-void CoordinatorLink::OnOpen(const std::shared_ptr<Connection>& connection) { connection_ = connection; }
+void CoordinatorLink::OnOpen(const std::shared_ptr<Connection>& connection) {
+  connection_ = connection;
+}
 
 void CoordinatorLink::Send(const ControlMessage& message) { SendControl(*connection_, message); }
 
@@ -77,7 +82,8 @@ Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
 }
 
 void CoordinatorLink::OnClosed(Connection& connection, const Status& reason) {
-  Lost(Unavailable("the connection to the scheduler (" + connection.peer_name() + ") is lost: " + reason.message()));
+  Lost(Unavailable("the connection to the scheduler (" + connection.peer_name() +
+                   ") is lost: " + reason.message()));
 }
 
 void CoordinatorLink::Lost(const Status& reason) {

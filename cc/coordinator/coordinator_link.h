@@ -1,4 +1,5 @@
-// CoordinatorLink: a worker's or server's connection to the coordinator, with the heartbeats in both directions.
+// CoordinatorLink: a worker's or server's connection to the coordinator, with the heartbeats in
+// both directions.
 #ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
 #define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
 
@@ -15,11 +16,14 @@ namespace byteps {
 // Sends `message` as a control frame.
 void SendControl(Connection& connection, const ControlMessage& message);
 
-// The control frames of one side: collects payloads and decodes them. Base of the link and of the coordinator.
+// The control frames of one side: collects payloads and decodes them. Base of the link and of the
+// coordinator.
 class ControlHandler : public ConnectionHandler {
  public:
-  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) final;
-  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) final;
+  Status OnHeader(Connection& connection, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) final;
+  Status OnFrame(Connection& connection, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) final;
 
  protected:
   // An error closes the connection with that reason.
@@ -28,12 +32,14 @@ class ControlHandler : public ConnectionHandler {
 
 class CoordinatorLink : public ControlHandler {
  public:
-  // `on_message` gets everything but heartbeats; `on_lost` at most once, when the coordinator is gone or silent. Both on
-  // engine threads, never after Stop.
-  CoordinatorLink(std::function<void(ControlMessage)> on_message, std::function<void(const Status&)> on_lost);
+  // `on_message` gets everything but heartbeats; `on_lost` at most once, when the coordinator is
+  // gone or silent. Both on engine threads, never after Stop.
+  CoordinatorLink(std::function<void(ControlMessage)> on_message,
+                  std::function<void(const Status&)> on_lost);
   ~CoordinatorLink() override;
 
-  // Connects through `van`, which must be stopped before this object ends. Blocks up to the connect timeout.
+  // Connects through `van`, which must be stopped before this object ends. Blocks up to the connect
+  // timeout.
   Status Start(Van* van, const JobDescription& job, Role role, int32_t rank);
 
   void Send(const ControlMessage& message);

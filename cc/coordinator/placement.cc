@@ -7,7 +7,8 @@
 namespace byteps {
 namespace {
 
-// What a message costs besides its bytes, in bytes: keeps many tiny tensors from gathering on one server.
+// What a message costs besides its bytes, in bytes: keeps many tiny tensors from gathering on one
+// server.
 constexpr double kPartOverheadBytes = 4096;
 
 }  // namespace
@@ -22,7 +23,8 @@ std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_b
     if (row * DTypeSize(tensor.dtype) <= part_bytes) unit = row;
   }
   const uint64_t units = elements / unit;
-  const uint64_t units_per_part = std::max<uint64_t>(1, part_bytes / (unit * DTypeSize(tensor.dtype)));
+  const uint64_t units_per_part =
+      std::max<uint64_t>(1, part_bytes / (unit * DTypeSize(tensor.dtype)));
   std::vector<uint64_t> parts;
   for (uint64_t begin = 0; begin < units; begin += units_per_part) {
     parts.push_back(std::min(units_per_part, units - begin) * unit);
@@ -37,7 +39,8 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
   for (const std::string& host : server_hosts) ++servers_on_host[host];
   const double n = with_worker.size();
   double server_only_hosts = 0;
-  for (const auto& [host, count] : servers_on_host) server_only_hosts += with_worker.count(host) == 0 ? 1 : 0;
+  for (const auto& [host, count] : servers_on_host)
+    server_only_hosts += with_worker.count(host) == 0 ? 1 : 0;
   const double k = std::min(server_only_hosts, n);
 
   std::vector<double> shares;
@@ -62,19 +65,23 @@ int32_t Placement::LeastLoaded() const {
   int32_t best = -1;
   for (size_t server = 0; server < shares_.size(); ++server) {
     if (shares_[server] <= 0) continue;
-    if (best < 0 || loads_[server] / shares_[server] < loads_[best] / shares_[best]) best = static_cast<int32_t>(server);
+    if (best < 0 || loads_[server] / shares_[server] < loads_[best] / shares_[best])
+      best = static_cast<int32_t>(server);
   }
   return best;
 }
 
-std::vector<PartPlacement> Placement::Place(const TensorDescription& tensor, const TableEntry* first) {
+std::vector<PartPlacement> Placement::Place(const TensorDescription& tensor,
+                                            const TableEntry* first) {
   std::vector<PartPlacement> parts;
   for (const uint64_t elements : CutTensor(tensor, part_bytes_)) {
     const size_t index = parts.size();
     const bool known = first != nullptr && index < first->parts.size();
     const int32_t server = known ? first->parts[index].server : LeastLoaded();
     // Variants of a key take turns, they do not add up.
-    if (!known) loads_[server] += static_cast<double>(elements * DTypeSize(tensor.dtype)) + kPartOverheadBytes;
+    if (!known)
+      loads_[server] +=
+          static_cast<double>(elements * DTypeSize(tensor.dtype)) + kPartOverheadBytes;
     parts.push_back({elements, server});
   }
   return parts;

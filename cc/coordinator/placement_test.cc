@@ -48,9 +48,11 @@ TEST(ServerSharesTest, OneHostSharesAlike) {
   EXPECT_EQ(ServerShares({"a"}, {"b", "c"}), (std::vector<double>{0.5, 0.5}));
 }
 
-// OSDI'20, section 3: n = 4, k = 2: D = 16 + 8 - 4 = 20; a server-only host sums 6/20, one beside a worker 2/20.
+// OSDI'20, section 3: n = 4, k = 2: D = 16 + 8 - 4 = 20; a server-only host sums 6/20, one beside a
+// worker 2/20.
 TEST(ServerSharesTest, FollowsTheMixedModeFormula) {
-  const std::vector<double> shares = ServerShares({"w0", "w1", "w2", "w3"}, {"s0", "s1", "w0", "w1", "w2", "w3"});
+  const std::vector<double> shares =
+      ServerShares({"w0", "w1", "w2", "w3"}, {"s0", "s1", "w0", "w1", "w2", "w3"});
   ASSERT_EQ(shares.size(), 6u);
   EXPECT_DOUBLE_EQ(shares[0], 0.3);
   EXPECT_DOUBLE_EQ(shares[1], 0.3);
@@ -73,7 +75,8 @@ TEST(ServerSharesTest, ServersOfOneHostDivideItsShare) {
 TEST(PlacementTest, BalancesRealisticTensors) {
   Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 4096000);
   uint64_t total = 0;
-  for (const int64_t elements : {36864, 2359296, 1024, 25088 * 4096, 4096, 4096 * 4096, 4096 * 1000}) {
+  for (const int64_t elements :
+       {36864, 2359296, 1024, 25088 * 4096, 4096, 4096 * 4096, 4096 * 1000}) {
     placement.Place(Float32({elements}), nullptr);
     total += elements * 4;
   }
@@ -99,7 +102,8 @@ TEST(PlacementTest, VariantsOfAKeyKeepTheirOwners) {
   placement.Place(Float32({100}), nullptr);
   const auto longer = placement.Place(Float32({21}), &first);
   ASSERT_EQ(longer.size(), 6u);
-  for (size_t p = 0; p < first.parts.size(); ++p) EXPECT_EQ(longer[p].server, first.parts[p].server);
+  for (size_t p = 0; p < first.parts.size(); ++p)
+    EXPECT_EQ(longer[p].server, first.parts[p].server);
   const auto empty = placement.Place(Float32({0}), &first);
   ASSERT_EQ(empty.size(), 1u);
   EXPECT_EQ(empty[0].server, first.parts[0].server);

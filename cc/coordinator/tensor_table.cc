@@ -12,13 +12,14 @@ TensorTable::TensorTable(const JobDescription& job)
     : num_workers_(job.num_workers()),
       placement_(ServerShares(job.worker_hosts, job.server_hosts), job.options.part_bytes) {}
 
-Status TensorTable::Declare(const TensorDescription& tensor, uint64_t update_id, const Row** row, bool* added) {
+Status TensorTable::Declare(const TensorDescription& tensor, uint64_t update_id, const Row** row,
+                            bool* added) {
   BYTEPS_RETURN_IF_ERROR(tensor.Validate(num_workers_));
   const uint64_t key = KeyOfName(tensor.name);
   std::vector<Row>& variants = rows_[key];
   if (!variants.empty() && variants[0].entry.tensor.name != tensor.name) {
-    return FailedPrecondition("the names \"" + variants[0].entry.tensor.name + "\" and \"" + tensor.name +
-                              "\" have the same 64-bit key; rename one of them");
+    return FailedPrecondition("the names \"" + variants[0].entry.tensor.name + "\" and \"" +
+                              tensor.name + "\" have the same 64-bit key; rename one of them");
   }
   for (const Row& known : variants) {
     if (known.entry.tensor.SameExchangeAs(tensor)) {
@@ -28,9 +29,9 @@ Status TensorTable::Declare(const TensorDescription& tensor, uint64_t update_id,
     }
   }
   if (variants.size() >= kMaxVariants) {
-    return FailedPrecondition("tensor \"" + tensor.name + "\" has been declared with " +
-                              std::to_string(variants.size()) + " different shapes or operations; pad it, or use " +
-                              "different names");
+    return FailedPrecondition(
+        "tensor \"" + tensor.name + "\" has been declared with " + std::to_string(variants.size()) +
+        " different shapes or operations; pad it, or use " + "different names");
   }
   Row added_row;
   added_row.entry.tensor = tensor;

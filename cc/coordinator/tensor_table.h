@@ -1,4 +1,5 @@
-// TensorTable: every tensor that any worker has declared, with its parts and owners. The coordinator's book.
+// TensorTable: every tensor that any worker has declared, with its parts and owners. The
+// coordinator's book.
 #ifndef TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
 #define TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
 
@@ -21,8 +22,8 @@ class TensorTable {
     uint64_t update_id = 0;  // the TableUpdate that told the servers
   };
 
-  // Finds or adds the variant that `tensor` describes. A new row gets `update_id` and sets `added`. INVALID_ARGUMENT for
-  // a bad description, FAILED_PRECONDITION when another name has the same key.
+  // Finds or adds the variant that `tensor` describes. A new row gets `update_id` and sets `added`.
+  // INVALID_ARGUMENT for a bad description, FAILED_PRECONDITION when another name has the same key.
   Status Declare(const TensorDescription& tensor, uint64_t update_id, const Row** row, bool* added);
 
  private:

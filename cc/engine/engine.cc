@@ -13,13 +13,16 @@ struct Current {
   std::shared_ptr<Worker> worker;
 };
 
-// Never destroyed: a process that ends without StopWorker ends without a goodbye, and its peers must learn that.
+// Never destroyed: a process that ends without StopWorker ends without a goodbye, and its peers
+// must learn that.
 Current& GetCurrent() {
   static Current* const current = new Current;
   return *current;
 }
 
-Status NotInitialized() { return FailedPrecondition("tf_byteps is not running here: call tf_byteps.init() first"); }
+Status NotInitialized() {
+  return FailedPrecondition("tf_byteps is not running here: call tf_byteps.init() first");
+}
 
 }  // namespace
 
@@ -28,7 +31,8 @@ Status StartWorker(const JobDescription& job, int32_t rank) {
   Current& current = GetCurrent();
   // Held while connecting: a second init waits, and is then refused.
   std::lock_guard<std::mutex> lock(current.mutex);
-  if (current.worker != nullptr) return FailedPrecondition("this process is a worker already; call shutdown() first");
+  if (current.worker != nullptr)
+    return FailedPrecondition("this process is a worker already; call shutdown() first");
   auto worker = std::make_shared<Worker>(job, rank);
   BYTEPS_RETURN_IF_ERROR(worker->Start());
   current.worker = std::move(worker);

@@ -1,7 +1,9 @@
-// The door to the engine for the two libraries that use it: the TensorFlow ops (cc/tf) and the Python module (cc/python).
+// The door to the engine for the two libraries that use it: the TensorFlow ops (cc/tf) and the
+// Python module (cc/python).
 //
-// A process has at most one worker engine. Python owns its life (tf_byteps/runtime.py calls Start and Stop through
-// cc/python); the TensorFlow ops only find it here. Every function may be called from any thread.
+// A process has at most one worker engine. Python owns its life (tf_byteps/runtime.py calls Start
+// and Stop through cc/python); the TensorFlow ops only find it here. Every function may be called
+// from any thread.
 #ifndef TF_BYTEPS_CC_ENGINE_ENGINE_H_
 #define TF_BYTEPS_CC_ENGINE_ENGINE_H_
 
@@ -22,18 +24,19 @@ class Worker;
 // FAILED_PRECONDITION if one is running.
 Status StartWorker(const JobDescription& job, int32_t rank);
 
-// Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op without an engine.
+// Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op
+// without an engine.
 void StopWorker();
 
 // The running engine, or null. The caller's reference keeps the object valid, not connected.
 std::shared_ptr<Worker> CurrentWorker();
 
-// Hands a tensor to the running engine. Without one, `request.done` gets FAILED_PRECONDITION ("call tf_byteps.init()
-// first"): every request ends in exactly one call of `done`.
+// Hands a tensor to the running engine. Without one, `request.done` gets FAILED_PRECONDITION ("call
+// tf_byteps.init() first"): every request ends in exactly one call of `done`.
 void Enqueue(ExchangeRequest request);
 
-// Announces tensors before their first use, all in one message (protocol rule 6): the gradients of a traced function,
-// say. Returns at once; a problem shows when a tensor is enqueued.
+// Announces tensors before their first use, all in one message (protocol rule 6): the gradients of
+// a traced function, say. Returns at once; a problem shows when a tensor is enqueued.
 void Declare(std::vector<TensorDescription> tensors);
 
 }  // namespace byteps

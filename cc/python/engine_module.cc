@@ -1,7 +1,7 @@
 // tf_byteps._engine: the engine for Python, without TensorFlow.
 //
-// Used by tf_byteps/runtime.py, server.py and scheduler.py for the processes' life, and by tests and benchmarks to
-// exchange NumPy arrays. Calls that may wait release the interpreter's lock.
+// Used by tf_byteps/runtime.py, server.py and scheduler.py for the processes' life, and by tests
+// and benchmarks to exchange NumPy arrays. Calls that may wait release the interpreter's lock.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -40,7 +40,8 @@ void ThrowIfError(const Status& status) {
 }
 
 template <typename Peer>
-std::unique_ptr<Peer> Listening(const std::string& address, uint16_t port, const EngineOptions& options) {
+std::unique_ptr<Peer> Listening(const std::string& address, uint16_t port,
+                                const EngineOptions& options) {
   auto peer = std::make_unique<Peer>(options);
   ThrowIfError(peer->Listen(address, port));
   return peer;
@@ -61,8 +62,10 @@ class Handle {
   }
   void WaitFor(double timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return done_; })) {
-      throw EngineError{DeadlineExceeded("the exchange is not done after " + std::to_string(timeout) + " s")};
+    if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout),
+                           [this] { return done_; })) {
+      throw EngineError{
+          DeadlineExceeded("the exchange is not done after " + std::to_string(timeout) + " s")};
     }
     ThrowIfError(status_);
   }
@@ -87,7 +90,8 @@ class Handle {
   Status status_;
 };
 
-// Python objects may only be dropped with the interpreter's lock held, and the engine drops handles on its own threads.
+// Python objects may only be dropped with the interpreter's lock held, and the engine drops handles
+// on its own threads.
 std::shared_ptr<Handle> NewHandle() {
   return std::shared_ptr<Handle>(new Handle, [](Handle* handle) {
     py::gil_scoped_acquire acquire;
@@ -95,17 +99,19 @@ std::shared_ptr<Handle> NewHandle() {
   });
 }
 
-TensorDescription Describe(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
-                           const std::string& kind, bool average, int32_t root_rank) {
+TensorDescription Describe(const std::string& name, const std::string& dtype,
+                           std::vector<int64_t> shape, const std::string& kind, bool average,
+                           int32_t root_rank) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   tensor.average = average;
   tensor.root_rank = root_rank;
   if (!ParseDType(dtype, &tensor.dtype)) {
-    throw EngineError{InvalidArgument("tensor \"" + name + "\": dtype " + dtype +
-                                      " cannot be exchanged; use float32, float64, float16, bfloat16, int8, uint8, "
-                                      "int32 or int64")};
+    throw EngineError{InvalidArgument(
+        "tensor \"" + name + "\": dtype " + dtype +
+        " cannot be exchanged; use float32, float64, float16, bfloat16, int8, uint8, "
+        "int32 or int64")};
   }
   if (!ParseExchangeKind(kind, &tensor.kind)) {
     throw EngineError{InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
@@ -114,9 +120,9 @@ TensorDescription Describe(const std::string& name, const std::string& dtype, st
   return tensor;
 }
 
-std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name, const std::string& kind,
-                                 bool average, int32_t root_rank, int32_t priority,
-                                 const std::optional<std::string>& dtype) {
+std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name,
+                                 const std::string& kind, bool average, int32_t root_rank,
+                                 int32_t priority, const std::optional<std::string>& dtype) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -124,15 +130,16 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   handle->shape.assign(array.shape(), array.shape() + array.ndim());
 
   ExchangeRequest request;
-  request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind, average,
-                            root_rank);
+  request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
+                            handle->shape, kind, average, root_rank);
   request.priority = priority;
   request.input = array.data();
   request.keep_alive = handle;
   Handle* const raw = handle.get();  // kept alive by keep_alive
   request.done = [raw](const Status& status) { raw->Finish(status); };
   if (request.tensor.kind == ExchangeKind::kGather) {
-    if (handle->shape.empty()) throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
+    if (handle->shape.empty())
+      throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
     request.gather_rows = handle->shape[0];
     request.tensor.shape[0] = -1;
     const uint64_t row_bytes = request.tensor.ByteCount();
@@ -152,7 +159,8 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   return handle;
 }
 
-using DeclarationTuple = std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t>;
+using DeclarationTuple =
+    std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t>;
 
 void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   std::vector<TensorDescription> tensors;
@@ -214,7 +222,8 @@ void SetLogLevelByName(const std::string& name) {
   if (name == "INFO") return SetLogLevel(LogLevel::kInfo);
   if (name == "WARNING") return SetLogLevel(LogLevel::kWarning);
   if (name == "ERROR") return SetLogLevel(LogLevel::kError);
-  throw EngineError{InvalidArgument("unknown log level \"" + name + "\"; use DEBUG, INFO, WARNING or ERROR")};
+  throw EngineError{
+      InvalidArgument("unknown log level \"" + name + "\"; use DEBUG, INFO, WARNING or ERROR")};
 }
 
 void DefineErrors(py::module_& module) {
@@ -233,12 +242,14 @@ void DefineErrors(py::module_& module) {
 
 void DefineJob(py::module_& module) {
   py::class_<Endpoint>(module, "Endpoint", "Where a process listens.")
-      .def(py::init([](std::string host, uint16_t port) { return Endpoint{std::move(host), port}; }), py::arg("host"),
-           py::arg("port"))
+      .def(
+          py::init([](std::string host, uint16_t port) { return Endpoint{std::move(host), port}; }),
+          py::arg("host"), py::arg("port"))
       .def_readwrite("host", &Endpoint::host)
       .def_readwrite("port", &Endpoint::port)
       .def("__repr__", &Endpoint::ToString);
-  py::class_<EngineOptions>(module, "EngineOptions", "Numbers that tune the engine; seconds and bytes.")
+  py::class_<EngineOptions>(module, "EngineOptions",
+                            "Numbers that tune the engine; seconds and bytes.")
       .def(py::init<>())
       .def_readwrite("part_bytes", &EngineOptions::part_bytes)
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
@@ -248,7 +259,8 @@ void DefineJob(py::module_& module) {
       .def_readwrite("heartbeat_interval", &EngineOptions::heartbeat_interval)
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout);
-  py::class_<JobDescription>(module, "JobDescription", "One membership epoch of a job: who takes part, and where.")
+  py::class_<JobDescription>(module, "JobDescription",
+                             "One membership epoch of a job: who takes part, and where.")
       .def(py::init<>())
       .def_readwrite("job_id", &JobDescription::job_id)
       .def_readwrite("epoch", &JobDescription::epoch)
@@ -260,20 +272,28 @@ void DefineJob(py::module_& module) {
 }
 
 void DefineProcesses(py::module_& module) {
-  py::class_<Coordinator>(module, "Coordinator", "Tensor table and liveness of a job; lives in the scheduler.")
-      .def(py::init(&Listening<Coordinator>), py::arg("address"), py::arg("port"), py::arg("options"))
+  py::class_<Coordinator>(module, "Coordinator",
+                          "Tensor table and liveness of a job; lives in the scheduler.")
+      .def(py::init(&Listening<Coordinator>), py::arg("address"), py::arg("port"),
+           py::arg("options"))
       .def_property_readonly("endpoint", &Coordinator::endpoint)
-      .def("start", [](Coordinator& self, const JobDescription& job) { ThrowIfError(self.Start(job)); }, py::arg("job"),
-           ReleaseLock())
+      .def(
+          "start",
+          [](Coordinator& self, const JobDescription& job) { ThrowIfError(self.Start(job)); },
+          py::arg("job"), ReleaseLock())
       .def("wait", &Coordinator::Wait, py::arg("timeout"), ReleaseLock(),
            "True once every worker has left or somebody was lost; False after `timeout` seconds.")
       .def_property_readonly("failure", &Coordinator::failure)
       .def("stop", &Coordinator::Stop, ReleaseLock());
-  py::class_<Server>(module, "Server", "A summation server, in a process of its own or colocated in a worker's.")
+  py::class_<Server>(module, "Server",
+                     "A summation server, in a process of its own or colocated in a worker's.")
       .def(py::init(&Listening<Server>), py::arg("address"), py::arg("port"), py::arg("options"))
       .def_property_readonly("endpoint", &Server::endpoint)
       .def(
-          "start", [](Server& self, const JobDescription& job, int32_t rank) { ThrowIfError(self.Start(job, rank)); },
+          "start",
+          [](Server& self, const JobDescription& job, int32_t rank) {
+            ThrowIfError(self.Start(job, rank));
+          },
           py::arg("job"), py::arg("rank"), ReleaseLock())
       .def("wait", &Server::Wait, py::arg("timeout"), ReleaseLock(),
            "True once the job is over or the scheduler is gone; False after `timeout` seconds.")
@@ -285,9 +305,11 @@ void DefineProcesses(py::module_& module) {
 
 void DefineWorker(py::module_& module) {
   module.def(
-      "start_worker", [](const JobDescription& job, int32_t rank) { ThrowIfError(StartWorker(job, rank)); },
+      "start_worker",
+      [](const JobDescription& job, int32_t rank) { ThrowIfError(StartWorker(job, rank)); },
       py::arg("job"), py::arg("rank"), ReleaseLock());
-  module.def("stop_worker", &StopWorker, ReleaseLock(), "Says goodbye; pending exchanges end with CANCELLED.");
+  module.def("stop_worker", &StopWorker, ReleaseLock(),
+             "Says goodbye; pending exchanges end with CANCELLED.");
   module.def("worker_running", [] { return CurrentWorker() != nullptr; });
   module.def("worker_failure", [] {
     const std::shared_ptr<Worker> worker = CurrentWorker();
@@ -296,11 +318,13 @@ void DefineWorker(py::module_& module) {
   module.def("worker_counters", &WorkerCountersDict);
   module.def("declare", &DeclareAll, py::arg("tensors"),
              "Announces tensors: (name, dtype, shape, kind, average, root_rank) each.");
-  module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"), py::arg("kind") = "sum",
-             py::arg("average") = false, py::arg("root_rank") = 0, py::arg("priority") = 0,
-             py::arg("dtype") = py::none(), "Hands a NumPy array to the engine; returns a Handle.");
+  module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
+             py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
+             py::arg("priority") = 0, py::arg("dtype") = py::none(),
+             "Hands a NumPy array to the engine; returns a Handle.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")
-      .def("wait", &Handle::Wait, py::arg("timeout") = 600.0, "The result as an array of the input's dtype.")
+      .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
+           "The result as an array of the input's dtype.")
       .def("done", &Handle::done);
 }
 

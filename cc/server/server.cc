@@ -29,8 +29,9 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.num_workers = job.num_workers();
     service_options.epoch = job.epoch;
     service_ = std::make_shared<SummationService>(service_options);
-    link_ = std::make_unique<CoordinatorLink>([this](ControlMessage message) { OnMessage(message); },
-                                              [this](const Status& reason) { OnCoordinatorLost(reason); });
+    link_ = std::make_unique<CoordinatorLink>(
+        [this](ControlMessage message) { OnMessage(message); },
+        [this](const Status& reason) { OnCoordinatorLost(reason); });
     link = link_.get();
   }
   return link->Start(van_.get(), job, Role::kServer, rank);
@@ -68,13 +69,15 @@ void Server::Stop() {
   van_->Stop();
 }
 
-Status Server::OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) {
+Status Server::OnHello(const Hello& hello, const std::string& peer_address,
+                       ConnectionHandler** handler) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (service_ == nullptr) return Unavailable("this server has not joined its job yet");
   BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_.job_id, job_.epoch));
   if (hello.role != Role::kWorker || hello.rank < 0 || hello.rank >= job_.num_workers()) {
-    return FailedPrecondition("a server of this job talks to workers 0 to " + std::to_string(job_.num_workers() - 1) +
-                              ", not to " + hello.PeerName() + " (" + peer_address + ")");
+    return FailedPrecondition("a server of this job talks to workers 0 to " +
+                              std::to_string(job_.num_workers() - 1) + ", not to " +
+                              hello.PeerName() + " (" + peer_address + ")");
   }
   *handler = service_.get();
   return OkStatus();
@@ -89,7 +92,8 @@ void Server::OnMessage(const ControlMessage& message) {
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     service_->OnWorkerLeft(goodbye->rank);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
-    if (lost->role == Role::kWorker) service_->OnWorkerLost(lost->rank, Unavailable(lost->description));
+    if (lost->role == Role::kWorker)
+      service_->OnWorkerLost(lost->rank, Unavailable(lost->description));
     Fail(lost->description);
   } else if (std::holds_alternative<JobEnded>(message)) {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -1,5 +1,5 @@
-// Server: a summation service on the network. `python -m tf_byteps.server` is one of these in a process of its own; a
-// colocated server is one inside a worker's process.
+// Server: a summation service on the network. `python -m tf_byteps.server` is one of these in a
+// process of its own; a colocated server is one inside a worker's process.
 #ifndef TF_BYTEPS_CC_SERVER_SERVER_H_
 #define TF_BYTEPS_CC_SERVER_SERVER_H_
 
@@ -22,7 +22,8 @@ class Server : private ConnectionAcceptor {
   explicit Server(const EngineOptions& options);
   ~Server() override;
 
-  // Takes a port, so that the address book can name it. Workers that come before Start are told to try again.
+  // Takes a port, so that the address book can name it. Workers that come before Start are told to
+  // try again.
   Status Listen(const std::string& address, uint16_t port);
   const Endpoint& endpoint() const { return endpoint_; }
 
@@ -43,7 +44,8 @@ class Server : private ConnectionAcceptor {
   void Stop();
 
  private:
-  Status OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) override;
+  Status OnHello(const Hello& hello, const std::string& peer_address,
+                 ConnectionHandler** handler) override;
   void OnMessage(const ControlMessage& message);
   void OnCoordinatorLost(const Status& reason);
   void Fail(const std::string& what);

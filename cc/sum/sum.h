@@ -1,4 +1,5 @@
-// Summation kernels: the inner loops of the server. One implementation per instruction set, chosen once for this CPU.
+// Summation kernels: the inner loops of the server. One implementation per instruction set, chosen
+// once for this CPU.
 #ifndef TF_BYTEPS_CC_SUM_SUM_H_
 #define TF_BYTEPS_CC_SUM_SUM_H_
 
@@ -11,10 +12,11 @@
 
 namespace byteps {
 
-// All functions work on `count` elements. `accumulator` holds elements of AccumulatorDType(dtype) (float32 for float16
-// and bfloat16), `wire` elements of `dtype`; neither needs any alignment; they do not overlap. Integer sums wrap.
-// Min and max propagate NaN and take -0 for less than +0. All implementations give the same bits: a NaN that comes out of
-// add, min or max is always the same quiet one.
+// All functions work on `count` elements. `accumulator` holds elements of AccumulatorDType(dtype)
+// (float32 for float16 and bfloat16), `wire` elements of `dtype`; neither needs any alignment; they
+// do not overlap. Integer sums wrap. Min and max propagate NaN and take -0 for less than +0. All
+// implementations give the same bits: a NaN that comes out of add, min or max is always the same
+// quiet one.
 struct SumKernels {
   // "scalar", "avx2", "avx512".
   const char* name;
@@ -25,8 +27,9 @@ struct SumKernels {
   void (*add)(DType dtype, void* accumulator, const void* wire, size_t count);
   void (*min)(DType dtype, void* accumulator, const void* wire, size_t count);
   void (*max)(DType dtype, void* accumulator, const void* wire, size_t count);
-  // wire = accumulator / divisor, divided before rounding to the wire type (round to nearest, ties to even); divisor 1
-  // only converts. Integer types: divisor must be 1. `wire` may be `accumulator` when the types are the same.
+  // wire = accumulator / divisor, divided before rounding to the wire type (round to nearest, ties
+  // to even); divisor 1 only converts. Integer types: divisor must be 1. `wire` may be
+  // `accumulator` when the types are the same.
   void (*finish)(DType dtype, void* wire, const void* accumulator, size_t count, double divisor);
 };
 
@@ -36,7 +39,8 @@ const SumKernels& ActiveSumKernels();
 // Every implementation that this CPU can run, scalar first.
 std::vector<const SumKernels*> AvailableSumKernels();
 
-// For tests and comparisons; false if this CPU cannot run it or the name is unknown. Not thread-safe with running sums.
+// For tests and comparisons; false if this CPU cannot run it or the name is unknown. Not
+// thread-safe with running sums.
 bool ForceSumKernels(const std::string& name);
 
 }  // namespace byteps

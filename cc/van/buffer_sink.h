@@ -1,4 +1,5 @@
-// BufferSink: receives a whole payload into memory of its own; for control messages and error texts.
+// BufferSink: receives a whole payload into memory of its own; for control messages and error
+// texts.
 #ifndef TF_BYTEPS_CC_VAN_BUFFER_SINK_H_
 #define TF_BYTEPS_CC_VAN_BUFFER_SINK_H_
 

@@ -1,4 +1,5 @@
-// What every Van must do, see van/van.h. A new transport adds itself to the list at the end and passes.
+// What every Van must do, see van/van.h. A new transport adds itself to the list at the end and
+// passes.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -28,7 +29,9 @@ class CollectingSink : public PayloadSink {
  public:
   explicit CollectingSink(size_t span_bytes) : span_(span_bytes) {}
   Span Prepare(uint64_t) override { return {span_.data(), span_.size()}; }
-  void Commit(size_t bytes) override { collected_.insert(collected_.end(), span_.begin(), span_.begin() + bytes); }
+  void Commit(size_t bytes) override {
+    collected_.insert(collected_.end(), span_.begin(), span_.begin() + bytes);
+  }
   std::vector<uint8_t> collected_;
 
  private:
@@ -46,14 +49,17 @@ class Recorder : public ConnectionHandler {
   void OnOpen(const std::shared_ptr<Connection>& connection) override {
     Note([&] { opened_.push_back(connection); });
   }
-  Status OnHeader(Connection&, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override {
+  Status OnHeader(Connection&, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) override {
     if (refuse_part_ == header.part) return InvalidArgument("part refused");
     if (drop_part_ != header.part) *sink = std::make_shared<CollectingSink>(span_bytes_);
     return OkStatus();
   }
-  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override {
+  Status OnFrame(Connection& connection, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) override {
     Received received{header, {}};
-    if (sink != nullptr) received.payload = std::move(static_cast<CollectingSink&>(*sink).collected_);
+    if (sink != nullptr)
+      received.payload = std::move(static_cast<CollectingSink&>(*sink).collected_);
     Note([&] { received_.push_back(std::move(received)); });
     if (answer_) answer_(connection, header);
     return OkStatus();
@@ -165,7 +171,8 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
   }
   std::shared_ptr<Connection> Connect(int32_t rank = 0) {
     std::shared_ptr<Connection> connection;
-    const Status status = client_van_->Connect(endpoint_, WorkerHello(rank), ServerPeer(), &client_, 5, &connection);
+    const Status status =
+        client_van_->Connect(endpoint_, WorkerHello(rank), ServerPeer(), &client_, 5, &connection);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return connection;
   }
@@ -183,7 +190,8 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
 
 TEST_P(VanConformanceTest, MovesPayloadsOfEverySizeUnchanged) {
   const auto connection = Connect();
-  const std::vector<size_t> sizes = {0, 1, 127, 128, 4095, 4096, 8063, 8064, 8065, 8192, 100000, 5000001};
+  const std::vector<size_t> sizes = {0,    1,    127,  128,  4095,   4096,
+                                     8063, 8064, 8065, 8192, 100000, 5000001};
   for (size_t i = 0; i < sizes.size(); ++i) connection->Send(PushFrame(i, Pattern(sizes[i], i)));
   ASSERT_TRUE(ServerReceived(sizes.size()));
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -208,7 +216,8 @@ TEST_P(VanConformanceTest, AnswersComeBackOnTheSameConnection) {
 TEST_P(VanConformanceTest, BothSidesKnowWhoThePeerIs) {
   const auto connection = Connect(3);
   EXPECT_EQ(connection->peer().role, Role::kServer);
-  EXPECT_NE(connection->peer_name().find("server 0 at 127.0.0.1:"), std::string::npos) << connection->peer_name();
+  EXPECT_NE(connection->peer_name().find("server 0 at 127.0.0.1:"), std::string::npos)
+      << connection->peer_name();
   ASSERT_TRUE(server_.Wait([&] { return server_.opened_.size() == 1; }));
   EXPECT_EQ(server_.opened_[0]->peer().rank, 3);
   EXPECT_NE(server_.opened_[0]->peer_name().find("worker 3 at 127.0.0.1:"), std::string::npos);
@@ -221,7 +230,8 @@ TEST_P(VanConformanceTest, EqualPrioritiesKeepTheirOrderFromEveryThread) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
-      for (int i = 0; i < kFrames; ++i) connection->Send(PushFrame(thread * 1000 + i, Pattern(i * 37, thread)));
+      for (int i = 0; i < kFrames; ++i)
+        connection->Send(PushFrame(thread * 1000 + i, Pattern(i * 37, thread)));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -237,11 +247,14 @@ TEST_P(VanConformanceTest, EqualPrioritiesKeepTheirOrderFromEveryThread) {
 TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
   // The receiver holds still until everything has been queued, so that most of it has to wait.
   std::mutex gate;
-  server_.answer_ = [&](Connection&, const FrameHeader&) { std::lock_guard<std::mutex> lock(gate); };
+  server_.answer_ = [&](Connection&, const FrameHeader&) {
+    std::lock_guard<std::mutex> lock(gate);
+  };
   const auto connection = Connect();
   {
     std::lock_guard<std::mutex> lock(gate);
-    for (uint32_t part = 0; part < 40; ++part) connection->Send(PushFrame(part, Pattern(2000000, 0), 0));
+    for (uint32_t part = 0; part < 40; ++part)
+      connection->Send(PushFrame(part, Pattern(2000000, 0), 0));
     connection->Send(PushFrame(1000, Pattern(1000, 0), 5));
   }
   ASSERT_TRUE(ServerReceived(41));
@@ -263,7 +276,8 @@ TEST_P(VanConformanceTest, DropsPayloadsWithoutASink) {
 TEST_P(VanConformanceTest, DrainedFollowsTheLastFrame) {
   const auto connection = Connect();
   for (uint32_t part = 0; part < 100; ++part) connection->Send(PushFrame(part, Pattern(50000, 1)));
-  ASSERT_TRUE(server_.Wait([&] { return !server_.drained_after_.empty() && server_.drained_after_.back() == 100; }));
+  ASSERT_TRUE(server_.Wait(
+      [&] { return !server_.drained_after_.empty() && server_.drained_after_.back() == 100; }));
 }
 
 TEST_P(VanConformanceTest, KeepAliveIsDroppedOnceSent) {
@@ -316,7 +330,9 @@ TEST_P(VanConformanceTest, AHandlersErrorClosesTheConnection) {
 }
 
 TEST_P(VanConformanceTest, CloseFromInsideAHandlerCall) {
-  server_.answer_ = [](Connection& connection, const FrameHeader&) { connection.Close(Cancelled("from inside")); };
+  server_.answer_ = [](Connection& connection, const FrameHeader&) {
+    connection.Close(Cancelled("from inside"));
+  };
   const auto connection = Connect();
   connection->Send(PushFrame(1, Pattern(10, 0)));
   ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 1; }));
@@ -327,7 +343,8 @@ TEST_P(VanConformanceTest, RefusalTellsTheReason) {
   Hello stranger = WorkerHello();
   stranger.job_id = "another job";
   std::shared_ptr<Connection> connection;
-  const Status status = client_van_->Connect(endpoint_, stranger, ServerPeer(), &client_, 5, &connection);
+  const Status status =
+      client_van_->Connect(endpoint_, stranger, ServerPeer(), &client_, 5, &connection);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("another job"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("server 0"), std::string::npos) << status.message();
@@ -345,7 +362,8 @@ TEST_P(VanConformanceTest, NobodyThereIsUnavailableWithinTheTimeout) {
   server_van_->Stop();
   const auto start = std::chrono::steady_clock::now();
   std::shared_ptr<Connection> connection;
-  const Status status = client_van_->Connect(endpoint_, WorkerHello(), ServerPeer(), &client_, 1, &connection);
+  const Status status =
+      client_van_->Connect(endpoint_, WorkerHello(), ServerPeer(), &client_, 1, &connection);
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find(endpoint_.ToString()), std::string::npos) << status.message();
   EXPECT_LT(std::chrono::steady_clock::now() - start, 3s);
@@ -375,7 +393,8 @@ TEST_P(VanConformanceTest, CountsFramesAndBytes) {
   EXPECT_EQ(server_van_->counters().wire_bytes_received, client_van_->counters().wire_bytes_sent);
 }
 
-// Without the fixture's Vans: a child forked from a process with a running Van may not use one (base/fork.h).
+// Without the fixture's Vans: a child forked from a process with a running Van may not use one
+// (base/fork.h).
 class VanProcessTest : public ::testing::TestWithParam<VanKind> {};
 
 // A process of its own that connects, sends half of what it announces, and is killed.
@@ -389,8 +408,10 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
     std::shared_ptr<Connection> connection;
     Endpoint endpoint{"127.0.0.1", 0};
     if (read(ready[0], &endpoint.port, sizeof(endpoint.port)) != sizeof(endpoint.port)) _exit(3);
-    if (!van->Connect(endpoint, WorkerHello(), ServerPeer(), &recorder, 5, &connection).ok()) _exit(1);
-    // More than the socket's buffers hold while the receiver stands still: it cannot have left when the kill comes.
+    if (!van->Connect(endpoint, WorkerHello(), ServerPeer(), &recorder, 5, &connection).ok())
+      _exit(1);
+    // More than the socket's buffers hold while the receiver stands still: it cannot have left when
+    // the kill comes.
     connection->Send(PushFrame(1, Pattern(64 << 20, 0)));
     pause();
     _exit(2);
@@ -400,7 +421,8 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
   std::atomic<bool> begun{false};
   class Blocking : public PayloadSink {
    public:
-    Blocking(std::mutex* gate, std::atomic<bool>* begun) : gate_(gate), begun_(begun), span_(65536) {}
+    Blocking(std::mutex* gate, std::atomic<bool>* begun)
+        : gate_(gate), begun_(begun), span_(65536) {}
     Span Prepare(uint64_t) override {
       *begun_ = true;
       std::lock_guard<std::mutex> lock(*gate_);
@@ -429,7 +451,8 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
   const std::unique_ptr<Van> van = GetParam().create(VanOptions());
   Endpoint endpoint;
   ASSERT_TRUE(van->Listen("127.0.0.1", 0, &acceptor, &endpoint).ok());
-  ASSERT_EQ(write(ready[1], &endpoint.port, sizeof(endpoint.port)), static_cast<ssize_t>(sizeof(endpoint.port)));
+  ASSERT_EQ(write(ready[1], &endpoint.port, sizeof(endpoint.port)),
+            static_cast<ssize_t>(sizeof(endpoint.port)));
   for (int i = 0; i < 1000 && !begun; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(begun);
   kill(child, SIGKILL);

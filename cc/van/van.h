@@ -1,12 +1,15 @@
-// Van: the transport contract. A Van moves frames (wire/frame.h) between endpoints; worker, server and coordinator know
-// only this header, never a concrete Van. Every Van passes van/conformance_test.cc.
+// Van: the transport contract. A Van moves frames (wire/frame.h) between endpoints; worker, server
+// and coordinator know only this header, never a concrete Van. Every Van passes
+// van/conformance_test.cc.
 //
-// The receiver names the destination: as soon as a header has arrived its ConnectionHandler says, through a PayloadSink,
-// where the payload's bytes belong, so that no Van needs a buffer of its own.
+// The receiver names the destination: as soon as a header has arrived its ConnectionHandler says,
+// through a PayloadSink, where the payload's bytes belong, so that no Van needs a buffer of its
+// own.
 //
-// Threads: a Van owns its I/O threads. All calls to the handler about one connection come from one of them, one after
-// another; calls about different connections may overlap. Send, Close and Stop may be called from any thread, also from
-// inside a handler call (Stop excepted: it joins the threads).
+// Threads: a Van owns its I/O threads. All calls to the handler about one connection come from one
+// of them, one after another; calls about different connections may overlap. Send, Close and Stop
+// may be called from any thread, also from inside a handler call (Stop excepted: it joins the
+// threads).
 #ifndef TF_BYTEPS_CC_VAN_VAN_H_
 #define TF_BYTEPS_CC_VAN_VAN_H_
 
@@ -35,11 +38,13 @@ class PayloadSink {
   // Memory for the next bytes, 1 to `remaining` of them; stays valid until Commit.
   virtual Span Prepare(uint64_t remaining) = 0;
 
-  // The first `bytes` of the span that Prepare returned last have been filled. May be less than the span.
+  // The first `bytes` of the span that Prepare returned last have been filled. May be less than the
+  // span.
   virtual void Commit(size_t bytes) = 0;
 };
 
-// A frame on its way out. The Van reads `payload` until it has been handed to the network, then drops `keep_alive`.
+// A frame on its way out. The Van reads `payload` until it has been handed to the network, then
+// drops `keep_alive`.
 struct OutgoingFrame {
   FrameHeader header;
   const void* payload = nullptr;  // header.payload_bytes bytes
@@ -51,11 +56,13 @@ class Connection {
  public:
   virtual ~Connection() = default;
 
-  // Queues a frame and returns; on a closed connection the frame is dropped, because OnClosed says all there is to say.
-  // Frames of higher header.priority overtake waiting ones; control frames overtake all; equals keep their order.
+  // Queues a frame and returns; on a closed connection the frame is dropped, because OnClosed says
+  // all there is to say. Frames of higher header.priority overtake waiting ones; control frames
+  // overtake all; equals keep their order.
   virtual void Send(OutgoingFrame frame) = 0;
 
-  // Ends the connection. Frames that Send has queued may be lost. OnClosed follows on the I/O thread, once.
+  // Ends the connection. Frames that Send has queued may be lost. OnClosed follows on the I/O
+  // thread, once.
   virtual void Close(const Status& reason) = 0;
 
   // What the peer said in its Hello; on the connecting side, what the peer was addressed as.
@@ -79,17 +86,23 @@ class ConnectionHandler {
   // The handshake is done; the first call about a connection.
   virtual void OnOpen(const std::shared_ptr<Connection>& connection) { (void)connection; }
 
-  // A header whose form is right has arrived and payload bytes follow (header.payload_bytes > 0). Sets `sink` to where
-  // they go; leaving it null has them read and dropped. An error closes the connection with that reason.
-  virtual Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) = 0;
+  // A header whose form is right has arrived and payload bytes follow (header.payload_bytes > 0).
+  // Sets `sink` to where they go; leaving it null has them read and dropped. An error closes the
+  // connection with that reason.
+  virtual Status OnHeader(Connection& connection, const FrameHeader& header,
+                          std::shared_ptr<PayloadSink>* sink) = 0;
 
-  // The whole frame is in; `sink` is what OnHeader set, or null. An error closes the connection with that reason.
-  virtual Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) = 0;
+  // The whole frame is in; `sink` is what OnHeader set, or null. An error closes the connection
+  // with that reason.
+  virtual Status OnFrame(Connection& connection, const FrameHeader& header,
+                         std::shared_ptr<PayloadSink> sink) = 0;
 
-  // All that had arrived has been delivered, and reading pauses: the time for batched acknowledgements.
+  // All that had arrived has been delivered, and reading pauses: the time for batched
+  // acknowledgements.
   virtual void OnDrained(Connection& connection) { (void)connection; }
 
-  // The last call about a connection. `reason` is what Close was given, or UNAVAILABLE with what the network said.
+  // The last call about a connection. `reason` is what Close was given, or UNAVAILABLE with what
+  // the network said.
   virtual void OnClosed(Connection& connection, const Status& reason) = 0;
 };
 
@@ -98,8 +111,10 @@ class ConnectionAcceptor {
  public:
   virtual ~ConnectionAcceptor() = default;
 
-  // OK with `handler` set accepts; an error is sent to the peer as the refusal. Called on an I/O thread.
-  virtual Status OnHello(const Hello& hello, const std::string& peer_address, ConnectionHandler** handler) = 0;
+  // OK with `handler` set accepts; an error is sent to the peer as the refusal. Called on an I/O
+  // thread.
+  virtual Status OnHello(const Hello& hello, const std::string& peer_address,
+                         ConnectionHandler** handler) = 0;
 };
 
 struct VanOptions {
@@ -111,9 +126,9 @@ struct VanOptions {
 struct VanCounters {
   uint64_t frames_sent = 0;
   uint64_t frames_received = 0;
-  uint64_t payload_bytes_sent = 0;      // without headers
+  uint64_t payload_bytes_sent = 0;  // without headers
   uint64_t payload_bytes_received = 0;
-  uint64_t wire_bytes_sent = 0;         // with headers and handshakes
+  uint64_t wire_bytes_sent = 0;  // with headers and handshakes
   uint64_t wire_bytes_received = 0;
 };
 
@@ -122,15 +137,20 @@ class Van {
   // Stops first.
   virtual ~Van() = default;
 
-  // Accepts connections on `address` (port 0: any free one) and tells where. `acceptor` must outlive Stop.
-  virtual Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor, Endpoint* bound) = 0;
+  // Accepts connections on `address` (port 0: any free one) and tells where. `acceptor` must
+  // outlive Stop.
+  virtual Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor,
+                        Endpoint* bound) = 0;
 
-  // Connects and shakes hands as `hello`; tries again while nobody listens, until `timeout` seconds are over. `peer` is
-  // whom we expect there, for messages. `handler` must outlive the connection. Blocks.
-  virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer, ConnectionHandler* handler,
-                         double timeout, std::shared_ptr<Connection>* connection) = 0;
+  // Connects and shakes hands as `hello`; tries again while nobody listens, until `timeout` seconds
+  // are over. `peer` is whom we expect there, for messages. `handler` must outlive the connection.
+  // Blocks.
+  virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
+                         ConnectionHandler* handler, double timeout,
+                         std::shared_ptr<Connection>* connection) = 0;
 
-  // Closes everything with CANCELLED and joins the I/O threads; no handler call runs after it returns. Idempotent.
+  // Closes everything with CANCELLED and joins the I/O threads; no handler call runs after it
+  // returns. Idempotent.
   virtual void Stop() = 0;
 
   virtual VanCounters counters() const = 0;

@@ -10,7 +10,8 @@
 
 namespace byteps {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is written for little-endian hosts");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the wire format is written for little-endian hosts");
 
 class ByteWriter {
  public:
@@ -29,7 +30,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// After the first failed read every further one fails and yields zeros: check ok() once, at the end.
+// After the first failed read every further one fails and yields zeros: check ok() once, at the
+// end.
 class ByteReader {
  public:
   ByteReader(const void* data, size_t size) : next_(static_cast<const char*>(data)), left_(size) {}

@@ -157,13 +157,14 @@ std::string EncodeControl(const ControlMessage& message) {
 Status DecodeControl(const std::string& bytes, ControlMessage* message) {
   ByteReader reader(bytes.data(), bytes.size());
   const uint8_t index = reader.Get<uint8_t>();
-  if (!reader.ok() || !Select(index, message, std::make_index_sequence<std::variant_size_v<ControlMessage>>())) {
+  if (!reader.ok() ||
+      !Select(index, message, std::make_index_sequence<std::variant_size_v<ControlMessage>>())) {
     return InvalidArgument("received a control message of unknown type " + std::to_string(index));
   }
   std::visit(Decoder{reader}, *message);
   if (!reader.ok() || reader.left() != 0) {
-    return InvalidArgument("received a malformed control message (type " + std::to_string(index) + ", " +
-                           std::to_string(bytes.size()) + " bytes)");
+    return InvalidArgument("received a malformed control message (type " + std::to_string(index) +
+                           ", " + std::to_string(bytes.size()) + " bytes)");
   }
   return OkStatus();
 }

@@ -1,8 +1,10 @@
-// Messages between the coordinator and everybody else: who is there, and the one table of tensors, parts and owners.
+// Messages between the coordinator and everybody else: who is there, and the one table of tensors,
+// parts and owners.
 //
-// A name may be used with several descriptions over time (another shape, say): each is a *variant* of the key, numbered
-// in the order in which the coordinator first saw it. Workers that use different variants in one round disagree, and the
-// server of part 0, which is the same for all variants of a key, tells them all (protocol rule 3).
+// A name may be used with several descriptions over time (another shape, say): each is a *variant*
+// of the key, numbered in the order in which the coordinator first saw it. Workers that use
+// different variants in one round disagree, and the server of part 0, which is the same for all
+// variants of a key, tells them all (protocol rule 3).
 #ifndef TF_BYTEPS_CC_WIRE_CONTROL_H_
 #define TF_BYTEPS_CC_WIRE_CONTROL_H_
 
@@ -58,10 +60,12 @@ struct TableAck {
   uint64_t update_id = 0;
 };
 
-// Both ways, from engine threads (rule 20). Any frame counts as a sign of life; these fill the silence.
+// Both ways, from engine threads (rule 20). Any frame counts as a sign of life; these fill the
+// silence.
 struct Heartbeat {};
 
-// worker -> coordinator: I push nothing any more (rule 21). coordinator -> servers and workers: `rank` has left.
+// worker -> coordinator: I push nothing any more (rule 21). coordinator -> servers and workers:
+// `rank` has left.
 struct Goodbye {
   int32_t rank = -1;
 };
@@ -70,19 +74,20 @@ struct Goodbye {
 struct PeerLost {
   Role role = Role::kWorker;
   int32_t rank = -1;
-  std::string description;  // "worker 1 on host7 (10.0.0.7) closed its connection without a goodbye"
+  std::string
+      description;  // "worker 1 on host7 (10.0.0.7) closed its connection without a goodbye"
 };
 
 // coordinator -> all: every worker has left; servers may end.
 struct JobEnded {};
 
-using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
-                                    JobEnded>;
+using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
+                                    Goodbye, PeerLost, JobEnded>;
 
 std::string EncodeControl(const ControlMessage& message);
 
-// Refuses an unknown type, a truncated message, trailing bytes and counts that the message cannot hold; nothing is
-// allocated on the word of a count alone.
+// Refuses an unknown type, a truncated message, trailing bytes and counts that the message cannot
+// hold; nothing is allocated on the word of a count alone.
 Status DecodeControl(const std::string& bytes, ControlMessage* message);
 
 }  // namespace byteps

@@ -74,7 +74,8 @@ TEST(ControlTest, RefusesEveryTruncationAndTrailingBytes) {
     const std::string bytes = EncodeControl(message);
     ControlMessage received;
     for (size_t length = 0; length < bytes.size(); ++length) {
-      EXPECT_FALSE(DecodeControl(bytes.substr(0, length), &received).ok()) << message.index() << " at " << length;
+      EXPECT_FALSE(DecodeControl(bytes.substr(0, length), &received).ok())
+          << message.index() << " at " << length;
     }
     EXPECT_FALSE(DecodeControl(bytes + '\0', &received).ok()) << message.index();
   }

@@ -84,13 +84,14 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
     return InvalidArgument("received a frame with unknown status " + number(header->status));
   }
   const bool is_error_text = header->type == FrameType::kReply && header->status != StatusCode::kOk;
-  const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
+  const uint64_t limit = header->type == FrameType::kControl  ? kMaxControlBytes
                          : header->type == FrameType::kCredit ? 0
                          : is_error_text                      ? kMaxErrorTextBytes
                                                               : kMaxPayloadBytes;
   if (header->payload_bytes > limit) {
     return InvalidArgument("received a frame of type " + number(header->type) + " that announces " +
-                           number(header->payload_bytes) + " bytes; at most " + number(limit) + " are allowed");
+                           number(header->payload_bytes) + " bytes; at most " + number(limit) +
+                           " are allowed");
   }
   return OkStatus();
 }

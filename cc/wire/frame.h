@@ -1,6 +1,8 @@
-// The header in front of every frame that follows the handshake: 128 bytes, little-endian, the same for data and control.
+// The header in front of every frame that follows the handshake: 128 bytes, little-endian, the same
+// for data and control.
 //
-// Data frames (protocol rule 2) say by themselves what they belong to; nothing is implied by the connection's history.
+// Data frames (protocol rule 2) say by themselves what they belong to; nothing is implied by the
+// connection's history.
 #ifndef TF_BYTEPS_CC_WIRE_FRAME_H_
 #define TF_BYTEPS_CC_WIRE_FRAME_H_
 
@@ -13,10 +15,11 @@ namespace byteps {
 
 // Append only: the values travel.
 enum class FrameType : uint8_t {
-  kPush = 1,     // worker -> server: a contribution, or (broadcast, non-root) the wish for the result
-  kReply = 2,    // server -> worker: the result of a round, or an error whose text is the payload
-  kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
-  kControl = 4,  // either way to or from the coordinator: one message of wire/control.h as the payload
+  kPush = 1,   // worker -> server: a contribution, or (broadcast, non-root) the wish for the result
+  kReply = 2,  // server -> worker: the result of a round, or an error whose text is the payload
+  kCredit = 3,  // server -> worker: `credit_bytes` of pushes have been taken in
+  kControl =
+      4,  // either way to or from the coordinator: one message of wire/control.h as the payload
 };
 
 // How a payload is encoded. Compression will add values.
@@ -29,18 +32,20 @@ struct FrameHeader {
   uint32_t epoch = 0;                   // membership epoch (rule 16)
   uint64_t key = 0;                     // KeyOfName(tensor name)
   uint32_t part = 0;
-  uint32_t variant = 0;                 // which of the key's declared descriptions (wire/control.h)
+  uint32_t variant = 0;  // which of the key's declared descriptions (wire/control.h)
   uint64_t round = 0;
   uint32_t placement_version = 0;
-  int32_t worker = -1;                  // rank of the worker that pushes or is answered
+  int32_t worker = -1;  // rank of the worker that pushes or is answered
   int32_t priority = 0;
-  uint64_t element_count = 0;           // independent of payload_bytes (codecs, gather)
-  uint64_t payload_bytes = 0;           // bytes that follow this header
-  uint64_t payload_offset = 0;          // where in the part they begin: a resend goes on from there (rule 13)
-  uint64_t credit_bytes = 0;            // kCredit and kReply: bytes of pushes taken in since the last such frame
-  uint64_t watermark = 0;               // kReply: every worker holds the results of all rounds below (rule 15)
-  int64_t receive_time_ns = 0;          // kReply: server's clock, the last byte of this worker's push
-  int64_t send_time_ns = 0;             // kReply: server's clock, the reply was queued
+  uint64_t element_count = 0;  // independent of payload_bytes (codecs, gather)
+  uint64_t payload_bytes = 0;  // bytes that follow this header
+  uint64_t payload_offset =
+      0;  // where in the part they begin: a resend goes on from there (rule 13)
+  uint64_t credit_bytes =
+      0;                   // kCredit and kReply: bytes of pushes taken in since the last such frame
+  uint64_t watermark = 0;  // kReply: every worker holds the results of all rounds below (rule 15)
+  int64_t receive_time_ns = 0;  // kReply: server's clock, the last byte of this worker's push
+  int64_t send_time_ns = 0;     // kReply: server's clock, the reply was queued
 };
 
 inline constexpr size_t kFrameHeaderBytes = 128;

@@ -73,7 +73,8 @@ TEST(FrameTest, RefusesUnknownTypeCodecAndStatus) {
       Bytes bytes = Encode(EveryFieldDifferent());
       bytes[offset] = value;
       FrameHeader header;
-      EXPECT_FALSE(DecodeFrameHeader(bytes.data(), &header).ok()) << "offset " << offset << " value " << int{value};
+      EXPECT_FALSE(DecodeFrameHeader(bytes.data(), &header).ok())
+          << "offset " << offset << " value " << int{value};
     }
   }
   Bytes bytes = Encode(EveryFieldDifferent());
@@ -89,18 +90,21 @@ struct Limit {
 };
 
 TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
-  for (const Limit& limit :
-       {Limit{FrameType::kPush, StatusCode::kOk, kMaxPayloadBytes}, Limit{FrameType::kReply, StatusCode::kOk, kMaxPayloadBytes},
-        Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
-        Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes}, Limit{FrameType::kCredit, StatusCode::kOk, 0}}) {
+  for (const Limit& limit : {Limit{FrameType::kPush, StatusCode::kOk, kMaxPayloadBytes},
+                             Limit{FrameType::kReply, StatusCode::kOk, kMaxPayloadBytes},
+                             Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
+                             Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes},
+                             Limit{FrameType::kCredit, StatusCode::kOk, 0}}) {
     FrameHeader header;
     header.type = limit.type;
     header.status = limit.status;
     header.payload_bytes = limit.bytes;
     FrameHeader decoded;
-    EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok()) << static_cast<int>(limit.type);
+    EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok())
+        << static_cast<int>(limit.type);
     header.payload_bytes = limit.bytes + 1;
-    EXPECT_FALSE(DecodeFrameHeader(Encode(header).data(), &decoded).ok()) << static_cast<int>(limit.type);
+    EXPECT_FALSE(DecodeFrameHeader(Encode(header).data(), &decoded).ok())
+        << static_cast<int>(limit.type);
   }
 }
 

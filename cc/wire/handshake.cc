@@ -74,11 +74,13 @@ void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
 
 Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   ByteReader reader(in, kHelloBytes);
-  if (reader.Get<uint32_t>() != kHelloMagic) return InvalidArgument("the peer does not speak tf_byteps");
+  if (reader.Get<uint32_t>() != kHelloMagic)
+    return InvalidArgument("the peer does not speak tf_byteps");
   hello->protocol_version = reader.Get<uint16_t>();
   if (hello->protocol_version != kProtocolVersion) {
-    return FailedPrecondition("the peer speaks protocol version " + std::to_string(hello->protocol_version) +
-                              ", this side " + std::to_string(kProtocolVersion) +
+    return FailedPrecondition("the peer speaks protocol version " +
+                              std::to_string(hello->protocol_version) + ", this side " +
+                              std::to_string(kProtocolVersion) +
                               "; install the same tf_byteps everywhere");
   }
   hello->features = reader.Get<uint64_t>();
@@ -90,7 +92,8 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   hello->job_id = reader.GetString(kMaxJobIdBytes);
   if (!reader.ok()) return InvalidArgument("malformed hello");
   if (hello->role > Role::kCoordinator) {
-    return InvalidArgument("hello with unknown role " + std::to_string(static_cast<int>(hello->role)));
+    return InvalidArgument("hello with unknown role " +
+                           std::to_string(static_cast<int>(hello->role)));
   }
   const uint64_t unknown = hello->required_features & ~kSupportedFeatures;
   if (unknown != 0) {
@@ -113,14 +116,16 @@ void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]) {
 
 Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
   ByteReader reader(in, kWelcomeBytes);
-  if (reader.Get<uint32_t>() != kWelcomeMagic) return InvalidArgument("the peer does not speak tf_byteps");
+  if (reader.Get<uint32_t>() != kWelcomeMagic)
+    return InvalidArgument("the peer does not speak tf_byteps");
   const uint16_t version = reader.Get<uint16_t>();
   const StatusCode code = reader.Get<StatusCode>();
   welcome->features = reader.Get<uint64_t>();
   GetNonce(reader, &welcome->nonce);
   std::string message = reader.GetString(kMaxRefusalBytes);
   if (!reader.ok() || code > StatusCode::kInternal) {
-    return InvalidArgument("malformed welcome (the peer speaks protocol version " + std::to_string(version) + ")");
+    return InvalidArgument("malformed welcome (the peer speaks protocol version " +
+                           std::to_string(version) + ")");
   }
   welcome->status = code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
   return OkStatus();
@@ -128,12 +133,14 @@ Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
 
 Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch) {
   if (hello.job_id != job_id) {
-    return FailedPrecondition(hello.PeerName() + " belongs to job \"" + hello.job_id + "\", this is job \"" + job_id +
+    return FailedPrecondition(hello.PeerName() + " belongs to job \"" + hello.job_id +
+                              "\", this is job \"" + job_id +
                               "\"; two jobs were given the same address");
   }
   if (hello.epoch != epoch) {
-    return FailedPrecondition(hello.PeerName() + " is in membership epoch " + std::to_string(hello.epoch) +
-                              ", this side in " + std::to_string(epoch));
+    return FailedPrecondition(hello.PeerName() + " is in membership epoch " +
+                              std::to_string(hello.epoch) + ", this side in " +
+                              std::to_string(epoch));
   }
   return OkStatus();
 }

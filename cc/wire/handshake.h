@@ -1,5 +1,6 @@
-// The first exchange on every connection (protocol rule 1): the side that connects says Hello, the other answers Welcome
-// or a refusal with its reason. Nothing else is read before, and a Hello has a fixed size, so that a stranger costs little.
+// The first exchange on every connection (protocol rule 1): the side that connects says Hello, the
+// other answers Welcome or a refusal with its reason. Nothing else is read before, and a Hello has
+// a fixed size, so that a stranger costs little.
 #ifndef TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
 #define TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
 
@@ -14,8 +15,8 @@ namespace byteps {
 
 inline constexpr uint16_t kProtocolVersion = 1;
 
-// Features that this build offers and demands; an unknown demanded bit is refused. None is defined yet: authentication,
-// TLS, compression and resuming will take bits.
+// Features that this build offers and demands; an unknown demanded bit is refused. None is defined
+// yet: authentication, TLS, compression and resuming will take bits.
 inline constexpr uint64_t kSupportedFeatures = 0;
 
 enum class Role : uint8_t { kWorker = 0, kServer = 1, kCoordinator = 2 };

@@ -48,7 +48,8 @@ TEST(HandshakeTest, RefusesForeignersOtherVersionsAndUnknownDemands) {
 
   Hello demanding = SomeHello();
   demanding.required_features = uint64_t{1} << 40;
-  EXPECT_EQ(DecodeHello(Encode(demanding).data(), &received).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DecodeHello(Encode(demanding).data(), &received).code(),
+            StatusCode::kFailedPrecondition);
 
   Hello offering = SomeHello();
   offering.features = uint64_t{1} << 40;  // an unknown offer is no demand

@@ -37,8 +37,8 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
   }
 }
 
-OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
-                                  uint32_t epoch) const {
+OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
+                                  int32_t rank, uint32_t epoch) const {
   OutgoingFrame frame;
   frame.header.type = FrameType::kPush;
   frame.header.epoch = epoch;
@@ -69,11 +69,15 @@ void Exchange::CloseOutput() {
 }
 
 RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint64_t offset)
-    : exchange_(std::move(exchange)), next_(static_cast<uint8_t*>(exchange_->request.output) + offset) {}
+    : exchange_(std::move(exchange)),
+      next_(static_cast<uint8_t*>(exchange_->request.output) + offset) {}
 
-PayloadSink::Span RegionSink::Prepare(uint64_t remaining) { return {next_, static_cast<size_t>(remaining)}; }
+PayloadSink::Span RegionSink::Prepare(uint64_t remaining) {
+  return {next_, static_cast<size_t>(remaining)};
+}
 
-GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers, uint64_t payload_bytes)
+GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers,
+                       uint64_t payload_bytes)
     : exchange_(std::move(exchange)), payload_bytes_(payload_bytes), rows_(num_workers) {}
 
 PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
@@ -82,7 +86,8 @@ PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
     return {reinterpret_cast<uint8_t*>(rows_.data()) + received_,
             static_cast<size_t>(std::min(remaining, head_bytes - received_))};
   }
-  if (output_ != nullptr) return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
+  if (output_ != nullptr)
+    return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
   discard_.resize(std::min<uint64_t>(remaining, 64 * 1024));
   return {discard_.data(), discard_.size()};
 }
@@ -108,8 +113,8 @@ void GatherSink::Allocate() {
     total_rows += rows;
   }
   if (total_rows * row_bytes != left) {
-    status_ = Internal(exchange_->Name() + ": the server sent " + std::to_string(left) + " bytes for " +
-                       std::to_string(total_rows) + " rows");
+    status_ = Internal(exchange_->Name() + ": the server sent " + std::to_string(left) +
+                       " bytes for " + std::to_string(total_rows) + " rows");
     return;
   }
   output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));

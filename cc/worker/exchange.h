@@ -14,8 +14,8 @@
 
 namespace byteps {
 
-// Kept alive by the worker until it is done, by frames that are being sent from its input, and by sinks that receive into
-// its output. The fields below the line are guarded by the worker's mutex.
+// Kept alive by the worker until it is done, by frames that are being sent from its input, and by
+// sinks that receive into its output. The fields below the line are guarded by the worker's mutex.
 struct Exchange {
   Exchange(ExchangeRequest request, uint64_t round, int64_t now_ns);
 
@@ -31,10 +31,11 @@ struct Exchange {
   uint64_t PartOffset(uint32_t part) const { return offsets[part]; }
 
   // The frame that carries a part to its server.
-  OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank, uint32_t epoch) const;
+  OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
+                          uint32_t epoch) const;
 
-  // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been called too, and the
-  // caller's function must not be.
+  // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been
+  // called too, and the caller's function must not be.
   void* AllocateOutput(const std::vector<int64_t>& rows);
   void CloseOutput();
 

@@ -19,17 +19,19 @@ struct ExchangeRequest {
   // Parts of higher priority leave first. Ties leave in the order of Enqueue.
   int32_t priority = 0;
 
-  // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and for kBroadcast on a
-  // worker that is not the root.
+  // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and
+  // for kBroadcast on a worker that is not the root.
   const void* input = nullptr;
   int64_t gather_rows = 0;
 
-  // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory. Unused by kGather.
+  // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory.
+  // Unused by kGather.
   void* output = nullptr;
 
-  // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank order; returns
-  // memory for their sum of rows, or null to fail the exchange (any pointer but null when there are no rows).
-  // Not called after `done`. The memory must live as long as keep_alive: an exchange can end while bytes still arrive.
+  // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank
+  // order; returns memory for their sum of rows, or null to fail the exchange (any pointer but null
+  // when there are no rows). Not called after `done`. The memory must live as long as keep_alive:
+  // an exchange can end while bytes still arrive.
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
   // Keeps input and output alive; the engine drops it after `done` has returned.

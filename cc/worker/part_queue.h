@@ -1,5 +1,5 @@
-// PartQueue: what waits to be pushed to one server, in the order of priority, and the credit that limits how much is on
-// the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
+// PartQueue: what waits to be pushed to one server, in the order of priority, and the credit that
+// limits how much is on the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
 #ifndef TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 #define TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 
@@ -26,8 +26,8 @@ class PartQueue {
 
   void Push(PartTask task);
 
-  // Takes the first task if the credit admits it. A part that is larger than the whole credit goes alone; nothing behind
-  // the first task overtakes it, however small.
+  // Takes the first task if the credit admits it. A part that is larger than the whole credit goes
+  // alone; nothing behind the first task overtakes it, however small.
   bool Pop(PartTask* task);
 
   // The server has taken in so many bytes (or they will never be sent).

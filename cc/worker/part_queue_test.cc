@@ -7,7 +7,9 @@
 namespace byteps {
 namespace {
 
-PartTask Task(uint32_t part, uint64_t bytes, int32_t priority = 0) { return {nullptr, part, bytes, priority}; }
+PartTask Task(uint32_t part, uint64_t bytes, int32_t priority = 0) {
+  return {nullptr, part, bytes, priority};
+}
 
 std::vector<uint32_t> PopAll(PartQueue& queue) {
   std::vector<uint32_t> order;

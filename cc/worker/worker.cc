@@ -13,12 +13,14 @@ namespace byteps {
 namespace {
 
 constexpr double kDeadlineCheckSeconds = 0.5;
-// The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead one.
+// The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
+// one.
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
 
 }  // namespace
 
-// Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's code.
+// Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's
+// code.
 struct Worker::Actions {
   std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
@@ -47,12 +49,14 @@ Status Worker::Start() {
                            std::to_string(job_.num_workers()) + " workers");
   }
   if (local_) return OkStatus();
-  if (job_.num_servers() == 0) return InvalidArgument("a job of several workers needs at least one server");
+  if (job_.num_servers() == 0)
+    return InvalidArgument("a job of several workers needs at least one server");
   VanOptions van_options;
   van_options.io_threads = job_.options.io_threads;
   van_ = NewTcpVan(van_options);
-  coordinator_ = std::make_unique<CoordinatorLink>([this](ControlMessage message) { OnControl(std::move(message)); },
-                                                   [this](const Status& reason) { Fail(reason); });
+  coordinator_ = std::make_unique<CoordinatorLink>(
+      [this](ControlMessage message) { OnControl(std::move(message)); },
+      [this](const Status& reason) { Fail(reason); });
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     {
@@ -99,7 +103,8 @@ void Worker::Enqueue(ExchangeRequest request) {
     if (status.ok()) {
       Key& key = FindOrAddKey(request.tensor.name);
       if (key.live == nullptr) {
-        auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
+        auto exchange =
+            std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
         const Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
         if (variant.entry != nullptr) {
@@ -110,10 +115,12 @@ void Worker::Enqueue(ExchangeRequest request) {
         }
         return;
       }
-      status = FailedPrecondition(
-          "tensor \"" + key.name + "\" is on its way already (" + key.live->request.tensor.ToString() + ", round " +
-          std::to_string(key.live->round) + ") and was given again as " + request.tensor.ToString() +
-          ": two tensors in flight need two names, or an order (a control dependency) between them");
+      status = FailedPrecondition("tensor \"" + key.name + "\" is on its way already (" +
+                                  key.live->request.tensor.ToString() + ", round " +
+                                  std::to_string(key.live->round) + ") and was given again as " +
+                                  request.tensor.ToString() +
+                                  ": two tensors in flight need two names, or an order (a control "
+                                  "dependency) between them");
     }
   }
   request.done(status);
@@ -125,7 +132,8 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!Refusal().ok()) return;
   for (const TensorDescription& tensor : tensors) {
-    if (tensor.Validate(job_.num_workers()).ok()) FindOrAddVariant(FindOrAddKey(tensor.name), tensor);
+    if (tensor.Validate(job_.num_workers()).ok())
+      FindOrAddVariant(FindOrAddKey(tensor.name), tensor);
   }
   SendDeclarations(&actions);
 }
@@ -136,7 +144,8 @@ void Worker::Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
-    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"), &actions);
+    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"),
+              &actions);
   }
   deadlines_.Stop();
   if (local_ || van_ == nullptr) {
@@ -194,13 +203,14 @@ Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
   for (size_t i = 0; i < declared.size(); ++i) {
     Key& key = FindOrAddKey(declared[i].name);
     const std::shared_ptr<Exchange> live = key.live;
-    const bool is_waiting =
-        live != nullptr && live->entry == nullptr && live->request.tensor.SameExchangeAs(declared[i]);
+    const bool is_waiting = live != nullptr && live->entry == nullptr &&
+                            live->request.tensor.SameExchangeAs(declared[i]);
     DeclareResult& result = reply.results[i];
     if (!result.status.ok()) {
-      key.variants.erase(std::remove_if(key.variants.begin(), key.variants.end(),
-                                        [&](const Variant& v) { return v.tensor.SameExchangeAs(declared[i]); }),
-                         key.variants.end());
+      key.variants.erase(
+          std::remove_if(key.variants.begin(), key.variants.end(),
+                         [&](const Variant& v) { return v.tensor.SameExchangeAs(declared[i]); }),
+          key.variants.end());
       if (is_waiting) Finish(live, result.status, actions);
       continue;
     }
@@ -232,8 +242,8 @@ void Worker::Pump(ServerLink& server, Actions* actions) {
       continue;
     }
     counters_.pushed_bytes += task.bytes;
-    actions->frames.emplace_back(server.connection,
-                                 task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
+    actions->frames.emplace_back(
+        server.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
   }
 }
 
@@ -242,11 +252,13 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   servers_[connection->peer().rank]->connection = connection;
 }
 
-Status Worker::FindReplied(Connection& connection, const FrameHeader& header, std::shared_ptr<Exchange>* exchange) {
+Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
+                           std::shared_ptr<Exchange>* exchange) {
   const auto it = keys_.find(header.key);
   const auto unexpected = [&](const std::string& why) {
-    return Internal(connection.peer_name() + " sent an unexpected reply (key " + std::to_string(header.key) +
-                    ", part " + std::to_string(header.part) + ", round " + std::to_string(header.round) + "): " + why);
+    return Internal(connection.peer_name() + " sent an unexpected reply (key " +
+                    std::to_string(header.key) + ", part " + std::to_string(header.part) +
+                    ", round " + std::to_string(header.round) + "): " + why);
   };
   if (it == keys_.end()) return unexpected("unknown key");
   const Key& key = *it->second;
@@ -254,15 +266,19 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header, st
   const std::shared_ptr<Exchange>& live = key.live;
   // An exchange that failed does not wait for the rest of its replies; they are read and dropped.
   if (live == nullptr || live->round != header.round) return OkStatus();
-  if (live->entry == nullptr || header.part >= live->part_done.size()) return unexpected("no such part");
+  if (live->entry == nullptr || header.part >= live->part_done.size())
+    return unexpected("no such part");
   if (live->part_done[header.part]) return unexpected("answered before");
-  if (live->entry->parts[header.part].server != connection.peer().rank) return unexpected("not that part's owner");
+  if (live->entry->parts[header.part].server != connection.peer().rank)
+    return unexpected("not that part's owner");
   *exchange = live;
   return OkStatus();
 }
 
-Status Worker::OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) {
-  if (header.type != FrameType::kReply) return Internal(connection.peer_name() + " sent a frame that is no reply");
+Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
+                        std::shared_ptr<PayloadSink>* sink) {
+  if (header.type != FrameType::kReply)
+    return Internal(connection.peer_name() + " sent a frame that is no reply");
   std::shared_ptr<Exchange> exchange;
   std::lock_guard<std::mutex> lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
@@ -275,19 +291,22 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header, std::
   uint64_t expected = exchange->PartBytes(header.part);
   if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) expected = 0;
   if (tensor.kind == ExchangeKind::kGather) {
-    if (header.payload_bytes < job_.num_workers() * sizeof(int64_t)) return Internal("gather reply without row counts");
+    if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
+      return Internal("gather reply without row counts");
     *sink = std::make_shared<GatherSink>(exchange, job_.num_workers(), header.payload_bytes);
     return OkStatus();
   }
   if (header.payload_bytes != expected) {
-    return Internal(connection.peer_name() + " sent " + std::to_string(header.payload_bytes) + " bytes for " +
-                    exchange->Name() + ", part " + std::to_string(header.part) + " of " + std::to_string(expected));
+    return Internal(connection.peer_name() + " sent " + std::to_string(header.payload_bytes) +
+                    " bytes for " + exchange->Name() + ", part " + std::to_string(header.part) +
+                    " of " + std::to_string(expected));
   }
   *sink = std::make_shared<RegionSink>(exchange, exchange->PartOffset(header.part));
   return OkStatus();
 }
 
-Status Worker::OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) {
+Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
+                       std::shared_ptr<PayloadSink> sink) {
   Actions actions(coordinator_.get());
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
@@ -296,7 +315,8 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header, std::s
     Pump(server, &actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
-  if (header.type != FrameType::kReply) return Internal(connection.peer_name() + " sent a frame that is no reply");
+  if (header.type != FrameType::kReply)
+    return Internal(connection.peer_name() + " sent a frame that is no reply");
   counters_.received_bytes += header.payload_bytes;
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
@@ -304,11 +324,12 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header, std::s
   return FinishPart(exchange, header, sink.get(), &actions);
 }
 
-Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header, PayloadSink* sink,
-                          Actions* actions) {
+Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
+                          PayloadSink* sink, Actions* actions) {
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
-    const std::string text = sink != nullptr ? static_cast<BufferSink*>(sink)->Take() : "no reason given";
+    const std::string text =
+        sink != nullptr ? static_cast<BufferSink*>(sink)->Take() : "no reason given";
     Finish(exchange, Status(header.status, text), actions);
     return OkStatus();
   }
@@ -334,7 +355,8 @@ Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const Frame
   return OkStatus();
 }
 
-void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions) {
+void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& status,
+                    Actions* actions) {
   if (exchange->finished) return;
   exchange->finished = true;
   exchange->CloseOutput();
@@ -347,7 +369,8 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
 void Worker::FinishAll(const Status& reason, Actions* actions) {
   for (const auto& [name, key] : keys_by_name_) {
     const std::shared_ptr<Exchange> live = key->live;
-    if (live != nullptr) Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
+    if (live != nullptr)
+      Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
   }
   for (const auto& server : servers_) server->queue.Clear();
 }
@@ -357,7 +380,8 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
 }
 
 void Worker::OnControl(ControlMessage message) {
-  if (const auto* lost = std::get_if<PeerLost>(&message)) return Fail(Unavailable(lost->description));
+  if (const auto* lost = std::get_if<PeerLost>(&message))
+    return Fail(Unavailable(lost->description));
   Status status;
   {
     Actions actions(coordinator_.get());
@@ -394,10 +418,13 @@ void Worker::CheckDeadlines() {
                                                     : std::to_string(live->parts_left) + " of " +
                                                           std::to_string(live->part_done.size()) +
                                                           " parts have no result";
-    Finish(live,
-           DeadlineExceeded(live->Name() + ": not done after " + std::to_string(static_cast<int64_t>(limit)) + " s (" +
-                            what + "); another worker has probably not sent it. BYTEPS_OPERATION_TIMEOUT sets the limit"),
-           &actions);
+    Finish(
+        live,
+        DeadlineExceeded(
+            live->Name() + ": not done after " + std::to_string(static_cast<int64_t>(limit)) +
+            " s (" + what +
+            "); another worker has probably not sent it. BYTEPS_OPERATION_TIMEOUT sets the limit"),
+        &actions);
   }
 }
 
@@ -414,7 +441,8 @@ void Worker::FinishLocally(ExchangeRequest request) {
   if (request.tensor.kind == ExchangeKind::kGather) {
     bytes *= request.gather_rows;
     output = request.allocate_output({request.gather_rows});
-    if (output == nullptr) return request.done(ResourceExhausted("no memory for the gathered result"));
+    if (output == nullptr)
+      return request.done(ResourceExhausted("no memory for the gathered result"));
   }
   if (bytes > 0) std::memcpy(output, request.input, bytes);
   request.done(OkStatus());

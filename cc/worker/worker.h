@@ -1,7 +1,8 @@
 // Worker: sends this process's tensors to the summation servers and brings the results back.
 //
-// The life of a tensor: Enqueue -> (first use: declared, the coordinator answers with parts and owners) -> its parts wait
-// in the owners' PartQueues -> push frames -> replies are received into the output -> done.
+// The life of a tensor: Enqueue -> (first use: declared, the coordinator answers with parts and
+// owners) -> its parts wait in the owners' PartQueues -> push frames -> replies are received into
+// the output -> done.
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
 
@@ -23,7 +24,7 @@
 namespace byteps {
 
 struct WorkerCounters {
-  uint64_t exchanges = 0;       // tensors that ended, well or not
+  uint64_t exchanges = 0;  // tensors that ended, well or not
   uint64_t failed_exchanges = 0;
   uint64_t pushed_bytes = 0;    // payload handed to the Van
   uint64_t received_bytes = 0;  // payload of replies
@@ -36,8 +37,8 @@ class Worker : private ConnectionHandler {
   Worker(const JobDescription& job, int32_t rank);
   ~Worker() override;
 
-  // Connects to the coordinator and all servers; once. A job of one worker without servers connects to nothing: its
-  // exchanges are local copies.
+  // Connects to the coordinator and all servers; once. A job of one worker without servers connects
+  // to nothing: its exchanges are local copies.
   Status Start();
 
   // See engine/engine.h.
@@ -74,8 +75,10 @@ class Worker : private ConnectionHandler {
 
   // ConnectionHandler, for the connections to servers.
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
-  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override;
-  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override;
+  Status OnHeader(Connection& connection, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) override;
+  Status OnFrame(Connection& connection, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) override;
   void OnClosed(Connection& connection, const Status& reason) override;
 
   void OnControl(ControlMessage message);
@@ -91,10 +94,12 @@ class Worker : private ConnectionHandler {
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(ServerLink& server, Actions* actions);
-  // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no such reply.
-  Status FindReplied(Connection& connection, const FrameHeader& header, std::shared_ptr<Exchange>* exchange);
-  Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header, PayloadSink* sink,
-                    Actions* actions);
+  // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
+  // such reply.
+  Status FindReplied(Connection& connection, const FrameHeader& header,
+                     std::shared_ptr<Exchange>* exchange);
+  Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
+                    PayloadSink* sink, Actions* actions);
   void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
   void FinishAll(const Status& reason, Actions* actions);
 
@@ -112,7 +117,7 @@ class Worker : private ConnectionHandler {
   std::unordered_map<uint64_t, Key*> keys_;  // those that the coordinator knows
   std::vector<TensorDescription> undeclared_;
   std::vector<TensorDescription> declaring_;  // what declare_request_ asks for
-  uint64_t declare_request_ = 0;  // the request that is on the way; 0: none
+  uint64_t declare_request_ = 0;              // the request that is on the way; 0: none
   uint64_t next_request_ = 1;
   Status failure_;
   bool stopping_ = false;

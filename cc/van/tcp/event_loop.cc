@@ -36,7 +36,8 @@ Status EventLoop::Start(const std::string& thread_name) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = wake_;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0) return Internal(ErrnoMessage("epoll_ctl"));
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) != 0)
+    return Internal(ErrnoMessage("epoll_ctl"));
   thread_ = std::thread([this, thread_name] {
     SetThreadName(thread_name);
     Run();

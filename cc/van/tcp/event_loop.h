@@ -1,4 +1,5 @@
-// EventLoop: one thread that waits with epoll and calls whoever its descriptor concerns. It sleeps when nothing happens.
+// EventLoop: one thread that waits with epoll and calls whoever its descriptor concerns. It sleeps
+// when nothing happens.
 #ifndef TF_BYTEPS_CC_VAN_TCP_EVENT_LOOP_H_
 #define TF_BYTEPS_CC_VAN_TCP_EVENT_LOOP_H_
 
@@ -36,8 +37,8 @@ class EventLoop {
   // Calls OnStop of every watcher and joins the thread. Idempotent; not from the loop's own thread.
   void Stop();
 
-  // Any thread. The loop shares ownership of the watcher until Remove. After Stop the watcher is refused: OnStop is
-  // called at once, in the caller's thread.
+  // Any thread. The loop shares ownership of the watcher until Remove. After Stop the watcher is
+  // refused: OnStop is called at once, in the caller's thread.
   void Add(int descriptor, uint32_t events, std::shared_ptr<Watcher> watcher);
 
   // Any thread.

@@ -9,7 +9,8 @@
 namespace byteps {
 namespace {
 
-// Small frames leave in one call up to this size; what has been gathered can no longer be overtaken.
+// Small frames leave in one call up to this size; what has been gathered can no longer be
+// overtaken.
 constexpr uint64_t kGatherBytes = 64 * 1024;
 constexpr size_t kGatherFrames = 32;
 
@@ -30,8 +31,10 @@ void SendQueue::Push(OutgoingFrame frame) {
 
 void SendQueue::Gather() {
   uint64_t bytes = 0;
-  for (const auto& entry : leaving_) bytes += kFrameHeaderBytes + entry->payload_bytes - entry->sent;
-  while (!waiting_.empty() && leaving_.size() < kGatherFrames && (leaving_.empty() || bytes < kGatherBytes)) {
+  for (const auto& entry : leaving_)
+    bytes += kFrameHeaderBytes + entry->payload_bytes - entry->sent;
+  while (!waiting_.empty() && leaving_.size() < kGatherFrames &&
+         (leaving_.empty() || bytes < kGatherBytes)) {
     auto node = waiting_.extract(waiting_.begin());
     bytes += kFrameHeaderBytes + node.value()->payload_bytes;
     leaving_.push_back(std::move(node.value()));
@@ -49,7 +52,8 @@ Status SendQueue::Write(const Socket& socket, AtomicVanCounters* counters,
       if (entry->sent < kFrameHeaderBytes) {
         pieces[count++] = {entry->header.data() + entry->sent, kFrameHeaderBytes - entry->sent};
       }
-      const uint64_t payload_sent = entry->sent > kFrameHeaderBytes ? entry->sent - kFrameHeaderBytes : 0;
+      const uint64_t payload_sent =
+          entry->sent > kFrameHeaderBytes ? entry->sent - kFrameHeaderBytes : 0;
       if (entry->payload_bytes > payload_sent) {
         pieces[count++] = {const_cast<uint8_t*>(entry->payload) + payload_sent,
                            static_cast<size_t>(entry->payload_bytes - payload_sent)};

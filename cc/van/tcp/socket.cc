@@ -77,7 +77,8 @@ void Socket::Reset() {
 
 Status PrepareDataSocket(const Socket& socket) {
   const int flags = fcntl(socket.get(), F_GETFL);
-  if (flags < 0 || fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) return Internal(ErrnoMessage("fcntl"));
+  if (flags < 0 || fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    return Internal(ErrnoMessage("fcntl"));
   const int one = 1;
   if (setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0) {
     return Internal(ErrnoMessage("setsockopt TCP_NODELAY"));
@@ -101,7 +102,8 @@ Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpo
     Socket candidate(descriptor);
     const int one = 1;
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(descriptor, info->ai_addr, info->ai_addrlen) != 0 || listen(descriptor, kListenBacklog) != 0) {
+    if (bind(descriptor, info->ai_addr, info->ai_addrlen) != 0 ||
+        listen(descriptor, kListenBacklog) != 0) {
       status = Unavailable(ErrnoMessage("cannot listen on " + where));
       continue;
     }
@@ -157,7 +159,8 @@ Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t de
     BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLIN, deadline_ns, "receive"));
     const ssize_t received = recv(socket.get(), next, bytes, 0);
     if (received == 0) return Unavailable("the peer closed the connection");
-    if (received < 0 && errno != EAGAIN && errno != EINTR) return Unavailable(ErrnoMessage("receive"));
+    if (received < 0 && errno != EAGAIN && errno != EINTR)
+      return Unavailable(ErrnoMessage("receive"));
     if (received > 0) {
       next += received;
       bytes -= received;

@@ -31,7 +31,8 @@ class Socket {
 // Non-blocking, no Nagle delay, little unsent data in the kernel (protocol rule 14).
 Status PrepareDataSocket(const Socket& socket);
 
-// Binds and listens; port 0 picks a free one. `bound` is the address that was given with the port in use.
+// Binds and listens; port 0 picks a free one. `bound` is the address that was given with the port
+// in use.
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
 
 // One attempt to connect, until `deadline_ns` at the latest. UNAVAILABLE if nobody listens there.

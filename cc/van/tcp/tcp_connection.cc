@@ -13,12 +13,14 @@
 namespace byteps {
 namespace {
 
-// Room behind a header for the frames that arrive with it; larger payloads are received where they belong.
+// Room behind a header for the frames that arrive with it; larger payloads are received where they
+// belong.
 constexpr size_t kInputBytes = 8 * 1024;
 // After so much from one connection the loop looks at the others.
 constexpr uint64_t kReadBudget = 4 * 1024 * 1024;
 constexpr size_t kDiscardBytes = 64 * 1024;
-// A caller of Send writes small frames itself; larger ones are left to the loop, so that Send stays short.
+// A caller of Send writes small frames itself; larger ones are left to the loop, so that Send stays
+// short.
 constexpr uint64_t kInlineBytes = 64 * 1024;
 
 static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kFrameHeaderBytes);
@@ -39,8 +41,8 @@ VanCounters AtomicVanCounters::Read() const {
 TcpConnection::TcpConnection(EventLoop* loop, Socket socket, AtomicVanCounters* counters)
     : loop_(loop), socket_(std::move(socket)), counters_(counters), input_(kInputBytes) {}
 
-void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor, double handshake_timeout,
-                           AtomicVanCounters* counters) {
+void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
+                           double handshake_timeout, AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
   connection->acceptor_ = acceptor;
   connection->peer_name_ = PeerAddress(connection->socket_);
@@ -49,8 +51,9 @@ void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* a
   loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
 }
 
-std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket, const Hello& peer,
-                                                   ConnectionHandler* handler, AtomicVanCounters* counters) {
+std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket,
+                                                   const Hello& peer, ConnectionHandler* handler,
+                                                   AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
   connection->peer_ = peer;
   connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->socket_);
@@ -121,7 +124,8 @@ Status TcpConnection::Flush() {
 
 void TcpConnection::Finish(const Status& reason) {
   std::vector<std::shared_ptr<const void>> dropped;
-  const std::shared_ptr<TcpConnection> self = shared_from_this();  // Remove drops the loop's reference
+  const std::shared_ptr<TcpConnection> self =
+      shared_from_this();  // Remove drops the loop's reference
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     if (finished_) return;
@@ -142,7 +146,8 @@ Status TcpConnection::OnReadable() {
   received_this_turn_ = 0;
   bool drained = false;
   Status status;
-  while (status.ok() && !drained && !closing_ && received_this_turn_ < kReadBudget) status = ReceiveSome(&drained);
+  while (status.ok() && !drained && !closing_ && received_this_turn_ < kReadBudget)
+    status = ReceiveSome(&drained);
   // Also after an error: what was taken in before it counts.
   if (handler_ != nullptr && !closing_) handler_->OnDrained(*this);
   return status;
@@ -221,7 +226,8 @@ Status TcpConnection::ReceiveHello() {
   EncodeWelcome(welcome, answer);
   // Nothing has been sent on this socket before, so that it takes so little at once.
   const ssize_t sent = send(socket_.get(), answer, sizeof(answer), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(sizeof(answer))) return Unavailable(ErrnoMessage("answer " + peer_name_));
+  if (sent != static_cast<ssize_t>(sizeof(answer)))
+    return Unavailable(ErrnoMessage("answer " + peer_name_));
   counters_->wire_bytes_sent += sent;
   if (!welcome.status.ok()) {
     // UNAVAILABLE asks the peer to try again: nothing that a person must know of.

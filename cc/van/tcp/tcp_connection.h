@@ -30,14 +30,16 @@ struct AtomicVanCounters {
   VanCounters Read() const;
 };
 
-// The frames that wait for the socket: by priority, and in the order of Send among equals. Not thread-safe.
+// The frames that wait for the socket: by priority, and in the order of Send among equals. Not
+// thread-safe.
 class SendQueue {
  public:
   void Push(OutgoingFrame frame);
   bool empty() const { return waiting_.empty() && leaving_.empty(); }
 
-  // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved to `finished`, to be
-  // dropped by the caller outside its locks. UNAVAILABLE when the connection is broken.
+  // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved
+  // to `finished`, to be dropped by the caller outside its locks. UNAVAILABLE when the connection
+  // is broken.
   Status Write(const Socket& socket, AtomicVanCounters* counters,
                std::vector<std::shared_ptr<const void>>* finished);
 
@@ -63,19 +65,23 @@ class SendQueue {
   void Gather();
 
   std::set<std::unique_ptr<Entry>, Order> waiting_;
-  std::deque<std::unique_ptr<Entry>> leaving_;  // handed to the socket together; no longer overtaken
+  std::deque<std::unique_ptr<Entry>>
+      leaving_;  // handed to the socket together; no longer overtaken
   uint64_t next_sequence_ = 0;
 };
 
-class TcpConnection : public Connection, public Watcher, public std::enable_shared_from_this<TcpConnection> {
+class TcpConnection : public Connection,
+                      public Watcher,
+                      public std::enable_shared_from_this<TcpConnection> {
  public:
   // A stranger that has connected; its Hello is read on the loop.
-  static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor, double handshake_timeout,
-                     AtomicVanCounters* counters);
+  static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
+                     double handshake_timeout, AtomicVanCounters* counters);
 
   // A connection whose handshake the connecting side has finished.
   static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, const Hello& peer,
-                                             ConnectionHandler* handler, AtomicVanCounters* counters);
+                                             ConnectionHandler* handler,
+                                             AtomicVanCounters* counters);
 
   void Send(OutgoingFrame frame) override;
   void Close(const Status& reason) override;

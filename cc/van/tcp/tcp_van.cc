@@ -23,7 +23,8 @@ class Listener : public Watcher {
  public:
   using OnAccept = std::function<void(Socket)>;
 
-  Listener(Socket socket, OnAccept on_accept) : socket_(std::move(socket)), on_accept_(std::move(on_accept)) {}
+  Listener(Socket socket, OnAccept on_accept)
+      : socket_(std::move(socket)), on_accept_(std::move(on_accept)) {}
 
   int descriptor() const { return socket_.get(); }
 
@@ -33,7 +34,8 @@ class Listener : public Watcher {
       on_accept_(Socket(descriptor));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       LogError(ErrnoMessage("cannot accept a connection") + "; raise the limit with ulimit -n");
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the event repeats until there is room
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(100));  // the event repeats until there is room
     }
   }
 
@@ -49,21 +51,25 @@ class TcpVan : public Van {
   explicit TcpVan(const VanOptions& options) : options_(options) {}
   ~TcpVan() override { Stop(); }
 
-  Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor, Endpoint* bound) override {
+  Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor,
+                Endpoint* bound) override {
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
-    auto listener = std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
-      if (!PrepareDataSocket(accepted).ok()) return;
-      TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_.handshake_timeout, &counters_);
-    });
+    auto listener =
+        std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
+          if (!PrepareDataSocket(accepted).ok()) return;
+          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor,
+                                options_.handshake_timeout, &counters_);
+        });
     const int descriptor = listener->descriptor();
     loops_[0]->Add(descriptor, EPOLLIN, std::move(listener));
     return OkStatus();
   }
 
-  Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer, ConnectionHandler* handler,
-                 double timeout, std::shared_ptr<Connection>* connection) override {
+  Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
+                 ConnectionHandler* handler, double timeout,
+                 std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
@@ -75,9 +81,10 @@ class TcpVan : public Van {
       if (status.ok()) break;
       const bool may_come_up = status.code() == StatusCode::kUnavailable;
       if (!may_come_up || MonotonicNanos() + kRetryNanos >= deadline_ns) {
-        return Status(status.code(), "cannot reach " + peer.PeerName() + " at " + endpoint.ToString() + " (" +
-                                         std::to_string(attempts) + " attempts in " +
-                                         std::to_string(static_cast<int>(timeout)) + " s): " + status.message());
+        return Status(status.code(),
+                      "cannot reach " + peer.PeerName() + " at " + endpoint.ToString() + " (" +
+                          std::to_string(attempts) + " attempts in " +
+                          std::to_string(static_cast<int>(timeout)) + " s): " + status.message());
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
@@ -134,6 +141,8 @@ class TcpVan : public Van {
 
 }  // namespace
 
-std::unique_ptr<Van> NewTcpVan(const VanOptions& options) { return std::make_unique<TcpVan>(options); }
+std::unique_ptr<Van> NewTcpVan(const VanOptions& options) {
+  return std::make_unique<TcpVan>(options);
+}
 
 }  // namespace byteps
