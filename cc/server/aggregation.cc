@@ -1,0 +1,20 @@
+#include "cc/server/aggregation.h"
+
+namespace byteps {
+
+std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
+                                            int32_t num_workers, const HeldBytes& held) {
+  switch (tensor.kind) {
+    case ExchangeKind::kBroadcast:
+      return NewBroadcast(tensor, element_count, num_workers, held);
+    case ExchangeKind::kGather:
+      return NewGather(tensor, num_workers, held);
+    case ExchangeKind::kSum:
+    case ExchangeKind::kMin:
+    case ExchangeKind::kMax:
+      break;
+  }
+  return NewReduction(tensor, element_count, num_workers, held);
+}
+
+}  // namespace byteps

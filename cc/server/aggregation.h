@@ -1,0 +1,76 @@
+// Aggregation: how the workers' contributions to one part become its result. One object per part
+// and variant; it knows elements and buffers, but neither frames nor connections
+// (server/part_rounds.h has those).
+#ifndef TF_BYTEPS_CC_SERVER_AGGREGATION_H_
+#define TF_BYTEPS_CC_SERVER_AGGREGATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "cc/base/status.h"
+#include "cc/base/tensor_description.h"
+#include "cc/server/buffer.h"
+
+namespace byteps {
+
+// What a round leaves behind.
+struct AggregationResult {
+  std::shared_ptr<Buffer> buffer;
+  uint64_t element_count = 0;
+  uint64_t payload_bytes = 0;
+};
+
+// Not thread-safe: the part's mutex guards every call. A round is Begin for each worker, then the
+// payloads, then Finish or Reset.
+class Aggregation {
+ public:
+  virtual ~Aggregation() = default;
+
+  // A payload of `payload_bytes` (checked by the caller) comes from `worker`. Sets `whole` to
+  // memory that takes it from the first byte to the last, written without the part's mutex; or
+  // leaves it null, then it comes through Add.
+  virtual Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) = 0;
+
+  // Complete elements of a contribution; `offset` is where in the part they belong, in bytes.
+  // Contributions grow from the start without gaps.
+  virtual void Add(uint64_t offset, const uint8_t* data, size_t bytes) {
+    (void)offset, (void)data, (void)bytes;
+  }
+
+  // The completion rule (protocol rule 4): may the round end with so many complete contributions?
+  virtual bool IsComplete(int32_t contributions) const = 0;
+
+  // Whether something must be moved when the part gets a new owner, besides the running round
+  // (protocol rule 4).
+  virtual bool HoldsStateBetweenRounds() const { return false; }
+
+  // Ends the round.
+  virtual Status Finish(AggregationResult* result) = 0;
+
+  // Whether `worker` needs the result's bytes.
+  virtual bool SendsResultTo(int32_t worker) const {
+    (void)worker;
+    return true;
+  }
+
+  // Gives the running round up.
+  virtual void Reset() = 0;
+};
+
+// For a part of `element_count` elements of `tensor` (kGather: ignored, contributions say their own
+// length).
+std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
+                                            int32_t num_workers, const HeldBytes& held);
+
+// The three kinds behind NewAggregation.
+std::unique_ptr<Aggregation> NewReduction(const TensorDescription& tensor, uint64_t element_count,
+                                          int32_t num_workers, const HeldBytes& held);
+std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
+                                          int32_t num_workers, const HeldBytes& held);
+std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
+                                       const HeldBytes& held);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_AGGREGATION_H_

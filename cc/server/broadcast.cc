@@ -1,0 +1,55 @@
+// One worker's value for everybody.
+#include "cc/server/aggregation.h"
+
+namespace byteps {
+namespace {
+
+class Broadcast : public Aggregation {
+ public:
+  Broadcast(const TensorDescription& tensor, uint64_t element_count, int32_t num_workers,
+            const HeldBytes& held)
+      : root_(tensor.root_rank),
+        num_workers_(num_workers),
+        element_count_(element_count),
+        payload_bytes_(element_count * DTypeSize(tensor.dtype)),
+        buffers_(BufferPool::New(payload_bytes_, held)) {}
+
+  // The root's payload is the result: it is received straight into the buffer that is sent.
+  Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) override {
+    (void)payload_bytes;
+    if (worker != root_) return OkStatus();
+    BYTEPS_RETURN_IF_ERROR(buffers_->Acquire(&value_));
+    *whole = value_;
+    return OkStatus();
+  }
+
+  bool IsComplete(int32_t contributions) const override { return contributions == num_workers_; }
+
+  Status Finish(AggregationResult* result) override {
+    result->element_count = element_count_;
+    result->payload_bytes = payload_bytes_;
+    result->buffer = std::move(value_);
+    return OkStatus();
+  }
+
+  bool SendsResultTo(int32_t worker) const override { return worker != root_; }
+
+  void Reset() override { value_ = nullptr; }
+
+ private:
+  const int32_t root_;
+  const int32_t num_workers_;
+  const uint64_t element_count_;
+  const uint64_t payload_bytes_;
+  const std::shared_ptr<BufferPool> buffers_;
+  std::shared_ptr<Buffer> value_;
+};
+
+}  // namespace
+
+std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
+                                          int32_t num_workers, const HeldBytes& held) {
+  return std::make_unique<Broadcast>(tensor, element_count, num_workers, held);
+}
+
+}  // namespace byteps

@@ -1,0 +1,69 @@
+#include "cc/server/buffer.h"
+
+#include <string>
+#include <utility>
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+}  // namespace
+
+Status Buffer::New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer) {
+  const uint64_t rounded_up = (bytes / kAlignment + 1) * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, rounded_up);
+  if (data == nullptr) {
+    return ResourceExhausted("the server has no memory for " + std::to_string(bytes) +
+                             " more bytes of sums");
+  }
+  buffer->reset(new Buffer(static_cast<uint8_t*>(data), bytes, std::move(held)));
+  return OkStatus();
+}
+
+Buffer::Buffer(uint8_t* data, uint64_t bytes, HeldBytes held)
+    : data_(data), bytes_(bytes), held_(std::move(held)) {
+  *held_ += bytes_;
+}
+
+Buffer::~Buffer() {
+  *held_ -= bytes_;
+  std::free(data_);
+}
+
+std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held) {
+  return std::shared_ptr<BufferPool>(new BufferPool(bytes, std::move(held)));
+}
+
+Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
+  std::unique_ptr<Buffer> acquired;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (in_use_ >= kMostBuffers) {
+      return Internal("results of " + std::to_string(in_use_) +
+                      " earlier rounds have not been sent yet, though a worker may push a round "
+                      "only when it has the "
+                      "result of the one before");
+    }
+    if (free_.empty()) {
+      BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes_, held_, &acquired));
+    } else {
+      acquired = std::move(free_.back());
+      free_.pop_back();
+    }
+    ++in_use_;
+  }
+  *buffer =
+      std::shared_ptr<Buffer>(acquired.release(), [pool = shared_from_this()](Buffer* returned) {
+        pool->Return(std::unique_ptr<Buffer>(returned));
+      });
+  return OkStatus();
+}
+
+void BufferPool::Return(std::unique_ptr<Buffer> buffer) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  --in_use_;
+  free_.push_back(std::move(buffer));
+}
+
+}  // namespace byteps

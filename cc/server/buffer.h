@@ -1,0 +1,68 @@
+// Memory for sums and results, and the pool that hands it out again round after round.
+#ifndef TF_BYTEPS_CC_SERVER_BUFFER_H_
+#define TF_BYTEPS_CC_SERVER_BUFFER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// Bytes held by all buffers of a service. Shared, because a reply that waits to be sent may outlive
+// the service.
+using HeldBytes = std::shared_ptr<std::atomic<uint64_t>>;
+
+// Uninitialized memory, aligned to a cache line.
+class Buffer {
+ public:
+  // RESOURCE_EXHAUSTED if there is no memory.
+  static Status New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  uint8_t* data() { return data_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Buffer(uint8_t* data, uint64_t bytes, HeldBytes held);
+
+  uint8_t* const data_;
+  const uint64_t bytes_;
+  const HeldBytes held_;
+};
+
+// Buffers of one size for one part. Thread-safe. A buffer returns by itself when its last owner
+// drops it, which may be an I/O thread that has sent it.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  // At most one round of a part is outstanding per worker (protocol rule 10), so that nobody can
+  // still be reading the round before the last one: two buffers suffice, one being filled and one
+  // being sent.
+  static constexpr size_t kMostBuffers = 2;
+
+  static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held);
+
+  // INTERNAL if all are in use, RESOURCE_EXHAUSTED if there is no memory.
+  Status Acquire(std::shared_ptr<Buffer>* buffer);
+
+ private:
+  BufferPool(uint64_t bytes, HeldBytes held) : bytes_(bytes), held_(std::move(held)) {}
+  void Return(std::unique_ptr<Buffer> buffer);
+
+  const uint64_t bytes_;
+  const HeldBytes held_;
+  std::mutex mutex_;
+  size_t in_use_ = 0;
+  std::vector<std::unique_ptr<Buffer>> free_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_BUFFER_H_

@@ -1,0 +1,73 @@
+// All workers' rows in rank order, with their counts in front: num_workers int64, then the rows.
+#include <cstring>
+#include <vector>
+
+#include "cc/server/aggregation.h"
+
+namespace byteps {
+namespace {
+
+class Gather : public Aggregation {
+ public:
+  Gather(const TensorDescription& tensor, int32_t num_workers, const HeldBytes& held)
+      : element_size_(DTypeSize(tensor.dtype)),
+        row_bytes_(tensor.ByteCount()),
+        num_workers_(num_workers),
+        held_(held),
+        rows_(num_workers) {}
+
+  // Where a contribution goes in the result is known only when all are there: each waits in a
+  // buffer of its own.
+  Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) override {
+    std::unique_ptr<Buffer> buffer;
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload_bytes, held_, &buffer));
+    rows_[worker] = std::move(buffer);
+    *whole = rows_[worker];
+    return OkStatus();
+  }
+
+  bool IsComplete(int32_t contributions) const override { return contributions == num_workers_; }
+
+  Status Finish(AggregationResult* result) override {
+    const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+    uint64_t total_bytes = head_bytes;
+    for (const auto& rows : rows_) total_bytes += rows->bytes();
+    std::unique_ptr<Buffer> gathered;
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(total_bytes, held_, &gathered));
+    uint8_t* count_place = gathered->data();
+    uint8_t* row_place = gathered->data() + head_bytes;
+    for (const auto& rows : rows_) {
+      // Rows without elements cannot be counted by their bytes.
+      const int64_t count = row_bytes_ == 0 ? 0 : static_cast<int64_t>(rows->bytes() / row_bytes_);
+      std::memcpy(count_place, &count, sizeof(count));
+      count_place += sizeof(count);
+      if (rows->bytes() > 0) std::memcpy(row_place, rows->data(), rows->bytes());
+      row_place += rows->bytes();
+    }
+    result->element_count = (total_bytes - head_bytes) / element_size_;
+    result->payload_bytes = total_bytes;
+    result->buffer = std::move(gathered);
+    Reset();
+    return OkStatus();
+  }
+
+  void Reset() override {
+    for (auto& rows : rows_) rows = nullptr;
+  }
+
+ private:
+  const size_t element_size_;
+  const uint64_t row_bytes_;
+  const int32_t num_workers_;
+  const HeldBytes held_;
+  std::vector<std::shared_ptr<Buffer>> rows_;  // by rank
+};
+
+}  // namespace
+
+std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
+                                       const HeldBytes& held) {
+  return std::make_unique<Gather>(tensor, num_workers, held);
+}
+
+}  // namespace byteps

@@ -1,0 +1,68 @@
+// Who of the workers is still there. Thread-safe.
+#ifndef TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_
+#define TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+class Membership {
+ public:
+  // `rank` said goodbye. Also after Disconnect: the end of a connection may overtake the goodbye,
+  // which comes by way of the coordinator.
+  void Leave(int32_t rank) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gone_[rank] = OkStatus();
+    any_gone_ = true;
+  }
+
+  // The connection of `rank` has ended, and nobody knows yet whether that is a death. Nothing after
+  // Leave.
+  void Disconnect(int32_t rank, const Status& reason) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gone_.emplace(rank, reason);
+    any_gone_ = true;
+  }
+
+  // Whether one of the above has happened to `rank`, or to anybody.
+  bool HasGone(int32_t rank) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return gone_.count(rank) > 0;
+  }
+  bool AnyGone() const { return any_gone_; }
+
+  // Why `rank` has gone; OK if it said goodbye.
+  Status ReasonOf(int32_t rank) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto it = gone_.find(rank);
+    return it == gone_.end() ? OkStatus() : it->second;
+  }
+
+  // The coordinator says that a worker is dead: nothing goes on. The first reason is the one to
+  // tell.
+  void Lose(const Status& reason) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (lost_.ok()) lost_ = reason;
+    any_gone_ = true;
+  }
+  // OK while nobody is lost.
+  Status lost() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return lost_;
+  }
+
+ private:
+  std::atomic<bool> any_gone_{false};  // spares the mutex as long as all is well
+  mutable std::mutex mutex_;
+  std::map<int32_t, Status> gone_;
+  Status lost_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_MEMBERSHIP_H_

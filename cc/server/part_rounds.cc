@@ -1,0 +1,301 @@
+#include "cc/server/part_rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/server/payload_sinks.h"
+
+namespace byteps {
+namespace {
+
+std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
+
+}  // namespace
+
+PartRounds::PartRounds(Options options)
+    : options_(std::move(options)),
+      contributions_(options_.num_workers),
+      pushed_rounds_(options_.num_workers, 0) {}
+
+Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
+                         std::vector<Reply>* replies) {
+  const int32_t worker = push.header.worker;
+  const uint64_t round = push.header.round;
+  std::lock_guard<std::mutex> lock(mutex_);
+  BYTEPS_RETURN_IF_ERROR(Admit(push));
+  if (round < round_) return OkStatus();  // too late: End says so
+  if (round > round_) OpenRound(round, worker, replies);
+  Contribution& contribution = contributions_[worker];
+  contribution.state = State::kReceiving;
+  contribution.entry = push.entry;
+  contribution.from = push.from;
+  contribution.priority = push.header.priority;
+  if (cause_ == Cause::kNone) CheckRound(push, replies);
+  if (cause_ != Cause::kNone) return OkStatus();
+  const Status started = StartAggregation(push, sink);
+  if (!started.ok()) {
+    FailRound(Cause::kOther, Status(started.code(), Title(round) + ": " + started.message()),
+              replies);
+  }
+  return OkStatus();
+}
+
+Status PartRounds::Admit(const Push& push) {
+  uint64_t& pushed_rounds = pushed_rounds_[push.header.worker];
+  if (push.header.round < pushed_rounds) {
+    return InvalidArgument(
+        push.from->name() + " pushed part " + std::to_string(options_.part) + " of tensor \"" +
+        options_.tensor_name + "\" for round " + std::to_string(push.header.round) +
+        " after it had pushed it for round " + std::to_string(pushed_rounds - 1) +
+        "; every round is pushed once, in order");
+  }
+  // A gap is allowed: an exchange can fail on its worker before this part has left.
+  pushed_rounds = push.header.round + 1;
+  return OkStatus();
+}
+
+void PartRounds::OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies) {
+  if (cause_ == Cause::kNone && HasContributions()) {
+    const Status superseded = FailedPrecondition(
+        Title(round_) + " was given up: " + WorkerName(by) + " is in round " +
+        std::to_string(round) + " already, while " + Contributors() + " waited in round " +
+        std::to_string(round_) + ". The exchange failed on " + WorkerName(by) +
+        ", or it does not exchange this tensor as often as the others");
+    FailRound(Cause::kOther, superseded, replies);
+  }
+  if (cause_ != Cause::kNone) {
+    last_failure_ = DescribeFailure();
+    last_failed_round_ = round_;
+  }
+  CloseRound();
+  round_ = round;
+}
+
+// Whether the round can complete, now that `push` is in contributions_.
+void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
+  if (options_.membership->AnyGone()) {
+    const Status lost = options_.membership->lost();
+    if (!lost.ok()) {
+      return FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()),
+                       replies);
+    }
+    for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
+      if (contributions_[rank].state != State::kAbsent || !options_.membership->HasGone(rank))
+        continue;
+      gone_rank_ = rank;
+      return FailRound(Cause::kGone, OkStatus(), replies);
+    }
+  }
+  for (const Contribution& other : contributions_) {
+    if (other.state != State::kAbsent && other.entry != push.entry) {
+      return FailRound(Cause::kDisagreement, OkStatus(), replies);
+    }
+  }
+}
+
+Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink) {
+  if (aggregation_entry_ != push.entry) {
+    aggregation_ =
+        NewAggregation(push.entry->tensor, push.entry->parts[options_.part].element_count,
+                       options_.num_workers, options_.held);
+    aggregation_entry_ = push.entry;
+  }
+  std::shared_ptr<Buffer> whole;
+  BYTEPS_RETURN_IF_ERROR(
+      aggregation_->Begin(push.header.worker, push.header.payload_bytes, &whole));
+  if (push.header.payload_bytes == 0) return OkStatus();
+  if (whole != nullptr) {
+    *sink = std::make_shared<WholeSink>(std::move(whole));
+  } else {
+    *sink = std::make_shared<AddingSink>(this, push, DTypeSize(push.entry->tensor.dtype));
+  }
+  return OkStatus();
+}
+
+void PartRounds::Add(int32_t worker, uint64_t round, const uint8_t* data, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!IsOpen(round)) return;
+  Contribution& contribution = contributions_[worker];
+  aggregation_->Add(contribution.bytes_in_sum, data, bytes);
+  contribution.bytes_in_sum += bytes;
+}
+
+PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {
+  const uint64_t round = push.header.round;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Outcome outcome;
+  if (!IsOpen(round)) {
+    Contribution late;
+    late.entry = push.entry;
+    late.from = push.from;
+    late.priority = push.header.priority;
+    late.receive_time_ns = WallNanos();
+    replies->push_back(
+        ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)));
+    if (round == round_) contributions_[push.header.worker].state = State::kAnswered;
+    return outcome;
+  }
+  Contribution& contribution = contributions_[push.header.worker];
+  contribution.state = State::kWaiting;
+  contribution.receive_time_ns = WallNanos();
+  outcome.counted = true;
+  if (aggregation_->IsComplete(++waiting_)) {
+    CompleteRound(replies);
+    outcome.round_complete = round_ > round;
+  }
+  return outcome;
+}
+
+void PartRounds::CompleteRound(std::vector<Reply>* replies) {
+  AggregationResult result;
+  const Status status = aggregation_->Finish(&result);
+  if (!status.ok()) {
+    return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
+                     replies);
+  }
+  for (const Contribution& contribution : contributions_) {
+    if (contribution.state != State::kWaiting) continue;
+    Reply reply = NewReply(contribution, round_);
+    reply.frame.header.element_count = result.element_count;
+    if (result.payload_bytes > 0 && aggregation_->SendsResultTo(contribution.from->rank())) {
+      reply.frame.header.payload_bytes = result.payload_bytes;
+      reply.frame.payload = result.buffer->data();
+      reply.frame.keep_alive = result.buffer;
+    }
+    replies->push_back(std::move(reply));
+  }
+  CloseRound();
+  ++round_;
+}
+
+// Those whose push is still arriving are told at its end.
+void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies) {
+  cause_ = cause;
+  failure_ = failure;
+  if (aggregation_ != nullptr) aggregation_->Reset();
+  for (Contribution& contribution : contributions_) {
+    if (contribution.state != State::kWaiting) continue;
+    replies->push_back(ErrorReply(contribution, round_, DescribeFailure()));
+    contribution.state = State::kAnswered;
+  }
+}
+
+void PartRounds::CloseRound() {
+  for (Contribution& contribution : contributions_) contribution = Contribution();
+  waiting_ = 0;
+  cause_ = Cause::kNone;
+  failure_ = OkStatus();
+}
+
+void PartRounds::OnLost(std::vector<Reply>* replies) {
+  const Status lost = options_.membership->lost();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
+}
+
+void PartRounds::OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  const State state = contributions_[rank].state;
+  if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
+  gone_rank_ = rank;
+  FailRound(Cause::kGone, OkStatus(), replies);
+}
+
+Status PartRounds::DescribeFailure() const {
+  if (cause_ == Cause::kGone) return DescribeGone();
+  if (cause_ != Cause::kDisagreement) return failure_;
+  return FailedPrecondition(
+      "tensor \"" + options_.tensor_name + "\": workers disagree in round " +
+      std::to_string(round_) + ": " + WhoSentWhat() +
+      ". Give every worker the same shape, dtype and operation, or different names.");
+}
+
+Status PartRounds::DescribeGone() const {
+  const Status reason = options_.membership->ReasonOf(gone_rank_);
+  const std::string who = Contributors();
+  if (!reason.ok()) {
+    return Unavailable(Title(round_) + " cannot complete: " + WorkerName(gone_rank_) +
+                       " is gone (" + reason.message() + "), and " + who + " waited for it");
+  }
+  return FailedPrecondition(
+      Title(round_) + " cannot complete: " + WorkerName(gone_rank_) + " has left the job, and " +
+      who + " waited for it. Every worker has to exchange the same tensors before it shuts down.");
+}
+
+Status PartRounds::FailureOf(uint64_t round) const {
+  if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
+  return FailedPrecondition(Title(round) + " has been given up: other workers are in round " +
+                            std::to_string(round_) + " already");
+}
+
+std::string PartRounds::Title(uint64_t round) const {
+  return "tensor \"" + options_.tensor_name + "\": round " + std::to_string(round);
+}
+
+std::string PartRounds::WhoSentWhat() const {
+  std::string text;
+  for (size_t rank = 0; rank < contributions_.size(); ++rank) {
+    const Contribution& contribution = contributions_[rank];
+    if (contribution.state == State::kAbsent) continue;
+    if (!text.empty()) text += "; ";
+    text += WorkerName(rank) + " sent " + contribution.entry->tensor.ToString();
+  }
+  return text;
+}
+
+// "worker 0, worker 2": those in the round, but for one that has gone.
+std::string PartRounds::Contributors() const {
+  std::string text;
+  for (size_t rank = 0; rank < contributions_.size(); ++rank) {
+    const bool gone = cause_ == Cause::kGone && static_cast<int32_t>(rank) == gone_rank_;
+    if (contributions_[rank].state == State::kAbsent || gone) continue;
+    if (!text.empty()) text += ", ";
+    text += WorkerName(rank);
+  }
+  return text.empty() ? "nobody" : text;
+}
+
+bool PartRounds::HasContributions() const {
+  return std::any_of(
+      contributions_.begin(), contributions_.end(),
+      [](const Contribution& contribution) { return contribution.state != State::kAbsent; });
+}
+
+// A worker pushes a round only when it has the result of the one before.
+uint64_t PartRounds::Watermark() const {
+  const uint64_t pushed_rounds = *std::min_element(pushed_rounds_.begin(), pushed_rounds_.end());
+  return pushed_rounds == 0 ? 0 : pushed_rounds - 1;
+}
+
+Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
+  Reply reply;
+  reply.to = to.from;
+  FrameHeader& header = reply.frame.header;
+  header.type = FrameType::kReply;
+  header.epoch = options_.epoch;
+  header.key = to.entry->key;
+  header.part = options_.part;
+  header.variant = to.entry->variant;
+  header.round = round;
+  header.placement_version = to.entry->placement_version;
+  header.worker = to.from->rank();
+  header.priority = to.priority;
+  header.watermark = Watermark();
+  header.receive_time_ns = to.receive_time_ns;
+  return reply;
+}
+
+Reply PartRounds::ErrorReply(const Contribution& to, uint64_t round, const Status& status) const {
+  Reply reply = NewReply(to, round);
+  auto text = std::make_shared<const std::string>(status.message().substr(0, kMaxErrorTextBytes));
+  reply.frame.header.status = status.code();
+  reply.frame.header.payload_bytes = text->size();
+  reply.frame.payload = text->data();
+  reply.frame.keep_alive = std::move(text);
+  return reply;
+}
+
+}  // namespace byteps

@@ -1,0 +1,128 @@
+// PartRounds: the rounds of one part of a tensor: who has pushed, who waits, when a round is
+// complete or has failed.
+//
+// The rounds of a part are shared by all variants of its tensor, so that workers which disagree
+// about shape, dtype or operation meet here; sums and buffers belong to the variant
+// (server/aggregation.h).
+//
+// Every push is answered with one reply: the result, or an error. At most one round is open. A push
+// of a newer round ends an open one with an error for all who wait in it: it can come only from a
+// worker for which the older round has failed, here or at another part's server.
+#ifndef TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
+#define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/server/aggregation.h"
+#include "cc/server/membership.h"
+#include "cc/server/worker_connection.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// A push whose form has been checked.
+struct Push {
+  FrameHeader header;
+  const TableEntry* entry = nullptr;  // the variant; lives as long as the service
+  std::shared_ptr<WorkerConnection> from;
+};
+
+// Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
+// mutex.
+class PartRounds {
+ public:
+  struct Options {
+    std::string tensor_name;
+    uint32_t part = 0;
+    uint32_t epoch = 0;
+    int32_t num_workers = 1;
+    const Membership* membership = nullptr;  // outlives this object
+    HeldBytes held;
+  };
+
+  explicit PartRounds(Options options);
+
+  // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
+  // worker broke the protocol: it pushed this round before.
+  Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink, std::vector<Reply>* replies);
+
+  // Complete elements of a worker's push, in order. Dropped if the round has ended meanwhile.
+  void Add(int32_t worker, uint64_t round, const uint8_t* data, size_t bytes);
+
+  // What End has done.
+  struct Outcome {
+    bool counted = false;         // the push is in the round
+    bool round_complete = false;  // and was the last one
+  };
+
+  // All of a push is here.
+  Outcome End(const Push& push, std::vector<Reply>* replies);
+
+  // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
+  void OnLost(std::vector<Reply>* replies);
+  // `rank` has gone: the open round fails if it lacks its push. `cut_off`: also if the push has
+  // arrived in part only.
+  void OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies);
+
+ private:
+  enum class State {
+    kAbsent,
+    kReceiving,  // the header is here, the payload not all
+    kWaiting,    // for the reply
+    kAnswered,   // with an error
+  };
+  struct Contribution {
+    State state = State::kAbsent;
+    const TableEntry* entry = nullptr;
+    std::shared_ptr<WorkerConnection> from;
+    int32_t priority = 0;
+    uint64_t bytes_in_sum = 0;  // how much of the push has been added (protocol rule 13)
+    int64_t receive_time_ns = 0;
+  };
+  // Why the open round cannot complete. Those who push it later are told too, with themselves in
+  // the text.
+  enum class Cause { kNone, kDisagreement, kGone, kOther };
+
+  Status Admit(const Push& push);
+  void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies);
+  void CheckRound(const Push& push, std::vector<Reply>* replies);
+  Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
+  void CompleteRound(std::vector<Reply>* replies);
+  void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);
+  void CloseRound();
+  Status DescribeFailure() const;
+  Status DescribeGone() const;
+  Status FailureOf(uint64_t round) const;
+  std::string Title(uint64_t round) const;
+  std::string WhoSentWhat() const;
+  std::string Contributors() const;
+  bool HasContributions() const;
+  bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
+  uint64_t Watermark() const;
+  Reply NewReply(const Contribution& to, uint64_t round) const;
+  Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
+
+  const Options options_;
+  std::mutex mutex_;                         // guards all below
+  uint64_t round_ = 0;                       // the open round; those below have ended
+  std::vector<Contribution> contributions_;  // to the open round, by rank
+  int32_t waiting_ = 0;
+  Cause cause_ = Cause::kNone;
+  int32_t gone_rank_ = -1;  // kGone
+  Status failure_;          // kOther
+  Status last_failure_;     // how round last_failed_round_ ended, for those who push it late
+  uint64_t last_failed_round_ = 0;
+  std::vector<uint64_t>
+      pushed_rounds_;  // by rank: rounds that the worker has begun: its newest, plus one
+  std::unique_ptr<Aggregation> aggregation_;
+  const TableEntry* aggregation_entry_ = nullptr;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_

@@ -1,0 +1,72 @@
+// ServedTensor: what a server knows about one tensor: its variants, and the rounds of the parts
+// that live here.
+#ifndef TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_
+#define TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/server/part_rounds.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Counters that many threads increment.
+struct Tally {
+  std::atomic<uint64_t> pushes{0};
+  std::atomic<uint64_t> pushed_bytes{0};
+  std::atomic<uint64_t> replies{0};
+  std::atomic<uint64_t> replied_bytes{0};
+  std::atomic<uint64_t> rounds_completed{0};
+};
+
+// AddVariant excludes all other calls (the service's mutex sees to it); the rest may overlap.
+class ServedTensor {
+ public:
+  ServedTensor(std::string name, int32_t server_rank)
+      : name_(std::move(name)), server_rank_(server_rank) {}
+
+  const std::string& name() const { return name_; }
+
+  // `part_options` but for tensor_name and part. Refuses an entry that contradicts a known one; the
+  // same entry again changes nothing.
+  Status AddVariant(const TableEntry& entry, PartRounds::Options part_options);
+
+  // Null if unknown. What they return lives as long as this object.
+  const TableEntry* FindVariant(uint32_t variant) const;
+  PartRounds* FindPart(uint32_t part) const;
+
+  // Whether `part` is the first one of `entry` on this server: the one whose rounds are counted.
+  bool IsFirstPart(const TableEntry& entry, uint32_t part) const;
+
+  // For counters.
+  void Used(const TableEntry* entry) { last_used_ = entry; }
+  TensorDescription last_used() const { return last_used_.load()->tensor; }
+  Tally& tally() { return tally_; }
+  const Tally& tally() const { return tally_; }
+
+  const std::map<uint32_t, std::unique_ptr<PartRounds>>& parts() const { return parts_; }
+
+ private:
+  const std::string name_;
+  const int32_t server_rank_;
+  std::map<uint32_t, std::unique_ptr<const TableEntry>> variants_;
+  std::map<uint32_t, std::unique_ptr<PartRounds>> parts_;
+  std::atomic<const TableEntry*> last_used_{nullptr};
+  Tally tally_;
+};
+
+// Refuses a row of the table that makes no sense by itself.
+Status CheckEntry(const TableEntry& entry, int32_t num_workers);
+
+// Refuses a push whose sizes are not what `entry` promises of this worker. Messages begin with
+// `who`.
+Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header, const std::string& who);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_SERVED_TENSOR_H_

@@ -1,0 +1,306 @@
+#include "cc/server/summation_service.h"
+
+#include <algorithm>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+#include "cc/server/membership.h"
+#include "cc/server/part_rounds.h"
+#include "cc/server/served_tensor.h"
+#include "cc/server/worker_connection.h"
+
+namespace byteps {
+namespace {
+
+// What a connection carries as its context. The push is touched by the connection's own thread
+// only.
+struct ConnectionContext {
+  explicit ConnectionContext(const std::shared_ptr<Connection>& connection)
+      : worker(std::make_shared<WorkerConnection>(connection)) {}
+
+  const std::shared_ptr<WorkerConnection> worker;
+  Push push;  // the one whose payload is arriving
+  ServedTensor* tensor = nullptr;
+  PartRounds* rounds = nullptr;
+};
+
+ConnectionContext* ContextOf(Connection& connection) {
+  return static_cast<ConnectionContext*>(connection.context());
+}
+
+}  // namespace
+
+class SummationService::Impl {
+ public:
+  explicit Impl(const Options& options) : options_(options) {}
+
+  Status AddEntry(const TableEntry& entry);
+  Status BeginPush(Connection& connection, const FrameHeader& header,
+                   std::shared_ptr<PayloadSink>* sink);
+  void EndPush(ConnectionContext* context);
+  void SendCredit(WorkerConnection* worker);
+  void OnLost(const Status& reason);
+  void OnGone(int32_t rank, bool cut_off);
+  Membership& membership() { return membership_; }
+  SummationCounters counters() const;
+  std::vector<TensorCounters> tensor_counters() const;
+
+ private:
+  Status FindPart(const FrameHeader& header, const std::string& who, ConnectionContext* context);
+  void Send(ServedTensor* tensor, std::vector<Reply> replies);
+  template <typename Function>
+  void ForEachPart(Function function);
+
+  const Options options_;
+  Membership membership_;
+  const HeldBytes held_ = std::make_shared<std::atomic<uint64_t>>(0);
+  Tally tally_;
+  // Tensors are added, never removed: a pointer to one stays valid without the mutex.
+  mutable std::shared_mutex tensors_mutex_;
+  std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
+};
+
+Status SummationService::Impl::AddEntry(const TableEntry& entry) {
+  const bool is_here = std::any_of(
+      entry.parts.begin(), entry.parts.end(),
+      [this](const PartPlacement& part) { return part.server == options_.server_rank; });
+  if (!is_here) return OkStatus();
+  BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, options_.num_workers));
+  PartRounds::Options part_options;
+  part_options.epoch = options_.epoch;
+  part_options.num_workers = options_.num_workers;
+  part_options.membership = &membership_;
+  part_options.held = held_;
+  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
+  if (tensor == nullptr)
+    tensor = std::make_unique<ServedTensor>(entry.tensor.name, options_.server_rank);
+  return tensor->AddVariant(entry, std::move(part_options));
+}
+
+Status SummationService::Impl::FindPart(const FrameHeader& header, const std::string& who,
+                                        ConnectionContext* context) {
+  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+  const auto it = tensors_.find(header.key);
+  if (it == tensors_.end()) {
+    return InvalidArgument(who + " of a tensor that this server has not been told of (key " +
+                           std::to_string(header.key) + ")");
+  }
+  context->tensor = it->second.get();
+  const std::string what = who + " of tensor \"" + context->tensor->name() + "\"";
+  const TableEntry* entry = context->tensor->FindVariant(header.variant);
+  if (entry == nullptr)
+    return InvalidArgument(what + ", unknown variant " + std::to_string(header.variant));
+  if (header.part >= entry->parts.size() ||
+      entry->parts[header.part].server != options_.server_rank) {
+    return InvalidArgument(what + ", whose part " + std::to_string(header.part) +
+                           " does not live on server " + std::to_string(options_.server_rank));
+  }
+  if (header.placement_version != entry->placement_version) {
+    return FailedPrecondition(what + " by placement version " +
+                              std::to_string(header.placement_version) + "; valid is " +
+                              std::to_string(entry->placement_version));
+  }
+  context->push.entry = entry;
+  context->rounds = context->tensor->FindPart(header.part);
+  return CheckPushSizes(*entry, header, what);
+}
+
+Status SummationService::Impl::BeginPush(Connection& connection, const FrameHeader& header,
+                                         std::shared_ptr<PayloadSink>* sink) {
+  ConnectionContext* context = ContextOf(connection);
+  const std::string& peer = connection.peer_name();
+  if (context == nullptr || connection.peer().role != Role::kWorker ||
+      context->worker->rank() < 0 || context->worker->rank() >= options_.num_workers) {
+    return InvalidArgument(peer + " is not a worker of this job and may not push");
+  }
+  if (header.type != FrameType::kPush) {
+    return InvalidArgument(peer + " sent a frame of type " +
+                           std::to_string(static_cast<int>(header.type)) +
+                           "; a server takes pushes only");
+  }
+  if (header.worker != context->worker->rank()) {
+    return InvalidArgument(peer + " pushed as worker " + std::to_string(header.worker));
+  }
+  if (header.epoch != options_.epoch) {
+    return FailedPrecondition(peer + " pushed for epoch " + std::to_string(header.epoch) +
+                              "; the job is in epoch " + std::to_string(options_.epoch));
+  }
+  BYTEPS_RETURN_IF_ERROR(FindPart(header, peer + " made a push", context));
+  context->push.header = header;
+  context->push.from = context->worker;
+  context->tensor->Used(context->push.entry);
+  std::vector<Reply> replies;
+  const Status status = context->rounds->Begin(context->push, sink, &replies);
+  Send(context->tensor, std::move(replies));
+  return status;
+}
+
+void SummationService::Impl::EndPush(ConnectionContext* context) {
+  const FrameHeader& header = context->push.header;
+  std::vector<Reply> replies;
+  const PartRounds::Outcome outcome = context->rounds->End(context->push, &replies);
+  for (Tally* tally : {&tally_, &context->tensor->tally()}) {
+    if (!outcome.counted) continue;
+    ++tally->pushes;
+    tally->pushed_bytes += header.payload_bytes;
+  }
+  if (outcome.round_complete) {
+    ++tally_.rounds_completed;
+    if (context->tensor->IsFirstPart(*context->push.entry, header.part))
+      ++context->tensor->tally().rounds_completed;
+  }
+  // Before the replies leave, so that this worker's carries it.
+  context->worker->AddCredit(header.payload_bytes);
+  Send(context->tensor, std::move(replies));
+}
+
+void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> replies) {
+  for (Reply& reply : replies) {
+    FrameHeader& header = reply.frame.header;
+    header.credit_bytes = reply.to->TakeCredit();
+    header.send_time_ns = WallNanos();
+    for (Tally* tally : {&tally_, &tensor->tally()}) {
+      ++tally->replies;
+      if (header.status == StatusCode::kOk) tally->replied_bytes += header.payload_bytes;
+    }
+    reply.to->Send(std::move(reply.frame));
+  }
+}
+
+// What the replies have not taken along.
+void SummationService::Impl::SendCredit(WorkerConnection* worker) {
+  const uint64_t credit = worker->TakeCredit();
+  if (credit == 0) return;
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kCredit;
+  frame.header.epoch = options_.epoch;
+  frame.header.worker = worker->rank();
+  frame.header.credit_bytes = credit;
+  worker->Send(std::move(frame));
+}
+
+template <typename Function>
+void SummationService::Impl::ForEachPart(Function function) {
+  std::vector<std::pair<ServedTensor*, PartRounds*>> parts;
+  {
+    std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+    for (const auto& [key, tensor] : tensors_) {
+      for (const auto& [part, rounds] : tensor->parts())
+        parts.emplace_back(tensor.get(), rounds.get());
+    }
+  }
+  for (const auto& [tensor, rounds] : parts) {
+    std::vector<Reply> replies;
+    function(rounds, &replies);
+    Send(tensor, std::move(replies));
+  }
+}
+
+void SummationService::Impl::OnLost(const Status& reason) {
+  membership_.Lose(reason);
+  ForEachPart([](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnLost(replies); });
+}
+
+void SummationService::Impl::OnGone(int32_t rank, bool cut_off) {
+  ForEachPart([=](PartRounds* rounds, std::vector<Reply>* replies) {
+    rounds->OnGone(rank, cut_off, replies);
+  });
+}
+
+SummationCounters SummationService::Impl::counters() const {
+  SummationCounters counters;
+  counters.pushes = tally_.pushes;
+  counters.pushed_bytes = tally_.pushed_bytes;
+  counters.replies = tally_.replies;
+  counters.replied_bytes = tally_.replied_bytes;
+  counters.rounds_completed = tally_.rounds_completed;
+  counters.accumulator_bytes = *held_;
+  return counters;
+}
+
+std::vector<TensorCounters> SummationService::Impl::tensor_counters() const {
+  std::vector<TensorCounters> all;
+  {
+    std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+    for (const auto& [key, tensor] : tensors_) {
+      const Tally& tally = tensor->tally();
+      all.push_back({tensor->last_used(), tally.pushes, tally.pushed_bytes, tally.replied_bytes,
+                     tally.rounds_completed});
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const TensorCounters& a, const TensorCounters& b) {
+    return a.tensor.name < b.tensor.name;
+  });
+  return all;
+}
+
+SummationService::SummationService(const Options& options)
+    : impl_(std::make_unique<Impl>(options)) {}
+
+SummationService::~SummationService() = default;
+
+Status SummationService::AddEntries(const std::vector<TableEntry>& entries) {
+  // The good ones of a list are usable, whatever is wrong with the others.
+  Status first_error;
+  for (const TableEntry& entry : entries) {
+    const Status status = impl_->AddEntry(entry);
+    if (first_error.ok()) first_error = status;
+  }
+  return first_error;
+}
+
+void SummationService::OnWorkerLeft(int32_t rank) {
+  impl_->membership().Leave(rank);
+  impl_->OnGone(rank, /*cut_off=*/false);
+}
+
+void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
+  LogDebug("worker " + std::to_string(rank) + " is lost: " + reason.ToString());
+  impl_->OnLost(reason);
+}
+
+SummationCounters SummationService::counters() const { return impl_->counters(); }
+
+std::vector<TensorCounters> SummationService::tensor_counters() const {
+  return impl_->tensor_counters();
+}
+
+void SummationService::OnOpen(const std::shared_ptr<Connection>& connection) {
+  connection->set_context(std::make_shared<ConnectionContext>(connection));
+}
+
+Status SummationService::OnHeader(Connection& connection, const FrameHeader& header,
+                                  std::shared_ptr<PayloadSink>* sink) {
+  return impl_->BeginPush(connection, header, sink);
+}
+
+Status SummationService::OnFrame(Connection& connection, const FrameHeader& header,
+                                 std::shared_ptr<PayloadSink> sink) {
+  sink.reset();  // all its bytes have been taken in
+  if (header.payload_bytes == 0) {
+    std::shared_ptr<PayloadSink> no_sink;
+    BYTEPS_RETURN_IF_ERROR(impl_->BeginPush(connection, header, &no_sink));
+  }
+  impl_->EndPush(ContextOf(connection));
+  return OkStatus();
+}
+
+void SummationService::OnDrained(Connection& connection) {
+  if (ConnectionContext* context = ContextOf(connection)) impl_->SendCredit(context->worker.get());
+}
+
+// A death, or the end of a worker whose goodbye is still on its way here: rounds that lack it fail
+// either way, and OnWorkerLeft or OnWorkerLost will say which it was.
+void SummationService::OnClosed(Connection& connection, const Status& reason) {
+  const int32_t rank = connection.peer().rank;
+  if (ContextOf(connection) == nullptr) return;
+  impl_->membership().Disconnect(rank, reason);
+  impl_->OnGone(rank, /*cut_off=*/true);
+}
+
+}  // namespace byteps

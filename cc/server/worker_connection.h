@@ -1,0 +1,57 @@
+// What the service keeps for each connection of a worker.
+#ifndef TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_
+#define TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cc/van/van.h"
+
+namespace byteps {
+
+class WorkerConnection {
+ public:
+  explicit WorkerConnection(const std::shared_ptr<Connection>& connection)
+      : connection_(connection), rank_(connection->peer().rank), name_(connection->peer_name()) {}
+
+  int32_t rank() const { return rank_; }
+  const std::string& name() const { return name_; }
+
+  // Credit (protocol rule 9): bytes that have been taken in and not been acknowledged. Any thread.
+  void AddCredit(uint64_t bytes) { credit_ += bytes; }
+  uint64_t TakeCredit() { return credit_.exchange(0); }
+
+  // Any thread. Dropped when the connection is gone.
+  void Send(OutgoingFrame frame) {
+    if (const std::shared_ptr<Connection> connection = connection_.lock())
+      connection->Send(std::move(frame));
+  }
+
+  // Memory between the network and the sum, small enough to stay in the core's cache. Only for the
+  // connection's own thread; frames of one connection come one after another, so one is enough.
+  static constexpr size_t kScratchBytes = 128 * 1024;
+  uint8_t* scratch() {
+    if (scratch_.empty()) scratch_.resize(kScratchBytes);
+    return scratch_.data();
+  }
+
+ private:
+  const std::weak_ptr<Connection> connection_;  // it owns this object
+  const int32_t rank_;
+  const std::string name_;
+  std::atomic<uint64_t> credit_{0};
+  std::vector<uint8_t> scratch_;
+};
+
+// A reply, to be sent once no mutex is held.
+struct Reply {
+  std::shared_ptr<WorkerConnection> to;
+  OutgoingFrame frame;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_
