@@ -1,0 +1,395 @@
+// Whole jobs over real sockets: a coordinator, servers and workers, all in this process so that the
+// sanitizers see every side of a race. tests/engine does the same with real processes.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/coordinator/coordinator.h"
+#include "cc/server/server.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// An exchange of floats that a test waits for.
+class Pending {
+ public:
+  explicit Pending(std::vector<float> values)
+      : input(std::move(values)), output(input.size(), -1) {}
+
+  Status Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [this] { return calls_ > 0; })) {
+      return Internal("the exchange did not end");
+    }
+    return status_;
+  }
+  void Finish(const Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status_ = status;
+    ++calls_;
+    changed_.notify_all();
+  }
+  int calls() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_;
+  }
+
+  const std::vector<float> input;
+  std::vector<float> output;
+  std::vector<int64_t> rows;  // gather
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;
+  Status status_;
+};
+
+ExchangeRequest Request(const std::string& name, const std::shared_ptr<Pending>& pending,
+                        ExchangeKind kind = ExchangeKind::kSum) {
+  ExchangeRequest request;
+  request.tensor.name = name;
+  request.tensor.kind = kind;
+  request.tensor.shape = {static_cast<int64_t>(pending->input.size())};
+  request.input = pending->input.data();
+  request.output = pending->output.data();
+  if (kind == ExchangeKind::kGather) {
+    request.tensor.shape = {-1};
+    request.gather_rows = pending->input.size();
+    request.allocate_output = [raw = pending.get()](const std::vector<int64_t>& rows) -> void* {
+      raw->rows = rows;
+      size_t total = 1;  // never null, also for no rows
+      for (const int64_t count : rows) total += count;
+      raw->output.resize(total);
+      return raw->output.data();
+    };
+  }
+  request.keep_alive = pending;
+  request.done = [raw = pending.get()](const Status& status) { raw->Finish(status); };
+  return request;
+}
+
+std::shared_ptr<Pending> Send(Worker& worker, const std::string& name, std::vector<float> values,
+                              ExchangeKind kind = ExchangeKind::kSum) {
+  auto pending = std::make_shared<Pending>(std::move(values));
+  worker.Enqueue(Request(name, pending, kind));
+  return pending;
+}
+
+class Job {
+ public:
+  Job(int32_t workers, int32_t servers, EngineOptions options = {}) {
+    options.heartbeat_interval = 0.1;
+    coordinator_ = std::make_unique<Coordinator>(options);
+    Check(coordinator_->Listen("127.0.0.1", 0));
+    description_.job_id = "job-test";
+    description_.options = options;
+    description_.coordinator_endpoint = coordinator_->endpoint();
+    description_.worker_hosts.assign(workers, "host");
+    description_.server_hosts.assign(servers, "host");
+    for (int32_t rank = 0; rank < servers; ++rank) {
+      servers_.push_back(std::make_unique<Server>(options));
+      Check(servers_.back()->Listen("127.0.0.1", 0));
+      description_.server_endpoints.push_back(servers_.back()->endpoint());
+    }
+    Check(coordinator_->Start(description_));
+    for (int32_t rank = 0; rank < servers; ++rank) Check(servers_[rank]->Start(description_, rank));
+    for (int32_t rank = 0; rank < workers; ++rank) {
+      workers_.push_back(std::make_unique<Worker>(description_, rank));
+      Check(workers_.back()->Start());
+    }
+  }
+
+  // Runs `body` once per worker, each on a thread of its own.
+  template <typename Body>
+  void OnEachWorker(Body body) {
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < workers_.size(); ++rank) {
+      threads.emplace_back([&, rank] { body(*workers_[rank], static_cast<int>(rank)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Worker& worker(int32_t rank) { return *workers_[rank]; }
+  Server& server(int32_t rank) { return *servers_[rank]; }
+  Coordinator& coordinator() { return *coordinator_; }
+  int32_t num_workers() const { return static_cast<int32_t>(workers_.size()); }
+
+ private:
+  static void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
+
+  // Workers end first, as in a real job.
+  JobDescription description_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// What worker `rank` sends as element `i`: exact in f32 for all that is summed here.
+float Value(int rank, size_t i) {
+  return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1));
+}
+
+std::vector<float> Values(int rank, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = Value(rank, i);
+  return values;
+}
+
+void ExpectSum(const std::vector<float>& result, int workers, size_t count) {
+  ASSERT_EQ(result.size(), count);
+  for (size_t i = 0; i < count; ++i) {
+    float expected = 0;
+    for (int rank = 0; rank < workers; ++rank) expected += Value(rank, i);
+    ASSERT_EQ(result[i], expected) << "element " << i;
+  }
+}
+
+class JobSizeTest : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(JobSizeTest, SumsAtPartBoundariesOverSeveralRounds) {
+  EngineOptions options;
+  options.part_bytes = 1024;  // 256 floats
+  const auto [workers, servers] = GetParam();
+  Job job(workers, servers, options);
+  job.OnEachWorker([&, workers = workers](Worker& worker, int rank) {
+    for (int round = 0; round < 3; ++round) {
+      for (const size_t count : {0, 1, 255, 256, 257, 1000}) {
+        const auto pending = Send(worker, "t" + std::to_string(count), Values(rank, count));
+        const Status status = pending->Wait();
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ExpectSum(pending->output, workers, count);
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(WorkersAndServers, JobSizeTest,
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(2, 3),
+                                           std::pair(3, 2)),
+                         [](const auto& info) {
+                           return std::to_string(info.param.first) + "Workers" +
+                                  std::to_string(info.param.second) + "Servers";
+                         });
+
+// Protocol rule 9: credit that waited for the round to complete would deadlock here.
+TEST(JobTest, OppositeOrderWithCreditOfOnePartCompletes) {
+  EngineOptions options;
+  options.part_bytes = 4096;
+  options.credit_bytes = 4096;
+  Job job(2, 2, options);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    constexpr int kTensors = 200;
+    std::vector<std::shared_ptr<Pending>> pending(kTensors);
+    for (int i = 0; i < kTensors; ++i) {
+      const int tensor = rank == 0 ? i : kTensors - 1 - i;
+      pending[tensor] = Send(worker, "t" + std::to_string(tensor), Values(rank, 1000 + tensor));
+    }
+    for (int tensor = 0; tensor < kTensors; ++tensor) {
+      ASSERT_TRUE(pending[tensor]->Wait().ok());
+      ExpectSum(pending[tensor]->output, 2, 1000 + tensor);
+    }
+  });
+}
+
+TEST(JobTest, BroadcastCopiesTheRootsValue) {
+  Job job(3, 2);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    auto pending = std::make_shared<Pending>(rank == 1 ? Values(7, 3000)
+                                                       : std::vector<float>(3000, std::nanf("")));
+    ExchangeRequest request = Request("weights", pending, ExchangeKind::kBroadcast);
+    request.tensor.root_rank = 1;
+    worker.Enqueue(std::move(request));
+    ASSERT_TRUE(pending->Wait().ok());
+    EXPECT_EQ(pending->output, Values(7, 3000));
+  });
+}
+
+TEST(JobTest, GatherConcatenatesUnequalLengthsInRankOrder) {
+  Job job(3, 1);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    for (int round = 0; round < 3; ++round) {
+      const size_t count = rank * 10 + round;  // none on rank 0 in round 0
+      const auto pending = Send(worker, "rows", Values(rank, count), ExchangeKind::kGather);
+      ASSERT_TRUE(pending->Wait().ok());
+      std::vector<float> expected;
+      for (int from = 0; from < 3; ++from) {
+        const std::vector<float> values = Values(from, from * 10 + round);
+        expected.insert(expected.end(), values.begin(), values.end());
+      }
+      pending->output.resize(expected.size());
+      EXPECT_EQ(pending->output, expected);
+      EXPECT_EQ(pending->rows, (std::vector<int64_t>{round, 10 + round, 20 + round}));
+    }
+  });
+}
+
+TEST(JobTest, DisagreementIsAnErrorForAllAndTheNameWorksAgain) {
+  EngineOptions options;
+  options.part_bytes = 64;  // several parts, so that some of the failed round stay half done
+  Job job(2, 2, options);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const Status status = Send(worker, "t", Values(rank, 100 + rank))->Wait();
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_NE(status.message().find("worker 0 sent float32[100] sum"), std::string::npos)
+          << status.message();
+      EXPECT_NE(status.message().find("worker 1 sent float32[101] sum"), std::string::npos);
+      const auto again = Send(worker, "t", Values(rank, 100));
+      const Status agreed = again->Wait();
+      ASSERT_TRUE(agreed.ok()) << agreed.ToString();
+      ExpectSum(again->output, 2, 100);
+    }
+  });
+}
+
+// Protocol rule 11: the same name with two shapes in turn.
+TEST(JobTest, AllWorkersMayChangeTheShapeTogether) {
+  EngineOptions options;
+  options.part_bytes = 128;
+  Job job(2, 3, options);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    for (int step = 0; step < 20; ++step) {
+      const size_t count = step % 2 == 0 ? 100 : 33;
+      const auto pending = Send(worker, "t", Values(rank, count));
+      ASSERT_TRUE(pending->Wait().ok());
+      ExpectSum(pending->output, 2, count);
+    }
+  });
+}
+
+TEST(JobTest, TwoTensorsInFlightWithOneNameAreRefused) {
+  Job job(2, 1);
+  const auto first = Send(job.worker(0), "t", Values(0, 10));
+  const auto second = Send(job.worker(0), "t", Values(0, 10));
+  const Status refused = second->Wait();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("on its way already"), std::string::npos) << refused.message();
+  EXPECT_EQ(first->calls(), 0);
+  const auto other = Send(job.worker(1), "t", Values(1, 10));
+  ASSERT_TRUE(first->Wait().ok());
+  ASSERT_TRUE(other->Wait().ok());
+  ExpectSum(first->output, 2, 10);
+}
+
+TEST(JobTest, ALeaverIsNamedToThoseWhoStillWait) {
+  Job job(2, 1);
+  job.worker(1).Stop();
+  const Status status = Send(job.worker(0), "t", Values(0, 10))->Wait();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("worker 1"), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find("\"t\""), std::string::npos) << status.ToString();
+}
+
+TEST(JobTest, StopEndsWhatIsPendingAndWhatComesLater) {
+  Job job(2, 1);
+  const auto pending = Send(job.worker(0), "t", Values(0, 10));
+  job.worker(0).Stop();
+  EXPECT_EQ(pending->Wait().code(), StatusCode::kCancelled);
+  EXPECT_EQ(pending->calls(), 1);
+  EXPECT_EQ(Send(job.worker(0), "u", Values(0, 10))->Wait().code(), StatusCode::kCancelled);
+}
+
+TEST(JobTest, AnOperationThatNobodyAnswersEndsAtItsDeadline) {
+  EngineOptions options;
+  options.operation_timeout = 1;
+  Job job(2, 1, options);
+  const Status status = Send(job.worker(0), "t", Values(0, 10))->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("\"t\""), std::string::npos) << status.message();
+}
+
+TEST(JobTest, ALostServerEndsEverythingWithItsName) {
+  Job job(2, 2);
+  const auto pending = Send(job.worker(0), "t", Values(0, 10));
+  job.server(0).Stop();
+  job.server(1).Stop();
+  const Status status = pending->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_NE(status.message().find("server "), std::string::npos) << status.message();
+  EXPECT_EQ(Send(job.worker(0), "u", Values(0, 1))->Wait().code(), StatusCode::kUnavailable);
+}
+
+TEST(JobTest, ALostCoordinatorEndsEverythingWithItsName) {
+  Job job(2, 1);
+  const auto pending = Send(job.worker(0), "t", Values(0, 10));
+  job.coordinator().Stop();
+  const Status status = pending->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_NE(status.message().find("scheduler"), std::string::npos) << status.message();
+}
+
+TEST(JobTest, ServersAndCoordinatorSeeTheEnd) {
+  Job job(2, 2);
+  EXPECT_FALSE(job.server(0).Wait(0));
+  job.worker(0).Stop();
+  EXPECT_FALSE(job.coordinator().Wait(0));
+  job.worker(1).Stop();
+  EXPECT_TRUE(job.server(0).Wait(10));
+  EXPECT_TRUE(job.server(1).Wait(10));
+  EXPECT_EQ(job.server(0).failure(), "");
+  job.server(0).Stop();
+  job.server(1).Stop();
+  EXPECT_TRUE(job.coordinator().Wait(10));
+  EXPECT_EQ(job.coordinator().failure(), "");
+}
+
+TEST(JobTest, BytesAreCountedOncePerWorker) {
+  Job job(2, 1);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    for (int step = 0; step < 5; ++step) {
+      ASSERT_TRUE(Send(worker, "gradient", Values(rank, 1000))->Wait().ok());
+    }
+  });
+  EXPECT_EQ(job.server(0).counters().pushed_bytes, 2u * 5 * 4000);
+  EXPECT_EQ(job.worker(0).counters().pushed_bytes, 5u * 4000);
+  EXPECT_EQ(job.worker(0).counters().received_bytes, 5u * 4000);
+}
+
+TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
+  Job job(2, 2);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    std::vector<TensorDescription> tensors(50);
+    for (int i = 0; i < 50; ++i) {
+      tensors[i].name = "t" + std::to_string(i);
+      tensors[i].shape = {100};
+    }
+    worker.Declare(tensors);
+    std::vector<std::shared_ptr<Pending>> pending;
+    for (int i = 0; i < 50; ++i)
+      pending.push_back(Send(worker, tensors[i].name, Values(rank, 100)));
+    for (const auto& one : pending) {
+      ASSERT_TRUE(one->Wait().ok());
+      ExpectSum(one->output, 2, 100);
+    }
+  });
+}
+
+TEST(JobTest, OneWorkerWithoutServersCopies) {
+  JobDescription description;
+  description.worker_hosts = {"host"};
+  Worker worker(description, 0);
+  ASSERT_TRUE(worker.Start().ok());
+  const auto sum = Send(worker, "t", Values(0, 10));
+  ASSERT_TRUE(sum->Wait().ok());
+  EXPECT_EQ(sum->output, Values(0, 10));
+  const auto gather = Send(worker, "g", Values(0, 4), ExchangeKind::kGather);
+  ASSERT_TRUE(gather->Wait().ok());
+  EXPECT_EQ(gather->rows, (std::vector<int64_t>{4}));
+  worker.Stop();
+  EXPECT_EQ(Send(worker, "t", Values(0, 10))->Wait().code(), StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace byteps
