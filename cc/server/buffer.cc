@@ -63,7 +63,7 @@ Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
 void BufferPool::Return(std::unique_ptr<Buffer> buffer) {
   std::lock_guard<std::mutex> lock(mutex_);
   --in_use_;
-  free_.push_back(std::move(buffer));
+  if (in_use_ + free_.size() < kKeptBuffers) free_.push_back(std::move(buffer));
 }
 
 }  // namespace byteps

@@ -44,12 +44,17 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   // At most one round of a part is outstanding per worker (protocol rule 10), so that nobody can
   // still be reading the round before the last one: two buffers suffice, one being filled and one
-  // being sent.
-  static constexpr size_t kMostBuffers = 2;
+  // being sent. So many are kept.
+  static constexpr size_t kKeptBuffers = 2;
+
+  // An I/O thread may have sent a result and be held up by the scheduler before it drops the
+  // buffer, while the workers go on to the next rounds: for that moment there are more. Beyond this
+  // number it is no coincidence but a fault.
+  static constexpr size_t kMostBuffers = 32;
 
   static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held);
 
-  // INTERNAL if all are in use, RESOURCE_EXHAUSTED if there is no memory.
+  // INTERNAL if kMostBuffers are in use, RESOURCE_EXHAUSTED if there is no memory.
   Status Acquire(std::shared_ptr<Buffer>* buffer);
 
  private:

@@ -299,6 +299,8 @@ void SummationService::OnDrained(Connection& connection) {
 void SummationService::OnClosed(Connection& connection, const Status& reason) {
   const int32_t rank = connection.peer().rank;
   if (ContextOf(connection) == nullptr) return;
+  // This server is stopping: the workers are not gone, and the replies could not be sent anyway.
+  if (reason.code() == StatusCode::kCancelled) return;
   impl_->membership().Disconnect(rank, reason);
   impl_->OnGone(rank, /*cut_off=*/true);
 }
