@@ -265,6 +265,17 @@ TEST_F(GoneTest, AClosedConnectionFailsWhatLacksItsWorker) {
   ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable, {"connection reset by peer"});
 }
 
+TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {
+  workers_.Push(entry_, 0, 0, payload_);
+  FakePush cut_off = workers_.NewPush(entry_, 1, 0, payload_);
+  ASSERT_TRUE(cut_off.Begin().ok());
+  workers_.service.OnWorkerLeft(1);
+  EXPECT_TRUE(workers_.TakeReplies(0).empty()) << "the rest may still come";
+  workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
+  ExpectError(workers_.TakeReply(0), StatusCode::kFailedPrecondition,
+              {"worker 1 has left", "worker 0 waited"});
+}
+
 // The goodbye comes by way of the coordinator, so that the end of the connection can be seen first.
 TEST_F(GoneTest, AGoodbyeMayBeOvertakenByTheEndOfTheConnection) {
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));

@@ -1,5 +1,6 @@
-// SummationService: adds up what the workers push and answers when a round is complete. Pure arithmetic and bookkeeping:
-// it knows frames and connections, but neither the coordinator nor a concrete Van (server/server.h puts them together).
+// SummationService: adds up what the workers push and answers when a round is complete. Pure
+// arithmetic and bookkeeping: it knows frames and connections, but neither the coordinator nor a
+// concrete Van (server/server.h puts them together).
 #ifndef TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
 #define TF_BYTEPS_CC_SERVER_SUMMATION_SERVICE_H_
 
@@ -14,12 +15,12 @@
 namespace byteps {
 
 struct SummationCounters {
-  uint64_t pushes = 0;               // complete contributions
-  uint64_t pushed_bytes = 0;         // their payload
+  uint64_t pushes = 0;        // complete contributions
+  uint64_t pushed_bytes = 0;  // their payload
   uint64_t replies = 0;
   uint64_t replied_bytes = 0;
   uint64_t rounds_completed = 0;
-  uint64_t accumulator_bytes = 0;    // memory held for sums and finished rounds
+  uint64_t accumulator_bytes = 0;  // memory held for sums and finished rounds
 };
 
 // What one tensor has cost so far.
@@ -31,8 +32,8 @@ struct TensorCounters {
   uint64_t rounds_completed = 0;  // of this server's first part of the tensor
 };
 
-// Handles the connections of all workers of one membership epoch. Thread-safe: every method may be called from any
-// thread, and handler calls about different connections overlap.
+// Handles the connections of all workers of one membership epoch. Thread-safe: every method may be
+// called from any thread, and handler calls about different connections overlap.
 class SummationService : public ConnectionHandler {
  public:
   struct Options {
@@ -47,8 +48,8 @@ class SummationService : public ConnectionHandler {
   // Makes tensors known. Entries whose parts live elsewhere are ignored.
   Status AddEntries(const std::vector<TableEntry>& entries);
 
-  // `rank` said goodbye: rounds that still lack its contribution fail on everybody who waits, with a message that names
-  // the tensor, the leaver and the one who waits (protocol rule 21).
+  // `rank` said goodbye: rounds that still lack its contribution fail on everybody who waits, with
+  // a message that names the tensor, the leaver and the one who waits (protocol rule 21).
   void OnWorkerLeft(int32_t rank);
 
   // A worker is gone: every round that waits, and every later push, fails with `reason`.
@@ -58,9 +59,13 @@ class SummationService : public ConnectionHandler {
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
 
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
-  Status OnHeader(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) override;
-  Status OnFrame(Connection& connection, const FrameHeader& header, std::shared_ptr<PayloadSink> sink) override;
+  Status OnHeader(Connection& connection, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) override;
+  Status OnFrame(Connection& connection, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) override;
   void OnDrained(Connection& connection) override;
+  // Without OnWorkerLeft before: rounds that lack this worker's push fail with `reason`, now and
+  // later, until one of the calls above says what has become of it.
   void OnClosed(Connection& connection, const Status& reason) override;
 
  private:
