@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/server/buffer.h"
 #include "cc/server/fake_workers.h"
 #include "cc/sum/sum.h"
 
@@ -181,20 +182,23 @@ TEST(SummationServiceTest, AFinishedRoundStaysWhileTheNextIsSummed) {
   }
 }
 
-TEST(SummationServiceTest, ARoundBeforeTheLastThatIsStillBeingSentIsAnError) {
+// A sender that never lets go of what it has sent must not eat all memory.
+TEST(SummationServiceTest, TooManyRoundsThatAreStillBeingSentAreAnError) {
   FakeWorkers workers(1);
   const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {4}));
   workers.Add(entry);
   std::vector<SentFrame> held;
-  for (int round = 0; round < 2; ++round) {
+  uint64_t round = 0;
+  for (; round < BufferPool::kMostBuffers; ++round) {
     workers.Push(entry, 0, round, BytesOf<float>({1, 2, 3, 4}));
     held.push_back(workers.TakeReply(0));
     EXPECT_EQ(held.back().header.status, StatusCode::kOk);
   }
-  workers.Push(entry, 0, 2, BytesOf<float>({1, 2, 3, 4}));
+  workers.Push(entry, 0, round++, BytesOf<float>({1, 2, 3, 4}));
   EXPECT_EQ(workers.TakeReply(0).header.status, StatusCode::kInternal);
   held.clear();
-  workers.Push(entry, 0, 3, BytesOf<float>({1, 2, 3, 4}));
+  EXPECT_LE(workers.service.counters().accumulator_bytes, BufferPool::kKeptBuffers * 16);
+  workers.Push(entry, 0, round, BytesOf<float>({1, 2, 3, 4}));
   EXPECT_EQ(workers.TakeReply(0).header.status, StatusCode::kOk);
 }
 
