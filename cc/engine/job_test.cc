@@ -235,6 +235,23 @@ TEST(JobTest, GatherConcatenatesUnequalLengthsInRankOrder) {
   });
 }
 
+TEST(JobTest, GatherCountsRowsWithoutElements) {
+  Job job(2, 1);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    auto pending = std::make_shared<Pending>(std::vector<float>());
+    ExchangeRequest request = Request("rows", pending, ExchangeKind::kGather);
+    request.tensor.shape = {-1, 0};
+    request.gather_rows = 3 + rank;
+    request.allocate_output = [raw = pending.get()](const std::vector<int64_t>& rows) -> void* {
+      raw->rows = rows;
+      return raw;
+    };
+    worker.Enqueue(std::move(request));
+    ASSERT_TRUE(pending->Wait().ok());
+    EXPECT_EQ(pending->rows, (std::vector<int64_t>{3, 4}));
+  });
+}
+
 TEST(JobTest, DisagreementIsAnErrorForAllAndTheNameWorksAgain) {
   EngineOptions options;
   options.part_bytes = 64;  // several parts, so that some of the failed round stay half done

@@ -27,10 +27,12 @@ class Aggregation {
  public:
   virtual ~Aggregation() = default;
 
-  // A payload of `payload_bytes` (checked by the caller) comes from `worker`. Sets `whole` to
+  // A payload of `payload_bytes`, for kGather of `rows` rows (checked by the caller), comes from
+  // `worker`. Sets `whole` to
   // memory that takes it from the first byte to the last, written without the part's mutex; or
   // leaves it null, then it comes through Add.
-  virtual Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) = 0;
+  virtual Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
+                       std::shared_ptr<Buffer>* whole) = 0;
 
   // Complete elements of a contribution; `offset` is where in the part they belong, in bytes.
   // Contributions grow from the start without gaps.

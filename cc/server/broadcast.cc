@@ -15,7 +15,8 @@ class Broadcast : public Aggregation {
         buffers_(BufferPool::New(payload_bytes_, held)) {}
 
   // The root's payload is the result: it is received straight into the buffer that is sent.
-  Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) override {
+  Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
+               std::shared_ptr<Buffer>* whole) override {
     (void)payload_bytes;
     if (worker != root_) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(buffers_->Acquire(&value_));

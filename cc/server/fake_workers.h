@@ -178,6 +178,10 @@ class FakeWorkers {
     header.element_count = entry.tensor.kind == ExchangeKind::kGather
                                ? payload.size() / DTypeSize(entry.tensor.dtype)
                                : entry.parts[part].element_count;
+    const int64_t row_elements = entry.tensor.ElementCount();
+    if (entry.tensor.kind == ExchangeKind::kGather && row_elements > 0) {
+      header.row_count = header.element_count / row_elements;
+    }
     header.payload_bytes = payload.size();
     return header;
   }

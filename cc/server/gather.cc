@@ -11,16 +11,18 @@ class Gather : public Aggregation {
  public:
   Gather(const TensorDescription& tensor, int32_t num_workers, const HeldBytes& held)
       : element_size_(DTypeSize(tensor.dtype)),
-        row_bytes_(tensor.ByteCount()),
         num_workers_(num_workers),
         held_(held),
+        counts_(num_workers),
         rows_(num_workers) {}
 
   // Where a contribution goes in the result is known only when all are there: each waits in a
   // buffer of its own.
-  Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) override {
+  Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
+               std::shared_ptr<Buffer>* whole) override {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(payload_bytes, held_, &buffer));
+    counts_[worker] = static_cast<int64_t>(rows);
     rows_[worker] = std::move(buffer);
     *whole = rows_[worker];
     return OkStatus();
@@ -29,18 +31,14 @@ class Gather : public Aggregation {
   bool IsComplete(int32_t contributions) const override { return contributions == num_workers_; }
 
   Status Finish(AggregationResult* result) override {
-    const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+    const uint64_t head_bytes = counts_.size() * sizeof(int64_t);
     uint64_t total_bytes = head_bytes;
     for (const auto& rows : rows_) total_bytes += rows->bytes();
     std::unique_ptr<Buffer> gathered;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(total_bytes, held_, &gathered));
-    uint8_t* count_place = gathered->data();
+    std::memcpy(gathered->data(), counts_.data(), head_bytes);
     uint8_t* row_place = gathered->data() + head_bytes;
     for (const auto& rows : rows_) {
-      // Rows without elements cannot be counted by their bytes.
-      const int64_t count = row_bytes_ == 0 ? 0 : static_cast<int64_t>(rows->bytes() / row_bytes_);
-      std::memcpy(count_place, &count, sizeof(count));
-      count_place += sizeof(count);
       if (rows->bytes() > 0) std::memcpy(row_place, rows->data(), rows->bytes());
       row_place += rows->bytes();
     }
@@ -57,9 +55,9 @@ class Gather : public Aggregation {
 
  private:
   const size_t element_size_;
-  const uint64_t row_bytes_;
   const int32_t num_workers_;
   const HeldBytes held_;
+  std::vector<int64_t> counts_;                // of rows, by rank
   std::vector<std::shared_ptr<Buffer>> rows_;  // by rank
 };
 

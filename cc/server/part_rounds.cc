@@ -102,8 +102,8 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
     aggregation_entry_ = push.entry;
   }
   std::shared_ptr<Buffer> whole;
-  BYTEPS_RETURN_IF_ERROR(
-      aggregation_->Begin(push.header.worker, push.header.payload_bytes, &whole));
+  BYTEPS_RETURN_IF_ERROR(aggregation_->Begin(push.header.worker, push.header.row_count,
+                                             push.header.payload_bytes, &whole));
   if (push.header.payload_bytes == 0) return OkStatus();
   if (whole != nullptr) {
     *sink = std::make_shared<WholeSink>(std::move(whole));

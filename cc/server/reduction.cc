@@ -20,8 +20,7 @@ class Reduction : public Aggregation {
         held_(held),
         results_(BufferPool::New(element_count * DTypeSize(dtype_), held)) {}
 
-  Status Begin(int32_t worker, uint64_t payload_bytes, std::shared_ptr<Buffer>* whole) override {
-    (void)worker, (void)payload_bytes, (void)whole;
+  Status Begin(int32_t, uint64_t, uint64_t, std::shared_ptr<Buffer>*) override {
     return accumulator_ == nullptr ? AllocateAccumulator() : OkStatus();
   }
 

@@ -103,10 +103,11 @@ Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header, const 
   uint64_t expected_bytes = header.element_count * DTypeSize(tensor.dtype);
   if (tensor.kind == ExchangeKind::kGather) {
     const uint64_t row = tensor.ElementCount();
-    const bool whole_rows = row == 0 ? header.element_count == 0 : header.element_count % row == 0;
-    if (!whole_rows || header.element_count > kMaxPayloadBytes) {
-      return InvalidArgument(who + " with " + count + " elements, which are no rows of " +
-                             std::to_string(row));
+    const bool fits = header.row_count <= kMaxPayloadBytes &&
+                      (row == 0 || header.row_count <= kMaxPayloadBytes / row);
+    if (!fits || header.element_count != header.row_count * row) {
+      return InvalidArgument(who + " with " + count + " elements, which are not " +
+                             std::to_string(header.row_count) + " rows of " + std::to_string(row));
     }
   } else if (header.element_count != elements) {
     return InvalidArgument(who + " with " + count + " elements; the part has " +

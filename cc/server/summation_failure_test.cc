@@ -163,10 +163,10 @@ TEST(SummationFailureTest, MalformedPushesAreRefused) {
   refused(sum, [](FrameHeader& h) { h.payload_offset = 4; }, "from byte 4 on");
   refused(broadcast, [](FrameHeader&) {}, "16 bytes; 0 belong");
   refused(
-      gather, [](FrameHeader& h) { h.element_count = 4, h.payload_bytes = 16; }, "no rows of 3");
+      gather, [](FrameHeader& h) { h.element_count = 4, h.payload_bytes = 16; }, "not 1 rows of 3");
   refused(
-      gather, [](FrameHeader& h) { h.element_count = uint64_t{3} << 62, h.payload_bytes = 16; },
-      "no rows of 3");
+      gather, [](FrameHeader& h) { h.row_count = uint64_t{1} << 63, h.element_count = 0; },
+      "rows of 3");
   EXPECT_EQ(workers.service.counters().accumulator_bytes, 0u);
   EXPECT_EQ(workers.service.counters().pushes, 0u);
   EXPECT_TRUE(workers.connections[1]->TakeSent().empty());

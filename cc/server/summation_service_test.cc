@@ -244,6 +244,18 @@ TEST(SummationServiceTest, GatherConcatenatesInRankOrder) {
       << "a gather keeps nothing between rounds";
 }
 
+TEST(SummationServiceTest, GatherCountsRowsWithoutElements) {
+  FakeWorkers workers(2);
+  const TableEntry entry = Entry(Tensor("t", DType::kInt32, {-1, 0}, ExchangeKind::kGather));
+  workers.Add(entry);
+  for (int worker = 0; worker < 2; ++worker) {
+    FrameHeader header = FakeWorkers::Header(entry, worker, 0, "");
+    header.row_count = 3 + worker;
+    ASSERT_TRUE(workers.NewPush(header, worker).DeliverAll().ok());
+  }
+  EXPECT_EQ(workers.TakeReply(0).payload, BytesOf<int64_t>({3, 4}));
+}
+
 TEST(SummationServiceTest, EmptyPartsCompleteLikeOthers) {
   FakeWorkers workers(2);
   TensorDescription broadcast = Tensor("b", DType::kFloat32, {3, 0}, ExchangeKind::kBroadcast);

@@ -50,6 +50,7 @@ void WalkFields(Walker& walker, Header& header) {
   walker.Field(header.worker);
   walker.Field(header.priority);
   walker.Field(header.element_count);
+  walker.Field(header.row_count);
   walker.Field(header.payload_bytes);
   walker.Field(header.payload_offset);
   walker.Field(header.credit_bytes);

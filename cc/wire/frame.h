@@ -30,22 +30,32 @@ struct FrameHeader {
   Codec codec = Codec::kRaw;
   StatusCode status = StatusCode::kOk;  // kReply
   uint32_t epoch = 0;                   // membership epoch (rule 16)
-  uint64_t key = 0;                     // KeyOfName(tensor name)
+
+  // What it belongs to.
+  uint64_t key = 0;  // KeyOfName(tensor name)
   uint32_t part = 0;
   uint32_t variant = 0;  // which of the key's declared descriptions (wire/control.h)
   uint64_t round = 0;
   uint32_t placement_version = 0;
   int32_t worker = -1;  // rank of the worker that pushes or is answered
   int32_t priority = 0;
-  uint64_t element_count = 0;  // independent of payload_bytes (codecs, gather)
-  uint64_t payload_bytes = 0;  // bytes that follow this header
-  uint64_t payload_offset =
-      0;  // where in the part they begin: a resend goes on from there (rule 13)
-  uint64_t credit_bytes =
-      0;                   // kCredit and kReply: bytes of pushes taken in since the last such frame
-  uint64_t watermark = 0;  // kReply: every worker holds the results of all rounds below (rule 15)
-  int64_t receive_time_ns = 0;  // kReply: server's clock, the last byte of this worker's push
-  int64_t send_time_ns = 0;     // kReply: server's clock, the reply was queued
+
+  // The payload. Its bytes do not follow from the elements (codecs), nor the rows from the bytes
+  // (rows without elements).
+  uint64_t element_count = 0;
+  uint64_t row_count = 0;       // kPush of a gather
+  uint64_t payload_bytes = 0;   // that follow this header
+  uint64_t payload_offset = 0;  // in the part: a resend goes on from there (rule 13)
+
+  // kCredit and kReply: bytes of pushes that the server has taken in since it last said so.
+  uint64_t credit_bytes = 0;
+
+  // kReply. Every worker holds the results of all rounds below the watermark (rule 15). The times
+  // are the server's wall clock: the last byte of this worker's push, and when the reply was
+  // queued.
+  uint64_t watermark = 0;
+  int64_t receive_time_ns = 0;
+  int64_t send_time_ns = 0;
 };
 
 inline constexpr size_t kFrameHeaderBytes = 128;

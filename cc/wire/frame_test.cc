@@ -22,6 +22,7 @@ FrameHeader EveryFieldDifferent() {
   header.worker = 9;
   header.priority = -10;
   header.element_count = 11;
+  header.row_count = 18;
   header.payload_bytes = 12;
   header.payload_offset = 13;
   header.credit_bytes = 14;
@@ -53,6 +54,7 @@ TEST(FrameTest, SurvivesARoundTrip) {
   EXPECT_EQ(received.worker, sent.worker);
   EXPECT_EQ(received.priority, sent.priority);
   EXPECT_EQ(received.element_count, sent.element_count);
+  EXPECT_EQ(received.row_count, sent.row_count);
   EXPECT_EQ(received.payload_bytes, sent.payload_bytes);
   EXPECT_EQ(received.payload_offset, sent.payload_offset);
   EXPECT_EQ(received.credit_bytes, sent.credit_bytes);

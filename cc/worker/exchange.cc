@@ -53,6 +53,7 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.element_count = request.tensor.kind == ExchangeKind::kGather
                                    ? request.gather_rows * request.tensor.ElementCount()
                                    : entry->parts[part].element_count;
+  frame.header.row_count = request.gather_rows;
   frame.payload = static_cast<const uint8_t*>(request.input) + offsets[part];
   frame.keep_alive = self;
   return frame;
