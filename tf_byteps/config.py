@@ -1,0 +1,486 @@
+"""The configuration of a tf_byteps process: one typed, checked and printable object.
+
+`python -m tf_byteps.config` prints what this environment amounts to, and where each value comes
+from; with `--markdown` the table of all settings.
+"""
+
+import dataclasses
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+from tf_byteps.errors import ConfigError
+from tf_byteps.options import choice, flag, option, seconds, text, whole
+from tf_byteps.original_variables import IGNORED
+from tf_byteps.rendezvous.tf_config import read_tf_config
+
+_MAX_PORT = 65535
+_CREDIT_PARTS = 4
+
+_logger = logging.getLogger("tf_byteps")
+_mentioned = set()  # variables that this process has been told about
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """All settings of one process. Arguments win over the environment, that over defaults.
+
+    Every field has one environment variable, see `python -m tf_byteps.config --markdown`. With
+    nothing configured the process is the only worker and opens no socket.
+
+    Attributes:
+        sources: where each value that is no default comes from: an environment variable's name,
+            "TF_CONFIG", "argument" or "scheduler".
+
+    Raises:
+        ConfigError: a value has the wrong form, or values contradict each other.
+
+    Example:
+
+    >>> Config.from_environment({"BYTEPS_PARTITION_BYTES": "65536"}).part_bytes
+    65536
+    """
+
+    role: str = option(
+        "worker",
+        "DMLC_ROLE",
+        choice("worker", "server", "scheduler", "evaluator"),
+        "What this process is. An evaluator is the only worker of a job of its own.",
+    )
+    scheduler_host: str | None = option(
+        None, "DMLC_PS_ROOT_URI", text(), "Name or address at which the scheduler is reached."
+    )
+    scheduler_port: int | None = option(
+        None,
+        "DMLC_PS_ROOT_PORT",
+        whole(0, _MAX_PORT),
+        "The scheduler's port. 0, for the scheduler only: any free one.",
+    )
+    num_worker_machines: int = option(
+        1, "DMLC_NUM_WORKER", whole(1), "Number of machines that run workers."
+    )
+    worker_id: int | None = option(
+        None,
+        "DMLC_WORKER_ID",
+        whole(0),
+        "This worker machine's number, from 0.",
+        default_text="the scheduler assigns the rank",
+    )
+    num_servers: int = option(
+        0, "DMLC_NUM_SERVER", whole(0), "Number of server processes, without colocated servers."
+    )
+    server_id: int | None = option(
+        None,
+        "BYTEPS_SERVER_ID",
+        whole(0),
+        "This server's rank among the server processes.",
+        default_text="ordered by address",
+    )
+    local_rank: int = option(
+        0, "BYTEPS_LOCAL_RANK", whole(0), "This worker's number on its machine, from 0."
+    )
+    local_size: int = option(
+        1, "BYTEPS_LOCAL_SIZE", whole(1), "Number of workers on this machine (one for each GPU)."
+    )
+    global_rank: int | None = option(
+        None,
+        "BYTEPS_GLOBAL_RANK",
+        whole(0),
+        "This worker's rank in the job; for machines with different numbers of workers.",
+        default_text="DMLC_WORKER_ID x BYTEPS_LOCAL_SIZE + BYTEPS_LOCAL_RANK",
+    )
+    global_size: int | None = option(
+        None,
+        "BYTEPS_GLOBAL_SIZE",
+        whole(1),
+        "Number of workers in the job.",
+        default_text="DMLC_NUM_WORKER x BYTEPS_LOCAL_SIZE",
+    )
+    node_host: str | None = option(
+        None,
+        "DMLC_NODE_HOST",
+        text(),
+        "Address of this machine at which the others reach it.",
+        default_text="the address that routes to the scheduler",
+    )
+    interface: str | None = option(
+        None, "DMLC_INTERFACE", text(), "Network interface whose address is used, such as eth0."
+    )
+    server_port: int = option(
+        0, "BYTEPS_SERVER_PORT", whole(0, _MAX_PORT), "Port of this process's server. 0: any free."
+    )
+    host_id: str | None = option(
+        None,
+        "BYTEPS_HOST_ID",
+        text(200),
+        "Processes with the same text count as being on one machine.",
+        default_text="boot id and network namespace",
+    )
+    job_id: str | None = option(
+        None,
+        "BYTEPS_JOB_ID",
+        text(64),
+        "Tells jobs apart: processes with another text are refused.",
+        default_text="drawn by the scheduler",
+    )
+    colocated_server: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SERVER",
+        flag(),
+        "Whether this worker's process also runs a server.",
+        default_text="yes if there are several workers and no server processes",
+    )
+    colocated_scheduler: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SCHEDULER",
+        flag(),
+        "Whether this worker's process also runs the scheduler.",
+        default_text="no; with TF_CONFIG: yes in the first worker",
+    )
+    force_distributed: bool = option(
+        False,
+        "BYTEPS_FORCE_DISTRIBUTED",
+        flag(),
+        "Go through a server even with one worker.",
+    )
+    part_bytes: int = option(
+        4096000,
+        "BYTEPS_PARTITION_BYTES",
+        whole(8, unit="bytes"),
+        "Longest part into which a tensor is cut.",
+        shared=True,
+    )
+    credit_bytes: int | None = option(
+        None,
+        "BYTEPS_CREDIT_BYTES",
+        whole(1, unit="bytes"),
+        "Bytes on the way from a worker to one server.",
+        default_text=f"{_CREDIT_PARTS} parts",
+        shared=True,
+    )
+    io_threads: int = option(
+        2, "BYTEPS_IO_THREADS", whole(1, 64), "Threads that move bytes, in a worker or a server."
+    )
+    connect_timeout: float = option(
+        60.0,
+        "BYTEPS_CONNECT_TIMEOUT",
+        seconds(),
+        "How long a process tries to reach another one.",
+        shared=True,
+    )
+    rendezvous_timeout: float = option(
+        600.0,
+        "BYTEPS_RENDEZVOUS_TIMEOUT",
+        seconds(),
+        "How long processes wait until all of the job are there.",
+    )
+    operation_timeout: float = option(
+        1800.0,
+        "BYTEPS_OPERATION_TIMEOUT",
+        seconds(zero_means="no limit"),
+        "How long the exchange of a tensor may take.",
+        shared=True,
+    )
+    heartbeat_interval: float = option(
+        5.0,
+        "BYTEPS_HEARTBEAT_INTERVAL",
+        seconds(),
+        "How often processes show that they are alive.",
+        shared=True,
+    )
+    heartbeat_timeout: float = option(
+        30.0,
+        "BYTEPS_HEARTBEAT_TIMEOUT",
+        seconds(),
+        "A process that is silent for so long counts as lost.",
+        shared=True,
+    )
+    shutdown_timeout: float = option(
+        60.0,
+        "BYTEPS_SHUTDOWN_TIMEOUT",
+        seconds(),
+        "How long a process that hosts a server or the scheduler waits for the others to end.",
+        shared=True,
+    )
+    log_level: str = option(
+        "WARNING",
+        "BYTEPS_LOG_LEVEL",
+        choice("DEBUG", "INFO", "WARNING", "ERROR", aliases={"TRACE": "DEBUG", "FATAL": "ERROR"}),
+        "Messages below this level are not printed (TRACE means DEBUG, FATAL means ERROR).",
+    )
+    server_stats_file: str | None = option(
+        None,
+        "BYTEPS_SERVER_STATS_FILE",
+        text(),
+        "Where each server writes its counters as JSON when it ends: its rank goes before the "
+        "suffix (stats.json becomes stats.0.json); in a directory the file is server-0.json.",
+    )
+    sources: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False, kw_only=True
+    )
+
+    @classmethod
+    def from_environment(cls, env=None, default_role="worker", **overrides):
+        """Reads the configuration from environment variables.
+
+        Args:
+            env: a mapping of variables. Default: this process's environment.
+            default_role: the role if nothing names one.
+            **overrides: field values that win over the environment.
+
+        Returns:
+            A `Config`.
+
+        Raises:
+            ConfigError: a variable or argument has the wrong form, or they contradict each other.
+        """
+        env = os.environ if env is None else env
+        mention_unknown_variables(env)
+        values, sources = {}, {}
+        for name, described in OPTIONS.items():
+            if env.get(described.variable, "").strip():
+                values[name] = described.read(env[described.variable])
+                sources[name] = described.variable
+        if env.get("TF_CONFIG", "").strip():
+            _merge_tf_config(read_tf_config(env["TF_CONFIG"]), values, sources)
+        _check_names(overrides)
+        values.update(overrides)
+        sources.update(dict.fromkeys(overrides, "argument"))
+        values.setdefault("role", default_role)
+        return cls(**values, sources=sources)
+
+    def replace(self, source="argument", **changes):
+        """A copy with other values, which come from `source`."""
+        _check_names(changes)
+        sources = {**self.sources, **dict.fromkeys(changes, source)}
+        return dataclasses.replace(self, **changes, sources=sources)
+
+    def __post_init__(self):
+        for name, described in OPTIONS.items():
+            value = getattr(self, name)
+            if value is None and _FIELDS[name].default is None:
+                continue
+            if not described.kind.accepts(value):
+                raise ConfigError(f"{self.named(name)}, but must be {described.kind.description}")
+        if self.role == "worker":
+            self._check_ranks()
+            self._check_servers()
+        if self.role != "evaluator":
+            self._check_scheduler()
+        if self.heartbeat_timeout <= self.heartbeat_interval:
+            raise ConfigError(
+                f"{self.named('heartbeat_timeout')}, but must be longer than "
+                f"{self.named('heartbeat_interval')}"
+            )
+
+    def named(self, name):
+        """A field's value in words, under the name by which its user set it."""
+        source = self.sources.get(name, "")
+        known = OPTIONS[name].variable if source in ("", "argument", "scheduler") else source
+        label = f"{known} ({name})" if source != known else known
+        if source == "TF_CONFIG":
+            label = f"{name} of TF_CONFIG"
+        return f"{label} is {getattr(self, name)!r}"
+
+    def is_set(self, name):
+        """Whether a field was set, by a variable or an argument, even to its default."""
+        return name in self.sources
+
+    @property
+    def size(self):
+        """Number of workers in the job, as far as this process was told."""
+        if self.role == "evaluator":
+            return 1
+        return self.global_size or self.num_worker_machines * self.local_size
+
+    @property
+    def rank(self):
+        """This worker's rank, or None if the scheduler is to assign one."""
+        if self.role == "evaluator" or self.size == 1:
+            return 0
+        if self.global_rank is not None:
+            return self.global_rank
+        if self.worker_id is None and self.num_worker_machines > 1:
+            return None
+        return (self.worker_id or 0) * self.local_size + self.local_rank
+
+    @property
+    def distributed(self):
+        """Whether this process takes part in a job with a scheduler and servers."""
+        if self.role == "evaluator":
+            return False
+        several = self.size > 1 or self.num_servers > 0
+        return self.role != "worker" or several or self.force_distributed
+
+    @property
+    def hosts_server(self):
+        """Whether this process is a worker that also runs a server."""
+        if self.role != "worker" or not self.distributed:
+            return False
+        return self.num_servers == 0 if self.colocated_server is None else self.colocated_server
+
+    @property
+    def hosts_scheduler(self):
+        """Whether this process is a worker that also runs the scheduler."""
+        if self.role != "worker" or not self.distributed:
+            return False
+        if self.colocated_scheduler is None:  # one worker that runs everything
+            return self.size == 1 and self.num_servers == 0 and self.scheduler_host is None
+        return self.colocated_scheduler
+
+    def shared_values(self):
+        """The values that must be the same in all processes of a job, by field name."""
+        values = {name: getattr(self, name) for name, o in OPTIONS.items() if o.shared}
+        values["credit_bytes"] = self.credit_bytes or _CREDIT_PARTS * self.part_bytes
+        return values
+
+    def _check_ranks(self):
+        for smaller, larger in (
+            ("worker_id", "num_worker_machines"),
+            ("local_rank", "local_size"),
+            ("global_rank", "global_size"),
+        ):
+            value, limit = getattr(self, smaller), getattr(self, larger)
+            if value is not None and limit is not None and value >= limit:
+                raise ConfigError(
+                    f"{self.named(smaller)}, but {self.named(larger)}: it must be from 0 to "
+                    f"{limit - 1}"
+                )
+        if (self.global_rank is None) != (self.global_size is None):
+            raise ConfigError(
+                f"{self.named('global_rank')} and {self.named('global_size')}: set both or neither"
+            )
+        if self.global_size is not None and self.global_size < self.local_size:
+            raise ConfigError(f"{self.named('global_size')}, but {self.named('local_size')}")
+
+    def _check_servers(self):
+        if self.size > 1 and self.num_servers == 0 and self.colocated_server is False:
+            raise ConfigError(
+                f"{self.named('colocated_server')} and {self.named('num_servers')}: {self.size} "
+                f"workers need a server; unset BYTEPS_COLOCATED_SERVER or start a server process"
+            )
+
+    def _check_scheduler(self):
+        if not self.distributed or (self.hosts_scheduler and self.size == 1):
+            return
+        for name in ("scheduler_host", "scheduler_port"):
+            if getattr(self, name) is None:
+                raise ConfigError(
+                    f"{OPTIONS[name].variable} ({name}) is not set, but {self._why_distributed()}: "
+                    f"set DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT to the scheduler's address, or "
+                    f"start the job with bpslaunch"
+                )
+        if self.scheduler_port == 0 and self.role != "scheduler":
+            raise ConfigError(f"{self.named('scheduler_port')}; only a scheduler may choose a port")
+
+    def _why_distributed(self):
+        if self.role != "worker":
+            return self.named("role")
+        names = ("global_size", "num_worker_machines", "local_size", "num_servers")
+        defaults = (None, 1, 1, 0)
+        for name, default in zip(names, defaults, strict=True):
+            if getattr(self, name) != default:
+                return self.named(name)
+        return self.named("force_distributed")
+
+    def __str__(self):
+        rows = [(name, self._printed(name), self._origin(name)) for name in OPTIONS]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return "\n".join(
+            f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows
+        )
+
+    def _printed(self, name):
+        value = getattr(self, name)
+        return "" if value is None else str(value)
+
+    def _origin(self, name):
+        if name in self.sources:
+            return "from " + self.sources[name]
+        depends = OPTIONS[name].default_text
+        return f"default ({depends})" if depends else "default"
+
+
+_FIELDS = {f.name: f for f in dataclasses.fields(Config) if "option" in f.metadata}
+OPTIONS = {name: f.metadata["option"] for name, f in _FIELDS.items()}
+
+
+def _check_names(values):
+    for name in values:
+        if name not in OPTIONS:
+            close = difflib.get_close_matches(name, OPTIONS, 1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(OPTIONS)}"
+            raise ConfigError(f"there is no setting {name!r}{hint}")
+
+
+def _merge_tf_config(fields, values, sources):
+    """Adds what TF_CONFIG says; a variable may say the same, or fix a port, nothing else."""
+    free_to_choose = ("node_host", "server_port", "job_id", "colocated_scheduler")
+    for name, value in fields.items():
+        if name not in values:
+            values[name], sources[name] = value, "TF_CONFIG"
+        elif values[name] != value and name not in free_to_choose:
+            raise ConfigError(
+                f"{sources[name]} says that {name} is {values[name]!r}, but TF_CONFIG says "
+                f"{value!r}: unset one of the two variables"
+            )
+
+
+def mention_unknown_variables(env):
+    """Warns, once per process, of BYTEPS_ variables that do nothing."""
+    known = {described.variable for described in OPTIONS.values()}
+    for variable in env:
+        if variable in known or variable in _mentioned:
+            continue
+        if variable in IGNORED:
+            _logger.info("%s is not used by tf_byteps: %s", variable, IGNORED[variable])
+        elif variable.startswith("BYTEPS_"):
+            close = difflib.get_close_matches(variable, known, 1)
+            hint = f"did you mean {close[0]}?" if close else "see python -m tf_byteps.config"
+            _logger.warning("there is no setting %s; %s", variable, hint)
+        else:
+            continue
+        _mentioned.add(variable)
+
+
+def markdown():
+    """The table of all settings for the documentation."""
+    lines = ["| Variable | Field | Default | Unit | Meaning |", "|---|---|---|---|---|"]
+    for name, described in OPTIONS.items():
+        default = _FIELDS[name].default
+        if described.default_text:
+            default = described.default_text
+        elif isinstance(default, bool):
+            default = int(default)
+        elif default is None:
+            default = "none"
+        meaning = described.help + (" Same in all processes of a job." if described.shared else "")
+        lines.append(
+            f"| `{described.variable}` | `{name}` | {default} | {described.kind.unit} | {meaning} |"
+        )
+    lines.append(
+        "| `TF_CONFIG` | several | none |  | TensorFlow's description of a cluster: sets role, "
+        "rank, number of workers and servers, and the scheduler's address. |"
+    )
+    return "\n".join(lines)
+
+
+def _main():
+    if sys.argv[1:] == ["--markdown"]:
+        print(markdown())
+        return 0
+    if sys.argv[1:]:
+        print("usage: python -m tf_byteps.config [--markdown]", file=sys.stderr)
+        return 2
+    try:
+        print(Config.from_environment())
+    except ConfigError as error:
+        print(f"tf_byteps: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,17 @@
+"""Errors of start-up and configuration.
+
+What goes wrong inside an exchange is another layer's: `tf.errors.OpError` from the TensorFlow
+operations, `tf_byteps._engine.EngineError` from the engine's own Python module.
+"""
+
+
+class BytePSError(RuntimeError):
+    """tf_byteps is wrongly configured or used, or the processes of a job did not come together."""
+
+
+class ConfigError(BytePSError, ValueError):
+    """A setting has a value that cannot be used, or settings contradict each other."""
+
+
+class RendezvousError(BytePSError):
+    """The processes of a job did not find each other, or one of them was refused."""

@@ -1,0 +1,181 @@
+"""The engine's parts that a job needs besides workers: a server, and the scheduler.
+
+Each runs in a process of its own (`tf_byteps.server`, `tf_byteps.scheduler`) or in a worker's
+(`tf_byteps.runtime`). Nothing here needs TensorFlow or NumPy.
+"""
+
+import json
+import logging
+import os
+
+from tf_byteps import _engine
+from tf_byteps.errors import BytePSError, RendezvousError
+from tf_byteps.rendezvous.host import bindable_address, own_address
+from tf_byteps.rendezvous.messages import Address
+from tf_byteps.rendezvous.scheduler import Scheduler
+
+WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
+
+_logger = logging.getLogger("tf_byteps")
+
+
+def engine_options(values, io_threads):
+    """The engine's form of the options in `values`, see `Config.shared_values`."""
+    options = _engine.EngineOptions()
+    for name, value in values.items():
+        setattr(options, name, value)
+    options.io_threads = io_threads
+    return options
+
+
+def job_description(book, config):
+    """The engine's form of an address book."""
+    job = _engine.JobDescription()
+    job.job_id = book.job_id
+    job.epoch = book.epoch
+    job.worker_hosts = book.worker_hosts
+    job.server_hosts = book.server_hosts
+    job.server_endpoints = [_engine.Endpoint(a.host, a.port) for a in book.server_endpoints]
+    if book.coordinator_endpoint is not None:
+        address = book.coordinator_endpoint
+        job.coordinator_endpoint = _engine.Endpoint(address.host, address.port)
+    job.options = engine_options(book.options, config.io_threads)
+    return job
+
+
+class SummationServer:
+    """A summation server that listens, and belongs to a job once it is started.
+
+    Args:
+        config: the `Config` of its process.
+
+    Raises:
+        BytePSError: its port cannot be used.
+    """
+
+    def __init__(self, config):
+        self._config = config
+        host = own_address(config)
+        options = engine_options(config.shared_values(), config.io_threads)
+        try:
+            self._server = _engine.Server(bindable_address(host), config.server_port, options)
+        except _engine.EngineError as error:
+            raise BytePSError(f"the server cannot start: {error}") from error
+        self.address = Address(host, self._server.endpoint.port)
+        self._rank = None
+        self._job_id = None
+
+    def start(self, book, rank):
+        """Joins the job as server `rank`."""
+        try:
+            self._server.start(job_description(book, self._config), rank)
+        except _engine.EngineError as error:
+            raise BytePSError(f"server {rank} cannot start: {error}") from error
+        self._rank, self._job_id = rank, book.job_id
+
+    @property
+    def failure(self):
+        """Who was lost, in a sentence, or ""."""
+        return self._server.failure
+
+    def wait(self, seconds):
+        """True once the job is over; False after `seconds`."""
+        return self._server.wait(seconds)
+
+    def counters(self):
+        """What it has received and sent, as a dict; per tensor under "tensors"."""
+        return {
+            "rank": self._rank,
+            "job_id": self._job_id,
+            "failure": self._server.failure,
+            **self._server.counters(),
+            "tensors": self._server.tensor_counters(),
+        }
+
+    def stop(self):
+        """Writes the counters to the configured file and closes all connections."""
+        if self._config.server_stats_file and self._rank is not None:
+            path = stats_path(self._config.server_stats_file, self._rank)
+            try:
+                _write_whole(path, json.dumps(self.counters(), indent=1) + "\n")
+            except OSError as error:
+                _logger.error("BYTEPS_SERVER_STATS_FILE: %s cannot be written: %s", path, error)
+        self._server.stop()
+
+
+def stats_path(configured, rank):
+    """The file for server `rank`: every server of a job writes its own."""
+    if os.path.isdir(configured) or configured.endswith("/"):
+        return os.path.join(configured, f"server-{rank}.json")
+    root, suffix = os.path.splitext(configured)
+    return f"{root}.{rank}{suffix}"
+
+
+def _write_whole(path, text):
+    """Whoever waits for the file never sees half of it."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(f"{path}.{os.getpid()}.part", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(file.name, path)
+
+
+class JobScheduler:
+    """The scheduler: rendezvous, then the engine's coordinator until the job is over.
+
+    Args:
+        config: the `Config` of its process.
+
+    Raises:
+        RendezvousError: its address cannot be used.
+    """
+
+    def __init__(self, config):
+        self._config = config
+        self._coordinator = None
+        self._rendezvous = Scheduler(config, self._start_coordinator)
+
+    @property
+    def address(self):
+        """Where processes join."""
+        return self._rendezvous.address
+
+    def run_rendezvous(self):
+        """Brings the job's processes together; returns the `Book`."""
+        return self._rendezvous.run()
+
+    def close_rendezvous(self):
+        """No process can join any more, and the port is free. Idempotent."""
+        self._rendezvous.close()
+
+    def refuse_late_joins(self):
+        """Answers processes that come too late; needed only while the port is open."""
+        self._rendezvous.refuse_late_joins()
+
+    def request_stop(self):
+        """Makes `run_rendezvous` give up. For other threads and signal handlers."""
+        self._rendezvous.stop()
+
+    @property
+    def failure(self):
+        """Who was lost, in a sentence, or ""."""
+        return self._coordinator.failure if self._coordinator else ""
+
+    def wait(self, seconds):
+        """True once the job is over; False after `seconds`."""
+        return self._coordinator.wait(seconds)
+
+    def stop(self):
+        """Closes everything."""
+        self.close_rendezvous()
+        if self._coordinator is not None:
+            self._coordinator.stop()
+
+    def _start_coordinator(self, book):
+        host = self._config.node_host or self.address.host
+        options = engine_options(book.options, self._config.io_threads)
+        try:
+            self._coordinator = _engine.Coordinator(bindable_address(host), 0, options)
+            self._coordinator.start(job_description(book, self._config))
+        except _engine.EngineError as error:
+            raise RendezvousError(f"the coordinator cannot start: {error}") from error
+        return Address(host, self._coordinator.endpoint.port)

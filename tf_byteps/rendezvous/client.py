@@ -1,0 +1,174 @@
+"""The side of rendezvous of those that join: workers and servers."""
+
+import logging
+import os
+import secrets
+import socket
+import time
+
+import zmq
+
+import tf_byteps
+from tf_byteps.errors import RendezvousError
+from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.host import host_id
+
+_JOIN_SECONDS = 1.0
+_LOG_SECONDS = 30.0
+_PROBE_SECONDS = 2.0
+
+_logger = logging.getLogger("tf_byteps")
+
+
+def join(config, server_endpoint=None, start_server=None, scheduler_address=None):
+    """Takes part in a job: returns when all are there and all servers run.
+
+    Args:
+        config: this process's `Config`; its role is worker or server.
+        server_endpoint: `Address` of the server that this process hosts, if it does.
+        start_server: called with the `Book` and the server's rank when all are there.
+        scheduler_address: `Address` of the scheduler. Default: the configured one.
+
+    Returns:
+        A worker's `Book` and rank; a server's `Book` and rank among servers.
+
+    Raises:
+        RendezvousError: the scheduler cannot be reached or refuses this process, or not all came
+            in time.
+    """
+    address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
+    request = _request(config, server_endpoint)
+    last_stage = "worker" if config.role == "worker" else "server"
+    with _Line(address) as line:
+        try:
+            while True:
+                assigned = _wait_for_assignment(line, request, config)
+                if assigned.stage == "server":
+                    start_server(assigned.book, assigned.rank)
+                line.send(messages.Ready(request.participant, assigned.stage))
+                if assigned.stage == last_stage:
+                    return assigned.book, assigned.rank
+        except BaseException:  # Ctrl-C, too: the others should not wait for this process
+            line.send(messages.Leave(request.participant))
+            raise
+
+
+def _request(config, server_endpoint):
+    shared = config.shared_values()
+    return messages.Join(
+        participant=secrets.token_hex(16),
+        package_version=tf_byteps.__version__,
+        role=config.role,
+        process=f"{socket.gethostname()}, process {os.getpid()}",
+        job_id=config.job_id,
+        rank=config.rank if config.role == "worker" else None,
+        size=config.size,
+        server_id=config.server_id,
+        num_servers=config.num_servers,
+        host_id=host_id(config),
+        server_endpoint=server_endpoint,
+        options={name: value for name, value in shared.items() if config.is_set(name)},
+    )
+
+
+def _wait_for_assignment(line, request, config):
+    """Repeats the request until the scheduler has an assignment."""
+    begin = last_answer = last_log = time.monotonic()
+    next_request = begin
+    progress = ""
+    while True:
+        if time.monotonic() >= next_request:
+            line.send(request)
+            next_request = time.monotonic() + _JOIN_SECONDS
+        message = line.receive(max(0.0, next_request - time.monotonic()))
+        now = time.monotonic()
+        if message is not None:
+            last_answer = now
+            progress = _read_answer(message, line, config)
+            if isinstance(message, messages.Assigned):
+                return message
+        _check_patience(line, config, now - begin, now - last_answer, progress)
+        if now - last_log > _LOG_SECONDS:
+            last_log = now
+            _logger.warning("waiting for the job to begin: %s", progress or "no scheduler yet")
+
+
+def _read_answer(message, line, config):
+    """The progress that an answer tells of; raises if it ends the waiting."""
+    if isinstance(message, messages.Refused):
+        raise RendezvousError(
+            f"the scheduler at {line.address} refuses this {config.role}: {message.reason}"
+        )
+    if isinstance(message, messages.Failed):
+        raise RendezvousError(f"the job did not start: {message.reason}")
+    return message.text if isinstance(message, messages.Progress) else ""
+
+
+def _check_patience(line, config, waited, silent, progress):
+    if not line.answered and waited > config.connect_timeout:
+        raise RendezvousError(
+            f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
+            f"{line.sent} requests ({_diagnose(line.address)}). Check that it runs and that "
+            f"DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or TF_CONFIG) name its address; "
+            f"BYTEPS_CONNECT_TIMEOUT sets how long to try"
+        )
+    if line.answered and silent > config.heartbeat_timeout:
+        raise RendezvousError(
+            f"the scheduler at {line.address} has not answered for {silent:.0f} s "
+            f"({_diagnose(line.address)}); before, {progress or 'the job was starting'}"
+        )
+    if waited > config.rendezvous_timeout:
+        raise RendezvousError(
+            f"the job did not begin in {waited:.0f} s: {progress}. BYTEPS_RENDEZVOUS_TIMEOUT sets "
+            f"how long to wait"
+        )
+
+
+def _diagnose(address):
+    """What a plain connection to the address says."""
+    try:
+        with socket.create_connection((address.host, address.port), _PROBE_SECONDS):
+            return "something listens there, but does not answer as a tf_byteps scheduler"
+    except socket.gaierror as error:
+        return f"the name {address.host!r} cannot be resolved: {error.strerror}"
+    except TimeoutError:
+        return f"a TCP connection was not accepted within {_PROBE_SECONDS:g} s"
+    except OSError as error:
+        return f"TCP: {error.strerror}"
+
+
+class _Line:
+    """A connection to the scheduler."""
+
+    def __init__(self, address):
+        self.address = address
+        self.answered = False
+        self.sent = 0
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.IPV6, 1)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+        self._socket.setsockopt(zmq.SNDHWM, 4)  # requests that nobody reads need no queue
+        self._socket.connect(f"tcp://{address}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # Without an answer nobody listens, and the last words have nobody to wait for.
+        self._socket.close(linger=2000 if self.answered else 0)
+        self._context.term()
+
+    def send(self, message):
+        try:
+            self._socket.send(messages.encode(message), zmq.NOBLOCK)
+            self.sent += 1
+        except zmq.Again:
+            pass  # the queue is full of requests already; _check_patience ends the waiting
+
+    def receive(self, timeout):
+        """The next message, or None after `timeout` seconds."""
+        if not self._socket.poll(int(timeout * 1000)):
+            return None
+        self.answered = True
+        return messages.decode(self._socket.recv())

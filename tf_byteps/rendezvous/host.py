@@ -1,0 +1,86 @@
+"""Which machine a process is on, and at which address others reach it."""
+
+import fcntl
+import os
+import socket
+import struct
+
+from tf_byteps.errors import ConfigError
+
+_GET_INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR
+_DISCARD_PORT = 9
+
+
+def host_id(config):
+    """Identifies this machine: equal texts mean "same host" (protocol rule 17).
+
+    Host names do not: containers share them, or have several. Two processes can share memory when
+    they run under one kernel boot, and reach each other's sockets in one network namespace.
+    """
+    if config.host_id:
+        return config.host_id
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot_id = file.read().strip()
+        return f"{boot_id}/{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:  # sandboxes without /proc
+        return socket.gethostname()
+
+
+def own_address(config):
+    """The address that this process gives to others: configured, or the one towards the scheduler.
+
+    Raises:
+        ConfigError: the configured interface has no address.
+    """
+    if config.node_host:
+        return config.node_host
+    if config.interface:
+        return _interface_address(config.interface)
+    if config.scheduler_host is None:  # a job inside this process
+        return "127.0.0.1"
+    return route_address(config.scheduler_host)
+
+
+def route_address(host):
+    """The local address from which packets to `host` leave; `host` itself if there is no route."""
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, _DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # sends nothing
+            return probe.getsockname()[0]
+    except OSError:
+        return host
+
+
+def bindable_address(host):
+    """`host` as a numeric address if a socket of this machine can be bound to it, else "0.0.0.0".
+
+    A name may stand for an address that only a router or load balancer in front of this machine
+    has, as a Kubernetes service does.
+    """
+    try:
+        for family, kind, _, _, target in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as probe:
+                try:
+                    probe.bind(target)
+                    return target[0]
+                except OSError:
+                    continue
+    except socket.gaierror:
+        pass  # not known here; the others may know it
+    return "0.0.0.0"
+
+
+def _interface_address(name):
+    request = struct.pack("256s", name.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _GET_INTERFACE_ADDRESS, request)
+        except OSError as error:
+            names = ", ".join(name for _, name in socket.if_nameindex())
+            raise ConfigError(
+                f"DMLC_INTERFACE is {name!r}, but that interface has no IPv4 address "
+                f"({error.strerror}); this machine has {names}"
+            ) from None
+    return socket.inet_ntoa(answer[20:24])

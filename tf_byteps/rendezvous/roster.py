@@ -1,0 +1,231 @@
+"""Who has joined a job, whether they fit together, and the address book that follows."""
+
+import dataclasses
+import secrets
+
+import tf_byteps
+from tf_byteps.rendezvous.messages import Address, Book, Join
+
+
+class Refusal(Exception):
+    """Why a process cannot take part, in words for its user."""
+
+
+@dataclasses.dataclass
+class Participant:
+    """A process that has joined, and what the scheduler knows of it."""
+
+    join: Join
+    route: bytes  # where answers go
+    last_seen: float
+    rank: int | None = None  # as a worker
+    server_rank: int | None = None
+    ready: set[str] = dataclasses.field(default_factory=set)  # stages
+
+    @property
+    def is_worker(self):
+        return self.join.role == "worker"
+
+    @property
+    def hosts_server(self):
+        return self.join.server_endpoint is not None
+
+    @property
+    def is_done(self):
+        """Whether it has got all that rendezvous gives it."""
+        return ("worker" if self.is_worker else "server") in self.ready
+
+    def __str__(self):
+        number = self.join.rank if self.is_worker else self.join.server_id
+        name = self.join.role if number is None else f"{self.join.role} {number}"
+        return f"{name} ({self.join.process})"
+
+
+class Roster:
+    """The participants of one job.
+
+    Args:
+        job_id: the scheduler's job id, or None; participants must have the same.
+        num_workers: how many workers there are to be, or None if the workers say it.
+        num_servers: how many server processes there are to be.
+        options: the shared options that were set for the scheduler, by `Config` field.
+        defaults: all shared options, for those that nobody set.
+    """
+
+    def __init__(self, job_id, num_workers, num_servers, options, defaults):
+        self.participants = {}
+        self.num_workers = num_workers
+        self.num_servers = num_servers
+        self._job_id = job_id
+        self._options = {name: (value, "the scheduler") for name, value in options.items()}
+        self._defaults = defaults
+
+    def admit(self, join, route, now):
+        """Adds a participant, or notes that it is still there.
+
+        Raises:
+            Refusal: it does not fit into this job.
+        """
+        known = self.participants.get(join.participant)
+        if known is not None:
+            known.route, known.last_seen = route, now
+            return known
+        participant = Participant(join, route, now)
+        self._check_same_job(join)
+        self._check_place(participant)
+        self._check_options(participant)
+        if participant.is_worker and self.num_workers is None:
+            self.num_workers = join.size
+        self.participants[join.participant] = participant
+        return participant
+
+    def remove(self, participant):
+        """Forgets a participant; its place is free again."""
+        del self.participants[participant.join.participant]
+
+    def workers(self):
+        return [p for p in self.participants.values() if p.is_worker]
+
+    def server_processes(self):
+        return [p for p in self.participants.values() if not p.is_worker]
+
+    def complete(self):
+        return (
+            self.num_workers is not None
+            and len(self.workers()) == self.num_workers
+            and len(self.server_processes()) == self.num_servers
+        )
+
+    def progress(self):
+        """Who has joined and who is missing, in a sentence."""
+        workers, servers = len(self.workers()), len(self.server_processes())
+        expected = "an unknown number of" if self.num_workers is None else self.num_workers
+        sentence = f"{workers} of {expected} workers and {servers} of {self.num_servers} servers"
+        missing = self._missing_workers()
+        if self.num_servers > servers:
+            missing.append(_count(self.num_servers - servers, "server"))
+        return f"{sentence} have joined" + (f"; missing: {', '.join(missing)}" if missing else "")
+
+    def build_book(self):
+        """Assigns all ranks and writes the address book. Call when complete."""
+        self._assign_ranks()
+        workers = sorted(self.workers(), key=lambda p: p.rank)
+        servers = sorted(
+            (p for p in self.participants.values() if p.hosts_server), key=lambda p: p.server_rank
+        )
+        if self._job_id is None:
+            self._job_id = secrets.token_hex(8)
+        return Book(
+            job_id=self._job_id,
+            epoch=0,
+            worker_hosts=[p.join.host_id for p in workers],
+            server_hosts=[p.join.host_id for p in servers],
+            server_endpoints=[p.join.server_endpoint for p in servers],
+            coordinator_endpoint=None,
+            options=self._shared_options(),
+        )
+
+    def _shared_options(self):
+        options = dict(self._defaults)
+        options.update({name: value for name, (value, _) in self._options.items()})
+        if "credit_bytes" not in self._options and "part_bytes" in self._options:
+            ratio = self._defaults["credit_bytes"] / self._defaults["part_bytes"]
+            options["credit_bytes"] = int(ratio * options["part_bytes"])
+        return options
+
+    def _missing_workers(self):
+        if self.num_workers is None:
+            return []
+        taken = {p.join.rank for p in self.workers()}
+        if None in taken:  # these may get any of the free ranks
+            count = self.num_workers - len(self.workers())
+            return [_count(count, "worker")] if count else []
+        return [f"worker {rank}" for rank in range(self.num_workers) if rank not in taken]
+
+    def _check_same_job(self, join):
+        if join.package_version != tf_byteps.__version__:
+            raise Refusal(
+                f"it has tf_byteps {join.package_version} and the scheduler has "
+                f"{tf_byteps.__version__}: install one version everywhere"
+            )
+        if join.job_id != self._job_id:
+            raise Refusal(
+                f"it belongs to job {join.job_id!r} and this scheduler serves job "
+                f"{self._job_id!r}: check BYTEPS_JOB_ID (or TF_CONFIG) and the scheduler's address"
+            )
+
+    def _check_place(self, participant):
+        join = participant.join
+        if join.num_servers != self.num_servers:
+            raise Refusal(
+                f"it was told of {join.num_servers} server processes and the scheduler of "
+                f"{self.num_servers}: set DMLC_NUM_SERVER to the same number everywhere"
+            )
+        if not participant.is_worker:
+            self._check_server_place(participant)
+            return
+        if self.num_workers is not None and join.size != self.num_workers:
+            raise Refusal(
+                f"it was told of {join.size} workers and this job has {self.num_workers}: set "
+                f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) alike everywhere"
+            )
+        if len(self.workers()) == join.size:
+            raise Refusal(f"all {join.size} workers of this job are there already")
+        if join.rank is not None and join.rank >= join.size:
+            raise Refusal(f"its rank is {join.rank}, but the job has {join.size} workers")
+        for other in self.workers():
+            if join.rank is not None and other.join.rank == join.rank:
+                raise Refusal(
+                    f"rank {join.rank} is taken by {other.join.process}: give each worker its own "
+                    f"DMLC_WORKER_ID and BYTEPS_LOCAL_RANK (or BYTEPS_GLOBAL_RANK)"
+                )
+
+    def _check_server_place(self, participant):
+        join = participant.join
+        if not participant.hosts_server:
+            raise Refusal("a server must say where it listens")
+        if len(self.server_processes()) == self.num_servers:
+            raise Refusal(
+                f"all {self.num_servers} server processes of this job are there already: set "
+                f"DMLC_NUM_SERVER to their number everywhere"
+            )
+        for other in self.server_processes():
+            if join.server_id is not None and other.join.server_id == join.server_id:
+                raise Refusal(
+                    f"server id {join.server_id} is taken by {other.join.process}: give each "
+                    f"server its own BYTEPS_SERVER_ID, or none"
+                )
+
+    def _check_options(self, participant):
+        for name, value in participant.join.options.items():
+            if name not in self._defaults:
+                raise Refusal(f"it wants to set {name!r}, which is no option of a job")
+            agreed, owner = self._options.get(name, (value, ""))
+            if agreed != value:
+                raise Refusal(
+                    f"its {name} is {value} but that of {owner} is {agreed}: set it to the same "
+                    f"value everywhere, or in one process only"
+                )
+        for name, value in participant.join.options.items():
+            self._options.setdefault(name, (value, str(participant)))
+
+    def _assign_ranks(self):
+        taken = {p.join.rank for p in self.workers()}
+        free = (rank for rank in range(self.num_workers) if rank not in taken)
+        # Those without a rank are ordered so that workers of one host are neighbours.
+        for worker in sorted(self.workers(), key=lambda p: (p.join.host_id, p.join.participant)):
+            worker.rank = next(free) if worker.join.rank is None else worker.join.rank
+        colocated = sorted((p for p in self.workers() if p.hosts_server), key=lambda p: p.rank)
+        separate = sorted(self.server_processes(), key=_server_order)
+        for rank, server in enumerate(separate + colocated):
+            server.server_rank = rank
+
+
+def _server_order(participant):
+    endpoint: Address = participant.join.server_endpoint
+    server_id = participant.join.server_id
+    return (server_id is None, server_id or 0, endpoint.host, endpoint.port)
+
+
+def _count(number, noun):
+    return f"{number} {noun}" + ("" if number == 1 else "s")

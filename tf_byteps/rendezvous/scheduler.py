@@ -1,0 +1,213 @@
+"""The scheduler's side of rendezvous."""
+
+import dataclasses
+import logging
+import time
+
+import zmq
+
+from tf_byteps.errors import RendezvousError
+from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.host import bindable_address
+from tf_byteps.rendezvous.roster import Refusal, Roster
+
+POLL_SECONDS = 0.2
+LINGER_MILLISECONDS = 2000  # for the last messages on their way
+
+_logger = logging.getLogger("tf_byteps")
+
+
+class Scheduler:
+    """Collects the processes of a job, gives them ranks and hands out the address book.
+
+    Nothing here knows the engine: the caller hands in how a coordinator is started. One thread uses
+    an object; only `stop` may be called from another one, or from a signal handler.
+
+    Args:
+        config: the `Config` of the process that runs it.
+        start_coordinator: called with the `Book` when all are there; starts whoever watches over
+            the running job and returns its `Address`.
+
+    Raises:
+        RendezvousError: the address cannot be used.
+    """
+
+    def __init__(self, config, start_coordinator):
+        self._config = config
+        self._start_coordinator = start_coordinator
+        self._stopping = False
+        self._started = False
+        shared = config.shared_values()
+        self._roster = Roster(
+            job_id=config.job_id,
+            num_workers=_told_size(config),
+            num_servers=config.num_servers,
+            options={name: value for name, value in shared.items() if config.is_set(name)},
+            defaults=shared,
+        )
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+        self._socket.setsockopt(zmq.IPV6, 1)
+        self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
+
+    def run(self):
+        """Serves until all workers have the address book.
+
+        Returns:
+            The `Book`.
+
+        Raises:
+            RendezvousError: not all came in time, one vanished while the job began, or `stop` was
+                called. The others have been told.
+        """
+        try:
+            self._wait(self._roster.complete, self._config.rendezvous_timeout)
+            _logger.info("%s", self._roster.progress())
+            book = self._roster.build_book()
+            book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
+            self._started = True
+            for stage in ("server", "worker"):
+                self._run_stage(stage, book)
+            return book
+        except BaseException as error:  # whatever ends the scheduler, the others should learn it
+            self._tell_all(messages.Failed(str(error) or "the scheduler was interrupted"))
+            raise
+
+    def refuse_late_joins(self):
+        """Answers processes that come while the job runs. Returns at once."""
+        while self._socket.poll(0):
+            route, message = self._receive()
+            if isinstance(message, messages.Join):
+                if message.participant not in self._roster.participants:
+                    self._send(route, messages.Refused("this job is running already"))
+
+    def stop(self):
+        """Makes `run` give up."""
+        self._stopping = True
+
+    def close(self):
+        """Closes the socket. Idempotent."""
+        self._socket.close()
+        self._context.term()
+
+    def _bind(self, host, port):
+        numeric = bindable_address(host)
+        try:
+            self._socket.bind(f"tcp://{messages.Address(numeric, port)}")  # port 0: any
+        except zmq.ZMQError as error:
+            self.close()
+            raise RendezvousError(
+                f"the scheduler cannot listen at {host}:{port} ({error.strerror or error}): is "
+                f"another one running there? Choose another DMLC_PS_ROOT_PORT"
+            ) from None
+        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        return messages.Address(host, int(bound.rpartition(":")[2]))
+
+    def _wait(self, done, timeout):
+        """Serves messages until `done()`."""
+        deadline = time.monotonic() + timeout
+        while not done():
+            if self._stopping:
+                raise RendezvousError("the scheduler was stopped before the job began")
+            if time.monotonic() > deadline:
+                raise RendezvousError(f"{self._roster.progress()}, after {timeout:g} s")
+            if self._socket.poll(int(POLL_SECONDS * 1000)):
+                self._handle(*self._receive())
+            self._drop_silent()
+
+    def _run_stage(self, stage, book):
+        """Sends the book to all whose turn it is and waits until they have started."""
+        for participant in self._stage_members(stage):
+            self._assign(participant, stage, book)
+        timeout = book.options["connect_timeout"]
+        try:
+            self._wait(lambda: not self._not_ready(stage), timeout)
+        except RendezvousError:
+            late = ", ".join(str(participant) for participant in self._not_ready(stage))
+            if self._stopping or not late:
+                raise
+            raise RendezvousError(
+                f"all had joined, but the {stage} of {late} did not start in {timeout:g} s"
+            ) from None
+
+    def _not_ready(self, stage):
+        return [p for p in self._stage_members(stage) if stage not in p.ready]
+
+    def _stage_members(self, stage):
+        everybody = self._roster.participants.values()
+        return [p for p in everybody if (p.hosts_server if stage == "server" else p.is_worker)]
+
+    def _assign(self, participant, stage, book):
+        rank = participant.server_rank if stage == "server" else participant.rank
+        self._send(participant.route, messages.Assigned(stage, rank, book))
+
+    def _receive(self):
+        frames = self._socket.recv_multipart()
+        route = frames[0]
+        try:
+            return route, messages.decode(frames[-1])
+        except RendezvousError as error:
+            _logger.warning("a message that is not understood: %s", error)
+            self._send(route, messages.Refused(str(error)))
+            return route, None
+
+    def _send(self, route, message):
+        try:
+            self._socket.send_multipart([route, messages.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
+            _logger.warning("a message to a participant was dropped: %s", error)
+
+    def _tell_all(self, message):
+        for participant in self._roster.participants.values():
+            self._send(participant.route, message)
+
+    def _handle(self, route, message):
+        if isinstance(message, messages.Join):
+            self._handle_join(route, message)
+        elif isinstance(message, (messages.Ready, messages.Leave)):
+            participant = self._roster.participants.get(message.participant)
+            if participant is None:
+                return
+            if isinstance(message, messages.Ready):
+                participant.ready.add(message.stage)
+            else:
+                self._lose(participant, "gave up")
+
+    def _handle_join(self, route, join):
+        if self._started and join.participant not in self._roster.participants:
+            self._send(route, messages.Refused("this job is running already"))
+            return
+        known = len(self._roster.participants)
+        try:
+            participant = self._roster.admit(join, route, time.monotonic())
+        except Refusal as refusal:
+            _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)
+            self._send(route, messages.Refused(str(refusal)))
+            return
+        if len(self._roster.participants) > known:
+            _logger.info("%s has joined; %s", participant, self._roster.progress())
+        self._send(route, messages.Progress(self._roster.progress()))
+
+    def _drop_silent(self):
+        now = time.monotonic()
+        for participant in list(self._roster.participants.values()):
+            silent = now - participant.last_seen
+            if silent > self._config.heartbeat_timeout:
+                self._lose(participant, f"has been silent for {silent:.0f} s")
+
+    def _lose(self, participant, what):
+        if participant.is_done:
+            return  # it need not write any more: the coordinator notices what becomes of it
+        if self._started:
+            raise RendezvousError(f"{participant} {what} while the job began")
+        _logger.warning("%s %s", participant, what)
+        self._roster.remove(participant)
+
+
+def _told_size(config):
+    """The number of workers if this process was told; DMLC variables alone do not tell a scheduler
+    how many workers are on a machine."""
+    told = config.role == "worker" or config.global_size or config.is_set("local_size")
+    return config.size if told else None

@@ -1,0 +1,320 @@
+"""The life of tf_byteps in a worker process: the only owner of its engine.
+
+`init` brings the process into its job, `shutdown` says goodbye to the others. A process that hosts
+a server or the scheduler stays in `shutdown` until the others have left, too (protocol rule 21).
+"""
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+
+from tf_byteps import _engine, logs
+from tf_byteps.config import OPTIONS, Config
+from tf_byteps.errors import BytePSError
+from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
+from tf_byteps.rendezvous import client
+from tf_byteps.rendezvous.host import host_id
+from tf_byteps.rendezvous.messages import Book
+
+_logger = logging.getLogger("tf_byteps")
+
+
+class _SchedulerThread:
+    """The scheduler inside a worker's process.
+
+    Its port is closed as soon as the job runs: a later job of these processes takes it again.
+    """
+
+    def __init__(self, config):
+        self._scheduler = JobScheduler(config)
+        self.address = self._scheduler.address
+        self._over = threading.Event()
+        # A daemon, so that a worker that dies of an exception does not wait for it.
+        self._thread = threading.Thread(target=self._run, name="byteps-scheduler", daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._scheduler.run_rendezvous()
+        except BytePSError as error:
+            _logger.info("%s", error)  # the worker in this process has been told, as all others
+            return
+        finally:
+            self._scheduler.close_rendezvous()
+        while not self._over.is_set() and not self._scheduler.wait(WAIT_SECONDS):
+            pass
+
+    def join(self, seconds):
+        """Waits until the job is over, at most `seconds`; returns whether it is."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def stop(self):
+        self._scheduler.request_stop()
+        self._over.set()
+        self._thread.join()
+        self._scheduler.stop()
+
+
+class _Runtime:
+    """One stay of this process in a job, from `init` to `shutdown`."""
+
+    def __init__(self, config):
+        self.requested = config
+        self.config = config
+        self.rank = 0
+        self.local_rank = 0
+        self.local_size = 1
+        self.server = None
+        self._scheduler = None
+        self.process = os.getpid()
+        self.last_exception = _uncaught_exception()
+        try:
+            self._start()
+        except BaseException:
+            self._stop_hosted()
+            raise
+
+    def _start(self):
+        if self.config.hosts_scheduler:
+            self._scheduler = _SchedulerThread(self.config)
+        book = self._join() if self.config.distributed else _book_of_one(self.config)
+        self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
+        try:
+            _engine.start_worker(job_description(book, self.config), self.rank)
+        except _engine.EngineError as error:
+            raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
+        self.config = self.config.replace(
+            source="scheduler" if self.config.distributed else "default",
+            job_id=book.job_id,
+            global_rank=self.rank,
+            global_size=len(book.worker_hosts),
+            local_rank=self.local_rank,
+            local_size=self.local_size,
+            **book.options,
+        )
+
+    def _join(self):
+        """Takes part in rendezvous; returns the address book."""
+        address = self._scheduler.address if self._scheduler else None
+        if self.config.hosts_server:
+            self.server = SummationServer(self.config)
+            start_server = self.server.start
+            endpoint = self.server.address
+        else:
+            start_server = endpoint = None
+        book, self.rank = client.join(self.config, endpoint, start_server, address)
+        return book
+
+    @property
+    def size(self):
+        return self.config.global_size
+
+    def stop(self):
+        """Says goodbye, then waits for those that need what this process hosts."""
+        deadline = time.monotonic() + self.config.shutdown_timeout
+        _engine.stop_worker()
+        try:
+            if not self._others_have_left(deadline):
+                _logger.warning(
+                    "worker %d ends although other workers have not left %g s after it; "
+                    "BYTEPS_SHUTDOWN_TIMEOUT sets how long it waits for them",
+                    self.rank,
+                    self.config.shutdown_timeout,
+                )
+        finally:
+            self._stop_hosted()
+
+    def _others_have_left(self, deadline):
+        if self.server is not None:
+            while not self.server.wait(WAIT_SECONDS):
+                if time.monotonic() > deadline:
+                    return False
+            self.server.stop()  # the scheduler waits until all connections are closed
+        if self._scheduler is not None:
+            return self._scheduler.join(max(0.0, deadline - time.monotonic()))
+        return True
+
+    def _stop_hosted(self):
+        if self.server is not None:
+            self.server.stop()
+        if self._scheduler is not None:
+            self._scheduler.stop()
+
+
+_lock = threading.RLock()
+_runtime = None
+
+
+def init(config=None, **overrides):
+    """Brings this process into its job as a worker, and waits until the job is complete.
+
+    With nothing configured it is the only worker and opens no socket. Calling it again with the
+    same configuration, or with none, does nothing.
+
+    Args:
+        config: a `tf_byteps.Config`. Default: read from the environment.
+        **overrides: field values of `Config` that win over `config` or the environment.
+
+    Raises:
+        BytePSError: the configuration cannot be used, the other processes cannot be reached, or
+            tf_byteps runs with another configuration.
+
+    Example:
+
+    >>> tf_byteps.init()
+    >>> tf_byteps.rank(), tf_byteps.size()
+    (0, 1)
+    """
+    global _runtime
+    with _lock:
+        if _runtime is not None and config is None and not overrides:
+            return
+        config = _resolve(config, overrides)
+        if _runtime is not None:
+            _check_same(config)
+            return
+        logs.set_level(config.log_level)
+        _runtime = _Runtime(config)
+
+
+def shutdown():
+    """Leaves the job: the other workers go on without an error if they do not need this one.
+
+    Waits, at most `Config.shutdown_timeout` seconds, for all other workers to leave if this process
+    hosts a server or the scheduler. Without a preceding `init` it does nothing.
+    """
+    global _runtime
+    with _lock:
+        stopping, _runtime = _runtime, None
+    if stopping is not None:
+        stopping.stop()
+
+
+def is_initialized():
+    """Whether this process is a worker now: after `init`, before `shutdown`."""
+    return _runtime is not None
+
+
+def rank():
+    """This worker's number in the job, from 0.
+
+    Raises:
+        BytePSError: `init` was not called, as for all functions below.
+    """
+    return _current("rank").rank
+
+
+def size():
+    """Number of workers in the job."""
+    return _current("size").size
+
+
+def local_rank():
+    """This worker's number among those on the same machine, from 0."""
+    return _current("local_rank").local_rank
+
+
+def local_size():
+    """Number of workers on this machine."""
+    return _current("local_size").local_size
+
+
+def config():
+    """The `Config` in use, with what the scheduler has decided filled in."""
+    return _current("config").config
+
+
+def server_counters():
+    """What the server in this process has received and sent.
+
+    Returns:
+        A dict of totals, with a list of dicts under "tensors"; None if this process hosts no
+        server.
+    """
+    server = _current("server_counters").server
+    return None if server is None else server.counters()
+
+
+def _resolve(given, overrides):
+    if given is None:
+        resolved = Config.from_environment(**overrides)
+    elif isinstance(given, Config):
+        resolved = given.replace(**overrides) if overrides else given
+    else:
+        raise BytePSError(f"config must be a tf_byteps.Config, but is {given!r}")
+    if resolved.role in ("server", "scheduler"):
+        raise BytePSError(
+            f"{resolved.named('role')}, but only a worker trains: start this process with "
+            f"python -m tf_byteps.{resolved.role}, or set DMLC_ROLE=worker"
+        )
+    return resolved
+
+
+def _check_same(config):
+    running = _runtime.requested
+    if config == running:
+        return
+    differences = [n for n in OPTIONS if getattr(config, n) != getattr(running, n)]
+    raise BytePSError(
+        "tf_byteps runs already with another configuration: "
+        + "; ".join(f"{config.named(name)}, not {getattr(running, name)!r}" for name in differences)
+        + ". Call tf_byteps.shutdown() first"
+    )
+
+
+def _current(function):
+    if _runtime is None:
+        raise BytePSError(
+            f"tf_byteps.init() has not been called: {function}() is known only after it"
+        )
+    return _runtime
+
+
+def _book_of_one(config):
+    return Book(
+        job_id=config.job_id or "one-worker",
+        epoch=0,
+        worker_hosts=[host_id(config)],
+        server_hosts=[],
+        server_endpoints=[],
+        coordinator_endpoint=None,
+        options=config.shared_values(),
+    )
+
+
+def _uncaught_exception():
+    """The exception that the interpreter has printed on its way out, if one."""
+    # Python 3.12 keeps last_value, too.
+    return getattr(sys, "last_value", None)
+
+
+@atexit.register
+def _leave_at_exit():
+    """Says goodbye for programs that do not, unless they end because of an error.
+
+    The interpreter sets sys.last_value when it prints an exception that nobody has caught, and does
+    so before it runs atexit functions; unlike sys.excepthook nobody replaces that. Such a process
+    ends without a goodbye, and the others learn that it has failed (protocol rule 21). In an
+    interactive session every mistake at the prompt sets it: there it says nothing.
+    """
+    running = _runtime
+    if running is None or running.process != os.getpid():
+        return
+    failed = _uncaught_exception() is not running.last_exception
+    if failed and not hasattr(sys, "ps1") and not sys.flags.interactive:
+        return
+    shutdown()
+
+
+def _forget_in_child():
+    """A forked child is no worker: the engine's threads and connections are its parent's."""
+    global _runtime, _lock
+    _runtime = None
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
