@@ -7,6 +7,7 @@ from tensorflow.python.distribute import (
     distribute_utils,
     numpy_dataset,
 )
+from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
 from tf_byteps.ops import gather, names, push_pull

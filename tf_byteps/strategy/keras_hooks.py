@@ -10,6 +10,7 @@ first whether a `BytePSStrategy` is at work and otherwise does exactly what it d
 | `LossScaleOptimizer.apply`, `check_finite` | each worker would decide by its own gradients whether to skip a step, and those that do not would wait for ever |
 | `losses.loss.scale_loss_for_distribution`, `unscale_...` | pieces of a batch may have different lengths |
 | `TensorFlowTrainer.fit` | initial values from worker 0, after callbacks that restore |
+| `TensorFlowTrainer._get_metrics_result_or_logs` | logs of an epoch and results of `evaluate` cover the rows of all workers |
 | `TensorFlowTrainer.predict`, `predict_on_batch`, `make_predict_function` | `predict` returns the rows of all workers |
 | `TFEpochIterator.__init__`, `ArrayDataAdapter.get_tf_dataset` | arrays are shuffled alike on all workers |
 | `tensorflow.python.data.util.random_seed.get_seed` | so are datasets whose shuffle has no seed |
@@ -30,7 +31,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.util import random_seed
 
 from tf_byteps.ops import Min, names, push_pull
-from tf_byteps.strategy import arrays, local_batch, shuffle
+from tf_byteps.strategy import arrays, local_batch, metrics, shuffle
 from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
 from tf_byteps.strategy.gradients import reduce_gradients
 
@@ -55,6 +56,7 @@ def install():
     _wrap(keras_loss, "scale_loss_for_distribution", _scale_loss)
     _wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
     _wrap(trainer, "fit", _fit)
+    _wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
     _wrap(trainer, "predict", _predict)
     _wrap(trainer, "predict_on_batch", _predict_on_batch)
     _wrap(trainer, "make_predict_function", _make_predict_function)
@@ -158,14 +160,14 @@ def _check_finite(original, self, grads):
 
 def _scale_loss(original, value):
     batch = local_batch.current()
-    if batch is None or batch.loss_weight is None:
+    if batch is None:
         return original(value)
     return value * tf.cast(batch.loss_weight, value.dtype)
 
 
 def _unscale_loss(original, value):
     batch = local_batch.current()
-    if batch is None or batch.loss_weight is None:
+    if batch is None:
         return original(value)
     return tf.math.divide_no_nan(value, tf.cast(batch.loss_weight, value.dtype))
 
@@ -191,6 +193,13 @@ def _fit(original, self, *args, **kwargs):
         callbacks = [*tf.nest.flatten(callbacks or []), _InitialValuesCallback()]
     call.arguments["callbacks"] = callbacks
     return original(*call.args, **call.kwargs)
+
+
+def _metrics_result(original, self, logs):
+    """Called at the end of each epoch and each evaluation, and nowhere else."""
+    if _is_ours(self.distribute_strategy):
+        metrics.reduce_states(self)
+    return original(self, logs)
 
 
 def _predict(original, self, *args, **kwargs):

@@ -28,7 +28,8 @@ class LocalBatch:
     """The piece of the batch that the current Keras step works on.
 
     Attributes:
-        loss_weight: float64 scalar, this worker's share of the global batch; `None` where losses are not exchanged.
+        loss_weight: float64 scalar, the factor of this worker's losses: its share of the global batch in training, 1
+            in evaluation.
         is_empty: boolean scalar; `None` if the piece is known not to be.
     """
 
@@ -97,7 +98,7 @@ def distributed_step(strategy, fn):
 def _step(model, fn, is_training, data):
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
-    weight = None
+    weight = tf.constant(1.0, tf.float64)
     if is_training:
         name = names.numbered("rows of the batch")
         total = push_pull(rows, op=Sum, name=name, priority=_HIGHEST_PRIORITY)
@@ -176,8 +177,19 @@ def _state_besides_weights(model, is_training):
     """The `tf.Variable`s that a step on an empty piece must leave alone."""
     variables = list(model.metrics_variables)
     if is_training:
-        # Seeds go on: all workers draw the same numbers, whatever their pieces.
-        variables += [v for v in model.non_trainable_variables if "seed_generator" not in v.path]
+        # Statistics that are computed together come from the other workers' rows as well. Seeds go on: all workers
+        # draw the same numbers, whatever their pieces.
+        synchronized = {
+            id(variable)
+            for layer in model._flatten_layers()
+            if getattr(layer, "synchronized", False)
+            for variable in layer.non_trainable_variables
+        }
+        variables += [
+            variable
+            for variable in model.non_trainable_variables
+            if id(variable) not in synchronized and "seed_generator" not in variable.path
+        ]
     unique = {id(variable): variable for variable in variables}
     return [variable.value for variable in unique.values()]
 

@@ -113,7 +113,7 @@ def split(dataset, rank, size):
         element = element if isinstance(spec, tuple) else element[0]
         return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
 
-    return dataset.map(cut, deterministic=True)
+    return dataset.map(cut)
 
 
 def _cut(tensor, rank, size):
