@@ -1,0 +1,177 @@
+"""Runs one command and answers for all processes that come of it.
+
+bpslaunch starts every command through a guard, on its own machine or at the far end of an ssh
+connection: `python -m tf_byteps.launch.guard -- command...`. Standard input is the leash: each line
+names a signal for the command's process group, and its end (bpslaunch was killed, the connection
+broke) means that everything has to end. Whatever the command leaves running is ended, too. The exit
+code is the command's, 128 + n if signal n ended it.
+"""
+
+import argparse
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CANNOT_START = 127
+_POLL_SECONDS = 0.05
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Guard:
+    """One command and its descendants.
+
+    Args:
+        command: a list of program and arguments.
+        grace: seconds from asking processes to end to killing them.
+        keep: descriptors that the command inherits.
+    """
+
+    def __init__(self, command, grace, keep=()):
+        self._grace = grace
+        self._leash = 0
+        self._kill_at = None
+        self.code = None
+        self._wakeup = _signals_to_pipe()
+        # Orphaned descendants become children of this process, and are found when all has to end.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        guard = os.getpid()
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # a terminal's Ctrl-C reaches bpslaunch only
+            pass_fds=keep,
+            preexec_fn=lambda: _die_with(guard),
+        )
+
+    def run(self):
+        """Returns the command's exit code once no descendant is left."""
+        while self.code is None:
+            watched = [self._wakeup] if self._leash is None else [self._wakeup, self._leash]
+            ready, _, _ = select.select(watched, [], [], self._patience())
+            if self._wakeup in ready:
+                self._take_signals()
+            if self._leash in ready:
+                self._take_commands()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._kill_at = None
+                self._signal_all(signal.SIGKILL)
+            self._reap()
+        self._end_leftovers()
+        return self.code
+
+    def _patience(self):
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+
+    def _take_signals(self):
+        for number in os.read(self._wakeup, 64):
+            if number != signal.SIGCHLD:
+                self._signal_group(number)
+
+    def _take_commands(self):
+        text = os.read(self._leash, 1024).decode(errors="replace")
+        if not text:
+            self._leash = None
+            self._signal_all(signal.SIGTERM)
+            self._kill_at = time.monotonic() + self._grace
+        for name in text.split():
+            if name == "SIGKILL":
+                self._signal_all(signal.SIGKILL)
+            else:
+                self._signal_group(signal.Signals[name])
+
+    def _signal_group(self, number):
+        try:
+            os.killpg(self._child.pid, number)
+        except ProcessLookupError:
+            pass  # it has just ended, _reap is about to see it
+
+    def _signal_all(self, number):
+        for process in descendants(os.getpid()):
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                pass
+
+    def _reap(self):
+        """Collects all children that have ended, the command's and orphans."""
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if process == 0:
+                return True
+            if process == self._child.pid:
+                code = os.waitstatus_to_exitcode(status)
+                self.code = self._child.returncode = code if code >= 0 else 128 - code
+
+    def _end_leftovers(self):
+        self._signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + self._grace
+        while self._reap():
+            if time.monotonic() > deadline:
+                self._signal_all(signal.SIGKILL)
+            time.sleep(_POLL_SECONDS)
+
+
+def descendants(ancestor):
+    """The processes that descend from `ancestor`, children before grandchildren."""
+    children = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(entry))
+    found, frontier = [], [ancestor]
+    while frontier:
+        frontier = [child for process in frontier for child in children.get(process, [])]
+        found += frontier
+    return found
+
+
+def _die_with(parent):
+    """In the child: it is killed when its parent dies, even of SIGKILL."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has died before
+        os._exit(_CANNOT_START)
+    # Python ignores SIGPIPE; the command should have the usual behaviour.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def _signals_to_pipe():
+    """A descriptor that becomes readable on signals: one byte for each, its number."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    return readable
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tf_byteps.launch.guard")
+    parser.add_argument("--grace", type=float, default=5.0)
+    parser.add_argument("--keep-fd", type=int, action="append", default=[])
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    try:
+        guard = Guard(arguments.command, arguments.grace, arguments.keep_fd)
+    except OSError as error:
+        print(f"cannot start {arguments.command[0]!r}: {error.strerror}", file=sys.stderr)
+        return _CANNOT_START
+    return guard.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

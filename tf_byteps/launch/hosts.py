@@ -1,0 +1,119 @@
+"""Hosts: what -H means, which of them is this machine, and how a command gets to the others."""
+
+import dataclasses
+import os
+import shlex
+import socket
+import sys
+
+from tf_byteps.errors import BytePSError
+from tf_byteps.rendezvous.host import route_address
+
+# What a remote process gets of this environment, besides what --env names.
+_PASSED_PREFIXES = ("BYTEPS_", "DMLC_", "TF_", "XLA_", "CUDA_")
+_PASSED = ("PYTHONPATH", "PYTHONUNBUFFERED", "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A machine and how many workers it takes."""
+
+    name: str
+    slots: int
+
+    @property
+    def is_local(self):
+        return is_local(self.name)
+
+
+def parse_hosts(text):
+    """Reads "host1:4,host2:4"; a host without a number takes one worker.
+
+    Raises:
+        BytePSError: the text has another form.
+    """
+    hosts = []
+    for entry in text.split(","):
+        name, colon, slots = entry.strip().partition(":")
+        if not name or (colon and not (slots.isdecimal() and int(slots) > 0)):
+            raise BytePSError(f'-H {text}: {entry!r} is not of the form "host" or "host:workers"')
+        hosts.append(Host(name, int(slots) if colon else 1))
+    names = [host.name for host in hosts]
+    for name in names:
+        if names.count(name) > 1:
+            raise BytePSError(f"-H {text}: {name} is named {names.count(name)} times")
+    return hosts
+
+
+def is_local(name):
+    """Whether processes for this host are started without ssh."""
+    own = socket.gethostname()
+    return name in ("localhost", "127.0.0.1", "::1", own, own.partition(".")[0])
+
+
+def address_for(names):
+    """This machine's address that all of these hosts can reach.
+
+    Raises:
+        BytePSError: it cannot be told.
+    """
+    remote = [name for name in names if not is_local(name)]
+    if not remote:
+        return "127.0.0.1"
+    try:
+        socket.getaddrinfo(remote[0], None)
+    except socket.gaierror as error:
+        raise BytePSError(
+            f"the name {remote[0]!r} cannot be resolved ({error.strerror}), so that it is not "
+            f"known which address of this machine it can reach: give it with --scheduler-host"
+        ) from None
+    return route_address(remote[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Ssh:
+    """How to reach remote hosts.
+
+    Attributes:
+        port: of the ssh server, or None for ssh's own choice.
+        identity: file with the private key, or None.
+        options: further "Name=value" options.
+    """
+
+    port: int | None = None
+    identity: str | None = None
+    options: tuple[str, ...] = ()
+
+    def command(self, host, command, environment):
+        """The ssh command that runs `command` on `host`, in the current directory's namesake."""
+        # Never ask for a password: nobody sees the question among the output of many processes.
+        line = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10"]
+        if self.port is not None:
+            line += ["-p", str(self.port)]
+        if self.identity is not None:
+            line += ["-i", self.identity]
+        for option in self.options:
+            line += ["-o", option]
+        variables = [f"{name}={value}" for name, value in sorted(environment.items())]
+        script = (
+            f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *variables, *command])}"
+        )
+        # The account's shell may be any; this much all of them understand.
+        return [*line, "--", host, f"exec sh -c {shlex.quote(script)}"]
+
+
+def passed_environment(environment, names):
+    """The part of `environment` that goes to remote processes."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_PASSED_PREFIXES) or name in _PASSED or name in names
+    }
+
+
+def guarded(command, grace, keep=()):
+    """The command that runs `command` under a guard."""
+    line = [sys.executable, "-m", "tf_byteps.launch.guard", "--grace", f"{grace:g}"]
+    for descriptor in keep:
+        line += ["--keep-fd", str(descriptor)]
+    return [*line, "--", *command]

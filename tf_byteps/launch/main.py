@@ -1,0 +1,185 @@
+"""The command line of bpslaunch."""
+
+import argparse
+import logging
+import os
+import secrets
+import sys
+
+from tf_byteps.config import Config
+from tf_byteps.errors import BytePSError
+from tf_byteps.launch.hosts import Host, Ssh, address_for, parse_hosts, passed_environment
+from tf_byteps.launch.plan import TOPOLOGY, Plan, tasks_of_one_role
+from tf_byteps.launch.running import Job, Launcher
+
+_DESCRIPTION = """\
+Starts a training job: a scheduler, servers, and the workers that run the command.
+
+    bpslaunch -np 2 --servers 1 python train.py
+    bpslaunch -np 8 -H host1:4,host2:4 --servers 2 --server-hosts host3,host4 python train.py
+
+Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
+are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
+All processes end together; the exit code is that of the first one that failed.
+"""
+_USAGE = 2
+
+
+def main(arguments=None):
+    """Runs bpslaunch; returns its exit code."""
+    logging.basicConfig(format="bpslaunch: %(message)s")
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    try:
+        if options.workers is None and options.hosts is None:
+            if not environment.get("DMLC_ROLE"):
+                parser.error("-np is missing: how many workers? (or set DMLC_ROLE)")
+            return _run_one_role(parser, options, environment)
+        _require_command(parser, options)
+        return _run_job(options, environment)
+    except BytePSError as error:
+        print(f"bpslaunch: {error}", file=sys.stderr)
+        return 1
+
+
+def _run_job(options, environment):
+    given = dict(_read_variable(text, environment) for text in options.variables)
+    environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
+    environment.update(given)
+    plan = _plan(options)
+    ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
+    remote = passed_environment(environment, given)
+    with Job(Launcher(environment, remote, ssh, options.grace), verbose=options.verbose) as job:
+        address, port = "", 0
+        if plan.needs_scheduler:
+            address = options.scheduler_host or address_for(plan.host_names())
+            port = job.start_scheduler(plan.scheduler_task(address, job.report_descriptor))
+        for task in plan.server_tasks(address, port) + plan.worker_tasks(address, port):
+            job.start(task)
+        return job.run()
+
+
+def _plan(options):
+    hosts = parse_hosts(options.hosts) if options.hosts else None
+    workers = options.workers or sum(host.slots for host in hosts)
+    hosts = hosts or [Host("localhost", workers)]
+    server_hosts = [host.name for host in hosts]
+    if options.server_hosts:
+        server_hosts = [name.strip() for name in options.server_hosts.split(",")]
+    servers = options.servers
+    if servers is None:
+        servers = len(server_hosts) if options.server_hosts else 0
+    return Plan(
+        workers=workers,
+        servers=servers,
+        hosts=tuple(hosts),
+        server_hosts=tuple(server_hosts) if servers else (),
+        job_id=secrets.token_hex(8),
+        command=tuple(options.command),
+    )
+
+
+def _run_one_role(parser, options, environment):
+    environment.update(_read_variable(text, environment) for text in options.variables)
+    config = Config.from_environment(environment)
+    if config.role == "worker":
+        _require_command(parser, options)
+    with Job(Launcher(environment, {}, Ssh(), options.grace), verbose=options.verbose) as job:
+        for task in tasks_of_one_role(config, tuple(options.command)):
+            job.start(task)
+        return job.run()
+
+
+def _require_command(parser, options):
+    if not options.command:
+        parser.error("the command that the workers run is missing")
+
+
+def _read_variable(text, environment):
+    """A pair of name and value from "NAME=VALUE", or from "NAME" and this environment."""
+    name, has_value, value = text.partition("=")
+    if has_value:
+        return name, value
+    if name not in environment:
+        raise BytePSError(f"--env {name}: there is no such variable here; give a value, {name}=...")
+    return name, environment[name]
+
+
+def _positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def _not_negative(text):
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="bpslaunch",
+        usage="bpslaunch -np N [--servers K] [-H host1:4,host2:4] [options] [--] command ...",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    job = parser.add_argument_group("the job")
+    job.add_argument(
+        "-np", "--workers", type=_positive, metavar="N", help="workers (default: all that -H takes)"
+    )
+    job.add_argument(
+        "--servers",
+        type=_not_negative,
+        metavar="K",
+        help="server processes; 0, the default, makes every worker host a server",
+    )
+    job.add_argument(
+        "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
+    )
+    job.add_argument(
+        "--server-hosts", metavar="HOST,...", help="hosts for the servers (default: those of -H)"
+    )
+    job.add_argument(
+        "--scheduler-host",
+        metavar="ADDRESS",
+        help="address of this machine at which all hosts reach it (default: found by routing)",
+    )
+    job.add_argument(
+        "--env",
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for all processes, remote ones too; may be repeated",
+    )
+    ssh = parser.add_argument_group("remote hosts")
+    ssh.add_argument("--ssh-port", type=int, metavar="PORT")
+    ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
+    ssh.add_argument(
+        "--ssh-option",
+        dest="ssh_options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="passed on with -o; may be repeated",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="from asking a process to end to killing it (default: 10)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="say what is started")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

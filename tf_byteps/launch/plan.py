@@ -1,0 +1,156 @@
+"""Which processes a job has, where they run, and which variables each gets."""
+
+import dataclasses
+import sys
+
+from tf_byteps.errors import BytePSError
+from tf_byteps.launch.hosts import Host
+
+# Says where a process stands in a job: never inherited from the environment of bpslaunch.
+TOPOLOGY = (
+    "TF_CONFIG",
+    "DMLC_ROLE",
+    "DMLC_PS_ROOT_URI",
+    "DMLC_PS_ROOT_PORT",
+    "DMLC_NUM_WORKER",
+    "DMLC_NUM_SERVER",
+    "DMLC_WORKER_ID",
+    "DMLC_NODE_HOST",
+    "BYTEPS_LOCAL_RANK",
+    "BYTEPS_LOCAL_SIZE",
+    "BYTEPS_GLOBAL_RANK",
+    "BYTEPS_GLOBAL_SIZE",
+    "BYTEPS_SERVER_ID",
+    "BYTEPS_JOB_ID",
+    "BYTEPS_COLOCATED_SCHEDULER",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A process to start."""
+
+    role: str
+    number: int
+    host: str
+    command: tuple[str, ...]
+    variables: dict[str, str]
+
+    @property
+    def label(self):
+        return self.role if self.role == "scheduler" else f"{self.role} {self.number}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A job as the user asked for it.
+
+    Attributes:
+        workers: number of workers.
+        servers: number of server processes; 0: every worker hosts a server.
+        hosts: where workers run, filled in order.
+        server_hosts: where servers run, in turn.
+        job_id: tells this job from others on the same hosts.
+        command: what a worker runs.
+    """
+
+    workers: int
+    servers: int
+    hosts: tuple[Host, ...]
+    server_hosts: tuple[str, ...]
+    job_id: str
+    command: tuple[str, ...]
+
+    def __post_init__(self):
+        slots = sum(host.slots for host in self.hosts)
+        if self.workers > slots:
+            listed = ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
+            raise BytePSError(f"-np {self.workers}, but -H {listed} takes only {slots} workers")
+
+    @property
+    def needs_scheduler(self):
+        return self.workers > 1 or self.servers > 0
+
+    def host_names(self):
+        """All hosts that run something."""
+        return [host.name for host, _ in self._placed()] + list(self.server_hosts)
+
+    def scheduler_task(self, address, report_descriptor):
+        """The scheduler; it runs on this machine and chooses its port."""
+        module = (
+            sys.executable,
+            "-m",
+            "tf_byteps.scheduler",
+            "--report-fd",
+            str(report_descriptor),
+        )
+        variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}
+        return Task("scheduler", 0, "localhost", module, variables)
+
+    def server_tasks(self, address, port):
+        """The servers, on their hosts in turn."""
+        module = (sys.executable, "-m", "tf_byteps.server")
+        tasks = []
+        for number in range(self.servers):
+            host = self.server_hosts[number % len(self.server_hosts)]
+            variables = {"DMLC_ROLE": "server", "BYTEPS_SERVER_ID": str(number)}
+            variables.update(self._common(address, port))
+            tasks.append(Task("server", number, host, module, variables))
+        return tasks
+
+    def worker_tasks(self, address, port):
+        """The workers, host by host."""
+        if not self.needs_scheduler:
+            return [Task("worker", 0, self.hosts[0].name, self.command, {})]
+        tasks = []
+        for machine, (host, count) in enumerate(self._placed()):
+            for local_rank in range(count):
+                variables = {
+                    **self._common(address, port),
+                    "DMLC_ROLE": "worker",
+                    "DMLC_WORKER_ID": str(machine),
+                    "BYTEPS_LOCAL_RANK": str(local_rank),
+                    "BYTEPS_LOCAL_SIZE": str(count),
+                    "BYTEPS_GLOBAL_RANK": str(len(tasks)),
+                }
+                tasks.append(Task("worker", len(tasks), host.name, self.command, variables))
+        return tasks
+
+    def _placed(self):
+        """Pairs of a host and how many workers it gets."""
+        left, placed = self.workers, []
+        for host in self.hosts:
+            count = min(host.slots, left)
+            left -= count
+            if count:
+                placed.append((host, count))
+        return placed
+
+    def _common(self, address, port):
+        return {
+            "DMLC_PS_ROOT_URI": address,
+            "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NUM_WORKER": str(len(self._placed())),
+            "DMLC_NUM_SERVER": str(self.servers),
+            "BYTEPS_GLOBAL_SIZE": str(self.workers),
+            "BYTEPS_JOB_ID": self.job_id,
+        }
+
+
+def tasks_of_one_role(config, command):
+    """What DMLC_ROLE names: this machine's workers, or one server or scheduler.
+
+    All other variables are in the environment already.
+    """
+    if config.role != "worker":
+        module = (sys.executable, "-m", f"tf_byteps.{config.role}")
+        return [Task(config.role, config.server_id or 0, "localhost", module, {})]
+    first = (config.worker_id or 0) * config.local_size
+    tasks = []
+    for local_rank in range(config.local_size):
+        variables = {
+            "BYTEPS_LOCAL_RANK": str(local_rank),
+            "BYTEPS_LOCAL_SIZE": str(config.local_size),
+        }
+        tasks.append(Task("worker", first + local_rank, "localhost", command, variables))
+    return tasks

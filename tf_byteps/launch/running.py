@@ -1,0 +1,306 @@
+"""Starts the processes of a job, prints their output, and ends them together."""
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+
+from tf_byteps.errors import BytePSError
+from tf_byteps.launch.hosts import guarded, is_local
+from tf_byteps.launch.output import Screen, Stream, last_lines
+from tf_byteps.launch.plan import Task
+
+_TICK_SECONDS = 0.2
+# How long servers and the scheduler may take to end by themselves after the last worker.
+_FAREWELL_SECONDS = 15.0
+# From killing a process to no longer waiting for it.
+_LAST_WAIT_SECONDS = 3.0
+_SCHEDULER_READY_SECONDS = 30.0
+
+
+class Launcher:
+    """How processes are started on hosts.
+
+    Args:
+        environment: the variables that local processes inherit.
+        remote_environment: those that remote processes get.
+        ssh: an `Ssh`.
+        grace: seconds from asking a process to end to killing it.
+    """
+
+    def __init__(self, environment, remote_environment, ssh, grace):
+        self._environment = environment
+        self._remote_environment = remote_environment
+        self._ssh = ssh
+        self.grace = grace
+
+    def start(self, task, keep=()):
+        """Starts a task under a guard; returns the `Popen` of the guard or of ssh."""
+        command = guarded(task.command, self.grace, keep)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        if is_local(task.host):
+            environment = {**self._environment, **task.variables}
+        else:
+            variables = {**self._remote_environment, **task.variables}
+            command = self._ssh.command(task.host, command, variables)
+            environment = None  # ssh itself runs in ours
+        return subprocess.Popen(
+            command, env=environment, pass_fds=keep, bufsize=0, start_new_session=True, **pipes
+        )
+
+    def describe(self, task):
+        """What is started, for --verbose."""
+        variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
+        return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
+
+
+class RunningTask:
+    """A started task."""
+
+    def __init__(self, task, process, screen, number):
+        self.task = task
+        self.process = process
+        self.code = None
+        self.told_to_end = False
+        self.last_lines = last_lines()
+        self.streams = [
+            Stream(
+                pipe.fileno(),
+                screen,
+                name,
+                screen.prefix(task.label, number, name),
+                self.last_lines,
+            )
+            for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr))
+        ]
+
+    def tell(self, number):
+        """Has a signal sent to the command."""
+        if self.code is not None:
+            return
+        self.told_to_end = True
+        try:
+            self.process.stdin.write(f"{signal.Signals(number).name}\n".encode())
+        except BrokenPipeError:
+            pass  # it is ending already
+
+    def poll(self):
+        """Whether it has ended just now."""
+        if self.code is not None or self.process.poll() is None:
+            return False
+        code = self.process.returncode
+        self.code = code if code >= 0 else 128 - code
+        return True
+
+    def close(self):
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+
+class Job:
+    """The processes of one job, from the first to the last.
+
+    Use as a context manager: no process is left when it ends.
+
+    Args:
+        launcher: a `Launcher`.
+        screen: a `Screen`; with one process only its lines have no prefix.
+        verbose: say what is started.
+    """
+
+    def __init__(self, launcher, screen=None, verbose=False):
+        self._launcher = launcher
+        self._screen = screen or Screen()
+        self._verbose = verbose
+        self._tasks = []
+        self._first_failed = None
+        self._interrupted_by = 0
+        self._ending_since = None
+        self._killed_since = None
+        self._selector = selectors.DefaultSelector()
+        self._signals, self._signals_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._report, self._report_in = os.pipe2(os.O_CLOEXEC)
+        self._rendezvous_done = False
+
+    def __enter__(self):
+        self._selector.register(self._signals, selectors.EVENT_READ, self._take_signals)
+        handled = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._handlers = {n: signal.signal(n, lambda *_: None) for n in handled}
+        self._old_wakeup = signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self._kill_all()
+        finally:
+            signal.set_wakeup_fd(self._old_wakeup)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            for descriptor in (self._signals, self._signals_in, self._report):
+                os.close(descriptor)
+            if self._report_in is not None:
+                os.close(self._report_in)
+
+    @property
+    def report_descriptor(self):
+        """Where the scheduler is to write its reports."""
+        return self._report_in
+
+    def start_scheduler(self, task: Task):
+        """Starts the scheduler and returns its port.
+
+        Raises:
+            BytePSError: it does not run.
+        """
+        self.start(task, keep=(self._report_in,))
+        os.close(self._report_in)
+        self._report_in = None
+        port = []
+        self._selector.register(
+            self._report, selectors.EVENT_READ, lambda: port.extend(self._take_report())
+        )
+        deadline = time.monotonic() + _SCHEDULER_READY_SECONDS
+        while not port:
+            self._step()
+            if self._ending_since is not None or time.monotonic() > deadline:
+                raise BytePSError("the scheduler did not start")
+        return port[0]
+
+    def start(self, task, keep=()):
+        """Starts one process."""
+        if self._verbose:
+            self._screen.say(self._launcher.describe(task))
+        process = self._launcher.start(task, keep)
+        running = RunningTask(task, process, self._screen, len(self._tasks))
+        self._tasks.append(running)
+        for stream in running.streams:
+            self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+
+    def run(self):
+        """Waits for the end of the job; returns the exit code of bpslaunch."""
+        farewell = None
+        while self._alive():
+            self._step()
+            if self._ending_since is None and not self._alive(role="worker"):
+                farewell = farewell or time.monotonic()
+                waited = time.monotonic() - farewell
+                # Without a complete rendezvous servers and scheduler wait for nobody.
+                if not self._rendezvous_done or waited > _FAREWELL_SECONDS:
+                    self._end(signal.SIGTERM)
+        self._drain()
+        return self._exit_code()
+
+    def _exit_code(self):
+        if self._interrupted_by:
+            return 128 + self._interrupted_by
+        if self._first_failed is None:
+            return 0
+        self._report_failure(self._first_failed)
+        return self._first_failed.code
+
+    def _alive(self, role=None):
+        return [t for t in self._tasks if t.code is None and (role is None or t.task.role == role)]
+
+    def _step(self):
+        """Waits a moment for something to happen, and handles it."""
+        for key, _ in self._selector.select(_TICK_SECONDS):
+            if isinstance(key.data, Stream):
+                if not key.data.read():
+                    self._selector.unregister(key.fd)
+            else:
+                key.data()
+        for running in self._tasks:
+            for stream in running.streams:
+                stream.flush()
+            if running.poll():
+                self._on_ended(running)
+        self._escalate()
+
+    def _on_ended(self, running):
+        if self._verbose:
+            self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
+        if running.code == 0 or running.told_to_end:
+            return
+        self._first_failed = self._first_failed or running
+        self._end(signal.SIGTERM)
+
+    def _end(self, number):
+        """Asks all processes to end; those that do not are killed later."""
+        if self._ending_since is None:
+            self._ending_since = time.monotonic()
+        for running in self._alive():
+            running.tell(number)
+
+    def _escalate(self):
+        now = time.monotonic()
+        if self._killed_since is not None:
+            if now - self._killed_since > _LAST_WAIT_SECONDS:
+                for running in self._alive():  # ssh to a host that does not answer any more
+                    running.process.kill()
+        elif self._ending_since is not None and now - self._ending_since > self._launcher.grace:
+            names = ", ".join(running.task.label for running in self._alive())
+            if names:
+                self._screen.say(
+                    f"killing what has not ended in {self._launcher.grace:g} s: {names}"
+                )
+            self._kill()
+
+    def _kill(self):
+        self._killed_since = self._killed_since or time.monotonic()
+        for running in self._alive():
+            running.tell(signal.SIGKILL)
+
+    def _take_signals(self):
+        for number in os.read(self._signals, 64):
+            if number == signal.SIGCHLD:
+                continue
+            if self._interrupted_by:
+                self._screen.say("killing all processes")
+                self._kill()
+                continue
+            name = signal.Signals(number).name
+            self._interrupted_by = number
+            self._screen.say(f"{name}: ending all processes; once more kills them")
+            self._end(number)
+
+    def _take_report(self):
+        """Reads the scheduler's reports; yields its port."""
+        lines = os.read(self._report, 1024).decode()
+        if not lines:
+            self._selector.unregister(self._report)
+        for line in lines.splitlines():
+            if line == "started":
+                self._rendezvous_done = True
+            else:
+                yield int(line.removeprefix("port "))
+
+    def _drain(self):
+        """Prints what is left in the pipes of processes that have ended."""
+        deadline = time.monotonic() + _LAST_WAIT_SECONDS
+        while any(isinstance(key.data, Stream) for key in self._selector.get_map().values()):
+            if time.monotonic() > deadline:
+                return  # a process that has left its guard holds the pipe
+            self._step()
+
+    def _kill_all(self):
+        """For errors on the way: leaves no process."""
+        if self._alive():
+            self._kill()
+        while self._alive():
+            self._step()
+        for running in self._tasks:
+            running.close()
+
+    def _report_failure(self, failed):
+        how = f"exit code {failed.code}"
+        if failed.code > 128 and failed.code - 128 in set(signal.Signals):
+            how += f" ({signal.Signals(failed.code - 128).name})"
+        self._screen.say(f"{failed.task.label} failed first, with {how}")
+        if not is_local(failed.task.host) and failed.code == 255:
+            self._screen.say(f"255 is also what ssh to {failed.task.host} gives if it fails")
+        if len(self._tasks) > 1 and failed.last_lines:
+            self._screen.say(f"the last lines of {failed.task.label}:")
+            for line in failed.last_lines:
+                self._screen.say(f"  {line}")
