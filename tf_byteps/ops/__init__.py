@@ -1,5 +1,6 @@
-"""The exchange operations for TensorFlow: `push_pull`, `broadcast`, `gather`, and their gradients."""
+"""The exchanges as TensorFlow operations, eager and within `tf.function`, and their gradients."""
 
+from tf_byteps.ops.compression import Compression, Compressor
 from tf_byteps.ops.exchange import broadcast, gather, push_pull
 from tf_byteps.ops.reduce_op import Average, Max, Min, ReduceOp, Sum
 
@@ -7,6 +8,8 @@ allgather = gather
 
 __all__ = [
     "Average",
+    "Compression",
+    "Compressor",
     "Max",
     "Min",
     "ReduceOp",

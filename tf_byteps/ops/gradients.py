@@ -1,4 +1,5 @@
-"""Gradients of the exchanges. Each is itself an exchange, under a name derived from the forward one."""
+"""Gradients of the exchanges. Each is itself an exchange, under a name derived from the forward
+one."""
 
 import tensorflow as tf
 
@@ -7,7 +8,8 @@ from tf_byteps.ops.library import kernels, token
 
 @tf.RegisterGradient("BytePSPushPull")
 def _push_pull_gradient(operation, gradient):
-    """Every worker's value enters every worker's result: the workers' gradients add up, or average."""
+    """Every worker's value enters every worker's result: the workers' gradients add up, or
+    average."""
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):
         raise NotImplementedError(
@@ -28,7 +30,8 @@ def _broadcast_gradient(operation, gradient):
 
 @tf.RegisterGradient("BytePSGather")
 def _gather_gradient(operation, gradient):
-    """Every worker uses all rows: the gradients add up, and each worker takes its own rows of the sum."""
+    """Every worker uses all rows: the gradients add up, and each worker takes its own rows of the
+    sum."""
     from tf_byteps import runtime
 
     total = _reduce(operation, gradient, "sum")

@@ -33,16 +33,17 @@ def _load():
         return tf.load_op_library(_PATH)
     except tf.errors.NotFoundError as error:
         raise ImportError(
-            f"{_PATH} does not fit the installed TensorFlow {tf.__version__}: reinstall tf_byteps so that it is "
-            f"built for it ({error.message})"
+            f"{_PATH} does not fit the installed TensorFlow {tf.__version__}: reinstall "
+            f"tf_byteps so that it is built for it ({error.message})"
         ) from error
 
 
 def token(name):
     """The resource handle that orders the uses of one exchange name (protocol rule 11).
 
-    TensorFlow runs operations on one resource in program order, through function calls, branches and the iterations of
-    a `tf.while_loop`, and lets those on different resources overlap. Nothing is ever stored in the resource.
+    TensorFlow runs operations on one resource in program order, through function calls, branches
+    and the iterations of a `tf.while_loop`, and lets those on different resources overlap. Nothing
+    is ever stored in the resource.
 
     Args:
         name: the name of an exchange.

@@ -1,7 +1,8 @@
-"""Names of exchanges: what tells the workers which of their tensors belong together (protocol rule 12).
+"""Names of exchanges: by them the workers know which of their tensors belong together (rule 12).
 
-All workers must find the same name for the same exchange, whatever else each of them does. So a name is made of what
-the program says at this place, never of a count over the process or of an object's address.
+All workers must find the same name for the same exchange, whatever else each of them does. So a
+name is made of what the program says at this place, never of a count over the process or of an
+object's address.
 """
 
 import contextlib
@@ -16,18 +17,22 @@ import tensorflow as tf
 from tensorflow.python.util import tf_stack
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Frames of these files are never the place in the user's program from which an exchange was asked for.
+# Frames of these files are never the place in the user's program that asks for an exchange.
 _INTERNAL = (
     os.path.dirname(os.path.abspath(tf.__file__)) + os.sep,
     os.path.dirname(os.path.abspath(keras.__file__)) + os.sep,
     os.path.join(_PACKAGE, "ops") + os.sep,
     os.path.join(_PACKAGE, "strategy") + os.sep,
     os.path.join(_PACKAGE, "keras") + os.sep,
+    os.path.join(_PACKAGE, "training") + os.sep,
     contextlib.__file__,
     functools.__file__,
     threading.__file__,
     "<",
 )
+
+# Kinds of exchanges in which workers may have different numbers of rows.
+_OWN_ROWS = ("gather", "push_pull of rows")
 
 _counts_lock = threading.Lock()
 # Graph -> {name without index: uses so far}. A retrace is a new graph and starts again at 0.
@@ -35,7 +40,7 @@ _counts = weakref.WeakKeyDictionary()
 
 
 def call_site():
-    """The place in the user's program: `"train.py:42:train_step"`, without this machine's folders."""
+    """The place in the user's program, without this machine's folders: `"train.py:42:step"`."""
     for frame in reversed(tf_stack.extract_stack()):
         path = frame.filename
         if path.startswith(_INTERNAL) or "__autograph_generated_file" in path:
@@ -47,11 +52,12 @@ def call_site():
 def unnamed(kind, tensor):
     """The name of an exchange that the user gave none.
 
-    Within a `tf.function`, the uses at one place with one dtype and static shape are numbered in trace order. In eager
-    code they share a name, because the next begins only when the last has ended.
+    Within a `tf.function`, the uses at one place with one dtype and static shape are numbered in
+    trace order. In eager code they share a name, because the next begins only when the last has
+    ended.
 
     Args:
-        kind: `"push_pull"`, `"broadcast"` or `"gather"`.
+        kind: `"push_pull"`, `"push_pull of rows"`, `"broadcast"` or `"gather"`.
         tensor: the `tf.Tensor` to exchange.
 
     Returns:
@@ -61,10 +67,15 @@ def unnamed(kind, tensor):
         shape = "?"
     else:
         lengths = ["?" if length is None else str(length) for length in tensor.shape]
-        if kind == "gather":
-            lengths[0] = "*"  # each worker's own
+        if kind in _OWN_ROWS:
+            lengths[0] = "*"
         shape = ",".join(lengths)
     return numbered(f"{kind}@{call_site()}:{tensor.dtype.name}[{shape}]")
+
+
+def in_scope(scope, name):
+    """`name` below the prefix `scope`, which may be empty or end in a slash already."""
+    return f"{scope.rstrip('/')}/{name}" if scope else name
 
 
 def numbered(name):
@@ -78,7 +89,7 @@ def numbered(name):
 
 
 def _relative(path):
-    """`path` below the import folder it was found in: equal on machines that keep the program elsewhere."""
+    """`path` below its import folder: equal on machines that keep the program elsewhere."""
     folders = [os.path.abspath(folder or os.curdir) + os.sep for folder in sys.path]
     containing = [folder for folder in folders if path.startswith(folder)]
     return path[len(max(containing, key=len)) :] if containing else os.path.basename(path)

@@ -3,22 +3,24 @@
 import enum
 
 
-class ReduceOp(str, enum.Enum):
-    """An elementwise reduction over the workers. Each equals its name in lower case: `Sum == "sum"`."""
+class ReduceOp(enum.StrEnum):
+    """An elementwise reduction over the workers. Each equals its name: `Sum == "sum"`."""
 
     SUM = "sum"
     AVERAGE = "average"
     MIN = "min"
     MAX = "max"
 
-    def __str__(self):
-        return self.value
-
 
 Sum = ReduceOp.SUM
 Average = ReduceOp.AVERAGE
 Min = ReduceOp.MIN
 Max = ReduceOp.MAX
+
+_UNSUPPORTED = {
+    "adasum": "BytePS never had it; use Average and scale the learning rate",
+    "product": "use Sum of logarithms",
+}
 
 
 def resolve(average, op):
@@ -33,11 +35,16 @@ def resolve(average, op):
 
     Raises:
         ValueError: both are given, or `op` is unknown.
+        NotImplementedError: `op` exists in other libraries only.
     """
     if op is None:
         return Sum if average is not None and not average else Average
     if average is not None:
         raise ValueError(f"pass either average or op, not both; got average={average}, op={op!r}")
+    if str(op).lower() in _UNSUPPORTED:
+        raise NotImplementedError(
+            f"op {str(op)!r} is not supported: {_UNSUPPORTED[str(op).lower()]}"
+        )
     try:
         return ReduceOp(str(op).lower())
     except ValueError:

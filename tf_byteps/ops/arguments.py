@@ -1,0 +1,59 @@
+"""Checks of what the exchanges are given."""
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from tf_byteps.ops import names
+
+_DTYPES = (
+    tf.float32,
+    tf.float64,
+    tf.float16,
+    tf.bfloat16,
+    tf.int8,
+    tf.uint8,
+    tf.int32,
+    tf.int64,
+)
+_MAX_NAME_BYTES = 1024
+
+
+def checked_tensor(tensor, what):
+    """The tensor to exchange, after the checks that every operation needs."""
+    if isinstance(tensor, (tf.SparseTensor, tf.RaggedTensor)):
+        raise TypeError(f"{what} takes dense tensors, got a {type(tensor).__name__}")
+    tensor = tf.convert_to_tensor(tensor)
+    if tensor.dtype not in _DTYPES:
+        supported = ", ".join(dtype.name for dtype in _DTYPES)
+        raise TypeError(
+            f"{what} cannot exchange a tensor of dtype {tensor.dtype.name}; supported are "
+            f"{supported}"
+        )
+    if not tf.executing_eagerly():
+        graph = tf.compat.v1.get_default_graph()
+        if not graph.building_function:
+            raise RuntimeError(
+                f"{what} works in eager code and in tf.function, not in a TensorFlow 1 graph"
+            )
+        if control_flow_util.GraphOrParentsInXlaContext(graph):
+            raise tf.errors.UnimplementedError(
+                None, None, f"{what} cannot be compiled by XLA: compile with jit_compile=False"
+            )
+    return tensor
+
+
+def exchange_name(name, kind, tensor):
+    """The name that the user gave, checked, or one made of the place of the call."""
+    if name is None:
+        return names.unnamed(kind, tensor)
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= _MAX_NAME_BYTES:
+        raise ValueError(f"name must be a string of 1 to {_MAX_NAME_BYTES} bytes, got {name!r}")
+    return name
+
+
+def checked_priority(priority):
+    """The priority as an integer of 32 bits."""
+    priority = 0 if priority is None else int(priority)
+    if not -(2**31) <= priority < 2**31:
+        raise ValueError(f"priority must fit 32 bits, got {priority}")
+    return priority
