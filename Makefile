@@ -1,0 +1,68 @@
+# The commands of this repository; `make` alone lists them. Each sets up what it needs first.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip -q --disable-pip-version-check
+BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
+
+# Written last of the libraries; they are built again when one of these is newer.
+LIBRARIES := tf_byteps/_build_info.py
+SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
+  BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
+
+.PHONY: help build test test-cc test-python test-all sanitize lint format clean
+
+help:  ## Lists the commands.
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+build: $(LIBRARIES)  ## Creates .venv and builds the libraries into tf_byteps/.
+
+test: test-cc test-python  ## Runs the C++ tests and all Python tests but the slow ones.
+
+test-cc: build/packages.stamp
+	$(BAZEL) test //cc/...
+
+test-python: build
+	$(BIN)/python -m pytest
+
+test-all: test-cc build  ## Runs the slow tests too.
+	$(BIN)/python -m pytest -m ''
+
+sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
+	$(BAZEL) test --config=asan //cc/...
+	$(BAZEL) test --config=tsan //cc/...
+
+lint: $(VENV)/environment.stamp  ## Checks style: ruff and clang-format.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	git ls-files 'cc/*.cc' 'cc/*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+
+format: $(VENV)/environment.stamp  ## Formats all sources.
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+	git ls-files 'cc/*.cc' 'cc/*.h' | xargs $(BIN)/clang-format -i
+
+clean:  ## Removes what was built; .venv stays.
+	rm -rf build dist *.egg-info
+	rm -f tf_byteps/*.so tf_byteps/_build_info.py
+
+# The stamps say that a step was done after its inputs last changed.
+build/packages.stamp: tools/install_debian_packages.sh
+	tools/install_debian_packages.sh $(PYTHON)
+	@mkdir -p build && touch $@
+
+$(VENV)/environment.stamp: requirements-dev.txt | build/packages.stamp
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+# Editable: the repository itself is the installed package, and bpslaunch is in .venv/bin. Builds the libraries, too.
+$(VENV)/editable.stamp: pyproject.toml $(VENV)/environment.stamp
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(LIBRARIES): $(SOURCES) $(VENV)/environment.stamp | $(VENV)/editable.stamp
+	$(BIN)/python setup.py -q build_ext --inplace

@@ -1,0 +1,80 @@
+"""Builds the libraries with Bazel; pyproject.toml has everything else."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+_ROOT = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(_ROOT, "tools"))
+
+import build_environment  # noqa: E402
+
+_STAGE = os.path.join(_ROOT, "build", "bazel-bin", "stage")
+_FILES = [
+    "libtf_byteps_engine.so",
+    "_engine" + sysconfig.get_config_var("EXT_SUFFIX"),
+    "_ops.so",
+    "_build_info.py",
+]
+
+
+class BazelBuild(build_ext):
+    """Puts the three libraries and `_build_info.py` into the package, or (in place) into the source folder."""
+
+    def run(self):
+        try:
+            build_environment.require_tools()
+            self._build()
+        except build_environment.BuildError as error:
+            raise SystemExit(f"error: {error}") from None
+        package = os.path.join(_ROOT if self.inplace else self.build_lib, "tf_byteps")
+        os.makedirs(package, exist_ok=True)
+        for file in _FILES:
+            _replace(os.path.join(_STAGE, file), os.path.join(package, file))
+
+    def get_source_files(self):
+        # What a source distribution must contain, besides the Python package. Not in a MANIFEST.in: setuptools would
+        # then follow every link under build/.
+        files = ["BUILD", "WORKSPACE", "MODULE.bazel", ".bazelrc", ".bazelignore"]
+        for top in ["cc", "third_party", "tools"]:
+            for folder, _, names in os.walk(top):
+                files += [os.path.join(folder, n) for n in names if not n.endswith(".pyc")]
+        return files
+
+    def get_outputs(self):
+        return [] if self.inplace else [os.path.join(self.build_lib, "tf_byteps", f) for f in _FILES]
+
+    def _build(self):
+        environment = {
+            **os.environ,
+            "PYTHON_BIN_PATH": sys.executable,
+            "TF_BYTEPS_PYTHONPATH": os.pathsep.join(build_environment.additional_path()),
+        }
+        # No server stays behind after an installation; in development the next build starts faster with one.
+        mode = "--max_idle_secs=120" if self.inplace else "--batch"
+        output = "--output_user_root=" + os.path.join(_ROOT, "build", "bazel")
+        os.makedirs(os.path.join(_ROOT, "build"), exist_ok=True)
+        result = subprocess.run(["bazel", output, mode, "build", "//:stage"], cwd=_ROOT, env=environment)
+        if result.returncode != 0:
+            raise build_environment.BuildError(
+                f"bazel build //:stage failed with exit code {result.returncode}; its messages are above."
+            )
+
+
+def _replace(source, target):
+    # A process may be running the old library: it keeps its file, the new one gets the name.
+    temporary = target + ".new"
+    shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+setup(
+    # Nothing is compiled by setuptools; the extension makes it a package for this platform and this Python.
+    ext_modules=[Extension("tf_byteps._engine", sources=[])],
+    cmdclass={"build_ext": BazelBuild},
+)

@@ -1,0 +1,27 @@
+"""Refuses a TensorFlow other than the one that the libraries were built for."""
+
+
+def check_tensorflow(installed):
+    """Compares the TensorFlow in this process with the one that `_ops.so` was built for.
+
+    A custom operation uses TensorFlow's C++ classes, whose layout may change with any release, so that even loading it
+    into another one is not safe.
+
+    Args:
+        installed: the version in this process, `tf.__version__`.
+
+    Raises:
+        ImportError: it is another one, or tf_byteps has not been built.
+    """
+    try:
+        from tf_byteps import _build_info
+    except ImportError as error:
+        raise ImportError(
+            "tf_byteps has not been built: run `pip install .` or, to work on it, `make build` in its source folder"
+        ) from error
+    if installed != _build_info.TENSORFLOW_VERSION:
+        raise ImportError(
+            f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be used with the "
+            f"installed {installed}: run `pip install .` in its source folder again, or install TensorFlow "
+            f"{_build_info.TENSORFLOW_VERSION}"
+        )

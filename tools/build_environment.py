@@ -1,0 +1,109 @@
+"""What a build of tf_byteps finds: tools, and the TensorFlow of the environment that it is for.
+
+pip builds in isolation: the build's own packages lie in a temporary folder and the target environment's are hidden,
+but the interpreter is the target's. Asked without the variables by which pip hides them, it shows its packages.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+SUPPORTED_TENSORFLOW = "2.21"
+TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW}.*"
+
+_SHOW_PACKAGES = """
+import importlib.util, json, sys
+version = None
+if importlib.util.find_spec("tensorflow"):
+    import tensorflow
+    version = tensorflow.__version__
+print("@" + json.dumps({"path": sys.path, "tensorflow": version}))
+"""
+
+
+class BuildError(Exception):
+    """The build cannot go on; the message says what to do."""
+
+
+def require_tools():
+    """Checks that Bazel, a C++ compiler and Python's headers are there.
+
+    Raises:
+        BuildError: names what is missing and the command that installs it.
+    """
+    python_header = os.path.join(sysconfig.get_path("include"), "Python.h")
+    tools = [
+        ("Bazel (bazel)", "bazel-bootstrap", shutil.which("bazel")),
+        ("a C++ compiler (g++)", "g++", shutil.which(os.environ.get("CC", "gcc")) and shutil.which("g++")),
+        (f"Python's headers ({python_header})", "python3-dev", os.path.exists(python_header)),
+    ]
+    missing = [(what, package) for what, package, found in tools if not found]
+    if missing:
+        raise BuildError(
+            f"To build tf_byteps, {' and '.join(what for what, _ in missing)} must be installed. On Debian 12: "
+            f"apt-get install {' '.join(package for _, package in missing)}"
+        )
+
+
+def target_packages():
+    """Looks at the environment of this interpreter as it is outside of the build.
+
+    Returns:
+        A dict: "path", its list of package folders, and "tensorflow", the version there or None.
+
+    Raises:
+        BuildError: TensorFlow is there and cannot be imported.
+    """
+    result = subprocess.run(
+        # -E: without PYTHONPATH, in which pip puts the hook that hides the environment.
+        [sys.executable, "-E", "-c", _SHOW_PACKAGES],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    for line in result.stdout.splitlines():
+        if line.startswith("@"):
+            return json.loads(line[1:])
+    raise BuildError(f"The TensorFlow of {sys.prefix} cannot be imported; repair or remove it:\n{result.stderr}")
+
+
+def tensorflow_requirements():
+    """What the build must bring along: nothing if the target environment has a supported TensorFlow.
+
+    Raises:
+        BuildError: the target environment has another TensorFlow.
+    """
+    version = target_packages()["tensorflow"]
+    if version is None:
+        return [TENSORFLOW_REQUIREMENT]
+    if not version.startswith(SUPPORTED_TENSORFLOW + "."):
+        raise BuildError(
+            f"tf_byteps needs TensorFlow {SUPPORTED_TENSORFLOW}, and {sys.prefix} has {version}. Install the one it "
+            f"needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new virtual environment."
+        )
+    return []
+
+
+def additional_path():
+    """Folders of the build's own packages, those that the target environment does not have.
+
+    Raises:
+        BuildError: pybind11 or TensorFlow is nowhere.
+    """
+    target = target_packages()
+    folders = []
+    for module in ["pybind11", "tensorflow"]:
+        if module == "tensorflow" and target["tensorflow"]:
+            continue
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            raise BuildError(f"To build tf_byteps, {sys.executable} needs {module}: pip install {module}")
+        folder = os.path.dirname(os.path.dirname(spec.origin))
+        if folder not in target["path"] and folder not in folders:
+            folders.append(folder)
+    return folders
