@@ -24,7 +24,7 @@ _FILES = [
 
 
 class BazelBuild(build_ext):
-    """Puts the three libraries and `_build_info.py` into the package, or (in place) into the source folder."""
+    """Puts the three libraries and `_build_info.py` into the package or, in place, the sources."""
 
     def run(self):
         try:
@@ -38,8 +38,8 @@ class BazelBuild(build_ext):
             _replace(os.path.join(_STAGE, file), os.path.join(package, file))
 
     def get_source_files(self):
-        # What a source distribution must contain, besides the Python package. Not in a MANIFEST.in: setuptools would
-        # then follow every link under build/.
+        # What a source distribution must contain, besides the Python package. Not in a
+        # MANIFEST.in: setuptools would then follow every link under build/.
         files = ["BUILD", "WORKSPACE", "MODULE.bazel", ".bazelrc", ".bazelignore"]
         for top in ["cc", "third_party", "tools"]:
             for folder, _, names in os.walk(top):
@@ -47,7 +47,9 @@ class BazelBuild(build_ext):
         return files
 
     def get_outputs(self):
-        return [] if self.inplace else [os.path.join(self.build_lib, "tf_byteps", f) for f in _FILES]
+        return (
+            [] if self.inplace else [os.path.join(self.build_lib, "tf_byteps", f) for f in _FILES]
+        )
 
     def _build(self):
         environment = {
@@ -55,14 +57,16 @@ class BazelBuild(build_ext):
             "PYTHON_BIN_PATH": sys.executable,
             "TF_BYTEPS_PYTHONPATH": os.pathsep.join(build_environment.additional_path()),
         }
-        # No server stays behind after an installation; in development the next build starts faster with one.
+        # No server stays behind after an installation; in development the next build starts
+        # faster with one.
         mode = "--max_idle_secs=120" if self.inplace else "--batch"
         output = "--output_user_root=" + os.path.join(_ROOT, "build", "bazel")
         os.makedirs(os.path.join(_ROOT, "build"), exist_ok=True)
-        result = subprocess.run(["bazel", output, mode, "build", "//:stage"], cwd=_ROOT, env=environment)
+        command = ["bazel", output, mode, "build", "//:stage"]
+        result = subprocess.run(command, cwd=_ROOT, env=environment)
         if result.returncode != 0:
             raise build_environment.BuildError(
-                f"bazel build //:stage failed with exit code {result.returncode}; its messages are above."
+                f"bazel build //:stage failed with exit code {result.returncode}, see above."
             )
 
 
@@ -74,7 +78,8 @@ def _replace(source, target):
 
 
 setup(
-    # Nothing is compiled by setuptools; the extension makes it a package for this platform and this Python.
+    # Nothing is compiled by setuptools; the extension makes it a package for this platform and
+    # this Python.
     ext_modules=[Extension("tf_byteps._engine", sources=[])],
     cmdclass={"build_ext": BazelBuild},
 )

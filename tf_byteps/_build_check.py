@@ -4,8 +4,8 @@
 def check_tensorflow(installed):
     """Compares the TensorFlow in this process with the one that `_ops.so` was built for.
 
-    A custom operation uses TensorFlow's C++ classes, whose layout may change with any release, so that even loading it
-    into another one is not safe.
+    A custom operation uses TensorFlow's C++ classes, whose layout may change with any release, so
+    that even loading it into another one is not safe.
 
     Args:
         installed: the version in this process, `tf.__version__`.
@@ -17,11 +17,12 @@ def check_tensorflow(installed):
         from tf_byteps import _build_info
     except ImportError as error:
         raise ImportError(
-            "tf_byteps has not been built: run `pip install .` or, to work on it, `make build` in its source folder"
+            "tf_byteps has not been built: in its source folder, run `pip install .` or, to work on "
+            "it, `make build`"
         ) from error
     if installed != _build_info.TENSORFLOW_VERSION:
         raise ImportError(
-            f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be used with the "
-            f"installed {installed}: run `pip install .` in its source folder again, or install TensorFlow "
-            f"{_build_info.TENSORFLOW_VERSION}"
+            f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be used "
+            f"with the installed {installed}: run `pip install .` in its source folder again, or "
+            f"install TensorFlow {_build_info.TENSORFLOW_VERSION}"
         )

@@ -1,4 +1,4 @@
-"""The build backend: setuptools, which here asks for a TensorFlow only if the target environment has none."""
+"""The build backend: setuptools, plus a TensorFlow if the target environment has none."""
 
 import build_environment
 from setuptools import build_meta

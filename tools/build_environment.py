@@ -1,7 +1,8 @@
 """What a build of tf_byteps finds: tools, and the TensorFlow of the environment that it is for.
 
-pip builds in isolation: the build's own packages lie in a temporary folder and the target environment's are hidden,
-but the interpreter is the target's. Asked without the variables by which pip hides them, it shows its packages.
+pip builds in isolation: the build's own packages lie in a temporary folder and the target
+environment's are hidden, but the interpreter is the target's. Asked without the variables by which
+pip hides them, it shows its packages.
 """
 
 import importlib.util
@@ -38,14 +39,14 @@ def require_tools():
     python_header = os.path.join(sysconfig.get_path("include"), "Python.h")
     tools = [
         ("Bazel (bazel)", "bazel-bootstrap", shutil.which("bazel")),
-        ("a C++ compiler (g++)", "g++", shutil.which(os.environ.get("CC", "gcc")) and shutil.which("g++")),
+        ("a C++ compiler (g++)", "g++", shutil.which("gcc") and shutil.which("g++")),
         (f"Python's headers ({python_header})", "python3-dev", os.path.exists(python_header)),
     ]
     missing = [(what, package) for what, package, found in tools if not found]
     if missing:
         raise BuildError(
-            f"To build tf_byteps, {' and '.join(what for what, _ in missing)} must be installed. On Debian 12: "
-            f"apt-get install {' '.join(package for _, package in missing)}"
+            f"To build tf_byteps, {' and '.join(what for what, _ in missing)} must be installed. "
+            f"On Debian 12: apt-get install {' '.join(package for _, package in missing)}"
         )
 
 
@@ -69,11 +70,16 @@ def target_packages():
     for line in result.stdout.splitlines():
         if line.startswith("@"):
             return json.loads(line[1:])
-    raise BuildError(f"The TensorFlow of {sys.prefix} cannot be imported; repair or remove it:\n{result.stderr}")
+    raise BuildError(
+        f"The TensorFlow of {sys.prefix} cannot be imported; repair or remove it:\n{result.stderr}"
+    )
 
 
 def tensorflow_requirements():
-    """What the build must bring along: nothing if the target environment has a supported TensorFlow.
+    """What the build must bring along.
+
+    Returns:
+        A list of requirements, empty if the target environment has a supported TensorFlow.
 
     Raises:
         BuildError: the target environment has another TensorFlow.
@@ -83,8 +89,9 @@ def tensorflow_requirements():
         return [TENSORFLOW_REQUIREMENT]
     if not version.startswith(SUPPORTED_TENSORFLOW + "."):
         raise BuildError(
-            f"tf_byteps needs TensorFlow {SUPPORTED_TENSORFLOW}, and {sys.prefix} has {version}. Install the one it "
-            f"needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new virtual environment."
+            f"tf_byteps needs TensorFlow {SUPPORTED_TENSORFLOW}, and {sys.prefix} has {version}. "
+            f"Install the one it needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new "
+            "virtual environment."
         )
     return []
 
@@ -102,7 +109,9 @@ def additional_path():
             continue
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:
-            raise BuildError(f"To build tf_byteps, {sys.executable} needs {module}: pip install {module}")
+            raise BuildError(
+                f"To build tf_byteps, {sys.executable} needs {module}: pip install {module}"
+            )
         folder = os.path.dirname(os.path.dirname(spec.origin))
         if folder not in target["path"] and folder not in folders:
             folders.append(folder)

@@ -6,6 +6,10 @@ import threading
 import tensorflow as tf
 from tensorflow.python.ops import gen_resource_variable_ops
 
+from tf_byteps._build_check import check_tensorflow
+
+check_tensorflow(tf.__version__)
+
 _PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_ops.so")
 
 _lock = threading.Lock()
