@@ -63,7 +63,8 @@ class Scheduler:
                 called. The others have been told.
         """
         try:
-            self._wait(self._roster.complete, self._config.rendezvous_timeout)
+            timeout = self._config.rendezvous_timeout
+            self._wait(self._roster.complete, timeout, self._roster.progress)
             _logger.info("%s", self._roster.progress())
             book = self._roster.build_book()
             book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
@@ -105,32 +106,29 @@ class Scheduler:
         bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return messages.Address(host, int(bound.rpartition(":")[2]))
 
-    def _wait(self, done, timeout):
-        """Serves messages until `done()`."""
+    def _wait(self, done, timeout, explain):
+        """Serves messages until `done()`; `explain()` says what is missing if that takes longer."""
         deadline = time.monotonic() + timeout
         while not done():
             if self._stopping:
                 raise RendezvousError("the scheduler was stopped before the job began")
             if time.monotonic() > deadline:
-                raise RendezvousError(f"{self._roster.progress()}, after {timeout:g} s")
+                raise RendezvousError(f"{explain()}, after {timeout:g} s")
             if self._socket.poll(int(POLL_SECONDS * 1000)):
                 self._handle(*self._receive())
             self._drop_silent()
 
     def _run_stage(self, stage, book):
         """Sends the book to all whose turn it is and waits until they have started."""
+
+        def explain():
+            late = ", ".join(str(participant) for participant in self._not_ready(stage))
+            return f"all had joined, but the {stage} of {late} did not start"
+
         for participant in self._stage_members(stage):
             self._assign(participant, stage, book)
         timeout = book.options["connect_timeout"]
-        try:
-            self._wait(lambda: not self._not_ready(stage), timeout)
-        except RendezvousError:
-            late = ", ".join(str(participant) for participant in self._not_ready(stage))
-            if self._stopping or not late:
-                raise
-            raise RendezvousError(
-                f"all had joined, but the {stage} of {late} did not start in {timeout:g} s"
-            ) from None
+        self._wait(lambda: not self._not_ready(stage), timeout, explain)
 
     def _not_ready(self, stage):
         return [p for p in self._stage_members(stage) if stage not in p.ready]

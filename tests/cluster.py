@@ -1,0 +1,248 @@
+"""Runs a test's functions as the workers of real jobs: real processes, sockets and variables.
+
+    def sum_of_ranks():  # at the top of a test module
+        tf_byteps.init()
+        ...
+        return something that JSON can hold
+
+    def test_sum():
+        assert run_workers(sum_of_ranks, workers=2, servers=1) == [1, 1]
+
+The processes are those that bpslaunch starts, with the same variables. They import TensorFlow only
+if the test's module or function does.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from tf_byteps.launch.hosts import Host
+from tf_byteps.launch.plan import TOPOLOGY, Plan
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Failures show soon in tests. BYTEPS_HOST_ID and others may be added by a test.
+_DEFAULTS = {
+    "BYTEPS_CONNECT_TIMEOUT": "20",
+    "BYTEPS_RENDEZVOUS_TIMEOUT": "60",
+    "BYTEPS_OPERATION_TIMEOUT": "60",
+    "BYTEPS_SHUTDOWN_TIMEOUT": "20",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONUNBUFFERED": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How a process ended.
+
+    Attributes:
+        label: "worker 0", "server 0" or "scheduler".
+        code: its exit code; negative: the signal that ended it; None: it did not end in time.
+        output: what it printed, standard output and error together.
+        result: what a worker's function returned.
+    """
+
+    label: str
+    code: int | None
+    output: str
+    result: object = None
+
+
+class Process:
+    """A process of a test, with its output in a file."""
+
+    def __init__(self, label, command, env, folder, pass_fds=()):
+        self.label = label
+        self._output = folder / f"{label.replace(' ', '-')}.log"
+        self.result_file = folder / f"{label.replace(' ', '-')}.json"
+        with open(self._output, "wb") as file:
+            self.popen = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**env, "TESTS_RESULT_FILE": str(self.result_file)},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+
+    def output(self):
+        return self._output.read_text(errors="replace")
+
+    def wait_for_output(self, text, timeout=30):
+        """Waits until the process has printed `text`."""
+        wait_until(lambda: text in self.output() or self.popen.poll() is not None, timeout)
+        assert text in self.output(), f"{self.label} did not print {text!r}:\n{self.output()}"
+
+    def kill(self, number=signal.SIGKILL):
+        self.popen.send_signal(number)
+
+    def outcome(self):
+        result = None
+        if self.result_file.exists():
+            result = json.loads(self.result_file.read_text())
+        return Outcome(self.label, self.popen.poll(), self.output(), result)
+
+
+class Cluster:
+    """A running job. Use as a context manager: at its end no process is left.
+
+    Args:
+        function: a function at the top of a module, which every worker calls.
+        workers: their number.
+        servers: number of server processes; 0: every worker hosts one.
+        env: variables for all processes, or a function of a process's label that returns some.
+        args: what the function is called with; JSON must be able to hold it.
+    """
+
+    def __init__(self, function, workers=2, servers=1, env=None, args=()):
+        self._folder = tempfile.TemporaryDirectory(prefix="tf_byteps_test_")
+        self._env = env if callable(env) else lambda label: env or {}
+        self.scheduler = None
+        self.servers, self.workers = [], []
+        self._plan = Plan(
+            workers=workers,
+            servers=servers,
+            hosts=(Host("localhost", workers),),
+            server_hosts=("localhost",),
+            job_id=secrets.token_hex(8),
+            command=_worker_command(function, args),
+        )
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.popen.pid, signal.SIGKILL)
+            process.popen.wait()
+        self._folder.cleanup()
+
+    def processes(self):
+        return ([self.scheduler] if self.scheduler else []) + self.servers + self.workers
+
+    def wait(self, timeout):
+        """Waits until all have ended, or the time is over; returns the `Outcome`s."""
+        deadline = time.monotonic() + timeout
+        for process in self.processes():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.popen.wait(max(0.0, deadline - time.monotonic()))
+        return [process.outcome() for process in self.processes()]
+
+    def _start(self):
+        address, port = "127.0.0.1", 0
+        if self._plan.needs_scheduler:
+            port = self._start_scheduler(address)
+        self.servers += [self._process(t) for t in self._plan.server_tasks(address, port)]
+        self.workers += [self._process(t) for t in self._plan.worker_tasks(address, port)]
+
+    def _start_scheduler(self, address):
+        readable, writable = os.pipe()
+        with open(readable) as reports:
+            task = self._plan.scheduler_task(address, writable)
+            self.scheduler = self._process(task, (writable,))
+            os.close(writable)
+            line = reports.readline()
+        assert line.startswith("port "), self.scheduler.output()
+        return int(line.split()[1])
+
+    def _process(self, task, pass_fds=()):
+        env = clean_environment(**task.variables, **self._env(task.label))
+        folder = pathlib.Path(self._folder.name)
+        return Process(task.label, task.command, env, folder, pass_fds)
+
+
+def run_processes(function, workers=2, servers=1, env=None, timeout=60, args=()):
+    """Runs a job to its end.
+
+    Args:
+        timeout: seconds after which what still runs is killed.
+        function, workers, servers, env, args: see `Cluster`.
+
+    Returns:
+        The `Outcome` of each process, in the order scheduler, servers, workers.
+    """
+    with Cluster(function, workers, servers, env, args) as cluster:
+        return cluster.wait(timeout)
+
+
+def run_workers(function, workers=2, servers=1, env=None, timeout=60, args=()):
+    """Runs a job that has to end well.
+
+    Returns:
+        What the function returned on each worker, by rank.
+
+    Raises:
+        AssertionError: a process failed or did not end; shows the output of all.
+    """
+    outcomes = run_processes(function, workers, servers, env, timeout, args)
+    if any(outcome.code != 0 for outcome in outcomes):
+        raise AssertionError(describe(outcomes))
+    return [outcome.result for outcome in outcomes if outcome.label.startswith("worker")]
+
+
+def describe(outcomes):
+    """All exit codes and outputs, for the message of a failed test."""
+    lines = []
+    for outcome in outcomes:
+        code = "did not end in time" if outcome.code is None else f"exit code {outcome.code}"
+        lines.append(f"---- {outcome.label}: {code}\n{outcome.output}")
+    return "\n".join(lines)
+
+
+def clean_environment(**variables):
+    """This environment without any job's variables, and with those that tests want."""
+    kept = {n: v for n, v in os.environ.items() if n not in TOPOLOGY and n[:7] != "BYTEPS_"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**kept, **_DEFAULTS, "PYTHONPATH": path, **variables}
+
+
+def wait_until(condition, timeout=30):
+    """Waits until `condition()` is true; fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"not true after {timeout} s: {condition}"
+        time.sleep(0.02)
+
+
+def free_port():
+    """A port that was free a moment ago, for what cannot choose its own."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _worker_command(function, args):
+    assert "." not in function.__qualname__, "workers can only find functions of a module"
+    module, name = function.__module__, function.__name__
+    return (sys.executable, "-m", "tests.cluster", module, name, json.dumps(args))
+
+
+def _run_as_worker(module, name, args):
+    result = getattr(importlib.import_module(module), name)(*json.loads(args))
+    path = pathlib.Path(os.environ["TESTS_RESULT_FILE"])
+    path.write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    _run_as_worker(*sys.argv[1:])

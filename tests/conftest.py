@@ -1,0 +1,80 @@
+"""Rules for all tests: a time limit, warnings are errors, and no process is left behind."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+# Helpers can be imported by their own name, too, also where a test's folder is no package.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+_TIME_LIMIT_SECONDS = 120
+_END_SECONDS = 3
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "time_limit(seconds): instead of the usual limit of a test")
+    config.addinivalue_line("filterwarnings", "error")
+    for package in ("tensorflow", "keras", "google", "h5py", "numpy", "flatbuffers", "gast"):
+        config.addinivalue_line("filterwarnings", f"default:::{package}")
+        config.addinivalue_line("filterwarnings", f"default:::{package}\\..*")
+    # Orphans of a test's processes become children of this one, which can then find them.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def time_limit(request):
+    """No test hangs: after its time it fails, at the line where it stands."""
+    marker = request.node.get_closest_marker("time_limit")
+    seconds = marker.args[0] if marker else _TIME_LIMIT_SECONDS
+
+    def fail(*_):
+        pytest.fail(f"not done after {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(seconds)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left():
+    """Fails a test that leaves processes behind, and ends them."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield
+    deadline = time.monotonic() + _END_SECONDS
+    while left := _living_children(before):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    for process in left:
+        process.kill()
+    _reap_orphans()
+    assert not left, f"processes are left: {left}"
+
+
+def _living_children(known):
+    living = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return living
+
+
+def _reap_orphans():
+    """Zombies that came to this process as orphans; subprocess reaps those that it started."""
+    for process in psutil.Process().children():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                process.wait(timeout=0.1)
+        except (psutil.NoSuchProcess, psutil.TimeoutExpired):
+            continue
