@@ -3,6 +3,7 @@ one."""
 
 import tensorflow as tf
 
+from tf_byteps.ops import names
 from tf_byteps.ops.library import kernels, token
 
 
@@ -24,8 +25,11 @@ def _broadcast_gradient(operation, gradient):
     from tf_byteps import runtime
 
     total = _reduce(operation, gradient, "sum")
-    is_root = runtime.rank() == operation.get_attr("root_rank")
-    return [None, total if is_root else tf.zeros_like(total)]
+    if runtime.rank() == operation.get_attr("root_rank"):
+        return [None, total]
+    # Without the dependency the exchange would be pruned here, and the root would wait for it.
+    with tf.control_dependencies([total]):
+        return [None, tf.zeros_like(total)]
 
 
 @tf.RegisterGradient("BytePSGather")
@@ -36,7 +40,7 @@ def _gather_gradient(operation, gradient):
 
     total = _reduce(operation, gradient, "sum")
     rows = tf.shape(operation.inputs[1], out_type=tf.int64)[:1]
-    name = _name(operation) + "/rows"
+    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
     all_rows = kernels().byte_ps_gather(token(name), rows, tensor_name=name)
     begin = tf.reduce_sum(all_rows[: runtime.rank()])
     own = total[begin : begin + rows[0]]
@@ -44,7 +48,8 @@ def _gather_gradient(operation, gradient):
 
 
 def _reduce(operation, gradient, op):
-    name = _name(operation)
+    # Numbered, because TensorFlow does not keep the backward function's operations in order.
+    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
     return kernels().byte_ps_push_pull(
         token(name),
         tf.convert_to_tensor(gradient),
@@ -52,7 +57,3 @@ def _reduce(operation, gradient, op):
         op=op,
         priority=operation.get_attr("priority"),
     )
-
-
-def _name(operation):
-    return operation.get_attr("tensor_name").decode() + "/gradient"
