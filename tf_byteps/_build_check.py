@@ -17,12 +17,12 @@ def check_tensorflow(installed):
         from tf_byteps import _build_info
     except ImportError as error:
         raise ImportError(
-            "tf_byteps has not been built: in its source folder, run `pip install .` or, to work on "
-            "it, `make build`"
+            "tf_byteps has not been built: in its source folder, run `pip install .` or, to work "
+            "on it, `make build`"
         ) from error
     if installed != _build_info.TENSORFLOW_VERSION:
         raise ImportError(
-            f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be used "
-            f"with the installed {installed}: run `pip install .` in its source folder again, or "
-            f"install TensorFlow {_build_info.TENSORFLOW_VERSION}"
+            f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be "
+            f"used with the installed {installed}: run `pip install .` in its source folder "
+            f"again, or install TensorFlow {_build_info.TENSORFLOW_VERSION}"
         )
