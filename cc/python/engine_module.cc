@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/fork.h"
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
 #include "cc/base/tensor_description.h"
@@ -39,10 +40,21 @@ void ThrowIfError(const Status& status) {
   if (!status.ok()) throw EngineError{status};
 }
 
+// A forked child inherits the object but none of its threads: to destroy it would be to wait for
+// them for ever.
 template <typename Peer>
-std::unique_ptr<Peer> Listening(const std::string& address, uint16_t port,
-                                const EngineOptions& options) {
-  auto peer = std::make_unique<Peer>(options);
+struct DeleteUnlessForked {
+  void operator()(Peer* peer) const {
+    if (CheckNotForked().ok()) delete peer;
+  }
+};
+template <typename Peer>
+using PeerHolder = std::unique_ptr<Peer, DeleteUnlessForked<Peer>>;
+
+template <typename Peer>
+PeerHolder<Peer> Listening(const std::string& address, uint16_t port,
+                           const EngineOptions& options) {
+  PeerHolder<Peer> peer(new Peer(options));
   ThrowIfError(peer->Listen(address, port));
   return peer;
 }
@@ -272,8 +284,8 @@ void DefineJob(py::module_& module) {
 }
 
 void DefineProcesses(py::module_& module) {
-  py::class_<Coordinator>(module, "Coordinator",
-                          "Tensor table and liveness of a job; lives in the scheduler.")
+  py::class_<Coordinator, PeerHolder<Coordinator>>(
+      module, "Coordinator", "Tensor table and liveness of a job; lives in the scheduler.")
       .def(py::init(&Listening<Coordinator>), py::arg("address"), py::arg("port"),
            py::arg("options"))
       .def_property_readonly("endpoint", &Coordinator::endpoint)
@@ -285,8 +297,8 @@ void DefineProcesses(py::module_& module) {
            "True once every worker has left or somebody was lost; False after `timeout` seconds.")
       .def_property_readonly("failure", &Coordinator::failure)
       .def("stop", &Coordinator::Stop, ReleaseLock());
-  py::class_<Server>(module, "Server",
-                     "A summation server, in a process of its own or colocated in a worker's.")
+  py::class_<Server, PeerHolder<Server>>(
+      module, "Server", "A summation server, in a process of its own or colocated in a worker's.")
       .def(py::init(&Listening<Server>), py::arg("address"), py::arg("port"), py::arg("options"))
       .def_property_readonly("endpoint", &Server::endpoint)
       .def(
