@@ -245,14 +245,15 @@ TEST_P(VanConformanceTest, EqualPrioritiesKeepTheirOrderFromEveryThread) {
 }
 
 TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
-  // The receiver holds still until everything has been queued, so that most of it has to wait.
-  std::mutex gate;
-  server_.answer_ = [&](Connection&, const FrameHeader&) {
-    std::lock_guard<std::mutex> lock(gate);
+  // The receiver holds still until everything has been queued, so that most of it has to wait. It
+  // may be at the gate for the last frame when the test is already over.
+  auto gate = std::make_shared<std::mutex>();
+  server_.answer_ = [gate](Connection&, const FrameHeader&) {
+    std::lock_guard<std::mutex> lock(*gate);
   };
   const auto connection = Connect();
   {
-    std::lock_guard<std::mutex> lock(gate);
+    std::lock_guard<std::mutex> lock(*gate);
     for (uint32_t part = 0; part < 40; ++part)
       connection->Send(PushFrame(part, Pattern(2000000, 0), 0));
     connection->Send(PushFrame(1000, Pattern(1000, 0), 5));
