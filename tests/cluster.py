@@ -112,6 +112,7 @@ class Cluster:
         self._env = env if callable(env) else lambda label: env or {}
         self.scheduler = None
         self.servers, self.workers = [], []
+        self._reports = None
         self._plan = Plan(
             workers=workers,
             servers=servers,
@@ -134,6 +135,8 @@ class Cluster:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.popen.pid, signal.SIGKILL)
             process.popen.wait()
+        if self._reports is not None:
+            self._reports.close()
         self._folder.cleanup()
 
     def processes(self):
@@ -156,11 +159,11 @@ class Cluster:
 
     def _start_scheduler(self, address):
         readable, writable = os.pipe()
-        with open(readable) as reports:
-            task = self._plan.scheduler_task(address, writable)
-            self.scheduler = self._process(task, (writable,))
-            os.close(writable)
-            line = reports.readline()
+        self._reports = open(readable)
+        task = self._plan.scheduler_task(address, writable)
+        self.scheduler = self._process(task, (writable,))
+        os.close(writable)
+        line = self._reports.readline()
         assert line.startswith("port "), self.scheduler.output()
         return int(line.split()[1])
 

@@ -1,0 +1,369 @@
+"""What the workers of the engine's tests run; without TensorFlow."""
+
+import os
+import random
+import signal
+import time
+
+import ml_dtypes
+import numpy as np
+
+import tf_byteps
+from tf_byteps import _engine
+
+PART_BYTES = 1024
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+SECONDS = 40
+
+
+def numpy_dtype(name):
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def start(array, **arguments):
+    return _engine.exchange(array, dtype=array.dtype.name, **arguments)
+
+
+def error_of(handle):
+    """The engine's error for an exchange, as [code, message]; fails if there is none."""
+    try:
+        result = handle.wait(SECONDS)
+    except _engine.EngineError as error:
+        return [error.code, str(error)]
+    raise AssertionError(f"no error, but {result}")
+
+
+def shapes(dtype):
+    """0, scalar, 1, one part - 1, one part, one part + 1 elements, and more than three parts."""
+    in_part = PART_BYTES // dtype.itemsize
+    return [(0,), (), (1,), (in_part - 1,), (in_part,), (in_part + 1,), (3 * in_part + 5,), (7, 33)]
+
+
+def values(rank, shape, dtype, seed):
+    """Distinct in each rank and position; the sums of three fit exactly in every dtype."""
+    generator = np.random.default_rng([rank, seed])
+    largest = 40 if dtype.itemsize == 1 else 600
+    least = 0 if dtype.name == "uint8" else -largest
+    return generator.integers(least, largest, shape).astype(dtype)
+
+
+def sums():
+    """Every dtype at every size, all in flight at once; compares with NumPy."""
+    tf_byteps.init()
+    rank, size = tf_byteps.rank(), tf_byteps.size()
+    pending = []
+    for name in DTYPES:
+        dtype = numpy_dtype(name)
+        for seed, shape in enumerate(shapes(dtype)):
+            given = [values(r, shape, dtype, seed) for r in range(size)]
+            handle = start(given[rank], name=f"sum/{name}/{shape}")
+            expected = np.sum([g.astype(np.float64) for g in given], axis=0)
+            pending.append((handle, expected.astype(dtype), f"sum {name} {shape}"))
+            if dtype.kind != "i" and dtype.kind != "u":
+                handle = start(given[rank], name=f"average/{name}/{shape}", average=True)
+                wide = expected.astype(np.float64 if name == "float64" else np.float32)
+                average = (wide / wide.dtype.type(size)).astype(dtype)
+                pending.append((handle, average, f"average {name} {shape}"))
+    for handle, expected, what in pending:
+        result = handle.wait(SECONDS)
+        assert result.shape == expected.shape and result.dtype == expected.dtype, what
+        np.testing.assert_array_equal(result, expected, err_msg=what)
+    return len(pending)
+
+
+def wrapping_integers():
+    tf_byteps.init()
+    result = {}
+    for name in ("int8", "uint8", "int32", "int64"):
+        largest = np.array([np.iinfo(name).max], name)
+        result[name] = int(start(largest, name=name).wait(SECONDS)[0])
+    return result
+
+
+def extremes():
+    """Minimum and maximum over the workers."""
+    tf_byteps.init()
+    given = np.array([tf_byteps.rank(), -tf_byteps.rank(), 5], np.float32)
+    least = start(given, name="min", kind="min").wait(SECONDS).tolist()
+    most = start(given, name="max", kind="max").wait(SECONDS).tolist()
+    return [least, most]
+
+
+def half_precision():
+    """The sum of 2048, 1, 1: adding in float16 itself would lose both ones."""
+    tf_byteps.init()
+    given = np.array([2048.0 if tf_byteps.rank() == 0 else 1.0], np.float16)
+    return float(start(given, name="half").wait(SECONDS)[0])
+
+
+def different_order():
+    """200 tensors in flight, in another order on each worker, twice."""
+    tf_byteps.init()
+    rank, size = tf_byteps.rank(), tf_byteps.size()
+    for round_number in range(2):
+        order = list(range(200))
+        random.Random(10 * rank + round_number).shuffle(order)
+        handles = {n: start(np.full(1 + n * 7, rank + n, np.float32), name=f"t{n}") for n in order}
+        for n, handle in handles.items():
+            expected = sum(r + n for r in range(size))
+            np.testing.assert_array_equal(handle.wait(SECONDS), np.full(1 + n * 7, expected))
+    return True
+
+
+def opposite_order():
+    """200 tensors of three parts each; worker 1 begins with the one that worker 0 has last."""
+    tf_byteps.init()
+    order = range(200) if tf_byteps.rank() == 0 else reversed(range(200))
+    elements = 3 * PART_BYTES // 4
+    handles = {n: start(np.full(elements, n, np.int32), name=f"t{n}") for n in order}
+    for n, handle in handles.items():
+        np.testing.assert_array_equal(handle.wait(SECONDS), np.full(elements, 2 * n))
+    return tf_byteps.runtime.config().credit_bytes
+
+
+def mismatches():
+    """Each worker gives something else under one name; then all agree on it again."""
+    tf_byteps.init()
+    rank = tf_byteps.rank()
+    errors = {
+        "shape": error_of(start(np.ones(4 + rank, np.float32), name="shape")),
+        "dtype": error_of(start(np.ones(4, ["float32", "int32"][rank]), name="dtype")),
+        "operation": error_of(
+            start(np.ones(4, np.float32), name="operation", kind=["sum", "max"][rank])
+        ),
+        "average": error_of(start(np.ones(4, np.float32), name="average", average=rank == 0)),
+        "root": error_of(
+            start(np.ones(4, np.float32), name="root", kind="broadcast", root_rank=rank)
+        ),
+    }
+    for name in errors:
+        result = start(np.full(4, rank + 1, np.float32), name=name).wait(SECONDS)
+        assert result.tolist() == [3, 3, 3, 3], (name, result)
+    return errors
+
+
+def another_shape_later():
+    """All workers change a tensor's shape at the same round, there and back."""
+    tf_byteps.init()
+    totals = []
+    for length in (3, 5, 3, 4000):
+        result = start(np.ones(length, np.float32), name="changing").wait(SECONDS)
+        assert result.shape == (length,)
+        totals.append(float(result.sum()))
+    return totals
+
+
+def one_name_twice():
+    """Two live tensors with one name; the first one is not disturbed."""
+    tf_byteps.init()
+    if tf_byteps.rank() == 0:
+        first = start(np.ones(4, np.float32), name="same")
+        second = error_of(start(np.ones(4, np.float32), name="same"))
+        start(np.ones(1, np.float32), name="go on").wait(SECONDS)
+    else:
+        start(np.ones(1, np.float32), name="go on").wait(SECONDS)
+        first, second = start(np.ones(4, np.float32), name="same"), None
+    return [first.wait(SECONDS).tolist(), second]
+
+
+def refused_tensors():
+    """What no worker may exchange."""
+    tf_byteps.init()
+    calls = {
+        "bool": lambda: start(np.ones(2, bool), name="bool"),
+        "complex64": lambda: start(np.ones(2, np.complex64), name="complex64"),
+        "integer average": lambda: start(np.ones(2, np.int32), name="average", average=True),
+        "unknown operation": lambda: start(np.ones(2), name="operation", kind="product"),
+        "unknown root": lambda: start(np.ones(2), name="root", kind="broadcast", root_rank=7),
+        "scalar gather": lambda: start(np.array(1.0), name="scalar", kind="gather"),
+    }
+    errors = {}
+    for what, call in calls.items():
+        try:
+            call().wait(SECONDS)
+        except _engine.EngineError as error:
+            errors[what] = [error.code, str(error)]
+    return errors
+
+
+def broadcasts():
+    """From each root in turn; nothing of the others' NaN may survive."""
+    tf_byteps.init()
+    rank, size = tf_byteps.rank(), tf_byteps.size()
+    for root in range(size):
+        for name in DTYPES:
+            dtype = numpy_dtype(name)
+            for seed, shape in enumerate(shapes(dtype)):
+                sent = values(root, shape, dtype, seed)
+                blank = np.zeros(shape, dtype) if dtype.kind in "iu" else np.full(shape, np.nan)
+                given = sent if rank == root else blank.astype(dtype)
+                exchange_name = f"{root}/{name}/{shape}"
+                handle = start(given, name=exchange_name, kind="broadcast", root_rank=root)
+                result = handle.wait(SECONDS)
+                np.testing.assert_array_equal(result, sent, err_msg=exchange_name)
+                assert result.shape == shape
+    return True
+
+
+def gathers():
+    """Rows of different number from each worker, none from some, in rank order."""
+    tf_byteps.init()
+    rank, size = tf_byteps.rank(), tf_byteps.size()
+    row_counts = [[1] * size, list(range(size)), [0] * size, [2000 * (r + 1) for r in range(size)]]
+    for name in DTYPES:
+        dtype = numpy_dtype(name)
+        for round_number, counts in enumerate(row_counts):
+            given = [values(r, (n, 3), dtype, round_number) for r, n in enumerate(counts)]
+            result = start(given[rank], name=f"rows/{name}", kind="gather").wait(SECONDS)
+            np.testing.assert_array_equal(result, np.concatenate(given))
+    return True
+
+
+def gather_of_unlike_rows():
+    tf_byteps.init()
+    rows = np.ones((2, 3 + tf_byteps.rank()), np.float32)
+    return error_of(start(rows, name="rows", kind="gather"))
+
+
+def declared_first():
+    """Announces tensors in one message, then exchanges them."""
+    tf_byteps.init()
+    names = [f"declared/{n}" for n in range(50)]
+    _engine.declare([(name, "float32", [3, 4], "sum", False, 0) for name in names])
+    handles = [start(np.ones((3, 4), np.float32), name=name) for name in names]
+    return sum(float(handle.wait(SECONDS).sum()) for handle in handles)
+
+
+def lifecycle():
+    """Calls before init, twice, and after shutdown."""
+    from tf_byteps.errors import BytePSError
+
+    messages = []
+    for call in (tf_byteps.rank, tf_byteps.size, tf_byteps.local_rank, tf_byteps.local_size):
+        try:
+            call()
+        except BytePSError as error:
+            messages.append(str(error))
+    messages.append(error_of(_engine.exchange(np.ones(1), name="early"))[1])
+    tf_byteps.shutdown()  # nothing to do
+    tf_byteps.init()
+    tf_byteps.init()
+    try:
+        tf_byteps.init(part_bytes=PART_BYTES + 8)
+    except BytePSError as error:
+        messages.append(str(error))
+    place = [tf_byteps.rank(), tf_byteps.size(), tf_byteps.local_rank(), tf_byteps.local_size()]
+    start(np.ones(3, np.float32), name="x").wait(SECONDS)
+    tf_byteps.shutdown()
+    assert not tf_byteps.is_initialized()
+    return [place, messages]
+
+
+def init_again(times):
+    """Leaves the job and comes back."""
+    results = []
+    for stay in range(times):
+        tf_byteps.init()
+        given = np.full(2, stay + tf_byteps.rank(), np.float32)
+        results.append(start(given, name="x").wait(SECONDS).tolist())
+        tf_byteps.shutdown()
+    return results
+
+
+def end_early(how):
+    """Worker 1 ends in some way; the others say what they hear, and after how many seconds."""
+    tf_byteps.init()
+    start(np.ones(3, np.float32), name="before").wait(SECONDS)
+    if tf_byteps.rank() == 1:
+        time.sleep(0.5)  # the others have the result above
+        if how == "exit":
+            os._exit(3)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exception":
+            raise ValueError("worker 1 has a bug")
+        if how == "goodbye":
+            return "left"
+    begin = time.monotonic()
+    error = error_of(start(np.ones(3, np.float32), name="before"))
+    return [*error, time.monotonic() - begin]
+
+
+def late_reader():
+    """Worker 1 comes back from a long pause without Python: no heartbeat may depend on that."""
+    tf_byteps.init()
+    if tf_byteps.rank() == 1:
+        import ctypes
+
+        ctypes.PyDLL(None).sleep(4)  # with the interpreter's lock held
+    return start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()
+
+
+def forked_child():
+    """A forked child cannot use the engine, and ends without a word to the others."""
+    tf_byteps.init()
+    start(np.ones(1, np.float32), name="x").wait(SECONDS)
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            message = error_of(_engine.exchange(np.ones(1), name="x"))
+            message = f"{message} {tf_byteps.is_initialized()}"
+        except BaseException as error:
+            message = repr(error)
+        os.write(writable, message.encode())
+        raise SystemExit(0)  # through atexit
+    _, status = os.waitpid(child, 0)
+    answer = os.read(readable, 1000).decode()
+    after = start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()
+    return [answer, status, after]
+
+
+def killed_with_a_living_child(pid_file):
+    """Worker 1 is killed while a child that it forked sleeps on."""
+    tf_byteps.init()
+    start(np.ones(1, np.float32), name="x").wait(SECONDS)
+    if tf_byteps.rank() == 1:
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        with open(pid_file, "w", encoding="ascii") as file:
+            file.write(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    error = error_of(start(np.ones(1, np.float32), name="x"))
+    return [*error, time.monotonic() - begin]
+
+
+def counters():
+    """One tensor of 1000 float32, 3 rounds."""
+    tf_byteps.init()
+    for _ in range(3):
+        start(np.ones(1000, np.float32), name="weights").wait(SECONDS)
+    return _engine.worker_counters()
+
+
+def just_init():
+    tf_byteps.init()
+    return [tf_byteps.rank(), tf_byteps.size()]
+
+
+def only_worker_0_sends():
+    tf_byteps.init()
+    result = None
+    if tf_byteps.rank() == 0:
+        result = error_of(start(np.ones(2, np.float32), name="lonely"))
+    else:
+        time.sleep(4)
+    return result
+
+
+def waits_for_end():
+    """Exchanges one tensor, then waits for another one that nobody else sends."""
+    tf_byteps.init()
+    start(np.ones(3, np.float32), name="before").wait(SECONDS)
+    print("ready", flush=True)
+    begin = time.monotonic()
+    error = error_of(start(np.ones(1, np.float32), name=f"alone {tf_byteps.rank()}"))
+    return [*error, time.monotonic() - begin]

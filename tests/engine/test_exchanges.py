@@ -1,0 +1,116 @@
+"""Exchanges of NumPy arrays between real workers through real servers."""
+
+import pytest
+
+from tests.cluster import describe, run_processes, run_workers
+from tests.engine import programs
+from tests.engine.programs import DTYPES, PART_BYTES
+
+SMALL_PARTS = {"BYTEPS_PARTITION_BYTES": str(PART_BYTES)}
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_sums_of_every_dtype_and_size(workers, servers):
+    counts = run_workers(programs.sums, workers, servers, SMALL_PARTS)
+    assert counts == [(len(DTYPES) + 4) * 8] * workers
+
+
+def test_one_worker_through_a_server_of_its_own():
+    env = {**SMALL_PARTS, "BYTEPS_FORCE_DISTRIBUTED": "1"}
+    assert run_workers(programs.sums, workers=1, servers=0, env=env) == [96]
+
+
+def test_integers_wrap():
+    expected = {"int8": -2, "uint8": 254, "int32": -2, "int64": -2}
+    assert run_workers(programs.wrapping_integers) == [expected] * 2
+
+
+def test_half_precision_is_added_in_float32():
+    assert run_workers(programs.half_precision, workers=3) == [2050.0] * 3
+
+
+def test_minimum_and_maximum():
+    assert run_workers(programs.extremes, workers=3) == [[[0, -2, 5], [2, 0, 5]]] * 3
+
+
+def test_200_tensors_in_a_different_order_on_each_worker():
+    assert all(run_workers(programs.different_order, workers=3, servers=2, env=SMALL_PARTS))
+
+
+def test_opposite_order_with_credit_of_one_part():
+    env = {**SMALL_PARTS, "BYTEPS_CREDIT_BYTES": str(PART_BYTES)}
+    assert run_workers(programs.opposite_order, servers=2, env=env) == [PART_BYTES] * 2
+
+
+def test_mismatches_are_errors_on_every_worker_that_say_who_sent_what():
+    results = run_workers(programs.mismatches, servers=2)
+    distinct = {
+        "shape": ("[4]", "[5]"),
+        "dtype": ("float32", "int32"),
+        "operation": ("sum", "max"),
+        "average": ("sum", "average"),
+        "root": ("0", "1"),
+    }
+    for errors in results:
+        for name, (code, message) in errors.items():
+            assert code == "FAILED_PRECONDITION", (name, message)
+            for part in ("worker 0", "worker 1", f'"{name}"', *distinct[name]):
+                assert part in message, (part, message)
+
+
+def test_a_shape_may_change_on_all_workers_at_once():
+    assert run_workers(programs.another_shape_later) == [[6, 10, 6, 8000]] * 2
+
+
+def test_two_live_tensors_with_one_name():
+    (sum_0, error), (sum_1, _) = run_workers(programs.one_name_twice)
+    assert sum_0 == sum_1 == [2, 2, 2, 2]
+    assert error[0] == "FAILED_PRECONDITION"
+    assert '"same" is on its way already' in error[1] and "two names" in error[1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_refused_tensors(workers):
+    for errors in run_workers(programs.refused_tensors, workers, servers=workers - 1):
+        assert {what: code for what, (code, _) in errors.items()} == dict.fromkeys(
+            [
+                "bool",
+                "complex64",
+                "integer average",
+                "unknown operation",
+                "unknown root",
+                "scalar gather",
+            ],
+            "INVALID_ARGUMENT",
+        )
+        assert "dtype bool cannot be exchanged; use float32" in errors["bool"][1]
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+def test_broadcast(servers):
+    assert run_workers(programs.broadcasts, 3, servers, SMALL_PARTS) == [True] * 3
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+def test_gather(servers):
+    assert run_workers(programs.gathers, 3, servers, SMALL_PARTS) == [True] * 3
+
+
+def test_gather_of_unlike_rows():
+    for code, message in run_workers(programs.gather_of_unlike_rows):
+        assert code == "FAILED_PRECONDITION"
+        assert "worker 0" in message and "worker 1" in message
+
+
+def test_declaring_many_tensors_at_once():
+    assert run_workers(programs.declared_first) == [50 * 12 * 2.0] * 2
+
+
+def test_a_tensor_that_one_worker_does_not_send_times_out():
+    env = {"BYTEPS_OPERATION_TIMEOUT": "2"}
+    outcomes = run_processes(programs.only_worker_0_sends, workers=2, servers=1, env=env)
+    result = outcomes[-2].result
+    assert result is not None, describe(outcomes)
+    assert result[0] == "DEADLINE_EXCEEDED"
+    assert '"lonely"' in result[1] and "BYTEPS_OPERATION_TIMEOUT" in result[1]
