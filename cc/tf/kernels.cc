@@ -123,10 +123,14 @@ class PendingExchange : public std::enable_shared_from_this<PendingExchange> {
   }
 
   void Finish(const absl::Status& status) {
-    // Must come before End: the manager may be gone once the operation has ended. If the callback
-    // is running or has run, the operation has ended already or will, by Cancel's hand, and this
-    // call changes nothing.
-    if (registered_ && !cancellation_->TryDeregisterCallback(token_)) return;
+    {
+      // Cancel cannot end the operation while the lock is held, and the manager lives at least
+      // until the operation ends. Deregistering must come before End for the same reason.
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (context_ == nullptr) return;  // cancelled: the manager may be gone with the step
+      // False if Cancel has been called and waits for the lock: it will end the operation.
+      if (registered_ && !cancellation_->TryDeregisterCallback(token_)) return;
+    }
     End(status);
   }
 
