@@ -228,6 +228,11 @@ def config():
     return _current("config").config
 
 
+def requested_config():
+    """The `Config` that `init` was called with, without what the scheduler has decided."""
+    return _current("requested_config").requested
+
+
 def server_counters():
     """What the server in this process has received and sent.
 

@@ -1,68 +1,89 @@
-"""Reduces an optimizer's gradients over the workers."""
+"""Reduces an optimizer's or a tape's gradients over the workers."""
 
 import threading
 import weakref
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
-from tf_byteps import _engine
-from tf_byteps.ops import Sum, push_pull
+from tf_byteps.ops import Min, Sum, names, push_pull
+from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy import local_batch
 
+_SUM = Reduction(Sum)
+_BRANCHES = (
+    control_flow.CondBranchFuncGraph,
+    control_flow.WhileBodyFuncGraph,
+    control_flow.WhileCondFuncGraph,
+)
+
 _lock = threading.Lock()
-# Graph -> {name without index: the variables that use it}. Two models in one function may have equal paths.
+# Graph -> {name without index: the variables that use it}. Two models in one function may have
+# equal paths.
 _users = weakref.WeakKeyDictionary()
 
 
-def reduce_gradients(gradients, variables):
-    """Sums each gradient over all workers, in an exchange of its own that begins as soon as the gradient is there.
+def reduce_gradients(gradients, variables, reduction=_SUM, scope=""):
+    """Reduces each gradient over all workers, as soon as it is there.
 
-    The exchange is named after the variable, so that a retrace on one worker alone is harmless and two models do not
-    meet under one name. Variables that come first in the list, which are used first in the next step, have priority.
+    The exchange is named after the variable, so that a retrace on one worker alone is harmless and
+    two models do not meet under one name. Variables that come first in the list, which are used
+    first in the next step, have priority.
 
     Args:
         gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
-        variables: the variables that they belong to, `keras.Variable` or `tf.Variable`.
+        variables: what they are gradients of: `keras.Variable`, `tf.Variable` or `tf.Tensor`.
+        reduction: a `Reduction`. Default: the sum.
+        scope: a prefix of the exchanges' names.
 
     Returns:
-        The list of sums; `None` stays.
+        The list of results; `None` stays.
     """
-    reduced = []
-    announced = []
-    for index, (gradient, variable) in enumerate(zip(gradients, variables)):
-        if gradient is not None:
-            name = _name(variable)
-            if not isinstance(gradient, tf.IndexedSlices):
-                gradient = tf.convert_to_tensor(gradient)
-                announced.append((name, gradient))
-            gradient = push_pull(
-                local_batch.contribution(gradient), name=name, op=Sum, priority=-index
-            )
-        reduced.append(gradient)
-    _declare(announced)
-    return reduced
+    prepared = [
+        None if gradient is None else local_batch.contribution(reduction.prepare(gradient))
+        for gradient in gradients
+    ]
+    return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
 
 
-def _name(variable):
-    name = f"gradient/{getattr(variable, 'path', None) or variable.name}"
-    if tf.executing_eagerly():
-        return name
+def finite_everywhere(finite):
+    """Whether the gradients of all workers are finite (protocol rule 27).
+
+    Args:
+        finite: a boolean scalar, this worker's answer.
+
+    Returns:
+        A boolean scalar, the same on all workers.
+    """
+    name = names.numbered("gradients are finite")
+    return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
+
+
+def _names(variables):
+    """One name for each variable: its path, with an index if others here have the same."""
     with _lock:
-        users = _users.setdefault(tf.compat.v1.get_default_graph(), {}).setdefault(name, [])
-        if id(variable) not in users:
-            users.append(id(variable))
-        index = users.index(id(variable))
+        # Eager exchanges come one after the other: it is enough to tell those of one list apart.
+        users = {} if tf.executing_eagerly() else _users.setdefault(_function_graph(), {})
+        return [_name(variable, index, users) for index, variable in enumerate(variables)]
+
+
+def _name(variable, position, users):
+    if hasattr(variable, "path"):
+        name = f"gradient/{variable.path}"
+    elif isinstance(variable, tf.Variable):
+        name = f"gradient/{variable.name}"
+    else:
+        name = f"gradient@{names.call_site()}/{position}"
+    sharing = users.setdefault(name, [])
+    if id(variable) not in sharing:
+        sharing.append(id(variable))
+    index = sharing.index(id(variable))
     return f"{name}#{index}" if index else name
 
 
-def _declare(named_tensors):
-    """Announces the gradients of a traced function in one message, so that placing them costs one round trip."""
-    if tf.executing_eagerly():
-        return
-    _engine.declare(
-        [
-            (name, tensor.dtype.name, tensor.shape.as_list(), "sum", False, 0)
-            for name, tensor in named_tensors
-            if tensor.shape.is_fully_defined()
-        ]
-    )
+def _function_graph():
+    """The graph of the traced function, seen from within its branches and loops too."""
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, _BRANCHES):
+        graph = graph.outer_graph
+    return graph

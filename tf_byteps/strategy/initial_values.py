@@ -1,8 +1,10 @@
-"""Initial values from worker 0, without trusting that all workers create the same variables (protocol rule 28).
+"""Initial values from worker 0, without trusting that all workers create the same variables
+(protocol rule 28).
 
-Broadcasting each variable when it is created, as `MultiWorkerMirroredStrategy` does, hangs as soon as one worker
-creates one variable more. So variables are only noted when they are created. Before the first step the workers compare
-their lists; if they differ, all of them raise an error that names the difference, and nothing was sent in vain.
+Broadcasting each variable when it is created, as `MultiWorkerMirroredStrategy` does, hangs as soon
+as one worker creates one variable more. So variables are only noted when they are created. Before
+the first step the workers compare their lists; if they differ, all of them raise an error that
+names the difference, and nothing was sent in vain.
 """
 
 import collections
@@ -22,22 +24,26 @@ class InitialValues:
         self._created = []  # weak references, in order of creation
 
     def created(self, variable):
-        """Notes a variable. Those that are summed when read (metrics) start at zero everywhere and are left out."""
+        """Notes a variable. Those that are summed when read (metrics) start at zero everywhere and
+        are left out."""
         synchronization = getattr(variable, "synchronization", None)
         if synchronization != tf.VariableSynchronization.ON_READ:
             self._created.append(weakref.ref(variable))
 
     def synchronize_created(self):
-        """Synchronizes what was created since the last call; without anything new it does not communicate.
+        """Synchronizes what was created since the last call; without anything new it does not
+        communicate.
 
-        The variables' paths are not known here, so that they are told apart by name and order of creation.
+        The variables' paths are not known here, so that they are told apart by name and order of
+        creation.
         """
         if runtime.size() == 1:
             return
         created, self._created = self._created, []
         alive = [reference() for reference in created]
         uninitialized = [variable for variable in alive if _is_uninitialized(variable)]
-        # A tf.function that creates variables is traced first, then initializes them, then is traced again.
+        # A tf.function that creates variables is traced first, then initializes them, then is
+        # traced again.
         self._created = [weakref.ref(variable) for variable in uninitialized]
         ready = [
             variable
@@ -45,10 +51,11 @@ class InitialValues:
             if variable is not None and all(variable is not other for other in uninitialized)
         ]
         if ready:
-            _synchronize("variables created in the scope", [(v.name, v) for v in ready])
+            synchronize("variables created in the scope", [(v.name, v) for v in ready])
 
     def synchronize_model(self, model):
-        """Synchronizes all variables of a Keras model and its optimizer, and whatever else was created meanwhile."""
+        """Synchronizes all variables of a Keras model and its optimizer, and whatever else was
+        created meanwhile."""
         if runtime.size() == 1:
             return
         variables = list(model.variables)
@@ -57,7 +64,7 @@ class InitialValues:
         named = [(variable.path, variable.value) for variable in variables]
         known = {id(variable) for _, variable in named}
         self._created = [r for r in self._created if r() is not None and id(r()) not in known]
-        _synchronize("variables of the model and its optimizer", named)
+        synchronize("variables of the model and its optimizer", named)
         self.synchronize_created()
 
 
@@ -75,27 +82,34 @@ def _is_uninitialized(variable):
             return True
 
 
-def _synchronize(what, named_variables):
-    """Sets variables to worker 0's values, in one group of broadcasts that are all under way at once.
+def synchronize(what, named_variables, root_rank=0):
+    """Sets variables to one worker's values, in one group of broadcasts.
 
     Args:
         what: a few words for error messages, equal on all workers.
         named_variables: a list of pairs of a name and a `tf.Variable`.
+        root_rank: the rank of the worker whose values count.
 
     Raises:
         ValueError: the workers' lists differ.
     """
-    keyed = _with_keys(named_variables)
-    lists = gather_objects(f"initial values/{what}", list(keyed))
+    keyed = keyed_variables(named_variables)
+    check_lists(what, gather_objects(f"initial values/{what}", list(keyed)))
+    if keyed:
+        with tf.init_scope():
+            tf.function(lambda: broadcast_all(keyed, root_rank), autograph=False)()
+
+
+def check_lists(what, lists):
+    """Raises ValueError if the workers' lists of keys, in rank order, are not all the same."""
     for rank, other in enumerate(lists):
         if sorted(other) != sorted(lists[0]):
             raise ValueError(_difference(what, rank, other, lists[0]))
-    with tf.init_scope():
-        _broadcast_all(list(keyed), list(keyed.values()))
 
 
-def _with_keys(named_variables):
-    """Key -> variable. The key says name, shape and dtype, and which one it is if several agree in all of these."""
+def keyed_variables(named_variables):
+    """Key -> variable. The key says name, dtype and shape, and which one it is of those that agree
+    in all of these."""
     counts = collections.Counter()
     keyed = {}
     for name, variable in named_variables:
@@ -109,27 +123,17 @@ def _difference(what, rank, other, first):
     missing = ", ".join(sorted(set(first) - set(other))) or "nothing"
     extra = ", ".join(sorted(set(other) - set(first))) or "nothing"
     return (
-        f"the workers differ in the {what}: worker {rank} lacks {missing} and has {extra} that worker 0 does not "
-        "have. All workers must build the same model and optimizer"
+        f"the workers differ in the {what}: worker {rank} lacks {missing} and has {extra} that "
+        "worker 0 does not have. All workers must build the same model and optimizer"
     )
 
 
-def _broadcast_all(keys, variables):
-    # bool variables (switches of some layers) travel as bytes.
-    @tf.function(autograph=False)
-    def exchange():
-        values = [tf.identity(variable) for variable in variables]
-        sent = [tf.cast(v, tf.uint8) if v.dtype == tf.bool else _as_bits(v) for v in values]
-        for key, variable, value, original in zip(keys, variables, sent, values):
-            received = broadcast(value, root_rank=0, name=f"initial value/{key}")
-            if original.dtype == tf.bool:
-                received = tf.cast(received, tf.bool)
-            elif received.dtype != original.dtype:
-                received = tf.bitcast(received, original.dtype)
-            variable.assign(received)
-
-    if variables:
-        exchange()
+def broadcast_all(keyed, root_rank):
+    """Sets each variable to the root's value. `keyed` is what `keyed_variables` returned."""
+    values = [tf.identity(variable) for variable in keyed.values()]
+    for (key, variable), value in zip(keyed.items(), values, strict=True):
+        received = broadcast(_as_bits(value), root_rank, name=f"initial value/{key}")
+        variable.assign(_from_bits(received, value.dtype))
 
 
 # Types that are exchanged as another of the same width: a broadcast only copies.
@@ -143,4 +147,12 @@ _SAME_WIDTH = {
 
 
 def _as_bits(value):
+    if value.dtype == tf.bool:
+        return tf.cast(value, tf.uint8)  # switches of some layers
     return tf.bitcast(value, _SAME_WIDTH[value.dtype]) if value.dtype in _SAME_WIDTH else value
+
+
+def _from_bits(value, dtype):
+    if dtype == tf.bool:
+        return tf.cast(value, tf.bool)
+    return value if value.dtype == dtype else tf.bitcast(value, dtype)

@@ -1,0 +1,272 @@
+"""Callbacks for `keras.Model.fit` with `DistributedOptimizer`."""
+
+import keras
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.training import allgather_object, broadcast_variables
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Gives all workers the root's model and optimizer variables before the first step.
+
+    Put it behind callbacks that restore a checkpoint when training begins. A model that is not
+    built yet is built from the first batch's shapes, then broadcast, then trained.
+
+    Args:
+        root_rank: the rank of the worker whose values count.
+        device: accepted for compatibility and not used.
+        local_variables: a list of variables that keep each worker's own values.
+
+    Example:
+
+    >>> model.fit(x, y, callbacks=[BroadcastGlobalVariablesCallback(0)])
+    """
+
+    def __init__(self, root_rank=0, device="", local_variables=None):
+        super().__init__()
+        del device
+        self.root_rank = root_rank
+        self._local = {_key(variable) for variable in local_variables or []}
+
+    def on_train_begin(self, logs=None):
+        """Broadcasts, or prepares to if the model has no variables yet."""
+        if runtime.size() == 1:
+            return
+        if all(layer.built for layer in self.model._flatten_layers(include_self=False)):
+            self._broadcast()
+        else:
+            self._broadcast_before_step()
+
+    def _broadcast_before_step(self):
+        model = self.model
+        train_step = model.train_step
+
+        def first_step(data):
+            del model.train_step  # this function
+            # Variables are created outside of the function that is being traced.
+            model._symbolic_build(data_batch=data)
+            self._broadcast()
+            return train_step(data)
+
+        model.train_step = first_step
+
+    def _broadcast(self):
+        model = self.model
+        optimizer = getattr(model, "optimizer", None)
+        is_usual = type(model).train_step is keras.Model.train_step
+        if optimizer is not None and not optimizer.built and is_usual:
+            optimizer.build(model.trainable_variables)
+        variables = list(model.variables)
+        for optimizer in _optimizers(model):
+            variables += optimizer.variables
+        unique = {_key(variable): variable for variable in variables}
+        with tf.init_scope():
+            broadcast_variables(
+                [variable for key, variable in unique.items() if key not in self._local],
+                self.root_rank,
+            )
+
+
+class MetricAverageCallback(keras.callbacks.Callback):
+    """Replaces the logs of an epoch by their averages over all workers.
+
+    Put it before callbacks that read logs (`ReduceLROnPlateau`, `EarlyStopping`, `TensorBoard`), so
+    that all workers decide alike. Workers count equally, whatever the number of their samples.
+
+    Args:
+        device: accepted for compatibility and not used.
+
+    Raises:
+        ValueError: at the end of an epoch, on all workers, if the workers' logs have other names.
+
+    Example:
+
+    >>> model.fit(x, y, callbacks=[MetricAverageCallback(), ReduceLROnPlateau("val_loss")])
+    """
+
+    def __init__(self, device=""):
+        super().__init__()
+        del device
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Averages `logs` in place."""
+        if not logs or runtime.size() == 1:
+            return
+        own = {name: float(value) for name, value in logs.items()}
+        workers = allgather_object(own, name="metrics of an epoch")
+        for rank, other in enumerate(workers):
+            if set(other) != set(workers[0]):
+                raise ValueError(
+                    f"the logs of worker {rank} are {sorted(other)}, but those of worker 0 are "
+                    f"{sorted(workers[0])}: all workers must compute the same metrics"
+                )
+        for name in own:
+            logs[name] = sum(worker[name] for worker in workers) / len(workers)
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):
+    """Sets the learning rate to `initial_lr * multiplier(epoch)`.
+
+    Momentum correction follows Goyal et al., "Accurate, Large Minibatch SGD" (2017), section 2.2:
+    when the rate changes, the velocity is scaled by new / old.
+
+    Args:
+        multiplier: a number, or a function of the epoch. The epoch is a whole number if
+            `staircase`, else it has a fraction for the batches done.
+        start_epoch: the first epoch in which the rate is set.
+        end_epoch: the first epoch in which it is not set any more. Default: never.
+        staircase: whether the rate changes only at the beginning of an epoch.
+        momentum_correction: whether to scale the velocity of optimizers with momentum.
+        steps_per_epoch: number of batches in an epoch. Default: what Keras says.
+        initial_lr: the rate that is multiplied. Default: the optimizer's when training begins.
+
+    Raises:
+        ValueError: when training begins, if the optimizer has a schedule of its own, or if the
+            batches of an epoch are not known and `staircase` is false.
+
+    Example:
+
+    >>> LearningRateScheduleCallback(lambda epoch: 0.1 ** (epoch // 30), initial_lr=0.1)
+    """
+
+    def __init__(
+        self,
+        multiplier,
+        start_epoch=0,
+        end_epoch=None,
+        staircase=True,
+        momentum_correction=True,
+        steps_per_epoch=None,
+        initial_lr=None,
+    ):
+        super().__init__()
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
+        # A number has no course to follow within an epoch.
+        self.staircase = staircase or not callable(multiplier)
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.initial_lr = initial_lr
+        self.current_epoch = 0
+
+    def on_train_begin(self, logs=None):
+        """Reads the optimizer's rate and checks that it can be set."""
+        optimizer = _innermost(self.model.optimizer)
+        if not isinstance(optimizer._learning_rate, keras.Variable):
+            raise ValueError(
+                "the optimizer has a learning rate schedule of its own: give it a number, or leave "
+                f"out {type(self).__name__}"
+            )
+        if self.initial_lr is None:
+            self.initial_lr = float(optimizer.learning_rate)
+        self.steps_per_epoch = self.steps_per_epoch or self.params.get("steps")
+        if not self.staircase and not self.steps_per_epoch:
+            raise ValueError("the number of batches is not known: pass steps_per_epoch")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Notes the epoch."""
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Sets the rate for this batch."""
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        if self.staircase and batch == 0:
+            self._set_rate(epoch)
+        elif not self.staircase:
+            self._set_rate(epoch + batch / self.steps_per_epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds the rate to the logs, as `"lr"`."""
+        if logs is not None:
+            logs["lr"] = float(_innermost(self.model.optimizer).learning_rate)
+
+    def _set_rate(self, epoch):
+        optimizer = _innermost(self.model.optimizer)
+        old = float(optimizer.learning_rate)
+        new = self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = new
+        if self.momentum_correction and old > 0 and new != old:
+            for velocity in _velocities(optimizer):
+                velocity.assign(velocity * (new / old))
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the learning rate gradually, from `initial_lr / size` to `initial_lr`.
+
+    Goyal et al. (2017), section 2.2: large batches need a warm-up. In epoch e, which has a fraction
+    for the batches done, the rate is `initial_lr / size * (e * (size - 1) / warmup_epochs + 1)`.
+
+    Args:
+        warmup_epochs: number of epochs until the rate is reached.
+        momentum_correction: see `LearningRateScheduleCallback`.
+        steps_per_epoch: see `LearningRateScheduleCallback`.
+        verbose: 1: rank 0 prints when the rate is reached.
+        initial_lr: the rate to reach. Default: the optimizer's when training begins.
+
+    Example:
+
+    >>> LearningRateWarmupCallback(warmup_epochs=5, initial_lr=0.1 * tf_byteps.size())
+    """
+
+    def __init__(
+        self,
+        warmup_epochs=5,
+        momentum_correction=True,
+        steps_per_epoch=None,
+        verbose=0,
+        initial_lr=None,
+    ):
+        def multiplier(epoch):
+            # The rate is reached in the last batch of the last warm-up epoch.
+            epoch += 1.0 / self.steps_per_epoch
+            size = runtime.size()
+            return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
+
+        super().__init__(
+            multiplier,
+            start_epoch=0,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+            initial_lr=initial_lr,
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds the rate to the logs; says when the warm-up is over."""
+        super().on_epoch_end(epoch, logs)
+        if self.verbose and self.end_epoch is not None and epoch == self.end_epoch - 1:
+            if runtime.rank() == 0:
+                rate = float(_innermost(self.model.optimizer).learning_rate)
+                print(f"\nEpoch {epoch + 1}: the warm-up ends with learning rate {rate:g}.")
+
+
+def _key(variable):
+    """Equal for a `keras.Variable` and its `tf.Variable`."""
+    return id(getattr(variable, "_value", variable))
+
+
+def _optimizers(model):
+    """The model's optimizer, and those that a custom `compile` has set as attributes."""
+    found = [value for value in vars(model).values() if _is_optimizer(value)]
+    return list({id(optimizer): optimizer for optimizer in found}.values())
+
+
+def _is_optimizer(value):
+    return isinstance(value, keras.optimizers.Optimizer)
+
+
+def _innermost(optimizer):
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _velocities(optimizer):
+    """What momentum has accumulated; it contains the learning rate (SGD, RMSprop)."""
+    if not optimizer.built or not getattr(optimizer, "momentum", 0):
+        return []
+    return getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", [])

@@ -1,0 +1,55 @@
+"""The changes that `DistributedOptimizer` makes to Keras while it runs.
+
+Checked with Keras 3.15. They are installed by the first `DistributedOptimizer`; each asks first
+whether one is at work and otherwise does exactly what Keras does.
+
+| what | why |
+|---|---|
+| `LossScaleOptimizer.__init__` | Keras makes one around the optimizer when it compiles a mixed_float16 model |
+| `Trainer._resolve_auto_jit_compile` | XLA cannot compile an exchange; Keras chooses XLA on a GPU |
+"""  # noqa: E501
+
+import functools
+import threading
+
+import keras
+from keras.src.trainers.trainer import Trainer
+
+_lock = threading.Lock()
+_installed = False
+
+
+def install():
+    """Makes the changes, once per process."""
+    global _installed
+    with _lock:
+        if not _installed:
+            _wrap(keras.optimizers.LossScaleOptimizer, "__init__", _loss_scale_init)
+            _wrap(Trainer, "_resolve_auto_jit_compile", _resolve_auto_jit_compile)
+        _installed = True
+
+
+def _wrap(owner, name, replacement):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args, **kwargs):
+        return replacement(original, *args, **kwargs)
+
+    setattr(owner, name, wrapper)
+
+
+def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs):
+    from tf_byteps.keras import optimizer
+
+    original(self, inner_optimizer, *args, **kwargs)
+    if isinstance(inner_optimizer, optimizer.Distributed):
+        optimizer.distribute_loss_scale(self)
+
+
+def _resolve_auto_jit_compile(original, self):
+    from tf_byteps.keras import optimizer
+
+    if isinstance(getattr(self, "optimizer", None), optimizer.Distributed):
+        return False
+    return original(self)

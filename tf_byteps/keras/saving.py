@@ -1,0 +1,38 @@
+"""Loading models so that training goes on with all workers."""
+
+import keras
+
+from tf_byteps.keras.optimizer import DistributedOptimizer
+from tf_byteps.ops import Compression
+
+
+def load_model(
+    filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none, **options
+):
+    """Loads a Keras model and makes its optimizer distributed; the optimizer's state is kept.
+
+    Args:
+        filepath: see `keras.models.load_model`. Every worker must be able to read it.
+        custom_optimizers: a list of optimizer classes that the file names and Keras does not know.
+        custom_objects: a dict of names and other classes or functions of that kind.
+        compression: see `DistributedOptimizer`.
+        **options: other arguments of `DistributedOptimizer`.
+
+    Returns:
+        A `keras.Model`, compiled if it was saved so.
+
+    Raises:
+        ValueError: the file cannot be read; see `keras.models.load_model`.
+
+    Example:
+
+    >>> model = tf_byteps.keras.load_model("model.keras")
+    >>> model.fit(images, labels)
+    """
+    objects = {cls.__name__: cls for cls in custom_optimizers or []}
+    objects.update(custom_objects or {})
+    model = keras.models.load_model(filepath, custom_objects=objects)
+    if getattr(model, "optimizer", None) is not None:
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
+        model.jit_compile = False  # the file says what was best where it was written
+    return model

@@ -1,0 +1,96 @@
+"""Exchanges of values: NumPy arrays or numbers in, NumPy arrays out. In eager code."""
+
+import numpy as np
+
+from tf_byteps import ops, training
+from tf_byteps.ops import Compression
+
+
+def push_pull(
+    value,
+    name=None,
+    average=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    op=None,
+    compression=Compression.none,
+):
+    """Combines a value elementwise over all workers.
+
+    Args:
+        value: a number, a NumPy array or a tensor; of the same shape and dtype on all workers.
+        name: see `tf_byteps.push_pull`.
+        average: see `tf_byteps.push_pull`.
+        prescale_factor: see `tf_byteps.push_pull`.
+        postscale_factor: see `tf_byteps.push_pull`.
+        op: see `tf_byteps.push_pull`.
+        compression: see `tf_byteps.push_pull`.
+
+    Returns:
+        A NumPy array of the same shape and dtype.
+
+    Raises:
+        See `tf_byteps.push_pull`.
+
+    Example:
+
+    >>> mean_loss = tf_byteps.keras.push_pull(np.float32(loss), name="loss")
+    """
+    return ops.push_pull(
+        value,
+        average=average,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        op=op,
+        compression=compression,
+    ).numpy()
+
+
+allreduce = push_pull
+
+
+def allgather(value, name=None):
+    """Concatenates the workers' arrays along axis 0, in rank order.
+
+    Args:
+        value: a NumPy array or tensor of shape `[rows, ...]`; `rows` may differ.
+        name: see `tf_byteps.allgather`.
+
+    Returns:
+        A NumPy array of shape `[rows of all workers, ...]`.
+
+    Raises:
+        See `tf_byteps.allgather`.
+
+    Example:
+
+    >>> all_scores = tf_byteps.keras.allgather(np.array([score]), name="scores")
+    """
+    return ops.gather(value, name).numpy()
+
+
+def broadcast(value, root_rank, name=None):
+    """Gives every worker the root's value.
+
+    Args:
+        value: a number, a NumPy array or a tensor; of the same shape and dtype on all workers.
+        root_rank: the rank of the worker whose value counts.
+        name: see `tf_byteps.broadcast`.
+
+    Returns:
+        A NumPy array of the same shape and dtype.
+
+    Raises:
+        See `tf_byteps.broadcast`.
+
+    Example:
+
+    >>> epoch = int(tf_byteps.keras.broadcast(epoch, root_rank=0, name="epoch"))
+    """
+    return np.asarray(ops.broadcast(value, root_rank, name))
+
+
+def broadcast_global_variables(root_rank):
+    """See `tf_byteps.broadcast_global_variables`."""
+    return training.broadcast_global_variables(root_rank)

@@ -1,0 +1,135 @@
+"""Horovod's names for the exchanges, with its order of arguments."""
+
+import tensorflow as tf
+
+from tf_byteps.ops import Compression, broadcast, gather, names, push_pull
+from tf_byteps.training.unsupported import refuse_process_set
+
+
+@tf.autograph.experimental.do_not_convert
+def allreduce(
+    tensor,
+    average=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    name=None,
+    process_set=None,
+):
+    """`push_pull` under Horovod's name and with its order of arguments.
+
+    Args:
+        tensor: see `push_pull`.
+        average: see `push_pull`.
+        device_dense: see `push_pull`.
+        device_sparse: see `push_pull`.
+        compression: see `push_pull`.
+        op: see `push_pull`.
+        prescale_factor: see `push_pull`.
+        postscale_factor: see `push_pull`.
+        name: see `push_pull`.
+        process_set: must be `None`: an exchange is always between all workers.
+
+    Returns:
+        See `push_pull`.
+
+    Raises:
+        NotImplementedError: `process_set` is given. Otherwise see `push_pull`.
+
+    Example:
+
+    >>> tf_byteps.allreduce(tf.constant([1.0, 2.0]), op=tf_byteps.Sum, name="loss")
+    """
+    del device_dense, device_sparse
+    refuse_process_set(process_set)
+    return push_pull(
+        tensor,
+        average=average,
+        compression=compression,
+        op=op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+    )
+
+
+@tf.autograph.experimental.do_not_convert
+def grouped_allreduce(tensors, *args, **kwargs):
+    """`allreduce` of a list of tensors.
+
+    Unlike Horovod's it is no all-or-nothing group: each tensor is exchanged as soon as it is there,
+    and its result does not wait for the others'.
+
+    Args:
+        tensors: a list of what `allreduce` takes.
+        *args: see `allreduce`.
+        **kwargs: see `allreduce`.
+
+    Returns:
+        The list of results.
+
+    Raises:
+        See `allreduce`.
+
+    Example:
+
+    >>> tf_byteps.grouped_allreduce([tf.ones([2]), tf.zeros([3])], op=tf_byteps.Sum, name="pair")
+    """
+    return allreduce(list(tensors), *args, **kwargs)
+
+
+@tf.autograph.experimental.do_not_convert
+def grouped_allgather(tensors, name=None):
+    """`allgather` of a list of tensors.
+
+    Args:
+        tensors: a list of tensors of shape `[rows, ...]`; `rows` may differ between the workers.
+        name: a string, the same on all workers. Default: derived from the place of the call.
+
+    Returns:
+        The list of tensors of shape `[rows of all workers, ...]`.
+
+    Raises:
+        See `allgather`.
+
+    Example:
+
+    >>> tf_byteps.grouped_allgather([tf.ones([2, 3]), tf.zeros([1])], name="pair")
+    """
+    return [
+        gather(tensor, None if name is None else f"{name}/{index}")
+        for index, tensor in enumerate(tensors)
+    ]
+
+
+@tf.autograph.experimental.do_not_convert
+def broadcast_(variables, root_rank, name=None, process_set=None):
+    """Sets variables to the root's values, in place.
+
+    Args:
+        variables: a list of `tf.Variable` or `keras.Variable`, in the same order on all workers.
+        root_rank: an integer, the rank of the worker whose values count.
+        name: a string, the same on all workers. Default: derived from the place of the call.
+        process_set: must be `None`: an exchange is always between all workers.
+
+    Returns:
+        The list of the variables.
+
+    Raises:
+        NotImplementedError: `process_set` is given.
+        tf.errors.FailedPreconditionError: the workers' variables differ in shape or dtype.
+
+    Example:
+
+    >>> tf_byteps.broadcast_(model.trainable_variables, root_rank=0)
+    """
+    refuse_process_set(process_set)
+    variables = list(variables)
+    prefix = name or f"broadcast_@{names.call_site()}"
+    for index, variable in enumerate(variables):
+        value = tf.convert_to_tensor(variable)
+        variable.assign(broadcast(value, root_rank, name=names.numbered(f"{prefix}/{index}")))
+    return variables

@@ -1,0 +1,122 @@
+"""What `DistributedGradientTape` and `DistributedOptimizer` have in common."""
+
+import tensorflow as tf
+
+from tf_byteps.ops import Average, Compression, Sum, reduce_op
+from tf_byteps.ops.reduction import Reduction
+from tf_byteps.strategy.gradients import reduce_gradients
+from tf_byteps.training.runtime_ops import size_op
+
+
+class GradientReduction:
+    """How a tape or an optimizer reduces gradients: checked arguments that both have.
+
+    Args:
+        op: `Average` or `Sum`, or its name.
+        compression: a member of `Compression`.
+        sparse_as_dense: whether `tf.IndexedSlices` become dense tensors first.
+        gradient_predivide_factor: a positive number f: gradients are divided by f before the
+            exchange and multiplied by f after it.
+        scale_local_gradients: whether gradients that stay local are divided by the number of
+            workers when the others are averaged.
+        scope: a prefix of the exchanges' names.
+
+    Raises:
+        ValueError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        op=Average,
+        compression=Compression.none,
+        sparse_as_dense=False,
+        gradient_predivide_factor=1.0,
+        scale_local_gradients=True,
+        scope="",
+    ):
+        op = reduce_op.resolve(None, op)
+        if op not in (Average, Sum):
+            raise ValueError(f"gradients are reduced with 'average' or 'sum', not with {str(op)!r}")
+        if not gradient_predivide_factor > 0:
+            raise ValueError(
+                f"gradient_predivide_factor must be above 0, got {gradient_predivide_factor}"
+            )
+        if gradient_predivide_factor != 1 and op != Average:
+            raise ValueError("gradient_predivide_factor needs op=Average: it splits the division")
+        self.op = op
+        self.compression = compression
+        self.sparse_as_dense = sparse_as_dense
+        self.predivide_factor = gradient_predivide_factor
+        self.scale_local_gradients = scale_local_gradients
+        self.scope = scope
+        self._local = []
+        #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
+        self.is_plain = (
+            op == Average
+            and compression is Compression.none
+            and not sparse_as_dense
+            and gradient_predivide_factor == 1
+        )
+
+    @property
+    def has_local(self):
+        """Whether some variables keep their local gradients."""
+        return bool(self._local)
+
+    def register_local(self, variable):
+        """Leaves a variable's gradient as this worker computed it."""
+        if not self._is_local(variable):
+            self._local.append(variable)
+
+    def reduce(self, gradients, variables, multiplier=1.0):
+        """Reduces the gradients over all workers, but for those of local variables.
+
+        Args:
+            gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
+            variables: what they are gradients of.
+            multiplier: a number that every result is multiplied by.
+
+        Returns:
+            The list of results.
+        """
+        reduction = Reduction(
+            self.op,
+            self.compression,
+            prescale_factor=1.0 / self.predivide_factor,
+            postscale_factor=self.predivide_factor * multiplier,
+            sparse_as_dense=self.sparse_as_dense,
+        )
+        gradients = list(gradients)
+        local = [self._is_local(variable) for variable in variables]
+        common = [index for index, is_local in enumerate(local) if not is_local]
+        reduced = reduce_gradients(
+            [gradients[index] for index in common],
+            [variables[index] for index in common],
+            reduction,
+        )
+        for index, gradient in zip(common, reduced, strict=True):
+            gradients[index] = gradient
+        for index, is_local in enumerate(local):
+            if is_local and gradients[index] is not None:
+                gradients[index] = self._scaled_local(gradients[index], multiplier)
+        return gradients
+
+    def _is_local(self, variable):
+        return any(_identity(variable) is _identity(other) for other in self._local)
+
+    def _scaled_local(self, gradient, multiplier):
+        factor = tf.constant(multiplier, tf.float32)
+        if self.scale_local_gradients and self.op == Average:
+            factor /= tf.cast(size_op(), tf.float32)
+
+        def scale(tensor):
+            return tensor * tf.cast(factor, tensor.dtype)
+
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(scale(gradient.values), gradient.indices, gradient.dense_shape)
+        return scale(gradient)
+
+
+def _identity(variable):
+    """What a `keras.Variable` and its `tf.Variable` have in common."""
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)

@@ -1,0 +1,96 @@
+"""The runtime's numbers as tensors that are read when they are needed, not when they are traced."""
+
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.training.unsupported import refuse_process_set
+
+
+def rank_op(name=None):
+    """This worker's rank, read at run time: right even if the job changed after tracing.
+
+    Args:
+        name: a name for the operation.
+
+    Returns:
+        An int32 scalar.
+
+    Raises:
+        BytePSError: `tf_byteps.init()` was not called.
+
+    Example:
+
+    >>> is_root = tf_byteps.rank_op() == 0
+    """
+    return _read(runtime.rank, name or "rank")
+
+
+def local_rank_op(name=None):
+    """This worker's rank among those of its machine, read at run time.
+
+    Args:
+        name: a name for the operation.
+
+    Returns:
+        An int32 scalar.
+
+    Raises:
+        See `rank_op`.
+
+    Example:
+
+    >>> port = 9000 + tf_byteps.local_rank_op()
+    """
+    return _read(runtime.local_rank, name or "local_rank")
+
+
+def size_op(process_set_id=0, name=None):
+    """The number of workers, read at run time.
+
+    Args:
+        process_set_id: must be 0: there are no process sets.
+        name: a name for the operation.
+
+    Returns:
+        An int32 scalar.
+
+    Raises:
+        NotImplementedError: another process set is asked for. Otherwise see `rank_op`.
+
+    Example:
+
+    >>> mean = total / tf.cast(tf_byteps.size_op(), tf.float32)
+    """
+    refuse_process_set(process_set_id or None)
+    return _read(runtime.size, name or "size")
+
+
+def local_size_op(name=None):
+    """The number of workers on this machine, read at run time.
+
+    Args:
+        name: a name for the operation.
+
+    Returns:
+        An int32 scalar.
+
+    Raises:
+        See `rank_op`.
+
+    Example:
+
+    >>> threads = tf_byteps.local_size_op() * 2
+    """
+    return _read(runtime.local_size, name or "local_size")
+
+
+def _read(function, name):
+    if tf.executing_eagerly():
+        return tf.constant(function(), tf.int32)
+    # Stateful, so that nothing folds it into a constant.
+    value = tf.numpy_function(lambda: _as_int32(function()), [], tf.int32, stateful=True, name=name)
+    return tf.ensure_shape(value, [])
+
+
+def _as_int32(value):
+    return tf.int32.as_numpy_dtype(value)

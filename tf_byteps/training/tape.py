@@ -1,0 +1,109 @@
+"""A gradient tape whose gradients are those of all workers."""
+
+import tensorflow as tf
+
+from tf_byteps.ops import Average, Compression
+from tf_byteps.training.gradient_reduction import GradientReduction
+from tf_byteps.training.unsupported import refuse_process_set
+
+
+class DistributedGradientTape(tf.GradientTape):
+    """A `tf.GradientTape` whose `gradient` returns the average over all workers.
+
+    It is the given tape, seen in another way: both record the same operations, and the given one
+    still returns local gradients. `jacobian` and `batch_jacobian` stay local.
+
+    Args:
+        gradtape: the `tf.GradientTape` to wrap, before, while or after it records.
+        device_dense: accepted for compatibility and not used.
+        device_sparse: accepted for compatibility and not used.
+        compression: a member of `tf_byteps.Compression`.
+        sparse_as_dense: whether to turn `tf.IndexedSlices` into dense tensors before the exchange.
+        op: `tf_byteps.Average` (the default) or `Sum`, or its name.
+        gradient_predivide_factor: a number f, with `op=Average` only: gradients are divided by f
+            before the exchange, and the average is multiplied by f after it.
+        process_set: must be `None`: gradients are reduced over all workers.
+        scale_local_gradients: whether the gradients of local sources are divided by the number of
+            workers, as those of the others are.
+
+    Raises:
+        ValueError: `op` is neither an average nor a sum.
+        NotImplementedError: `process_set` is given.
+
+    Example:
+
+    ```python
+    with tf_byteps.DistributedGradientTape(tf.GradientTape()) as tape:
+        loss = loss_fn(labels, model(images, training=True))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    optimizer.apply(gradients, model.trainable_variables)
+    ```
+    """
+
+    # Slots, because the attributes are the wrapped tape's.
+    __slots__ = ("_gradtape", "_reduction")
+
+    def __init__(
+        self,
+        gradtape,
+        device_dense="",
+        device_sparse="",
+        compression=Compression.none,
+        sparse_as_dense=False,
+        op=Average,
+        gradient_predivide_factor=1.0,
+        process_set=None,
+        scale_local_gradients=True,
+    ):
+        del device_dense, device_sparse
+        refuse_process_set(process_set)
+        if not isinstance(gradtape, tf.GradientTape):
+            raise TypeError(f"gradtape must be a tf.GradientTape, got {gradtape!r}")
+        self.__dict__ = gradtape.__dict__
+        self._gradtape = gradtape
+        self._reduction = GradientReduction(
+            op, compression, sparse_as_dense, gradient_predivide_factor, scale_local_gradients
+        )
+
+    def register_local_source(self, source):
+        """Leaves the gradient of a source as this worker computes it.
+
+        Args:
+            source: a `tf.Variable`, `keras.Variable` or `tf.Tensor`, to be among the sources of
+                `gradient`; for example an embedding of which each worker has another part.
+        """
+        self._reduction.register_local(source)
+
+    def gradient(
+        self,
+        target,
+        sources,
+        output_gradients=None,
+        unconnected_gradients=tf.UnconnectedGradients.NONE,
+    ):
+        """Computes the gradient on this worker's batch and reduces it over all workers.
+
+        Args:
+            target: see `tf.GradientTape.gradient`.
+            sources: variables or tensors, or a nested structure of them; the same on all workers.
+            output_gradients: see `tf.GradientTape.gradient`.
+            unconnected_gradients: see `tf.GradientTape.gradient`.
+
+        Returns:
+            The reduced gradients, in the structure of `sources`; `None` where a source is not
+            connected to the target: it must then be so on all workers.
+        """
+        gradients = self._gradtape.gradient(
+            target, sources, output_gradients, unconnected_gradients
+        )
+        flat_sources = tf.nest.flatten(sources)
+        reduced = self._reduction.reduce(tf.nest.flatten(gradients), flat_sources)
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+    def jacobian(self, *args, **kwargs):
+        """See `tf.GradientTape.jacobian`: this worker's own."""
+        return self._gradtape.jacobian(*args, **kwargs)
+
+    def batch_jacobian(self, *args, **kwargs):
+        """See `tf.GradientTape.batch_jacobian`: this worker's own."""
+        return self._gradtape.batch_jacobian(*args, **kwargs)

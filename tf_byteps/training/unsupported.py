@@ -1,0 +1,53 @@
+"""Names of other libraries that tf_byteps leaves out on purpose, and what to use instead."""
+
+_WHOLE_JOB = "an exchange is always between all workers of the job"
+_GATHER = "use allgather and take this worker's part of the result"
+_TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
+_ELASTIC = "use suspend() and resume(), and restart the servers in between"
+
+INSTEAD = {
+    "alltoall": _GATHER,
+    "reducescatter": "use push_pull and take this worker's part of the result",
+    "grouped_reducescatter": "use push_pull and take this worker's part of the results",
+    "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
+    "ProcessSet": _WHOLE_JOB,
+    "global_process_set": _WHOLE_JOB,
+    "add_process_set": _WHOLE_JOB,
+    "remove_process_set": _WHOLE_JOB,
+    "process_set_included_op": _WHOLE_JOB,
+    "PartialDistributedGradientTape": (
+        "use DistributedGradientTape and its register_local_source for what stays local"
+    ),
+    "PartialDistributedOptimizer": (
+        "use DistributedOptimizer and its register_local_var for what stays local"
+    ),
+    "SyncBatchNormalization": (
+        "use BytePSStrategy with keras.layers.BatchNormalization(synchronized=True)"
+    ),
+    "BroadcastGlobalVariablesHook": _TF1,
+    "broadcast_object_fn": "use broadcast_object",
+    "start_timeline": "use tf.profiler.experimental.start",
+    "stop_timeline": "use tf.profiler.experimental.stop",
+    "elastic": _ELASTIC,
+}
+
+# What Horovod names as an operation of an exchange; `push_pull` refuses it.
+Adasum = "adasum"
+Product = "product"
+
+
+def refuse(name):
+    """Raises NotImplementedError with what to use in place of `name`."""
+    raise NotImplementedError(f"tf_byteps has no {name}: {INSTEAD[name]}")
+
+
+def refuse_process_set(process_set):
+    """Raises NotImplementedError if a process set is given."""
+    if process_set is not None:
+        raise NotImplementedError(f"process sets are not supported: {_WHOLE_JOB}")
+
+
+def __getattr__(name):
+    if name in INSTEAD:
+        refuse(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

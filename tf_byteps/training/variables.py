@@ -1,0 +1,86 @@
+"""The same values of variables on all workers."""
+
+import json
+
+import tensorflow as tf
+
+from tf_byteps.ops import gather, names
+from tf_byteps.strategy import initial_values
+from tf_byteps.training.unsupported import refuse_process_set
+
+_WHAT = "variables to broadcast"
+
+
+@tf.autograph.experimental.do_not_convert
+def broadcast_variables(variables, root_rank, scope="", process_set=None, inplace=True):
+    """Sets variables to the root's values, on all workers, in one group of broadcasts.
+
+    The workers first compare what they are about to set: path, dtype and shape of each variable,
+    not the order. Call it before training, and after a restore that only one worker has done.
+    Within a `tf.function` it becomes part of the function.
+
+    Args:
+        variables: a list (or other structure) of `keras.Variable` or `tf.Variable`.
+        root_rank: an integer, the rank of the worker whose values count.
+        scope: a prefix of the exchanges' names.
+        process_set: must be `None`: an exchange is always between all workers.
+        inplace: accepted for compatibility and not used: variables are always set in place.
+
+    Raises:
+        ValueError: the workers' lists differ; all workers raise it and it names the difference.
+            Within a `tf.function` it is a `tf.errors.InvalidArgumentError`.
+        NotImplementedError: `process_set` is given.
+
+    Example:
+
+    >>> tf_byteps.broadcast_variables(model.variables + optimizer.variables, root_rank=0)
+    """
+    del inplace
+    refuse_process_set(process_set)
+    named = [
+        (names.in_scope(scope, getattr(variable, "path", variable.name)), _tf_variable(variable))
+        for variable in tf.nest.flatten(variables)
+    ]
+    if tf.executing_eagerly():
+        initial_values.synchronize(_WHAT, named, root_rank)
+    else:
+        _broadcast_in_function(named, root_rank)
+
+
+def broadcast_global_variables(root_rank):
+    """Raises RuntimeError: TensorFlow 2 keeps no list of all variables.
+
+    Args:
+        root_rank: unused.
+
+    Raises:
+        RuntimeError: always, with what to use instead.
+
+    Example: see `broadcast_variables`.
+    """
+    raise RuntimeError(
+        "TensorFlow 2 keeps no list of all variables: call "
+        f"tf_byteps.broadcast_variables(model.variables, root_rank={root_rank}), or train with "
+        "the callback tf_byteps.keras.callbacks.BroadcastGlobalVariablesCallback"
+    )
+
+
+def _tf_variable(variable):
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+def _broadcast_in_function(named, root_rank):
+    """Compares and broadcasts when the function runs: workers may trace at different times."""
+    keyed = initial_values.keyed_variables(named)
+    text = json.dumps(list(keyed)).encode() + b"\n"
+    name = names.numbered(f"initial values/{_WHAT} in a function")
+    gathered = gather(tf.constant(list(text), tf.uint8), name)
+    same = tf.numpy_function(_check, [gathered], tf.bool, stateful=True)
+    with tf.control_dependencies([same]):
+        initial_values.broadcast_all(keyed, root_rank)
+
+
+def _check(gathered):
+    lists = [json.loads(line) for line in gathered.tobytes().splitlines()]
+    initial_values.check_lists(_WHAT, lists)
+    return True
