@@ -20,10 +20,13 @@ import os
 import pathlib
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+import psutil
 
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
@@ -226,10 +229,20 @@ def wait_until(condition, timeout=30):
         time.sleep(0.02)
 
 
+def all_gone(processes):
+    """Whether no process of a list of `psutil.Process` runs any more."""
+    return not any(p.is_running() and _status(p) != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def _status(process):
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_ZOMBIE
+
+
 def free_port():
     """A port that was free a moment ago, for what cannot choose its own."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

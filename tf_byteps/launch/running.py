@@ -181,9 +181,11 @@ class Job:
     def run(self):
         """Waits for the end of the job; returns the exit code of bpslaunch."""
         farewell = None
+        has_workers = bool(self._alive(role="worker"))  # a host may run a server alone
         while self._alive():
             self._step()
-            if self._ending_since is None and not self._alive(role="worker"):
+            workers_ended = has_workers and not self._alive(role="worker")
+            if self._ending_since is None and workers_ended:
                 farewell = farewell or time.monotonic()
                 waited = time.monotonic() - farewell
                 # Without a complete rendezvous servers and scheduler wait for nobody.

@@ -1,0 +1,157 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.cluster import ROOT, clean_environment, wait_until
+
+
+class Launch:
+    """A running bpslaunch, with its output in files."""
+
+    def __init__(self, folder, arguments, variables):
+        self._files = [folder / "out.txt", folder / "err.txt"]
+        with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "tf_byteps.launch", *arguments],
+                cwd=ROOT,
+                env=clean_environment(**variables),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    @property
+    def out(self):
+        return self._files[0].read_text(errors="replace")
+
+    @property
+    def err(self):
+        return self._files[1].read_text(errors="replace")
+
+    def wait(self, timeout=60):
+        """The exit code."""
+        return self.popen.wait(timeout)
+
+    def send(self, number=signal.SIGINT):
+        self.popen.send_signal(number)
+
+    def wait_for(self, text, count=1):
+        """Waits until all processes together have printed `text` so often."""
+        wait_until(lambda: self.out.count(text) >= count or self.popen.poll() is not None)
+        assert self.out.count(text) >= count, self.out + self.err
+
+    def processes(self):
+        """All that have come of it."""
+        return psutil.Process(self.popen.pid).children(recursive=True)
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Starts bpslaunch: `launch("-np", "2", ..., NAME="value")`."""
+    started = []
+
+    def start(*arguments, **variables):
+        folder = tmp_path / f"launch-{len(started)}"
+        folder.mkdir()
+        started.append(Launch(folder, arguments, variables))
+        return started[-1]
+
+    yield start
+    for running in started:
+        if running.popen.poll() is None:
+            running.popen.kill()  # its guards notice
+        running.popen.wait()
+
+
+@pytest.fixture
+def program():
+    """The command that runs a function of programs.py."""
+
+    def command(*arguments):
+        return [sys.executable, "-m", "tests.launch.programs", *arguments]
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory):
+    """A real sshd on 127.0.0.0/8 with a host key and configuration of its own."""
+    server = _find_sshd()
+    folder = tmp_path_factory.mktemp("sshd")
+    for key in ("host_key", "user_key"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(command, check=True)
+    (folder / "user_key.pub").rename(folder / "authorized_keys")
+    os.makedirs("/run/sshd", exist_ok=True) if os.geteuid() == 0 else None
+    running = _start_sshd(server, folder)
+    yield running
+    running.popen.terminate()
+    running.popen.wait()
+
+
+class Sshd:
+    """Where it listens, and the options of bpslaunch that reach it."""
+
+    def __init__(self, popen, port, folder):
+        self.popen = popen
+        self.options = ["--ssh-port", str(port), "--ssh-identity", str(folder / "user_key")]
+        for option in (f"UserKnownHostsFile={folder}/known_hosts", "StrictHostKeyChecking=no"):
+            self.options += ["--ssh-option", option]
+        self.options += ["--ssh-option", "IdentitiesOnly=yes", "--ssh-option", "LogLevel=ERROR"]
+        self.options += ["--ssh-option", f"ControlPath={folder}/none"]
+
+
+def _find_sshd():
+    """The path of sshd; installs Debian's packages if it may."""
+    for attempt in range(2):
+        if os.path.exists("/usr/sbin/sshd") and os.path.exists("/usr/bin/ssh"):
+            return "/usr/sbin/sshd"
+        if attempt == 0 and os.geteuid() == 0 and os.path.exists("/usr/bin/apt-get"):
+            command = ["apt-get", "install", "-y", "--no-install-recommends"]
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            packages = ["openssh-server", "openssh-client"]
+            subprocess.run(command + packages, env=environment, capture_output=True, check=False)
+    pytest.skip(
+        "sshd and ssh are missing and could not be installed: "
+        "apt-get install openssh-server openssh-client"
+    )
+
+
+def _start_sshd(server, folder):
+    """Tries ports until one is free."""
+    for port in range(22022, 22122):
+        config = folder / "sshd_config"
+        config.write_text(
+            f"ListenAddress 127.0.0.2:{port}\n"
+            f"ListenAddress 127.0.0.3:{port}\n"
+            f"HostKey {folder}/host_key\n"
+            f"AuthorizedKeysFile {folder}/authorized_keys\n"
+            f"PidFile none\n"
+            f"PasswordAuthentication no\n"
+            f"KbdInteractiveAuthentication no\n"
+            f"PermitRootLogin prohibit-password\n"
+            f"UsePAM no\n"
+            # The files are in a temporary folder that others may write to.
+            f"StrictModes no\n"
+            f"MaxStartups 50\n"
+        )
+        log = folder / "log.txt"
+        with open(log, "wb") as file:
+            popen = subprocess.Popen([server, "-D", "-e", "-f", str(config)], stderr=file)
+        wait_until(lambda popen=popen, log=log: _is_up(popen, log))
+        if popen.poll() is None:
+            return Sshd(popen, port, folder)
+        if "Address already in use" not in log.read_text():
+            pytest.skip(f"sshd does not start here: {log.read_text()}")
+    pytest.skip("sshd found no free port")
+
+
+def _is_up(popen, log):
+    listening = re.findall("Server listening on", log.read_text())
+    return len(listening) == 2 or popen.poll() is not None

@@ -1,0 +1,58 @@
+"""Commands for the tests of bpslaunch: `python -m tests.launch.programs <name>`."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import tf_byteps
+from tf_byteps import _engine
+
+
+def train():
+    """One exchange; prints rank, size, local rank, local size and the sum of ranks."""
+    tf_byteps.init()
+    given = np.full(3, tf_byteps.rank(), np.float32)
+    total = _engine.exchange(given, name="x").wait(30)[0]
+    place = (tf_byteps.rank(), tf_byteps.size(), tf_byteps.local_rank(), tf_byteps.local_size())
+    print("trained", *place, total)
+
+
+def fail(code):
+    """Rank 1 ends with a code, the others wait for it."""
+    tf_byteps.init()
+    if tf_byteps.rank() == 1:
+        print("going to fail", file=sys.stderr)
+        os._exit(int(code))
+    _engine.exchange(np.ones(1), name="x").wait(30)
+
+
+def sleep_with_children():
+    """Sleeps, in a child and in a grandchild that has left its process group, too."""
+    subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600"])
+    print("sleeping", flush=True)
+    time.sleep(600)
+
+
+def stubborn():
+    """Does not end when asked to."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("sleeping", flush=True)
+    time.sleep(600)
+
+
+def wait_in_init():
+    """Rank 0 waits for the others, which never come."""
+    if os.environ["BYTEPS_GLOBAL_RANK"] == "0":
+        print("sleeping", flush=True)
+        tf_byteps.init()
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,265 @@
+"""bpslaunch on this machine: output, exit codes, and that it leaves nothing behind."""
+
+import os
+import pty
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.cluster import all_gone, free_port, wait_until
+
+
+def sleeping_processes(running):
+    """All processes of a job of two sleep_with_children and one server."""
+    running.wait_for("sleeping", 2)
+    # Guards, processes, and each worker's shell and two children of it.
+    wait_until(lambda: len(running.processes()) >= 4 + 4 + 2 * 3)
+    return running.processes()
+
+
+@pytest.mark.parametrize("servers", [0, 1, 2])
+def test_a_job_trains(launch, program, servers):
+    running = launch("-np", "2", "--servers", str(servers), *program("train"))
+    assert running.wait() == 0, running.err
+    for rank in range(2):
+        assert f"[worker {rank}] trained {rank} 2 {rank} 2 1.0\n" in running.out
+
+
+def test_one_worker_needs_nothing_else(launch, program):
+    running = launch("-np", "1", "--verbose", "--", *program("train"))
+    assert running.wait() == 0
+    assert running.out == "[worker 0] trained 0 1 0 1 0.0\n"
+    assert "scheduler" not in running.err
+
+
+def test_two_jobs_at_once(launch, program):
+    jobs = [launch("-np", "2", "--servers", "1", *program("train")) for _ in range(2)]
+    assert [job.wait() for job in jobs] == [0, 0]
+    for job in jobs:
+        assert job.out.count("trained") == 2
+
+
+def test_the_exit_code_is_that_of_the_first_that_failed(launch, program):
+    running = launch("-np", "3", "--servers", "1", *program("fail", "7"))
+    assert running.wait() == 7
+    assert "bpslaunch: worker 1 failed first, with exit code 7\n" in running.err
+    assert "bpslaunch: the last lines of worker 1:\nbpslaunch:   going to fail\n" in running.err
+
+
+def test_a_signal_that_ends_a_worker_is_128_more(launch):
+    running = launch("-np", "2", "sh", "-c", "[ $BYTEPS_GLOBAL_RANK = 0 ] && sleep 60; kill -9 $$")
+    assert running.wait() == 128 + signal.SIGKILL
+    assert "worker 1 failed first, with exit code 137 (SIGKILL)" in running.err
+
+
+def test_a_missing_program(launch):
+    running = launch("-np", "2", "no-such-program")
+    assert running.wait() == 127
+    assert "cannot start 'no-such-program': No such file or directory" in running.err
+
+
+def test_what_a_worker_leaves_running_is_ended(launch):
+    running = launch("-np", "1", "sh", "-c", "setsid sleep 600 & echo started")
+    assert running.wait() == 0  # no_process_left looks for the rest
+
+
+def test_output_has_prefixes_and_keeps_its_stream(launch):
+    script = "echo to out; echo to err >&2; printf 'no end'"
+    running = launch("-np", "2", "sh", "-c", script)
+    assert running.wait() == 0
+    for rank in range(2):
+        assert f"[worker {rank}] to out\n" in running.out
+        assert f"[worker {rank}] no end" in running.out
+        assert f"[worker {rank}] to err\n" in running.err
+    assert "to err" not in running.out and "to out" not in running.err
+    assert running.out.endswith("\n")
+
+
+def test_a_line_without_an_end_is_shown_soon(launch):
+    running = launch("-np", "1", "sh", "-c", "printf 'continue? '; sleep 600")
+    running.wait_for("[worker 0] continue? ")
+    running.send()
+    assert running.wait() == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_everything(launch, program, number):
+    running = launch("-np", "2", "--servers", "1", *program("sleep_with_children"))
+    processes = sleeping_processes(running)
+    running.send(number)
+    assert running.wait(20) == 128 + number
+    assert all_gone(processes)
+    assert f"{number.name}: ending all processes" in running.err
+
+
+def test_a_second_ctrl_c_kills(launch, program):
+    running = launch("-np", "2", "--grace", "60", *program("stubborn"))
+    running.wait_for("sleeping", 2)
+    processes = running.processes()
+    running.send()
+    time.sleep(1)
+    assert running.popen.poll() is None
+    running.send()
+    assert running.wait(10) == 130
+    assert all_gone(processes)
+
+
+def test_what_does_not_end_is_killed_after_the_grace(launch, program):
+    running = launch("-np", "2", "--grace", "1", *program("stubborn"))
+    running.wait_for("sleeping", 2)
+    running.send(signal.SIGTERM)
+    assert running.wait(15) == 143
+    assert "killing what has not ended in 1 s: worker 0, worker 1" in running.err
+
+
+def test_ctrl_c_during_rendezvous(launch, program):
+    running = launch("-np", "2", *program("wait_in_init"))
+    running.wait_for("sleeping")
+    time.sleep(1)
+    running.send()
+    assert running.wait(15) == 130
+
+
+def test_nothing_outlives_a_killed_bpslaunch(launch, program):
+    running = launch("-np", "2", "--servers", "1", "--grace", "2", *program("sleep_with_children"))
+    processes = sleeping_processes(running)
+    running.send(signal.SIGKILL)
+    wait_until(lambda: all_gone(processes), 10)
+
+
+def test_a_command_dies_with_its_guard(launch, program):
+    running = launch("-np", "1", *program("stubborn"))
+    running.wait_for("sleeping")
+    [guard] = psutil.Process(running.popen.pid).children()
+    [command] = guard.children()
+    guard.kill()
+    wait_until(lambda: all_gone([command]), 5)
+    assert running.wait() == 137
+
+
+def test_workers_get_their_place_and_variables(launch):
+    names = ["DMLC_ROLE", "DMLC_NUM_WORKER", "BYTEPS_LOCAL_RANK", "BYTEPS_GLOBAL_SIZE"]
+    script = "echo " + " ".join(f"${name}" for name in [*names, "MINE", "GIVEN", "TF_CONFIG"])
+    arguments = ["-np", "2", "--env", "GIVEN=a b", "sh", "-c", script]
+    running = launch(*arguments, MINE="mine", TF_CONFIG="{}", DMLC_ROLE="worker")
+    assert running.wait() == 0
+    for rank in range(2):
+        assert f"[worker {rank}] worker 1 {rank} 2 mine a b\n" in running.out
+
+
+@pytest.mark.parametrize(
+    "arguments, code, expected",
+    [
+        ([], 2, "-np is missing"),
+        (["-np", "2"], 2, "the command that the workers run is missing"),
+        (["-np", "0", "true"], 2, "0 is not at least 1"),
+        (["-np", "x", "true"], 2, "invalid"),
+        (["-H", "a:x", "true"], 1, "'a:x' is not of the form"),
+        (["-H", "a,a", "true"], 1, "a is named 2 times"),
+        (["-np", "3", "-H", "localhost:2", "true"], 1, "-H localhost:2 takes only 2 workers"),
+        (["-np", "1", "--env", "NOT_THERE", "true"], 1, "there is no such variable here"),
+        (["-H", "no-such-host.invalid:2", "true"], 1, "give it with --scheduler-host"),
+    ],
+)
+def test_wrong_use(launch, arguments, code, expected):
+    running = launch(*arguments)
+    assert running.wait() == code
+    assert expected in running.err
+    assert "Traceback" not in running.err
+
+
+def test_a_scheduler_that_cannot_start(launch):
+    running = launch("-np", "2", "--scheduler-host", "127.0.0.1", "true", BYTEPS_IO_THREADS="x")
+    assert running.wait() == 1
+    assert "[scheduler]" in running.err and 'BYTEPS_IO_THREADS is "x"' in running.err
+
+
+def test_prefixes_are_coloured_on_a_terminal():
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="xterm-256color", COLUMNS="80")
+        os.environ.pop("NO_COLOR", None)
+        os.execv(
+            sys.executable, [sys.executable, "-m", "tf_byteps.launch", "-np", "1", "echo", "hi"]
+        )
+    output = b""
+    while True:
+        try:
+            data = os.read(terminal, 1000)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not data:
+            break
+        output += data
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"\x1b[" in output and b"[worker 0]" in output and b"hi" in output
+
+
+class TestOneRole:
+    """DMLC_ROLE without -np, as BytePS's own launcher is used."""
+
+    def place(self, **variables):
+        return {
+            "DMLC_PS_ROOT_URI": "127.0.0.1",
+            "DMLC_PS_ROOT_PORT": self.port,
+            "DMLC_NUM_WORKER": "2",
+            "DMLC_NUM_SERVER": "1",
+            **variables,
+        }
+
+    @pytest.fixture(autouse=True)
+    def choose_port(self):
+        self.port = str(free_port())
+
+    def test_a_job_begun_by_hand(self, launch, program):
+        jobs = [
+            launch(*program("train"), **self.place(DMLC_ROLE="worker", DMLC_WORKER_ID=str(machine)))
+            for machine in range(2)
+        ]
+        jobs += [launch(**self.place(DMLC_ROLE=role)) for role in ("server", "scheduler")]
+        assert [job.wait() for job in jobs] == [0, 0, 0, 0], "\n".join(job.err for job in jobs)
+        for rank in range(2):
+            assert f"trained {rank} 2 {rank} 2 1.0" in jobs[rank].out
+
+    def test_several_workers_on_each_machine(self, launch, program):
+        """The scheduler is not told how many: it hears it from the workers."""
+        jobs = [
+            launch(
+                *program("train"),
+                **self.place(
+                    DMLC_ROLE="worker",
+                    DMLC_WORKER_ID=str(machine),
+                    BYTEPS_LOCAL_SIZE="2",
+                    BYTEPS_HOST_ID=f"machine {machine}",
+                ),
+            )
+            for machine in range(2)
+        ]
+        jobs += [launch(**self.place(DMLC_ROLE=role)) for role in ("server", "scheduler")]
+        assert [job.wait() for job in jobs] == [0, 0, 0, 0], "\n".join(job.err for job in jobs)
+        for machine in range(2):
+            for local_rank in range(2):
+                rank = 2 * machine + local_rank
+                line = f"[worker {rank}] trained {rank} 4 {local_rank} 2 6.0"
+                assert line in jobs[machine].out
+
+    def test_ranks_from_the_scheduler(self, launch, program):
+        """Without DMLC_WORKER_ID."""
+        jobs = [launch(*program("train"), **self.place(DMLC_ROLE="worker")) for _ in range(2)]
+        jobs += [launch(**self.place(DMLC_ROLE=role)) for role in ("server", "scheduler")]
+        assert [job.wait() for job in jobs] == [0, 0, 0, 0], "\n".join(job.err for job in jobs)
+        assert {job.out.split()[3] for job in jobs[:2]} == {"0", "1"}
+
+    def test_a_worker_needs_a_command(self, launch):
+        running = launch(**self.place(DMLC_ROLE="worker"))
+        assert running.wait() == 2
+        assert "the command that the workers run is missing" in running.err
+
+    def test_a_wrong_environment_is_named(self, launch):
+        running = launch(DMLC_ROLE="server")
+        assert running.wait() == 1
+        assert "DMLC_PS_ROOT_URI" in running.err
