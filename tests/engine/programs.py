@@ -367,3 +367,13 @@ def waits_for_end():
     begin = time.monotonic()
     error = error_of(start(np.ones(1, np.float32), name=f"alone {tf_byteps.rank()}"))
     return [*error, time.monotonic() - begin]
+
+
+def end_early_rank_0():
+    tf_byteps.init()
+    start(np.ones(3, np.float32), name="before").wait(SECONDS)
+    if tf_byteps.rank() == 0:
+        time.sleep(0.5)
+        raise ValueError("worker 0 has a bug")
+    begin = time.monotonic()
+    return [*error_of(start(np.ones(1), name="x")), time.monotonic() - begin]

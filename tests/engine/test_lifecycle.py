@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,18 +51,26 @@ def test_an_unknown_name_is_an_attribute_error():
 def test_init_again_in_a_job_without_other_processes():
     """TF_CONFIG: worker 0 hosts the scheduler, each worker a server; all ports are free again."""
     workers = [f"127.0.0.1:{free_port()}", f"localhost:{free_port()}"]
-    processes = [
-        start(
-            ["-m", "tests.cluster", "tests.engine.programs", "init_again", "[3]"],
-            TF_CONFIG=tf_config("worker", index, worker=workers),
-            TESTS_RESULT_FILE="/dev/stdout",
-        )
-        for index in range(2)
-    ]
-    for process in processes:
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
-        assert json.loads(out) == [[1, 1], [3, 3], [5, 5]]
+    for out in run_tf_config_job("init_again", [3], worker=workers):
+        assert out == [[1, 1], [3, 3], [5, 5]]
+
+
+@pytest.mark.parametrize("host", ["localhost", "[::1]", socket.gethostname()])
+def test_tf_config_with_other_kinds_of_names(host):
+    workers = [f"{host}:{free_port()}", f"{host}:{free_port()}"]
+    for out in run_tf_config_job("just_init", [], worker=workers):
+        assert out[1] == 2
+
+
+def test_worker_0_of_tf_config_fails():
+    """The process that hosts scheduler and server ends without a goodbye."""
+    workers = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
+    processes = start_tf_config_job("end_early_rank_0", [], worker=workers)
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert processes[0].returncode == 1 and "worker 0 has a bug" in outputs[0][1]
+    assert processes[1].returncode == 0, outputs[1][1]
+    code, _, seconds = json.loads(outputs[1][0])
+    assert code == "UNAVAILABLE" and seconds < 5
 
 
 def test_init_again_alone():
@@ -183,6 +192,27 @@ def test_scheduler_without_an_address():
     done = run(["-m", "tf_byteps.scheduler"])
     assert done.returncode == 1
     assert "DMLC_PS_ROOT_URI (scheduler_host) is not set, but DMLC_ROLE (role)" in done.stderr
+
+
+def start_tf_config_job(function, args, **cluster):
+    return [
+        start(
+            ["-m", "tests.cluster", "tests.engine.programs", function, json.dumps(args)],
+            TF_CONFIG=tf_config("worker", index, **cluster),
+            TESTS_RESULT_FILE="/dev/stdout",
+        )
+        for index in range(len(cluster["worker"]))
+    ]
+
+
+def run_tf_config_job(function, args, **cluster):
+    """What the function returned on each worker."""
+    results = []
+    for process in start_tf_config_job(function, args, **cluster):
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        results.append(json.loads(out))
+    return results
 
 
 def tf_config(task_type, index, **cluster):

@@ -3,13 +3,14 @@
 import os
 import pty
 import signal
+import subprocess
 import sys
 import time
 
 import psutil
 import pytest
 
-from tests.cluster import all_gone, free_port, wait_until
+from tests.cluster import ROOT, all_gone, clean_environment, free_port, wait_until
 
 
 def sleeping_processes(running):
@@ -197,6 +198,20 @@ def test_prefixes_are_coloured_on_a_terminal():
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert b"\x1b[" in output and b"[worker 0]" in output and b"hi" in output
+
+
+def test_nobody_reads_the_output():
+    """`bpslaunch ... | head -1` ends, and ends its processes."""
+    command = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "yes"]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert running.stdout.readline().endswith(b"] y\n")
+    running.stdout.close()
+    assert running.wait(20) == 128 + signal.SIGPIPE
+    err = running.stderr.read()
+    running.stderr.close()
+    assert b"Traceback" not in err, err
 
 
 class TestOneRole:

@@ -61,9 +61,16 @@ class TestOwnAddress:
 
 
 class TestBindableAddress:
-    def test_own(self):
-        assert host.bindable_address("127.0.0.2") == "127.0.0.2"
-        assert host.bindable_address("localhost") in ("127.0.0.1", "::1")
+    @pytest.mark.parametrize("name", ["127.0.0.2", "::1"])
+    def test_own(self, name):
+        assert host.bindable_address(name) == name
+
+    def test_localhost(self):
+        assert host.bindable_address("localhost") == "127.0.0.1"
+
+    def test_own_name_that_stands_for_loopback_on_this_machine_only(self, monkeypatch):
+        monkeypatch.setattr(host, "numeric_addresses", lambda name: ["127.0.1.1"])
+        assert host.bindable_address("node7") == "0.0.0.0"
 
     @pytest.mark.parametrize("name", ["192.0.2.1", "no-such-host.invalid"])
     def test_that_of_a_load_balancer(self, name):

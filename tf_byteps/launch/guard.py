@@ -20,6 +20,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CANNOT_START = 127
 _POLL_SECONDS = 0.05
+_UNKILLABLE_SECONDS = 5.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -114,10 +115,13 @@ class Guard:
 
     def _end_leftovers(self):
         self._signal_all(signal.SIGTERM)
-        deadline = time.monotonic() + self._grace
+        kill_at = time.monotonic() + self._grace
         while self._reap():
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > kill_at:
                 self._signal_all(signal.SIGKILL)
+            if now > kill_at + _UNKILLABLE_SECONDS:  # it hangs in the kernel
+                return
             time.sleep(_POLL_SECONDS)
 
 

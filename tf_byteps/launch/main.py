@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import secrets
+import signal
 import sys
 
 from tf_byteps.config import Config
@@ -43,6 +44,10 @@ def main(arguments=None):
     except BytePSError as error:
         print(f"bpslaunch: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # as in `bpslaunch ... | head`
+        # Nor can the interpreter flush what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
 
 
 def _run_job(options, environment):

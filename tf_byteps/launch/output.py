@@ -17,6 +17,9 @@ class Screen:
 
     def __init__(self, stdout=None, stderr=None):
         self._files = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
+        for file in self._files.values():
+            file.reconfigure(errors="replace")  # whatever processes print can be shown somehow
+        self._closed = set()  # targets that nobody reads any more
         self._open = dict.fromkeys(self._files)  # the stream whose line has no end yet
         self._color = {name: _colors(file) for name, file in self._files.items()}
 
@@ -32,6 +35,15 @@ class Screen:
 
     def write(self, target, stream, text):
         """Writes text that ends at the end of a line, or of what there is of it."""
+        if target in self._closed:
+            return
+        try:
+            self._write(target, stream, text)
+        except BrokenPipeError:
+            self._closed.add(target)
+            raise
+
+    def _write(self, target, stream, text):
         file = self._files[target]
         if self._open[target] not in (None, stream):
             file.write("\n")

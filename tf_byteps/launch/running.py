@@ -213,7 +213,8 @@ class Job:
                     self._selector.unregister(key.fd)
             else:
                 key.data()
-        for running in self._tasks:
+        # Of those that end in one moment a worker is the cause and a server has followed it.
+        for running in sorted(self._tasks, key=lambda r: r.task.role != "worker"):
             for stream in running.streams:
                 stream.flush()
             if running.poll():

@@ -11,7 +11,7 @@ import zmq
 import tf_byteps
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.host import host_id
+from tf_byteps.rendezvous.host import host_id, numeric_addresses
 
 _JOIN_SECONDS = 1.0
 _LOG_SECONDS = 30.0
@@ -146,7 +146,9 @@ class _Line:
         self.sent = 0
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.IPV6, 1)
+        # With it, ZeroMQ tries a name's IPv6 address only.
+        addresses = numeric_addresses(address.host)
+        self._socket.setsockopt(zmq.IPV6, int(bool(addresses) and ":" in addresses[0]))
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, 4)  # requests that nobody reads need no queue
         self._socket.connect(f"tcp://{address}")

@@ -1,6 +1,7 @@
 """Which machine a process is on, and at which address others reach it."""
 
 import fcntl
+import ipaddress
 import os
 import socket
 import struct
@@ -54,22 +55,32 @@ def route_address(host):
 
 
 def bindable_address(host):
-    """`host` as a numeric address if a socket of this machine can be bound to it, else "0.0.0.0".
+    """Where to listen so that others reach this process at `host`: a numeric address.
 
-    A name may stand for an address that only a router or load balancer in front of this machine
-    has, as a Kubernetes service does.
+    That is "0.0.0.0", all interfaces, when `host` is a name that does not say it: Debian lets a
+    machine's own name stand for 127.0.1.1 on that machine only, and a Kubernetes service has an
+    address that no socket can be bound to.
     """
-    try:
-        for family, kind, _, _, target in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind) as probe:
-                try:
-                    probe.bind(target)
-                    return target[0]
-                except OSError:
-                    continue
-    except socket.gaierror:
-        pass  # not known here; the others may know it
+    for address in numeric_addresses(host):
+        if address != host and host != "localhost" and ipaddress.ip_address(address).is_loopback:
+            continue
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((address, 0))
+                return address
+            except OSError:
+                continue
     return "0.0.0.0"
+
+
+def numeric_addresses(host):
+    """What a name stands for here, IPv4 first; empty if it is not known."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return []
+    return sorted({target[0] for *_, target in found}, key=lambda address: ":" in address)
 
 
 def _interface_address(name):

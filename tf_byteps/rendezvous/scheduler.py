@@ -49,7 +49,6 @@ class Scheduler:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
-        self._socket.setsockopt(zmq.IPV6, 1)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
     def run(self):
@@ -95,6 +94,7 @@ class Scheduler:
 
     def _bind(self, host, port):
         numeric = bindable_address(host)
+        self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
         try:
             self._socket.bind(f"tcp://{messages.Address(numeric, port)}")  # port 0: any
         except zmq.ZMQError as error:
