@@ -195,6 +195,7 @@ py::dict WorkerCountersDict() {
   counters["frames_sent"] = values.van.frames_sent;
   counters["frames_received"] = values.van.frames_received;
   counters["wire_bytes_sent"] = values.van.wire_bytes_sent;
+  counters["memory_bytes_read"] = values.van.memory_bytes_read;
   counters["wire_bytes_received"] = values.van.wire_bytes_received;
   return counters;
 }
@@ -265,6 +266,7 @@ void DefineJob(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("part_bytes", &EngineOptions::part_bytes)
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
+      .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
       .def_readwrite("io_threads", &EngineOptions::io_threads)
       .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)
       .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)

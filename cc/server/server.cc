@@ -9,6 +9,7 @@ namespace byteps {
 Server::Server(const EngineOptions& options) : options_(options) {
   VanOptions van_options;
   van_options.io_threads = options.io_threads;
+  van_options.read_peer_memory = options.read_peer_memory;
   van_ = NewTcpVan(van_options);
 }
 

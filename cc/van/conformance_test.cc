@@ -153,6 +153,7 @@ OutgoingFrame PushFrame(uint32_t part, std::vector<uint8_t> payload, int32_t pri
 struct VanKind {
   const char* name;
   std::unique_ptr<Van> (*create)(const VanOptions&);
+  bool same_host = false;
 };
 
 class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
@@ -171,8 +172,10 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
   }
   std::shared_ptr<Connection> Connect(int32_t rank = 0) {
     std::shared_ptr<Connection> connection;
+    Hello hello = WorkerHello(rank);
+    hello.same_host = GetParam().same_host;
     const Status status =
-        client_van_->Connect(endpoint_, WorkerHello(rank), ServerPeer(), &client_, 5, &connection);
+        client_van_->Connect(endpoint_, hello, ServerPeer(), &client_, 5, &connection);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return connection;
   }
@@ -197,6 +200,13 @@ TEST_P(VanConformanceTest, MovesPayloadsOfEverySizeUnchanged) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(server_.received_[i].header.part, i);
     EXPECT_EQ(server_.received_[i].payload, Pattern(sizes[i], i)) << sizes[i];
+  }
+  const VanCounters counters = server_van_->counters();
+  if (GetParam().same_host) {
+    EXPECT_GE(counters.memory_bytes_read, 5100001u);
+    EXPECT_LT(counters.wire_bytes_received, 100000u);
+  } else {
+    EXPECT_EQ(counters.memory_bytes_read, 0u);
   }
 }
 
@@ -409,8 +419,9 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
     std::shared_ptr<Connection> connection;
     Endpoint endpoint{"127.0.0.1", 0};
     if (read(ready[0], &endpoint.port, sizeof(endpoint.port)) != sizeof(endpoint.port)) _exit(3);
-    if (!van->Connect(endpoint, WorkerHello(), ServerPeer(), &recorder, 5, &connection).ok())
-      _exit(1);
+    Hello hello = WorkerHello();
+    hello.same_host = GetParam().same_host;
+    if (!van->Connect(endpoint, hello, ServerPeer(), &recorder, 5, &connection).ok()) _exit(1);
     // More than the socket's buffers hold while the receiver stands still: it cannot have left when
     // the kill comes.
     connection->Send(PushFrame(1, Pattern(64 << 20, 0)));
@@ -469,7 +480,8 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
   close(ready[1]);
 }
 
-const auto kVans = ::testing::Values(VanKind{"Tcp", NewTcpVan});
+const auto kVans =
+    ::testing::Values(VanKind{"Tcp", NewTcpVan, false}, VanKind{"TcpSameHost", NewTcpVan, true});
 const auto kVanName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(AllVans, VanConformanceTest, kVans, kVanName);
 INSTANTIATE_TEST_SUITE_P(AllVans, VanProcessTest, kVans, kVanName);

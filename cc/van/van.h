@@ -120,6 +120,9 @@ class ConnectionAcceptor {
 struct VanOptions {
   int32_t io_threads = 2;
   double handshake_timeout = 10;  // seconds a stranger may take
+  // Payloads between two processes of one host may be read from the sender's memory by the
+  // receiver, where both ends want it and the kernel allows it.
+  bool read_peer_memory = true;
 };
 
 // Counters since the start, for tests and telemetry.
@@ -128,7 +131,8 @@ struct VanCounters {
   uint64_t frames_received = 0;
   uint64_t payload_bytes_sent = 0;  // without headers
   uint64_t payload_bytes_received = 0;
-  uint64_t wire_bytes_sent = 0;  // with headers and handshakes
+  uint64_t memory_bytes_read = 0;  // payload received from the sender's memory, not the socket
+  uint64_t wire_bytes_sent = 0;    // with headers and handshakes
   uint64_t wire_bytes_received = 0;
 };
 
@@ -142,9 +146,9 @@ class Van {
   virtual Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor,
                         Endpoint* bound) = 0;
 
-  // Connects and shakes hands as `hello`; tries again while nobody listens, until `timeout` seconds
-  // are over. `peer` is whom we expect there, for messages. `handler` must outlive the connection.
-  // Blocks.
+  // Connects and shakes hands as `hello` (nonce and memory offer are the Van's); tries again while
+  // nobody listens, until `timeout` seconds are over. `peer` is whom we expect there, for messages.
+  // `handler` must outlive the connection. Blocks.
   virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
                          ConnectionHandler* handler, double timeout,
                          std::shared_ptr<Connection>* connection) = 0;

@@ -41,6 +41,7 @@ void WalkFields(Walker& walker, Header& header) {
   walker.Field(header.type);
   walker.Field(header.codec);
   walker.Field(header.status);
+  walker.Field(header.place);
   walker.Field(header.epoch);
   walker.Field(header.key);
   walker.Field(header.part);
@@ -53,6 +54,7 @@ void WalkFields(Walker& walker, Header& header) {
   walker.Field(header.row_count);
   walker.Field(header.payload_bytes);
   walker.Field(header.payload_offset);
+  walker.Field(header.payload_address);
   walker.Field(header.credit_bytes);
   walker.Field(header.watermark);
   walker.Field(header.receive_time_ns);
@@ -75,7 +77,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (magic != kFrameMagic) return InvalidArgument("received bytes that are no tf_byteps frame");
   WalkFields(reader, *header);
   const auto number = [](auto value) { return std::to_string(static_cast<uint64_t>(value)); };
-  if (header->type < FrameType::kPush || header->type > FrameType::kControl) {
+  if (header->type < FrameType::kPush || header->type > FrameType::kMemoryRead) {
     return InvalidArgument("received a frame of unknown type " + number(header->type));
   }
   if (header->codec != Codec::kRaw) {
@@ -84,11 +86,16 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (header->status > StatusCode::kInternal) {
     return InvalidArgument("received a frame with unknown status " + number(header->status));
   }
+  if (header->place > PayloadPlace::kSenderMemory) {
+    return InvalidArgument("received a frame with its payload at unknown place " +
+                           number(header->place));
+  }
   const bool is_error_text = header->type == FrameType::kReply && header->status != StatusCode::kOk;
-  const uint64_t limit = header->type == FrameType::kControl  ? kMaxControlBytes
-                         : header->type == FrameType::kCredit ? 0
-                         : is_error_text                      ? kMaxErrorTextBytes
-                                                              : kMaxPayloadBytes;
+  const bool has_data = header->type == FrameType::kPush || header->type == FrameType::kReply;
+  const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
+                         : !has_data                         ? 0
+                         : is_error_text                     ? kMaxErrorTextBytes
+                                                             : kMaxPayloadBytes;
   if (header->payload_bytes > limit) {
     return InvalidArgument("received a frame of type " + number(header->type) + " that announces " +
                            number(header->payload_bytes) + " bytes; at most " + number(limit) +

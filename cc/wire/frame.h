@@ -17,9 +17,18 @@ namespace byteps {
 enum class FrameType : uint8_t {
   kPush = 1,   // worker -> server: a contribution, or (broadcast, non-root) the wish for the result
   kReply = 2,  // server -> worker: the result of a round, or an error whose text is the payload
-  kCredit = 3,  // server -> worker: `credit_bytes` of pushes have been taken in
-  kControl =
-      4,  // either way to or from the coordinator: one message of wire/control.h as the payload
+  kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
+  kControl = 4,  // to or from the coordinator: one message of wire/control.h as the payload
+
+  // Between the two Vans of a connection, never given to a handler (van/tcp/peer_memory.h).
+  kMemoryReadable = 5,  // this side can read the other's memory
+  kMemoryRead = 6,      // `element_count` payloads that lay in the other's memory have been read
+};
+
+// Where a payload is.
+enum class PayloadPlace : uint8_t {
+  kFollows = 0,       // behind the header
+  kSenderMemory = 1,  // at `payload_address` in the sender's memory, until kMemoryRead
 };
 
 // How a payload is encoded. Compression will add values.
@@ -29,7 +38,8 @@ struct FrameHeader {
   FrameType type = FrameType::kControl;
   Codec codec = Codec::kRaw;
   StatusCode status = StatusCode::kOk;  // kReply
-  uint32_t epoch = 0;                   // membership epoch (rule 16)
+  PayloadPlace place = PayloadPlace::kFollows;
+  uint32_t epoch = 0;  // membership epoch (rule 16)
 
   // What it belongs to.
   uint64_t key = 0;  // KeyOfName(tensor name)
@@ -43,9 +53,10 @@ struct FrameHeader {
   // The payload. Its bytes do not follow from the elements (codecs), nor the rows from the bytes
   // (rows without elements).
   uint64_t element_count = 0;
-  uint64_t row_count = 0;       // kPush of a gather
-  uint64_t payload_bytes = 0;   // that follow this header
-  uint64_t payload_offset = 0;  // in the part: a resend goes on from there (rule 13)
+  uint64_t row_count = 0;  // kPush of a gather
+  uint64_t payload_bytes = 0;
+  uint64_t payload_offset = 0;   // in the part: a resend goes on from there (rule 13)
+  uint64_t payload_address = 0;  // kSenderMemory
 
   // kCredit and kReply: bytes of pushes that the server has taken in since it last said so.
   uint64_t credit_bytes = 0;

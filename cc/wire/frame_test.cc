@@ -23,6 +23,8 @@ FrameHeader EveryFieldDifferent() {
   header.priority = -10;
   header.element_count = 11;
   header.row_count = 18;
+  header.place = PayloadPlace::kSenderMemory;
+  header.payload_address = 19;
   header.payload_bytes = 12;
   header.payload_offset = 13;
   header.credit_bytes = 14;
@@ -55,6 +57,8 @@ TEST(FrameTest, SurvivesARoundTrip) {
   EXPECT_EQ(received.priority, sent.priority);
   EXPECT_EQ(received.element_count, sent.element_count);
   EXPECT_EQ(received.row_count, sent.row_count);
+  EXPECT_EQ(received.place, sent.place);
+  EXPECT_EQ(received.payload_address, sent.payload_address);
   EXPECT_EQ(received.payload_bytes, sent.payload_bytes);
   EXPECT_EQ(received.payload_offset, sent.payload_offset);
   EXPECT_EQ(received.credit_bytes, sent.credit_bytes);
@@ -69,8 +73,8 @@ TEST(FrameTest, RefusesForeignBytes) {
   EXPECT_EQ(DecodeFrameHeader(http.data(), &header).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(FrameTest, RefusesUnknownTypeCodecAndStatus) {
-  for (const size_t offset : {4, 5, 6}) {
+TEST(FrameTest, RefusesUnknownTypeCodecStatusAndPlace) {
+  for (const size_t offset : {4, 5, 6, 7}) {
     for (const uint8_t value : {0x7f, 0xff}) {
       Bytes bytes = Encode(EveryFieldDifferent());
       bytes[offset] = value;

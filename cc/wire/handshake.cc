@@ -34,6 +34,18 @@ void GetNonce(ByteReader& reader, Nonce* nonce) {
   for (uint8_t& byte : *nonce) byte = reader.Get<uint8_t>();
 }
 
+void PutOffer(ByteWriter& writer, const MemoryOffer& offer) {
+  writer.Put(offer.pid);
+  writer.Put(offer.address);
+}
+
+MemoryOffer GetOffer(ByteReader& reader) {
+  MemoryOffer offer;
+  offer.pid = reader.Get<int64_t>();
+  offer.address = reader.Get<uint64_t>();
+  return offer;
+}
+
 constexpr size_t kMaxRefusalBytes = 400;
 
 }  // namespace
@@ -68,6 +80,7 @@ void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
   writer.Put(hello.role);
   writer.Put(hello.rank);
   PutNonce(writer, hello.nonce);
+  PutOffer(writer, hello.memory);
   PutFixed(writer, hello.job_id, kMaxJobIdBytes);
   Store(writer, out, kHelloBytes);
 }
@@ -89,6 +102,8 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   hello->role = reader.Get<Role>();
   hello->rank = reader.Get<int32_t>();
   GetNonce(reader, &hello->nonce);
+  hello->memory = GetOffer(reader);
+  hello->same_host = hello->memory.pid != 0;
   hello->job_id = reader.GetString(kMaxJobIdBytes);
   if (!reader.ok()) return InvalidArgument("malformed hello");
   if (hello->role > Role::kCoordinator) {
@@ -110,6 +125,8 @@ void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]) {
   writer.Put(welcome.status.code());
   writer.Put(welcome.features);
   PutNonce(writer, welcome.nonce);
+  writer.Put(static_cast<uint8_t>(welcome.reads_memory));
+  PutOffer(writer, welcome.memory);
   PutFixed(writer, welcome.status.message(), kMaxRefusalBytes);
   Store(writer, out, kWelcomeBytes);
 }
@@ -122,6 +139,8 @@ Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
   const StatusCode code = reader.Get<StatusCode>();
   welcome->features = reader.Get<uint64_t>();
   GetNonce(reader, &welcome->nonce);
+  welcome->reads_memory = reader.Get<uint8_t>() != 0;
+  welcome->memory = GetOffer(reader);
   std::string message = reader.GetString(kMaxRefusalBytes);
   if (!reader.ok() || code > StatusCode::kInternal) {
     return InvalidArgument("malformed welcome (the peer speaks protocol version " +

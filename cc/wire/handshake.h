@@ -27,6 +27,13 @@ const char* RoleName(Role role);
 using Nonce = std::array<uint8_t, 16>;
 Nonce RandomNonce();
 
+// Where the peer may look for the sender's nonce, to find out whether it can read the sender's
+// memory (van/tcp/peer_memory.h).
+struct MemoryOffer {
+  int64_t pid = 0;  // 0: no offer
+  uint64_t address = 0;
+};
+
 struct Hello {
   uint16_t protocol_version = kProtocolVersion;
   uint64_t features = kSupportedFeatures;  // what the sender can do
@@ -36,6 +43,8 @@ struct Hello {
   Role role = Role::kWorker;
   int32_t rank = -1;
   Nonce nonce{};
+  bool same_host = false;  // both ends are known to be on one host (protocol rule 17)
+  MemoryOffer memory;      // filled by the Van
 
   // "worker 3".
   std::string PeerName() const { return std::string(RoleName(role)) + " " + std::to_string(rank); }
@@ -45,6 +54,8 @@ struct Welcome {
   Status status;          // not OK: refused; the message says why
   uint64_t features = 0;  // what both sides will use
   Nonce nonce{};
+  bool reads_memory = false;  // the sender of this can read the memory that the Hello offered
+  MemoryOffer memory;
 };
 
 inline constexpr size_t kMaxJobIdBytes = 64;

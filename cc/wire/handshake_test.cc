@@ -20,6 +20,7 @@ Hello SomeHello() {
   hello.role = Role::kServer;
   hello.rank = 5;
   hello.nonce = RandomNonce();
+  hello.memory = {77, 88};
   return hello;
 }
 
@@ -32,6 +33,8 @@ TEST(HandshakeTest, HelloSurvivesARoundTrip) {
   EXPECT_EQ(received.role, Role::kServer);
   EXPECT_EQ(received.rank, 5);
   EXPECT_EQ(received.nonce, sent.nonce);
+  EXPECT_EQ(received.memory.pid, 77);
+  EXPECT_EQ(received.memory.address, 88u);
   EXPECT_EQ(received.PeerName(), "server 5");
 }
 
@@ -64,7 +67,7 @@ TEST(HandshakeTest, JobIdIsBounded) {
   EXPECT_EQ(received.job_id, hello.job_id);
 
   auto bytes = Encode(hello);
-  const size_t length_at = 4 + 2 + 8 + 8 + 4 + 1 + 4 + 16;
+  const size_t length_at = 4 + 2 + 8 + 8 + 4 + 1 + 4 + 16 + 8 + 8;
   bytes[length_at] = 255;
   EXPECT_FALSE(DecodeHello(bytes.data(), &received).ok());
 }

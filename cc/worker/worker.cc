@@ -53,6 +53,7 @@ Status Worker::Start() {
     return InvalidArgument("a job of several workers needs at least one server");
   VanOptions van_options;
   van_options.io_threads = job_.options.io_threads;
+  van_options.read_peer_memory = job_.options.read_peer_memory;
   van_ = NewTcpVan(van_options);
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
@@ -68,6 +69,7 @@ Status Worker::Start() {
     hello.epoch = job_.epoch;
     hello.role = Role::kWorker;
     hello.rank = rank_;
+    hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
     Hello peer;
     peer.role = Role::kServer;
     peer.rank = server;

@@ -1,6 +1,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 
@@ -14,30 +15,53 @@ namespace {
 constexpr uint64_t kGatherBytes = 64 * 1024;
 constexpr size_t kGatherFrames = 32;
 
+// Smaller payloads go through the socket: copying them costs less than the peer's system call and
+// its answer.
+constexpr uint64_t kLeastBytesInMemory = 16 * 1024;
+
+// What the peer may read before it has told of some: as little as keeps it busy, because nothing
+// overtakes it any more (protocol rule 14).
+constexpr uint64_t kMostBytesInPeersHands = 8 * 1024 * 1024;
+
 }  // namespace
 
 void SendQueue::Push(OutgoingFrame frame) {
   auto entry = std::make_unique<Entry>();
-  entry->rank = frame.header.type == FrameType::kControl || frame.header.type == FrameType::kCredit
-                    ? std::numeric_limits<int64_t>::min()
-                    : -int64_t{frame.header.priority};
+  const bool has_data =
+      frame.header.type == FrameType::kPush || frame.header.type == FrameType::kReply;
+  entry->rank = has_data ? -int64_t{frame.header.priority} : std::numeric_limits<int64_t>::min();
   entry->sequence = next_sequence_++;
-  EncodeFrameHeader(frame.header, entry->header.data());
   entry->payload = static_cast<const uint8_t*>(frame.payload);
   entry->payload_bytes = frame.header.payload_bytes;
+  entry->stream_bytes = kFrameHeaderBytes;
+  if (in_memory_ && entry->payload_bytes >= kLeastBytesInMemory) {
+    frame.header.place = PayloadPlace::kSenderMemory;
+    frame.header.payload_address = reinterpret_cast<uint64_t>(frame.payload);
+  } else {
+    entry->stream_bytes += entry->payload_bytes;
+  }
+  entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
+  waiting_bytes_ += entry->stream_bytes;
+  EncodeFrameHeader(frame.header, entry->header.data());
   entry->keep_alive = std::move(frame.keep_alive);
   waiting_.insert(std::move(entry));
 }
 
+bool SendQueue::MayLeave(const Entry& entry) const {
+  return !entry.in_memory() || bytes_in_peers_hands_ == 0 ||
+         bytes_in_peers_hands_ + entry.payload_bytes <= kMostBytesInPeersHands;
+}
+
 void SendQueue::Gather() {
   uint64_t bytes = 0;
-  for (const auto& entry : leaving_)
-    bytes += kFrameHeaderBytes + entry->payload_bytes - entry->sent;
+  for (const auto& entry : leaving_) bytes += entry->stream_bytes - entry->sent;
   while (!waiting_.empty() && leaving_.size() < kGatherFrames &&
-         (leaving_.empty() || bytes < kGatherBytes)) {
-    auto node = waiting_.extract(waiting_.begin());
-    bytes += kFrameHeaderBytes + node.value()->payload_bytes;
-    leaving_.push_back(std::move(node.value()));
+         (leaving_.empty() || bytes < kGatherBytes) && MayLeave(**waiting_.begin())) {
+    std::unique_ptr<Entry> entry = std::move(waiting_.extract(waiting_.begin()).value());
+    bytes += entry->stream_bytes;
+    waiting_bytes_ -= entry->stream_bytes;
+    if (entry->in_memory()) bytes_in_peers_hands_ += entry->payload_bytes;
+    leaving_.push_back(std::move(entry));
   }
 }
 
@@ -52,11 +76,10 @@ Status SendQueue::Write(const Socket& socket, AtomicVanCounters* counters,
       if (entry->sent < kFrameHeaderBytes) {
         pieces[count++] = {entry->header.data() + entry->sent, kFrameHeaderBytes - entry->sent};
       }
-      const uint64_t payload_sent =
-          entry->sent > kFrameHeaderBytes ? entry->sent - kFrameHeaderBytes : 0;
-      if (entry->payload_bytes > payload_sent) {
-        pieces[count++] = {const_cast<uint8_t*>(entry->payload) + payload_sent,
-                           static_cast<size_t>(entry->payload_bytes - payload_sent)};
+      const uint64_t from = std::max<uint64_t>(entry->sent, kFrameHeaderBytes);
+      if (entry->stream_bytes > from) {
+        pieces[count++] = {const_cast<uint8_t*>(entry->payload) + (from - kFrameHeaderBytes),
+                           static_cast<size_t>(entry->stream_bytes - from)};
       }
     }
     msghdr message{};
@@ -72,25 +95,46 @@ Status SendQueue::Write(const Socket& socket, AtomicVanCounters* counters,
     uint64_t left = result;
     while (!leaving_.empty()) {
       Entry& entry = *leaving_.front();
-      const uint64_t rest = kFrameHeaderBytes + entry.payload_bytes - entry.sent;
+      const uint64_t rest = entry.stream_bytes - entry.sent;
       if (left < rest) {
         entry.sent += left;
         break;
       }
       left -= rest;
-      ++counters->frames_sent;
-      counters->payload_bytes_sent += entry.payload_bytes;
-      finished->push_back(std::move(entry.keep_alive));
+      Finish(std::move(leaving_.front()), counters, finished);
       leaving_.pop_front();
     }
   }
 }
 
+void SendQueue::Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters,
+                       std::vector<std::shared_ptr<const void>>* finished) {
+  if (!entry->is_vans_own) ++counters->frames_sent;
+  counters->payload_bytes_sent += entry->payload_bytes;
+  if (entry->in_memory()) {
+    in_peers_hands_.emplace_back(entry->payload_bytes, std::move(entry->keep_alive));
+  } else {
+    finished->push_back(std::move(entry->keep_alive));
+  }
+}
+
+bool SendQueue::Release(uint64_t count, std::vector<std::shared_ptr<const void>>* finished) {
+  if (count > in_peers_hands_.size()) return false;
+  for (; count > 0; --count) {
+    bytes_in_peers_hands_ -= in_peers_hands_.front().first;
+    finished->push_back(std::move(in_peers_hands_.front().second));
+    in_peers_hands_.pop_front();
+  }
+  return true;
+}
+
 void SendQueue::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
   for (const auto& entry : leaving_) dropped->push_back(std::move(entry->keep_alive));
+  for (auto& [bytes, keep_alive] : in_peers_hands_) dropped->push_back(std::move(keep_alive));
   waiting_.clear();
   leaving_.clear();
+  in_peers_hands_.clear();
 }
 
 }  // namespace byteps

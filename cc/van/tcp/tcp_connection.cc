@@ -33,28 +33,43 @@ VanCounters AtomicVanCounters::Read() const {
   counters.frames_received = frames_received;
   counters.payload_bytes_sent = payload_bytes_sent;
   counters.payload_bytes_received = payload_bytes_received;
+  counters.memory_bytes_read = memory_bytes_read;
   counters.wire_bytes_sent = wire_bytes_sent;
   counters.wire_bytes_received = wire_bytes_received;
   return counters;
 }
 
-TcpConnection::TcpConnection(EventLoop* loop, Socket socket, AtomicVanCounters* counters)
-    : loop_(loop), socket_(std::move(socket)), counters_(counters), input_(kInputBytes) {}
+TcpConnection::TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory,
+                             AtomicVanCounters* counters)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      counters_(counters),
+      input_(kInputBytes),
+      memory_(std::move(memory)) {}
 
 void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
-                           double handshake_timeout, AtomicVanCounters* counters) {
-  std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
+                           const VanOptions& options, AtomicVanCounters* counters) {
+  std::shared_ptr<TcpConnection> connection(
+      new TcpConnection(loop, std::move(socket), PeerMemory(options.read_peer_memory), counters));
   connection->acceptor_ = acceptor;
   connection->peer_name_ = PeerAddress(connection->socket_);
   connection->stage_ = Stage::kHello;
-  connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(handshake_timeout);
+  connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(options.handshake_timeout);
   loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
 }
 
 std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket,
+                                                   PeerMemory memory, const Welcome& welcome,
                                                    const Hello& peer, ConnectionHandler* handler,
                                                    AtomicVanCounters* counters) {
-  std::shared_ptr<TcpConnection> connection(new TcpConnection(loop, std::move(socket), counters));
+  std::shared_ptr<TcpConnection> connection(
+      new TcpConnection(loop, std::move(socket), std::move(memory), counters));
+  if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
+  if (connection->memory_.Probe(welcome.memory, welcome.nonce)) {
+    OutgoingFrame readable;
+    readable.header.type = FrameType::kMemoryReadable;
+    connection->queue_.Push(std::move(readable));
+  }
   connection->peer_ = peer;
   connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->socket_);
   connection->handler_ = handler;
@@ -72,14 +87,11 @@ void TcpConnection::Send(OutgoingFrame frame) {
     finished.push_back(std::move(frame.keep_alive));
     return;
   }
-  const bool write_now = queue_.empty() && frame.header.payload_bytes <= kInlineBytes;
   queue_.Push(std::move(frame));
+  const bool write_now = !queue_.blocked_by_socket() && queue_.waiting_bytes() <= kInlineBytes;
   // A broken socket is reported by the loop, which sees it too.
   if (write_now && !queue_.Write(socket_, counters_, &finished).ok()) return;
-  if (!queue_.empty() && !armed_) {
-    armed_ = true;
-    loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
-  }
+  if ((!write_now || queue_.blocked_by_socket()) && !armed_) Arm();
 }
 
 void TcpConnection::Close(const Status& reason) {
@@ -91,6 +103,7 @@ void TcpConnection::Close(const Status& reason) {
 }
 
 void TcpConnection::OnEvents(uint32_t events) {
+  if (!socket_.valid()) return;  // ended while ContinueReading waited for its turn
   Status status;
   if (!closing_ && (events & EPOLLOUT) != 0) status = Flush();
   if (status.ok() && !closing_ && (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
@@ -111,11 +124,16 @@ void TcpConnection::OnTick(int64_t now_ns) {
 
 void TcpConnection::OnStop() { Finish(Cancelled("this side is shutting down")); }
 
+void TcpConnection::Arm() {
+  armed_ = true;
+  loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+}
+
 Status TcpConnection::Flush() {
   std::vector<std::shared_ptr<const void>> finished;
   std::lock_guard<std::mutex> lock(send_mutex_);
   BYTEPS_RETURN_IF_ERROR(queue_.Write(socket_, counters_, &finished));
-  if (queue_.empty() && armed_) {
+  if (!queue_.blocked_by_socket() && armed_) {
     armed_ = false;
     loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP);
   }
@@ -145,9 +163,13 @@ void TcpConnection::Finish(const Status& reason) {
 Status TcpConnection::OnReadable() {
   received_this_turn_ = 0;
   bool drained = false;
-  Status status;
-  while (status.ok() && !drained && !closing_ && received_this_turn_ < kReadBudget)
-    status = ReceiveSome(&drained);
+  Status status = ParseInput();  // what the last turn's budget left there
+  while (status.ok() && !drained && !closing_ && HasBudget()) status = ReceiveSome(&drained);
+  if (status.ok() && !HasBudget() && input_end_ > input_begin_) {
+    // The socket will not tell of bytes that have been taken from it already.
+    loop_->Post([self = shared_from_this()] { self->OnEvents(EPOLLIN); });
+  }
+  AcknowledgeMemoryReads();
   // Also after an error: what was taken in before it counts.
   if (handler_ != nullptr && !closing_) handler_->OnDrained(*this);
   return status;
@@ -189,8 +211,10 @@ Status TcpConnection::ReceiveSome(bool* drained) {
   return payload_left_ == 0 ? EndFrame() : OkStatus();
 }
 
+bool TcpConnection::HasBudget() const { return received_this_turn_ < kReadBudget; }
+
 Status TcpConnection::ParseInput() {
-  while (!closing_) {
+  while (!closing_ && HasBudget()) {
     const size_t available = input_end_ - input_begin_;
     if (stage_ == Stage::kHello) {
       if (available < kHelloBytes) return OkStatus();
@@ -222,6 +246,11 @@ Status TcpConnection::ReceiveHello() {
   ConnectionHandler* handler = nullptr;
   welcome.status = DecodeHello(input_.data() + input_begin_, &peer_);
   if (welcome.status.ok()) welcome.status = acceptor_->OnHello(peer_, peer_name_, &handler);
+  if (welcome.status.ok() && peer_.same_host) {
+    welcome.nonce = memory_.nonce();
+    welcome.memory = memory_.offer();
+    welcome.reads_memory = memory_.Probe(peer_.memory, peer_.nonce);
+  }
   uint8_t answer[kWelcomeBytes];
   EncodeWelcome(welcome, answer);
   // Nothing has been sent on this socket before, so that it takes so little at once.
@@ -248,10 +277,55 @@ Status TcpConnection::BeginFrame() {
   Status status = DecodeFrameHeader(input_.data() + input_begin_, &header_);
   if (!status.ok()) return Status(status.code(), peer_name_ + ": " + status.message());
   input_begin_ += kFrameHeaderBytes;
+  if (header_.type >= FrameType::kMemoryReadable) return OnVanFrame();
   payload_left_ = header_.payload_bytes;
   if (payload_left_ == 0) return EndFrame();
   stage_ = Stage::kPayload;
-  return handler_->OnHeader(*this, header_, &sink_);
+  BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header_, &sink_));
+  return header_.place == PayloadPlace::kSenderMemory ? ReadPayloadFromMemory() : OkStatus();
+}
+
+Status TcpConnection::ReadPayloadFromMemory() {
+  if (!memory_.readable()) {
+    return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
+  }
+  uint64_t address = header_.payload_address;
+  while (sink_ != nullptr && payload_left_ > 0) {
+    const PayloadSink::Span span = sink_->Prepare(payload_left_);
+    const size_t bytes = std::min<uint64_t>(span.bytes, payload_left_);
+    BYTEPS_RETURN_IF_ERROR(memory_.Read(address, span.data, bytes));
+    sink_->Commit(bytes);
+    address += bytes;
+    payload_left_ -= bytes;
+  }
+  received_this_turn_ += header_.payload_bytes;
+  counters_->memory_bytes_read += header_.payload_bytes;
+  ++unacknowledged_reads_;
+  return EndFrame();
+}
+
+void TcpConnection::AcknowledgeMemoryReads() {
+  if (unacknowledged_reads_ == 0) return;
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kMemoryRead;
+  frame.header.element_count = unacknowledged_reads_;
+  unacknowledged_reads_ = 0;
+  Send(std::move(frame));
+}
+
+Status TcpConnection::OnVanFrame() {
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  if (header_.type == FrameType::kMemoryReadable) {
+    queue_.LeavePayloadsInMemory();
+    return OkStatus();
+  }
+  if (!queue_.Release(header_.element_count, &finished)) {
+    return InvalidArgument(peer_name_ + " says that it has read more than it was given");
+  }
+  BYTEPS_RETURN_IF_ERROR(queue_.Write(socket_, counters_, &finished));
+  if (queue_.blocked_by_socket() && !armed_) Arm();
+  return OkStatus();
 }
 
 Status TcpConnection::EndFrame() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cc/van/tcp/event_loop.h"
+#include "cc/van/tcp/peer_memory.h"
 #include "cc/van/tcp/socket.h"
 #include "cc/van/van.h"
 
@@ -24,6 +25,7 @@ struct AtomicVanCounters {
   std::atomic<uint64_t> frames_received{0};
   std::atomic<uint64_t> payload_bytes_sent{0};
   std::atomic<uint64_t> payload_bytes_received{0};
+  std::atomic<uint64_t> memory_bytes_read{0};
   std::atomic<uint64_t> wire_bytes_sent{0};
   std::atomic<uint64_t> wire_bytes_received{0};
 
@@ -35,6 +37,19 @@ struct AtomicVanCounters {
 class SendQueue {
  public:
   void Push(OutgoingFrame frame);
+
+  // From now on larger payloads stay where they are, and the peer reads them from there.
+  void LeavePayloadsInMemory() { in_memory_ = true; }
+  // The peer has read the first `count` of those; their keep_alives go to `finished`. False if
+  // there are not so many.
+  bool Release(uint64_t count, std::vector<std::shared_ptr<const void>>* finished);
+
+  // Frames have begun to leave, and the socket takes no more at present.
+  bool blocked_by_socket() const { return !leaving_.empty(); }
+
+  // What the socket has to take for the frames that have not begun to leave.
+  uint64_t waiting_bytes() const { return waiting_bytes_; }
+
   bool empty() const { return waiting_.empty() && leaving_.empty(); }
 
   // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved
@@ -53,8 +68,12 @@ class SendQueue {
     std::array<uint8_t, kFrameHeaderBytes> header;
     const uint8_t* payload = nullptr;
     uint64_t payload_bytes = 0;
+    uint64_t stream_bytes = 0;  // header and what follows it
     std::shared_ptr<const void> keep_alive;
-    uint64_t sent = 0;  // of header and payload together
+    uint64_t sent = 0;  // of stream_bytes
+    bool is_vans_own = false;
+
+    bool in_memory() const { return stream_bytes < kFrameHeaderBytes + payload_bytes; }
   };
   struct Order {
     bool operator()(const std::unique_ptr<Entry>& a, const std::unique_ptr<Entry>& b) const {
@@ -62,11 +81,19 @@ class SendQueue {
     }
   };
 
+  bool MayLeave(const Entry& entry) const;
   void Gather();
+  void Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters,
+              std::vector<std::shared_ptr<const void>>* finished);
 
   std::set<std::unique_ptr<Entry>, Order> waiting_;
   std::deque<std::unique_ptr<Entry>>
       leaving_;  // handed to the socket together; no longer overtaken
+  uint64_t waiting_bytes_ = 0;
+  // Payloads that the peer reads from memory: their bytes and owners, until Release.
+  std::deque<std::pair<uint64_t, std::shared_ptr<const void>>> in_peers_hands_;
+  uint64_t bytes_in_peers_hands_ = 0;  // and of those in leaving_
+  bool in_memory_ = false;
   uint64_t next_sequence_ = 0;
 };
 
@@ -76,10 +103,12 @@ class TcpConnection : public Connection,
  public:
   // A stranger that has connected; its Hello is read on the loop.
   static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
-                     double handshake_timeout, AtomicVanCounters* counters);
+                     const VanOptions& options, AtomicVanCounters* counters);
 
-  // A connection whose handshake the connecting side has finished.
-  static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, const Hello& peer,
+  // A connection whose handshake the connecting side has finished: `welcome` is the answer,
+  // `memory` what the Hello offered.
+  static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, PeerMemory memory,
+                                             const Welcome& welcome, const Hello& peer,
                                              ConnectionHandler* handler,
                                              AtomicVanCounters* counters);
 
@@ -95,7 +124,7 @@ class TcpConnection : public Connection,
  private:
   enum class Stage { kHello, kHeader, kPayload };
 
-  TcpConnection(EventLoop* loop, Socket socket, AtomicVanCounters* counters);
+  TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory, AtomicVanCounters* counters);
 
   // Loop thread. Each returns the reason to end the connection, or OK.
   Status OnReadable();
@@ -103,8 +132,13 @@ class TcpConnection : public Connection,
   Status ParseInput();
   Status ReceiveHello();
   Status BeginFrame();
+  Status ReadPayloadFromMemory();
   Status EndFrame();
+  Status OnVanFrame();
+  void AcknowledgeMemoryReads();
+  bool HasBudget() const;
 
+  void Arm();  // with send_mutex_ held
   Status Flush();
   void Finish(const Status& reason);
 
@@ -127,6 +161,8 @@ class TcpConnection : public Connection,
   uint64_t payload_left_ = 0;
   std::vector<uint8_t> discard_;
   uint64_t received_this_turn_ = 0;
+  PeerMemory memory_;
+  uint64_t unacknowledged_reads_ = 0;
 
   std::mutex send_mutex_;  // guards all below
   SendQueue queue_;

@@ -59,8 +59,7 @@ class TcpVan : public Van {
     auto listener =
         std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
           if (!PrepareDataSocket(accepted).ok()) return;
-          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor,
-                                options_.handshake_timeout, &counters_);
+          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_, &counters_);
         });
     const int descriptor = listener->descriptor();
     loops_[0]->Add(descriptor, EPOLLIN, std::move(listener));
@@ -74,9 +73,11 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
     Socket socket;
+    PeerMemory memory(hello.same_host && options_.read_peer_memory);
+    Welcome welcome;
     int attempts = 0;
     while (true) {
-      const Status status = ShakeHands(endpoint, hello, deadline_ns, &socket);
+      const Status status = ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &welcome);
       ++attempts;
       if (status.ok()) break;
       const bool may_come_up = status.code() == StatusCode::kUnavailable;
@@ -88,7 +89,8 @@ class TcpVan : public Van {
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
-    *connection = TcpConnection::Open(NextLoop(), std::move(socket), peer, handler, &counters_);
+    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), welcome,
+                                      peer, handler, &counters_);
     return OkStatus();
   }
 
@@ -116,10 +118,12 @@ class TcpVan : public Van {
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
   // One attempt: connect, Hello, Welcome.
-  Status ShakeHands(const Endpoint& endpoint, Hello hello, int64_t deadline_ns, Socket* socket) {
+  Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
+                    int64_t deadline_ns, Socket* socket, Welcome* welcome) {
     BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
-    hello.nonce = RandomNonce();
+    hello.nonce = memory.nonce();
+    hello.memory = memory.offer();
     uint8_t out[kHelloBytes];
     EncodeHello(hello, out);
     BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), deadline_ns));
@@ -127,9 +131,8 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), deadline_ns));
     counters_.wire_bytes_sent += sizeof(out);
     counters_.wire_bytes_received += sizeof(in);
-    Welcome welcome;
-    BYTEPS_RETURN_IF_ERROR(DecodeWelcome(in, &welcome));
-    return welcome.status;
+    BYTEPS_RETURN_IF_ERROR(DecodeWelcome(in, welcome));
+    return welcome->status;
   }
 
   const VanOptions options_;
