@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 # Helpers can be imported by their own name, too, also where a test's folder is no package.
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 _TIME_LIMIT_SECONDS = 120
 _END_SECONDS = 3
