@@ -17,20 +17,80 @@ _RUNTIME = (
     "local_size",
     "server_counters",
 )
-_OPS = ("push_pull", "broadcast", "gather", "ReduceOp", "Sum", "Average", "Min", "Max")
+_OPS = (
+    "push_pull",
+    "broadcast",
+    "gather",
+    "allgather",
+    "ReduceOp",
+    "Sum",
+    "Average",
+    "Min",
+    "Max",
+    "Compression",
+)
+_TRAINING = (
+    "DistributedGradientTape",
+    "allgather_object",
+    "allreduce",
+    "broadcast_",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_variables",
+    "get_pushpull_speed",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "local_rank_op",
+    "local_size_op",
+    "rank_op",
+    "resume",
+    "size_op",
+    "suspend",
+)
+# Of other libraries: using one says what to use instead.
+_UNSUPPORTED = (
+    "Adasum",
+    "BroadcastGlobalVariablesHook",
+    "PartialDistributedGradientTape",
+    "PartialDistributedOptimizer",
+    "ProcessSet",
+    "Product",
+    "SyncBatchNormalization",
+    "add_process_set",
+    "alltoall",
+    "broadcast_object_fn",
+    "elastic",
+    "global_process_set",
+    "grouped_reducescatter",
+    "join",
+    "process_set_included_op",
+    "reducescatter",
+    "remove_process_set",
+    "start_timeline",
+    "stop_timeline",
+)
 
 # Where each public name is defined.
 _HOME = {
     **dict.fromkeys(_RUNTIME, "tf_byteps.runtime"),
     **dict.fromkeys(_OPS, "tf_byteps.ops"),
+    **dict.fromkeys(_TRAINING, "tf_byteps.training"),
+    **dict.fromkeys(_UNSUPPORTED, "tf_byteps.training.unsupported"),
+    "DistributedOptimizer": "tf_byteps.keras",
     "Config": "tf_byteps.config",
     "BytePSError": "tf_byteps.errors",
     "BytePSStrategy": "tf_byteps.strategy",
 }
-_MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy")
-_WITH_TENSORFLOW = ("tf_byteps.keras", "tf_byteps.ops", "tf_byteps.strategy")
+_MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy", "training")
+_WITH_TENSORFLOW = (
+    "tf_byteps.keras",
+    "tf_byteps.ops",
+    "tf_byteps.strategy",
+    "tf_byteps.training",
+    "tf_byteps.training.unsupported",
+)
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
 
 
 def __getattr__(name):

@@ -176,7 +176,7 @@ def embedding_accumulation(side):
     return _embedding(side, keras.optimizers.Adam(0.05, gradient_accumulation_steps=2))
 
 
-class _MergingAdam(keras.optimizers.Adam):
+class MergingAdam(keras.optimizers.Adam):
     """Keras's Adam squares rows of one index before it adds them; this one adds them first."""
 
     def update_step(self, gradient, variable, learning_rate):
@@ -184,7 +184,7 @@ class _MergingAdam(keras.optimizers.Adam):
 
 
 def _adam_for_slices(side):
-    return _MergingAdam(0.05) if side.size == 1 else keras.optimizers.Adam(0.05)
+    return MergingAdam(0.05) if side.size == 1 else keras.optimizers.Adam(0.05)
 
 
 def several_inputs_and_outputs(side):
@@ -196,7 +196,9 @@ def several_inputs_and_outputs(side):
     }
     model = keras.Model({"first": first, "second": second}, outputs)
     losses = {"a": "mse", "b": "sparse_categorical_crossentropy"}
-    model.compile(side.distributed(keras.optimizers.Adam(0.05)), losses, loss_weights={"a": 0.3})
+    model.compile(
+        side.distributed(keras.optimizers.Adam(0.05)), losses, loss_weights={"a": 0.3, "b": 1.0}
+    )
     x = {"first": numbers(3), "second": numbers(2, seed=2)}
     side.fit(model, x, {"a": numbers(1, seed=1), "b": classes(4)})
     return model.get_weights()
@@ -212,7 +214,7 @@ def class_and_sample_weights(side):
     return model.get_weights()
 
 
-class _Subclassed(keras.Model):
+class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
         self.hidden = keras.layers.Dense(4, "relu")
@@ -225,7 +227,7 @@ class _Subclassed(keras.Model):
 def subclassed_and_not_built(side):
     """Rank 0's values are given to a model whose variables do not exist when `fit` is called."""
     keras.utils.set_random_seed(7 + side.rank)
-    model = _Subclassed()
+    model = Subclassed()
     model.compile(side.distributed(keras.optimizers.Adam(0.05)), "mse")
     callbacks = [bps.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
     side.fit(model, numbers(5), numbers(1, seed=1), callbacks=callbacks if side.size > 1 else None)
@@ -234,7 +236,7 @@ def subclassed_and_not_built(side):
 
 def subclassed_and_eager(side):
     keras.utils.set_random_seed(7 + side.rank)
-    model = _Subclassed()
+    model = Subclassed()
     model.compile(side.distributed(keras.optimizers.Adam(0.05)), "mse", run_eagerly=True)
     callbacks = [bps.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
     side.fit(model, numbers(5), numbers(1, seed=1), callbacks=callbacks if side.size > 1 else None)
@@ -250,7 +252,7 @@ def train_on_batch(side):
     return model.get_weights()
 
 
-class _OwnStep(keras.Sequential):
+class OwnStep(keras.Sequential):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
@@ -261,13 +263,13 @@ class _OwnStep(keras.Sequential):
 
 
 def custom_train_step(side):
-    model = _OwnStep([keras.Input([5]), keras.layers.Dense(2, "tanh"), keras.layers.Dense(1)])
+    model = OwnStep([keras.Input([5]), keras.layers.Dense(2, "tanh"), keras.layers.Dense(1)])
     model.compile(side.distributed(keras.optimizers.Adam(0.05)))
     side.fit(model, numbers(5), numbers(1, seed=1), epochs=2)
     return model.get_weights()
 
 
-class _Gan(keras.Model):
+class Gan(keras.Model):
     """Two models with equal variable paths, in one step."""
 
     def __init__(self, side):
@@ -299,7 +301,7 @@ class _Gan(keras.Model):
 
 def gan(side):
     keras.utils.set_random_seed(5 + side.rank)
-    model = _Gan(side)
+    model = Gan(side)
     model.compile()
     callbacks = [bps.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
     side.fit(model, numbers(4), None, callbacks=callbacks if side.size > 1 else None)
@@ -431,7 +433,7 @@ ROWS = (
 
 
 def run_rows(names):
-    """Called in each worker. Returns {row: {"weights": ..., "reference": ... (rank 0)} or error}."""
+    """Called in each worker. Returns {row: {"weights", "reference" (on rank 0), or "error"}}."""
     bps.init()
     results = {}
     for row in ROWS:
@@ -443,14 +445,21 @@ def run_rows(names):
 
 
 def _run_row(row):
+    result = {}
     try:
-        result = {}
         if bps.rank() == 0:
             result["reference"] = _train(row, Side(0, 1))
-        result["weights"] = _train(row, Side(bps.rank(), bps.size()))
-        return result
     except Exception:
-        return {"error": traceback.format_exc()}
+        result["error"] = traceback.format_exc()
+    # A worker must not go on to the next row alone.
+    if any(bps.allgather_object("error" in result, name=row.__name__)):
+        return result
+    try:
+        result["weights"] = _train(row, Side(bps.rank(), bps.size()))
+    except Exception:
+        result["error"] = traceback.format_exc()
+    bps.allgather_object(None, name=row.__name__)
+    return result
 
 
 def _train(row, side):

@@ -6,7 +6,7 @@ import pytest
 from tests.cluster import run_workers
 from tests.keras_api import rows
 
-_SHARED_BY_NATURE = ("mixed_float16", "mixed_bfloat16", "predivide_and_bfloat16")
+_ROUNDED = ("mixed_float16", "mixed_bfloat16", "predivide_and_bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def test_row(results, row):
         assert "error" not in result[row], f"worker {rank}:\n{result[row]['error']}"
     # All workers hold the same bits.
     assert results[0][row]["weights"] == results[1][row]["weights"]
-    rtol, atol = (2e-3, 2e-4) if row.startswith(_SHARED_BY_NATURE) else (1e-5, 1e-6)
+    rtol, atol = (2e-3, 2e-4) if row.startswith(_ROUNDED) else (1e-5, 1e-6)
     expected = results[0][row]["reference"]
     for ours, reference in zip(results[0][row]["weights"], expected, strict=True):
         np.testing.assert_allclose(np.array(ours), np.array(reference), rtol=rtol, atol=atol)

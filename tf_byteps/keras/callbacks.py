@@ -39,17 +39,24 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast_before_step()
 
     def _broadcast_before_step(self):
+        """Puts the broadcast before the first step's own work: there the shapes are known."""
         model = self.model
         train_step = model.train_step
+        pending = True
 
         def first_step(data):
-            del model.train_step  # this function
-            # Variables are created outside of the function that is being traced.
-            model._symbolic_build(data_batch=data)
-            self._broadcast()
+            nonlocal pending
+            if pending:
+                pending = False
+                # Outside of the function that is being traced: its variables have no values yet.
+                with tf.init_scope():
+                    model._symbolic_build(data_batch=data)
+                    self._broadcast()
             return train_step(data)
 
         model.train_step = first_step
+        model.make_train_function(force=True)  # keeps the function above
+        del model.train_step
 
     def _broadcast(self):
         model = self.model
@@ -61,11 +68,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         for optimizer in _optimizers(model):
             variables += optimizer.variables
         unique = {_key(variable): variable for variable in variables}
-        with tf.init_scope():
-            broadcast_variables(
-                [variable for key, variable in unique.items() if key not in self._local],
-                self.root_rank,
-            )
+        shared = [variable for key, variable in unique.items() if key not in self._local]
+        broadcast_variables(shared, self.root_rank)
 
 
 class MetricAverageCallback(keras.callbacks.Callback):

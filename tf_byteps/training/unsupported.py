@@ -36,9 +36,23 @@ Adasum = "adasum"
 Product = "product"
 
 
-def refuse(name):
-    """Raises NotImplementedError with what to use in place of `name`."""
-    raise NotImplementedError(f"tf_byteps has no {name}: {INSTEAD[name]}")
+class Unsupported:
+    """Stands for a name that tf_byteps has not: can be imported, but neither called nor used."""
+
+    def __init__(self, name):
+        self.__name__ = name
+        self.__doc__ = f"Not in tf_byteps: {INSTEAD[name]}."
+
+    def __call__(self, *args, **kwargs):
+        raise NotImplementedError(f"tf_byteps has no {self.__name__}: {INSTEAD[self.__name__]}")
+
+    def __getattr__(self, attribute):
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        self()
+
+    def __repr__(self):
+        return f"<{self.__name__}: not in tf_byteps>"
 
 
 def refuse_process_set(process_set):
@@ -47,7 +61,4 @@ def refuse_process_set(process_set):
         raise NotImplementedError(f"process sets are not supported: {_WHOLE_JOB}")
 
 
-def __getattr__(name):
-    if name in INSTEAD:
-        refuse(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+globals().update({name: Unsupported(name) for name in INSTEAD})
