@@ -1,0 +1,51 @@
+"""The program in the README does what the README says."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def program(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (_ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    (tmp_path / "train.py").write_text(blocks[0])
+    return str(tmp_path / "train.py")
+
+
+def _last_epoch(output, prefix):
+    """The last epoch's metrics that Keras printed on lines with `prefix`."""
+    lines = [line for line in output.splitlines() if line.startswith(prefix) and "loss:" in line]
+    assert len(lines) == 10, output
+    return {name: float(value) for name, value in re.findall(r"(\w+): ([\d.]+)", lines[-1])}
+
+
+def _run(*command):
+    result = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def test_program_trains_alone(program):
+    assert _last_epoch(_run(sys.executable, program), "")["accuracy"] > 0.95
+
+
+def test_program_trains_on_two_workers(program):
+    launcher = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1", "--"]
+    output = _run(*launcher, sys.executable, program)
+    metrics = [_last_epoch(output, f"[worker {rank}] ") for rank in (0, 1)]
+    assert metrics[0]["accuracy"] > 0.95
+    assert metrics[0]["loss"] == metrics[1]["loss"]
