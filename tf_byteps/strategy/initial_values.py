@@ -97,7 +97,8 @@ def synchronize(what, named_variables, root_rank=0):
     check_lists(what, gather_objects(f"initial values/{what}", list(keyed)))
     if keyed:
         with tf.init_scope():
-            tf.function(lambda: broadcast_all(keyed, root_rank), autograph=False)()
+            exchange = tf.function(lambda: broadcast_all(keyed, root_rank), autograph=False)
+            exchange.get_concrete_function()()  # used once: a plain call would warn of retracing
 
 
 def check_lists(what, lists):

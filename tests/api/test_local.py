@@ -1,0 +1,108 @@
+"""What needs no second worker."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tf_byteps as bps
+from tf_byteps.training.speed import _Meter
+
+
+@pytest.fixture(autouse=True)
+def runtime():
+    bps.init()
+    yield
+    bps.shutdown()
+
+
+def test_speed_is_bytes_per_second_also_with_a_new_engine():
+    times, counts = iter([1.0, 3.0, 4.0, 4.0]), iter([100, 500, 30, 30])
+    meter = _Meter(lambda: next(counts), lambda: next(times))
+    assert [meter.rate() for _ in range(4)] == [0.0, 200.0, 30.0, 0.0]
+
+
+def test_automatic_choice_of_xla(monkeypatch):
+    class Gpu:
+        device_type = "GPU"
+
+    # Keras chooses XLA where there is a GPU.
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda *kind: [Gpu()])
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    assert model.jit_compile
+    model.compile(bps.DistributedOptimizer(keras.optimizers.SGD()), "mse")
+    assert not model.jit_compile
+    model.compile(bps.DistributedOptimizer(keras.optimizers.SGD()), "mse", jit_compile=True)
+    assert model.jit_compile
+
+
+def test_xla_is_refused_in_one_sentence():
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile(bps.DistributedOptimizer(keras.optimizers.SGD()), "mse", jit_compile=True)
+    with pytest.raises(Exception, match="compile with jit_compile=False"):
+        model.fit(tf.zeros([2, 2]), tf.zeros([2, 1]), verbose=0)
+
+
+def test_optimizer_bears_its_own_name():
+    given = keras.optimizers.Adam(0.1)
+    wrapped = bps.DistributedOptimizer(given, name="prefix")
+    assert type(wrapped).__name__ == "Adam" and isinstance(wrapped, keras.optimizers.Adam)
+    assert wrapped.iterations is given.iterations
+    copy = type(wrapped).from_config(wrapped.get_config())
+    assert type(copy) is keras.optimizers.Adam
+    restored = keras.optimizers.deserialize(keras.optimizers.serialize(wrapped))
+    assert type(restored) is keras.optimizers.Adam
+
+
+def test_registered_class_is_saved_under_its_registered_name():
+    @keras.saving.register_keras_serializable("my_package")
+    class MyOptimizer(keras.optimizers.SGD):
+        pass
+
+    config = keras.optimizers.serialize(bps.DistributedOptimizer(MyOptimizer(0.1)))
+    assert config["registered_name"] == "my_package>MyOptimizer"
+    assert type(keras.optimizers.deserialize(config)) is MyOptimizer
+
+
+def test_optimizers_that_cannot_be_wrapped():
+    wrapped = bps.DistributedOptimizer(keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="distributed already"):
+        bps.DistributedOptimizer(wrapped)
+    with pytest.raises(ValueError, match="distributed already"):
+        bps.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(wrapped))
+    with pytest.raises(TypeError, match="Keras 3 optimizer"):
+        bps.DistributedOptimizer("adam")
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        bps.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0)
+    accumulating = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="leave out backward_passes_per_step"):
+        bps.DistributedOptimizer(accumulating, backward_passes_per_step=2)
+    with pytest.raises(ValueError, match="'average' or 'sum'"):
+        bps.DistributedOptimizer(keras.optimizers.SGD(), op=bps.Max)
+    with pytest.raises(NotImplementedError, match="process sets"):
+        bps.DistributedOptimizer(keras.optimizers.SGD(), process_set=1)
+
+
+def test_accumulation_of_an_optimizer_that_has_trained():
+    variable = keras.Variable([0.0])
+    optimizer = keras.optimizers.SGD(1.0)
+    optimizer.apply([tf.constant([1.0])], [variable])
+    wrapped = bps.DistributedOptimizer(optimizer, backward_passes_per_step=2)
+    assert int(wrapped.iterations) == 1
+    wrapped.apply([tf.constant([1.0])], [variable])
+    assert float(variable[0]) == -1.0
+    wrapped.apply([tf.constant([2.0])], [variable])
+    assert float(variable[0]) == -4.0 and int(wrapped.iterations) == 2
+
+
+def test_schedule_callback_refuses_an_optimizer_with_a_schedule():
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    callback = bps.keras.callbacks.LearningRateScheduleCallback(0.5)
+    with pytest.raises(ValueError, match="schedule of its own"):
+        model.fit(tf.zeros([1, 1]), tf.zeros([1, 1]), verbose=0, callbacks=[callback])
+
+
+def test_every_public_name_can_be_imported():
+    assert [name for name in bps.__all__ if getattr(bps, name, None) is None] == []
