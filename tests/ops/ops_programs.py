@@ -1,0 +1,339 @@
+"""What the workers of test_ops.py do."""
+
+import threading
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+
+
+def before_init():
+    outcomes = []
+    for call in (lambda: bps.push_pull(tf.ones(2)), tf.function(lambda: bps.push_pull(tf.ones(2)))):
+        try:
+            call()
+        except tf.errors.FailedPreconditionError as error:
+            outcomes.append(error.message)
+    return outcomes
+
+
+def start():
+    bps.init()
+    return bps.rank(), bps.size()
+
+
+def _value(dtype, shape=(5, 3)):
+    """Small integers that differ on each worker: exact in every dtype, also summed."""
+    numbers = np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * bps.rank()
+    return tf.cast(tf.constant(numbers), dtype)
+
+
+def all_dtypes():
+    """dtype -> op -> (eager, graph) results as float64."""
+    results = {}
+    for dtype in DTYPES:
+        calls = {
+            "sum": lambda x: bps.push_pull(x, op=bps.Sum),
+            "min": lambda x: bps.push_pull(x, op="min"),
+            "max": lambda x: bps.push_pull(x, op=bps.Max),
+            "broadcast": lambda x: bps.broadcast(x, root_rank=bps.size() - 1),
+            "gather": lambda x: bps.gather(x[: bps.rank() + 1]),
+        }
+        if tf.as_dtype(dtype).is_floating:
+            calls["average"] = lambda x: bps.push_pull(x)
+        results[dtype] = {}
+        for op, call in calls.items():
+            eager, graph = call(_value(dtype)), tf.function(call)(_value(dtype))
+            assert eager.dtype == graph.dtype == tf.as_dtype(dtype)
+            results[dtype][op] = [tf.cast(x, tf.float64).numpy() for x in (eager, graph)]
+    return results
+
+
+def shapes():
+    """Scalars, tensors without elements, and static shapes."""
+    found = {}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([2, 3])])
+    def trace(unknown, known):
+        found["push_pull"] = [bps.push_pull(x).shape.as_list() for x in (unknown, known)]
+        found["broadcast"] = [bps.broadcast(x, 0).shape.as_list() for x in (unknown, known)]
+        found["gather"] = [bps.gather(x).shape.as_list() for x in (unknown, known)]
+        return known
+
+    trace.get_concrete_function()
+    scalar = bps.push_pull(tf.constant(1.0), op="sum")
+    nothing = bps.push_pull(tf.zeros([0, 4]), op="sum")
+    no_rows = bps.gather(tf.zeros([0, 4]))
+    return found, scalar.numpy(), nothing.shape.as_list(), no_rows.shape.as_list()
+
+
+def gradients():
+    results = {}
+    x = tf.Variable(tf.fill([2, 2], float(bps.rank() + 1)))
+    weight = tf.constant(float(bps.rank() + 1))
+    calls = {
+        "sum": lambda: weight * tf.reduce_sum(bps.push_pull(x, op="sum", name="g.sum")),
+        "average": lambda: weight * tf.reduce_sum(bps.push_pull(x, name="g.average")),
+        "broadcast": lambda: weight * tf.reduce_sum(bps.broadcast(x, 0, name="g.broadcast")),
+        # Row r of the result counts r + 1 times.
+        "gather": lambda: (
+            weight
+            * tf.reduce_sum(
+                bps.gather(x[: bps.rank() % 2 + 1], name="g.gather")
+                * tf.range(1.0, 1.0 + sum(r % 2 + 1 for r in range(bps.size())))[:, None]
+            )
+        ),
+    }
+    for name, call in calls.items():
+        for mode, function in (("eager", call), ("graph", tf.function(call))):
+            with tf.GradientTape() as tape:
+                loss = function()
+            results[name, mode] = tf.convert_to_tensor(tape.gradient(loss, x)).numpy()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(bps.push_pull(x, op="max", name="g.max"))
+    try:
+        tape.gradient(loss, x)
+    except NotImplementedError as error:
+        results["max"] = str(error)
+    return results
+
+
+def unused_result_runs():
+    """Worker 0 uses the sum, the others ignore it: if theirs were pruned, worker 0 would wait for ever."""
+
+    @tf.function
+    def function(x):
+        total = bps.push_pull(x, op="sum", name="unused")
+        return total if bps.rank() == 0 else x
+
+    return [float(function(tf.constant(1.0))) for _ in range(3)]
+
+
+def many_in_flight():
+    """200 tensors, traced in another order on each worker."""
+    order = np.random.default_rng(bps.rank()).permutation(200)
+
+    @tf.function
+    def function(x):
+        return {int(i): bps.push_pull(x + float(i), op="sum", name=f"many/{i}") for i in order}
+
+    results = [function(tf.fill([100], float(bps.rank()))) for _ in range(3)]
+    return [{i: value.numpy()[0] for i, value in result.items()} for result in results]
+
+
+def overlap():
+    """Worker 0 has 8 independent exchanges; each of the others needs number i + 1's sum for number i.
+
+    Were worker 0's chained in program order, 0 first, then all would wait for ever.
+    """
+
+    @tf.function
+    def function(x):
+        if bps.rank() == 0:
+            return [bps.push_pull(x, op="sum", name=f"overlap/{i}") for i in range(8)]
+        sums, value = [], x
+        for i in reversed(range(8)):
+            sums.append(bps.push_pull(value, op="sum", name=f"overlap/{i}"))
+            value = x + 0.0 * sums[-1]
+        return sums
+
+    return [float(value) for value in function(tf.constant(2.0))]
+
+
+def broadcast_copies():
+    own = [1.0, 2.0] if bps.rank() == 0 else [float("nan"), float("inf")]
+    eager = bps.broadcast(tf.constant(own), 0).numpy()
+    graph = tf.function(lambda x: bps.broadcast(x, 0))(tf.constant(own)).numpy()
+    return eager, graph
+
+
+def while_loop():
+    """Iterations of one push_pull whose inputs are ready in another order on each worker."""
+
+    def delayed(i):
+        def wait(i):
+            # Early iterations are late, differently on each worker.
+            time.sleep(0.02 * ((7 * int(i) + 3 * bps.rank()) % 5))
+            return np.float32(i)
+
+        value = tf.numpy_function(wait, [i], tf.float32, stateful=False)
+        return tf.ensure_shape(value, [])
+
+    @tf.function
+    def function(count):
+        results = tf.TensorArray(tf.float32, 12)
+
+        def body(i, results):
+            total = bps.push_pull(delayed(i), op="sum", name="loop")
+            return i + 1, results.write(i, total)
+
+        _, results = tf.while_loop(
+            lambda i, _: i < count, body, [0, results], parallel_iterations=10
+        )
+        return results.stack()
+
+    return [function(tf.constant(12)).numpy().tolist() for _ in range(2)]
+
+
+def one_name_in_program_order():
+    """Nested functions, branches and plain uses of one name; nothing but the name orders them."""
+    variable = tf.Variable(0.0)
+
+    @tf.function
+    def inner(x):
+        return bps.push_pull(x + variable, op="sum", name="nested")
+
+    @tf.function
+    def outer(x):
+        first = inner(x)
+        second = inner(10 * x)
+        third = bps.push_pull(100 * x, op="sum", name="nested")
+        fourth = tf.cond(x > 0, lambda: bps.push_pull(1000 * x, op="sum", name="nested"), lambda: x)
+        return first, second, third, fourth, inner(10000 * x)
+
+    return [[float(v) for v in outer(tf.constant(1.0))] for _ in range(5)]
+
+
+def alternating_shapes():
+    """The same function, called with two shapes in turn, within one graph and from outside."""
+
+    @tf.function
+    def exchange(x):
+        return bps.push_pull(x, op="sum", name="alternating")
+
+    @tf.function
+    def both(a, b):
+        return exchange(a), exchange(b), exchange(a), exchange(b)
+
+    a, b = tf.fill([2], 1.0), tf.fill([3], 10.0)
+    inside = [value.numpy().tolist() for value in both(a, b)]
+    outside = [exchange(x).numpy().tolist() for x in (a, b, a, b)]
+    return inside, outside
+
+
+def unnamed():
+    """Exchanges without names, retraced on worker 0 alone."""
+
+    @tf.function
+    def function(x, retrace):
+        del retrace
+        return bps.push_pull(x, op="sum") + 10 * bps.push_pull(2 * x, op="sum")
+
+    return [float(function(tf.constant(1.0), step if bps.rank() == 0 else 0)) for step in range(3)]
+
+
+def slices():
+    """IndexedSlices with other rows on each worker, some twice."""
+    rank = bps.rank()
+    value = tf.IndexedSlices(
+        tf.constant([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]]) * (rank + 1),
+        tf.constant([5, rank, 5]),
+        tf.constant([9, 2]),
+    )
+    results = {}
+    for op in ("sum", "average"):
+        eager = bps.push_pull(value, op=op, name=f"slices/{op}")
+        graph = tf.function(lambda op=op: bps.push_pull(value, op=op, name=f"slices.graph/{op}"))()
+        results[op] = [
+            (each.indices.numpy().tolist(), tf.convert_to_tensor(each).numpy())
+            for each in (eager, graph)
+        ]
+    return results
+
+
+def refusals():
+    """Messages of calls that are wrong on their own."""
+    wrong = {
+        "bool": lambda: bps.push_pull(tf.constant([True])),
+        "string": lambda: bps.broadcast(tf.constant("text"), 0),
+        "complex": lambda: bps.gather(tf.constant([1j])),
+        "integer average": lambda: bps.push_pull(tf.constant([1])),
+        "average and op": lambda: bps.push_pull(tf.ones(1), average=True, op="sum"),
+        "unknown op": lambda: bps.push_pull(tf.ones(1), op="median"),
+        "scalar gather": lambda: bps.gather(tf.constant(1.0)),
+        "empty name": lambda: bps.push_pull(tf.ones(1), name=""),
+        "xla": lambda: tf.function(lambda x: bps.push_pull(x), jit_compile=True)(tf.ones(1)),
+    }
+    results = {}
+    for name, call in wrong.items():
+        try:
+            call()
+        except Exception as error:
+            results[name] = (type(error).__name__, str(error))
+    return results
+
+
+def disagreements():
+    """Workers that send different things under one name: the message that each gets."""
+    rank = bps.rank()
+    cases = {
+        "shape": lambda: bps.push_pull(tf.ones([2 + rank]), name="differs.shape"),
+        "dtype": lambda: bps.push_pull(
+            tf.ones([2], tf.float64 if rank else tf.float32), name="differs.dtype"
+        ),
+        "op": lambda: bps.push_pull(tf.ones([2]), op="sum" if rank else "max", name="differs.op"),
+        "kind": lambda: (
+            bps.broadcast(tf.ones([2]), 0, name="differs.kind")
+            if rank
+            else bps.push_pull(tf.ones([2]), name="differs.kind")
+        ),
+    }
+    results = {}
+    for case, call in cases.items():
+        for mode, function in (("eager", call), ("graph", tf.function(call))):
+            try:
+                function()
+            except tf.errors.FailedPreconditionError as error:
+                results[case, mode] = error.message
+    return results
+
+
+def one_name_in_two_threads():
+    """Two exchanges of one name, alive at once in one worker; the others send theirs later."""
+    ready = threading.Event()
+    outcome = []
+
+    def first():
+        ready.set()
+        outcome.append(bps.push_pull(tf.constant(1.0), op="sum", name="two threads").numpy())
+
+    error = None
+    if bps.rank() == 0:
+        thread = threading.Thread(target=first)
+        thread.start()
+        ready.wait()
+        time.sleep(0.5)
+        try:
+            bps.push_pull(tf.constant(1.0), op="sum", name="two threads")
+        except tf.errors.FailedPreconditionError as caught:
+            error = caught.message
+        bps.push_pull(tf.constant(0.0), name="two threads/go on")
+        thread.join()
+    else:
+        bps.push_pull(tf.constant(0.0), name="two threads/go on")
+        outcome.append(bps.push_pull(tf.constant(1.0), op="sum", name="two threads").numpy())
+    return outcome, error
+
+
+def cancelled_step():
+    """Worker 0's step fails while it waits for an exchange that no other worker sends."""
+    if bps.rank() != 0:
+        time.sleep(8)  # then it leaves the job, which would also end worker 0's exchange
+        return None
+
+    @tf.function
+    def function(x):
+        total = bps.push_pull(x, op="sum", name="nobody else sends this")
+        with tf.control_dependencies([tf.debugging.Assert(x > 1.0, ["the step fails"])]):
+            return total + tf.identity(x)
+
+    began = time.monotonic()
+    try:
+        function(tf.constant(1.0))
+    except tf.errors.InvalidArgumentError as error:
+        return time.monotonic() - began, error.message
+    return None

@@ -1,0 +1,203 @@
+"""The TensorFlow operations in 1, 2 and 3 real worker processes."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+import workers
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "ops_programs.py")
+SCENARIOS = [
+    "before_init",
+    "start",
+    "all_dtypes",
+    "shapes",
+    "gradients",
+    "unused_result_runs",
+    "many_in_flight",
+    "broadcast_copies",
+    "while_loop",
+    "one_name_in_program_order",
+    "alternating_shapes",
+    "unnamed",
+    "slices",
+    "refusals",
+    "disagreements",
+    "one_name_in_two_threads",
+    "overlap",
+    "cancelled_step",  # last: it leaves an exchange behind that never ends
+]
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
+def group(request):
+    group = workers.run(PROGRAM, SCENARIOS, request.param)
+    group.size = request.param
+    return group
+
+
+def test_call_before_init_is_an_error(group):
+    for messages in group["before_init"]:
+        assert len(messages) == 2
+        assert all("call tf_byteps.init() first" in message for message in messages)
+
+
+def test_rank_and_size(group):
+    assert group["start"] == [(rank, group.size) for rank in range(group.size)]
+
+
+def test_every_dtype_and_op(group):
+    size = group.size
+    own = [np.arange(15.0).reshape(5, 3) % 7 + 10 * rank for rank in range(size)]
+    expected = {
+        "sum": sum(own),
+        "average": sum(own) / size,
+        "min": own[0],
+        "max": own[-1],
+        "broadcast": own[-1],
+        "gather": np.concatenate([own[rank][: rank + 1] for rank in range(size)]),
+    }
+    for results in group["all_dtypes"]:
+        assert len(results) == 8
+        for dtype, ops in results.items():
+            assert ("average" in ops) == ("float" in dtype)
+            tolerance = 2e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-6
+            for op, found in ops.items():
+                for mode, value in zip(("eager", "graph"), found, strict=True):
+                    np.testing.assert_allclose(
+                        value, expected[op], tolerance, err_msg=f"{dtype} {op} {mode}"
+                    )
+
+
+def test_shapes(group):
+    for found, scalar, nothing, no_rows in group["shapes"]:
+        assert found["push_pull"] == found["broadcast"] == [[None, 3], [2, 3]]
+        assert found["gather"] == [[None, 3], [None, 3]]
+        assert scalar == group.size
+        assert nothing == [0, 4]
+        assert no_rows == [0, 4]
+
+
+def test_gradients(group):
+    size = group.size
+    total = size * (size + 1) / 2  # the workers weight their losses 1, 2, ...
+    row = 1
+    for rank, results in enumerate(group["gradients"]):
+        rows = rank % 2 + 1
+        gathered = np.zeros([2, 2])
+        gathered[:rows] = total * np.arange(row, row + rows)[:, None]
+        row += rows
+        expected = {
+            "sum": np.full([2, 2], total),
+            "average": np.full([2, 2], total / size),
+            "broadcast": np.full([2, 2], total if rank == 0 else 0.0),
+            "gather": gathered,
+        }
+        for (name, mode), value in ((k, v) for k, v in results.items() if k != "max"):
+            np.testing.assert_allclose(value, expected[name], 1e-6, err_msg=f"{name} {mode}")
+        assert len(results) == 9
+        assert "no gradient" in results["max"]
+
+
+def test_unused_result_still_runs(group):
+    results = group["unused_result_runs"]
+    assert results[0] == [group.size] * 3
+    assert all(result == [1.0] * 3 for result in results[1:])
+
+
+def test_many_in_flight_in_different_order(group):
+    ranks = sum(range(group.size))
+    expected = {i: ranks + group.size * i for i in range(200)}
+    for results in group["many_in_flight"]:
+        assert results == [expected] * 3
+
+
+def test_exchanges_of_one_graph_do_not_wait_for_each_other(group):
+    assert group["overlap"] == [[2.0 * group.size] * 8] * group.size
+
+
+def test_broadcast_copies_the_root(group):
+    for eager, graph in group["broadcast_copies"]:
+        np.testing.assert_array_equal(eager, [1.0, 2.0])
+        np.testing.assert_array_equal(graph, [1.0, 2.0])
+
+
+def test_iterations_of_a_loop_stay_in_order(group):
+    for results in group["while_loop"]:
+        assert results == [[float(group.size * i) for i in range(12)]] * 2
+
+
+def test_uses_of_one_name_stay_in_program_order(group):
+    expected = [group.size * x for x in (1.0, 10.0, 100.0, 1000.0, 10000.0)]
+    for results in group["one_name_in_program_order"]:
+        assert results == [expected] * 5
+
+
+def test_alternating_shapes(group):
+    a, b = [group.size * 1.0] * 2, [group.size * 10.0] * 3
+    for inside, outside in group["alternating_shapes"]:
+        assert inside == outside == [a, b, a, b]
+
+
+def test_retracing_on_one_worker_keeps_names(group):
+    for results in group["unnamed"]:
+        assert results == [21.0 * group.size] * 3
+
+
+def test_indexed_slices_merge_duplicates(group):
+    size = group.size
+    expected = np.zeros([9, 2])
+    for rank in range(size):
+        expected[5] += np.array([101.0, 202.0]) * (rank + 1)
+        expected[rank] += np.array([10.0, 20.0]) * (rank + 1)
+    for results in group["slices"]:
+        for op, found in results.items():
+            for indices, dense in found:
+                assert indices == [*range(size), 5]
+                np.testing.assert_allclose(dense, expected / (size if op == "average" else 1))
+
+
+def test_wrong_calls_are_refused_in_a_sentence(group):
+    expected = {
+        "bool": ("TypeError", "bool; supported are float32, float64"),
+        "string": ("TypeError", "string; supported are"),
+        "complex": ("TypeError", "complex128; supported are"),
+        "integer average": ("ValueError", "average of int32"),
+        "average and op": ("ValueError", "either average or op"),
+        "unknown op": ("ValueError", "'median'"),
+        "scalar gather": ("ValueError", "scalar has no axis 0"),
+        "empty name": ("ValueError", "name must be"),
+        "xla": ("UnimplementedError", "compile with jit_compile=False"),
+    }
+    for results in group["refusals"]:
+        for case, (kind, text) in expected.items():
+            assert results[case][0] == kind, (case, results[case])
+            assert text in results[case][1], (case, results[case])
+
+
+def test_disagreements_are_errors_on_every_worker(group):
+    for results in group["disagreements"]:
+        if group.size == 1:
+            assert results == {}
+            continue
+        assert len(results) == 8, results
+        for (case, _), message in results.items():
+            assert f"differs.{case}" in message
+            assert len(set(re.findall(r"worker \d sent", message))) == 2, message
+
+
+def test_one_name_twice_at_once_is_an_error(group):
+    results = group["one_name_in_two_threads"]
+    if group.size == 1:
+        return  # nothing is ever pending
+    assert [outcome for outcome, _ in results] == [[group.size]] * group.size
+    assert "two threads" in results[0][1]
+
+
+def test_a_failing_step_does_not_wait_for_its_exchanges(group):
+    result = group["cancelled_step"][0]
+    assert result is not None
+    seconds, message = result
+    assert seconds < 6
+    assert "the step fails" in message

@@ -1,0 +1,175 @@
+"""BytePSStrategy in 1, 2 and 3 real worker processes that know nothing but TF_CONFIG."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import workers
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "strategy_programs.py")
+
+
+def _record(rows, **arguments):
+    return f"record={json.dumps({'rows': rows, **arguments})}"
+
+
+# Lengths of every remainder modulo the batch of 8 that leaves workers without rows, and others.
+RECORDED = [
+    *(_record(rows) for rows in (16, 17, 18, 19, 23)),
+    _record(23, source="dataset"),
+    _record(17, source="dataset"),
+    _record(17, source="dataset", seed=3),
+    _record(23, seed=3),
+    _record(23, shuffle="batch"),
+]
+SCENARIOS = [
+    "pieces",
+    "reductions",
+    "custom_loop",
+    "own_datasets",
+    "unbatched",
+    "two_models",
+    "empty_piece_keeps_state",
+    "overflow_on_one_worker",
+    "missing_variable",
+    "missing_variable_in_custom_loop",
+    "different_arrays",
+    "different_seeds",
+    "compiled_by_xla",
+]
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
+def group(request):
+    group = workers.run(PROGRAM, [*RECORDED, *SCENARIOS], request.param)
+    group.size = request.param
+    return group
+
+
+def test_pieces_are_those_of_multi_worker_mirrored_strategy(group):
+    # Measured with tf.distribute's own rebatching and sharding in TensorFlow 2.21.
+    measured = {(16, 4): [4, 4, 4, 4], (10, 4): [3, 3, 3, 1], (8, 3): [3, 3, 2]}
+    measured |= {(4, 3): [2, 2, 0], (1, 4): [1, 0, 0, 0], (7, 2): [4, 3], (9, 3): [3, 3, 3]}
+    for (rows, size), bounds in group["pieces"][0].items():
+        assert [end - begin for begin, end in bounds] == measured.pop((rows, size))
+        assert bounds[0][0] == 0 and bounds[-1][1] == rows
+        assert all(bounds[i][1] == bounds[i + 1][0] for i in range(size - 1))
+    assert not measured
+
+
+@pytest.mark.parametrize("scenario", RECORDED)
+def test_every_row_once_an_epoch_in_a_new_order(scenario, group):
+    rows = json.loads(scenario.partition("=")[2])["rows"]
+    results = group[scenario]
+    orders = set()
+    for epoch in range(4):
+        seen = [result["epochs"][epoch] for result in results]
+        assert sorted(row for worker in seen for row in worker if row) == list(range(1, rows + 1))
+        orders.add(json.dumps(seen))
+        assert len({result["steps"][epoch] for result in results}) == 1
+        assert results[0]["steps"][epoch] == -(-rows // 8)
+    assert len(orders) == 4
+
+
+def test_reduce_and_gather(group):
+    size = group.size
+    total = size * (size + 1) / 2
+    mean_rank = sum(rank * (rank + 1) for rank in range(size)) / total
+    rows = [rank for rank in range(size) for _ in range(rank + 1)]
+    for rank, (replicas, results) in enumerate(group["reductions"]):
+        assert replicas == size
+        np.testing.assert_allclose(results["sum"], [total, 2 * total])
+        np.testing.assert_allclose(results["mean"], [total / size, 2 * total / size])
+        np.testing.assert_allclose(results["sum over rows"], 3 * total)
+        np.testing.assert_allclose(results["mean over rows"], mean_rank, 1e-6)
+        np.testing.assert_array_equal(results["gather"], np.array([rows, rows]).T)
+        np.testing.assert_array_equal(results["gather 1"], [rows, rows])
+        assert results["value"].tolist() == [rank, size]
+        run = results["run"]
+        assert run["replica"] == rank
+        assert run["all_reduce"] == [sum(range(size)), {"mean": sum(range(size)) + size}]
+        assert run["all_gather"].tolist() == list(range(size))
+
+
+def test_custom_loop(group):
+    results = group["custom_loop"]
+    losses, weights, switch, count = results[0]
+    assert all(result == results[0] for result in results)
+    assert switch and count == 1  # worker 0's
+    # The first global batch is 1 ... 8 and all weights are 1.
+    assert losses[0] == 36 * 3 / 8
+    # Adam moves by about its learning rate at first, whatever the number of workers.
+    np.testing.assert_allclose(weights, [0.709431] * 3, 1e-5)
+
+
+def test_own_datasets_end_together(group):
+    size = group.size
+    for rank, results in enumerate(group["own_datasets"]):
+        own = [list(range(3 + 2 * rank))[i : i + 2] for i in range(0, 3 + 2 * rank, 2)]
+        steps = -(-(3 + 2 * (size - 1)) // 2)
+        expected = own + [[]] * (steps - len(own))
+        assert results["from function"] == [expected, expected]
+        own = [list(range(4 * (rank + 1)))[i : i + 3] for i in range(0, 4 * (rank + 1), 3)]
+        expected = own + [[]] * (-(-4 * size // 3) - len(own))
+        assert results["off"] == [expected, expected]
+    lines = [line for result in group["own_datasets"] for step in result["file"] for line in step]
+    assert sorted(lines) == [f"{n}{line}".encode() for n in range(3) for line in range(3 + n)]
+
+
+def test_dataset_without_batches_is_refused(group):
+    if group.size == 1:
+        return  # nothing to split
+    for failure in group.failures("unbatched"):
+        assert failure.kind == "ValueError"
+        assert "call dataset.batch(global_batch_size) first" in failure.message
+
+
+def test_two_models_with_equal_paths(group):
+    total = sum(range(1, group.size + 1))
+    for kernels in group["two_models"]:
+        np.testing.assert_allclose(kernels, [[1 - 0.1 * total] * 2, [1 - total] * 2], 1e-5)
+
+
+def test_an_empty_piece_changes_no_state(group):
+    for rank, result in enumerate(group["empty_piece_keeps_state"]):
+        has_rows = rank == 0
+        np.testing.assert_allclose(result["moving mean"], [1.0 if has_rows else 0.0] * 2, 1e-5)
+        assert result["counts"] == [[float(has_rows)] * len(result["counts"][0])]
+        assert np.isfinite(result["loss"]).all()
+        assert result["kernel"] == group["empty_piece_keeps_state"][0]["kernel"]
+
+
+def test_overflow_on_one_worker_skips_the_step_on_all(group):
+    for result in group["overflow_on_one_worker"]:
+        assert result["scale"] == 32.0  # halved once
+        assert result["iterations"] == 3
+        assert result["epochs"] == 1
+        assert np.isfinite(np.concatenate([np.ravel(w) for w in result["weights"]])).all()
+        assert result["weights"] == group["overflow_on_one_worker"][0]["weights"]
+
+
+@pytest.mark.parametrize("scenario", ["missing_variable", "missing_variable_in_custom_loop"])
+def test_missing_variable_is_an_error_on_every_worker(scenario, group):
+    if group.size == 1:
+        return
+    for failure in group.failures(scenario):
+        assert failure.kind == "ValueError"
+        assert "worker 1 lacks" in failure.message
+        assert "only_on_worker_0" in failure.message
+
+
+@pytest.mark.parametrize(
+    "scenario, what", [("different_arrays", "rows"), ("different_seeds", "shuffle seed")]
+)
+def test_different_data_are_an_error_on_every_worker(scenario, what, group):
+    if group.size == 1:
+        return
+    for failure in group.failures(scenario):
+        assert failure.kind == "ValueError"
+        assert f"the workers' data differ in {what}: worker 0 has" in failure.message
+
+
+def test_xla_is_refused_in_a_sentence(group):
+    for failure in group.failures("compiled_by_xla"):
+        assert "compile with jit_compile=False" in failure.message

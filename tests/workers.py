@@ -1,0 +1,144 @@
+"""Runs functions in real worker processes that find each other through TF_CONFIG.
+
+Starting TensorFlow costs seconds, so one group of processes runs several functions ("scenarios") of a program file, one
+after the other, and hands back what each returned on each worker.
+"""
+
+import dataclasses
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+# This folder comes last on the path: those in it may have the names of installed packages.
+_MAIN = """
+import sys
+sys.path.append(sys.argv[1])
+import workers
+workers.worker_main(sys.argv[2], sys.argv[3:])
+"""
+
+
+@dataclasses.dataclass
+class Failure:
+    """A scenario that ended in an exception."""
+
+    kind: str
+    message: str
+    trace: str
+
+
+class Group:
+    """What the scenarios returned: `group[scenario]` is the list of the workers' results, by rank."""
+
+    def __init__(self, results, logs):
+        self._results = results
+        self._logs = logs
+
+    def __getitem__(self, scenario):
+        results = [worker.get(scenario) for worker in self._results]
+        for rank, result in enumerate(results):
+            if isinstance(result, Failure):
+                raise AssertionError(f"worker {rank}, {scenario}:\n{result.trace}")
+            if scenario not in self._results[rank]:
+                raise AssertionError(
+                    f"worker {rank} did not get to {scenario}:\n{self._logs[rank]}"
+                )
+        return results
+
+    def failures(self, scenario):
+        """The `Failure` of every worker; fails the test if one did not fail."""
+        results = [worker.get(scenario) for worker in self._results]
+        assert all(isinstance(result, Failure) for result in results), (results, self._logs)
+        return results
+
+
+def run(program, scenarios, num_workers, timeout=240, **environment):
+    """Runs scenarios in `num_workers` processes.
+
+    Args:
+        program: path of a Python file.
+        scenarios: names of its functions without arguments, or `name=json` for one keyword dictionary.
+        num_workers: the number of processes; with 0 there is one, without any cluster variable.
+        timeout: seconds until all are killed.
+        **environment: more environment variables.
+
+    Returns:
+        A `Group`.
+    """
+    ports = _free_ports(num_workers)
+    processes, results = [], []
+    for rank in range(max(num_workers, 1)):
+        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "BYTEPS_OPERATION_TIMEOUT": "60"}
+        env["PYTHONPATH"] = os.path.dirname(_HERE)
+        if num_workers:
+            cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+            task = {"type": "worker", "index": rank}
+            env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
+        env.update(environment)
+        command = [sys.executable, "-c", _MAIN, _HERE, os.path.abspath(program), *scenarios]
+        processes.append(
+            subprocess.Popen(
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+    deadline = time.monotonic() + timeout
+    logs = []
+    for process in processes:
+        try:
+            output, errors = process.communicate(timeout=max(1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            errors += f"\nkilled after {timeout} s".encode()
+        results.append(_read(output))
+        logs.append(errors.decode(errors="replace")[-4000:])
+    return Group(results, logs)
+
+
+def _free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+def _read(output):
+    results = {}
+    while output:
+        length = int.from_bytes(output[:8], "little")
+        name, result = pickle.loads(output[8 : 8 + length])
+        results[name] = result
+        output = output[8 + length :]
+    return results
+
+
+def worker_main(program, scenarios):
+    """The worker process: writes each scenario's name and result to its standard output."""
+    # What the program prints must not mix with the results.
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.path.append(os.path.dirname(program))
+    module = __import__(os.path.splitext(os.path.basename(program))[0])
+    for scenario in scenarios:
+        name, _, arguments = scenario.partition("=")
+        try:
+            result = getattr(module, name)(**json.loads(arguments or "{}"))
+        except Exception as error:
+            result = Failure(type(error).__name__, str(error), traceback.format_exc())
+        message = pickle.dumps((scenario, result))
+        results.write(len(message).to_bytes(8, "little") + message)
+        results.flush()
+    import tf_byteps
+
+    tf_byteps.shutdown()
