@@ -1,10 +1,12 @@
 """The API of BytePS and Horovod, with two real workers. A1 to A10 are faults of the original."""
 
+import json
+import sys
+
 import pytest
 
-from tests import workers as tf_config_workers
 from tests.api import programs
-from tests.cluster import run_workers
+from tests.cluster import Process, clean_environment, free_port, run_workers
 
 ROWS = [[1, 7], [[6.5, 12.0], [3.0, 4.0]]]
 
@@ -214,10 +216,19 @@ def test_within_the_strategy(result):
     assert kind == "ValueError" and "the strategy reduces" in message
 
 
-def test_suspend_and_resume():
-    group = tf_config_workers.run(programs.__file__, ["suspend_and_resume"], 2, timeout=90)
-    for rank, result in enumerate(group["suspend_and_resume"]):
-        first, second, (running, (kind, _)), third, size, own_rank = result
+def test_suspend_and_resume(tmp_path):
+    """With TF_CONFIG alone, so that the workers host all that a second job needs."""
+    worker = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    command = [sys.executable, "-m", "tests.cluster", programs.__name__, "suspend_and_resume", "[]"]
+    processes = []
+    for rank in range(2):
+        task = {"type": "worker", "index": rank}
+        config = json.dumps({"cluster": {"worker": worker}, "task": task})
+        env = clean_environment(TF_CONFIG=config)
+        processes.append(Process(f"worker {rank}", command, env, tmp_path))
+    for rank, process in enumerate(processes):
+        assert process.popen.wait(60) == 0, process.output()
+        first, second, (running, (kind, _)), third, size, own_rank = process.outcome().result
         assert (first, second, third) == ([2.0], [4.0], [4.0])
         assert not running and kind == "FailedPreconditionError"
         assert (size, own_rank) == (2, rank)
