@@ -29,6 +29,22 @@ def fail(code):
     _engine.exchange(np.ones(1), name="x").wait(30)
 
 
+def fail_slowly():
+    """Rank 1 leaves a child that looks to the launcher as if rank 1 were still there."""
+    if os.environ["BYTEPS_GLOBAL_RANK"] == "1" and "INNER" not in os.environ:
+        command = [sys.executable, "-m", "tests.launch.programs", "fail_slowly"]
+        code = subprocess.run(command, env={**os.environ, "INNER": "1"}, check=False).returncode
+        time.sleep(0.5)
+        sys.exit(code)
+    tf_byteps.init()
+    if tf_byteps.rank() == 1:
+        os._exit(5)
+    try:
+        _engine.exchange(np.ones(1), name="x").wait(30)
+    except _engine.EngineError as error:
+        print(error)
+
+
 def sleep_with_children():
     """Sleeps, in a child and in a grandchild that has left its process group, too."""
     subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600"])

@@ -50,6 +50,21 @@ def test_the_exit_code_is_that_of_the_first_that_failed(launch, program):
     assert "bpslaunch: the last lines of worker 1:\nbpslaunch:   going to fail\n" in running.err
 
 
+def test_a_server_that_ends_because_of_a_worker_is_not_blamed(launch, program):
+    """Worker 1 takes its time to end after its connections are closed; worker 0 does not mind."""
+    running = launch("-np", "2", "--servers", "1", *program("fail_slowly"))
+    assert running.wait() == 5
+    assert "worker 1 failed first, with exit code 5" in running.err
+    assert "[server 0]" in running.err  # it has failed before
+
+
+def test_a_server_that_cannot_start_is_blamed(launch, program):
+    running = launch("-np", "1", "--servers", "1", "sleep", "60", DMLC_INTERFACE="nope0")
+    assert running.wait() == 1
+    assert "server 0 failed first, with exit code 1" in running.err
+    assert "DMLC_INTERFACE is 'nope0'" in running.err
+
+
 def test_a_signal_that_ends_a_worker_is_128_more(launch):
     running = launch("-np", "2", "sh", "-c", "[ $BYTEPS_GLOBAL_RANK = 0 ] && sleep 60; kill -9 $$")
     assert running.wait() == 128 + signal.SIGKILL

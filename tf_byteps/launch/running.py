@@ -17,6 +17,8 @@ _FAREWELL_SECONDS = 15.0
 # From killing a process to no longer waiting for it.
 _LAST_WAIT_SECONDS = 3.0
 _SCHEDULER_READY_SECONDS = 30.0
+# How long a failed server waits for a worker that may be the cause.
+_CAUSE_SECONDS = 1.0
 
 
 class Launcher:
@@ -115,6 +117,7 @@ class Job:
         self._verbose = verbose
         self._tasks = []
         self._first_failed = None
+        self._suspect = None
         self._interrupted_by = 0
         self._ending_since = None
         self._killed_since = None
@@ -213,12 +216,16 @@ class Job:
                     self._selector.unregister(key.fd)
             else:
                 key.data()
-        # Of those that end in one moment a worker is the cause and a server has followed it.
+        # Workers first: of those that end in one moment a server has followed a worker.
         for running in sorted(self._tasks, key=lambda r: r.task.role != "worker"):
             for stream in running.streams:
                 stream.flush()
             if running.poll():
                 self._on_ended(running)
+        if self._suspect is not None and self._first_failed is None:
+            running, since = self._suspect
+            if time.monotonic() - since > _CAUSE_SECONDS or not self._alive(role="worker"):
+                self._blame(running)
         self._escalate()
 
     def _on_ended(self, running):
@@ -226,6 +233,14 @@ class Job:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
         if running.code == 0 or running.told_to_end:
             return
+        # A server and the scheduler end with code 1 when they have lost a worker. Its guard may
+        # tell a little later than they that it has failed.
+        if running.task.role != "worker" and running.code == 1 and self._alive(role="worker"):
+            self._suspect = self._suspect or (running, time.monotonic())
+        else:
+            self._blame(running)
+
+    def _blame(self, running):
         self._first_failed = self._first_failed or running
         self._end(signal.SIGTERM)
 
