@@ -1,10 +1,13 @@
 """What needs no second worker."""
 
+import pathlib
+
 import keras
 import pytest
 import tensorflow as tf
 
 import tf_byteps as bps
+from tf_byteps.training import unsupported
 from tf_byteps.training.speed import _Meter
 
 
@@ -52,6 +55,18 @@ def test_optimizer_bears_its_own_name():
     assert type(copy) is keras.optimizers.Adam
     restored = keras.optimizers.deserialize(keras.optimizers.serialize(wrapped))
     assert type(restored) is keras.optimizers.Adam
+
+
+def test_checkpoints_are_those_of_the_plain_optimizer(tmp_path):
+    variable = keras.Variable([1.0])
+    wrapped = bps.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    wrapped.apply([tf.constant([2.0])], [variable])
+    path = tf.train.Checkpoint(optimizer=wrapped).save(tmp_path / "checkpoint")
+    plain = keras.optimizers.SGD(0.1, momentum=0.9)
+    plain.build([variable])
+    tf.train.Checkpoint(optimizer=plain).restore(path).assert_existing_objects_matched()
+    assert int(plain.iterations) == 1
+    assert float(plain.momentums[0][0]) == pytest.approx(-0.2)
 
 
 def test_registered_class_is_saved_under_its_registered_name():
@@ -106,3 +121,11 @@ def test_schedule_callback_refuses_an_optimizer_with_a_schedule():
 
 def test_every_public_name_can_be_imported():
     assert [name for name in bps.__all__ if getattr(bps, name, None) is None] == []
+
+
+def test_what_is_left_out_stands_in_the_documentation():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
+    for name, instead in unsupported.INSTEAD.items():
+        assert f"| `{name}` | {instead} |" in page
+        with pytest.raises(NotImplementedError, match=name):
+            getattr(bps, name)()

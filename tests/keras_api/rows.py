@@ -107,6 +107,14 @@ def steps_per_execution(side):
     return train_dense(side, keras.optimizers.SGD(0.1), {"steps_per_execution": 2})
 
 
+def unrolled_steps_per_execution(side):
+    model = dense_model()
+    model.compile(side.distributed(keras.optimizers.SGD(0.1)), "mse", steps_per_execution=4)
+    model.unrolled_steps_per_execution = 2
+    side.fit(model, numbers(5), numbers(1, seed=1))
+    return model.get_weights()
+
+
 def gradient_accumulation(side):
     optimizer = keras.optimizers.Adam(0.05, clipnorm=0.3, gradient_accumulation_steps=2)
     return train_dense(side, optimizer)
@@ -241,6 +249,38 @@ def subclassed_and_eager(side):
     callbacks = [bps.keras.callbacks.BroadcastGlobalVariablesCallback(0)]
     side.fit(model, numbers(5), numbers(1, seed=1), callbacks=callbacks if side.size > 1 else None)
     return model.get_weights()
+
+
+def batch_normalization_and_dropout(side):
+    """Each worker normalizes its own rows; the reference averages the gradients of two shares."""
+    layers = [keras.Input([5]), keras.layers.Dense(6), keras.layers.BatchNormalization()]
+    model = keras.Sequential([*layers, keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(0.1)
+    x, y = numbers(5), numbers(1, seed=1)
+    if side.size > 1:
+        model.compile(side.distributed(optimizer), "mse")
+        side.fit(model, x, y)
+    else:
+        _train_on_shares(
+            model, optimizer, [(s.share(x), s.share(y)) for s in (Side(0, 2), Side(1, 2))]
+        )
+    return model.trainable_variables
+
+
+def _train_on_shares(model, optimizer, shares):
+    seeds = [variable for variable in model.variables if "seed_generator" in variable.path]
+    rows = BATCH // len(shares)
+    for begin in range(0, STEPS * rows, rows):
+        state, gradients = [seed.numpy() for seed in seeds], []
+        for x, y in shares:
+            for seed, value in zip(seeds, state, strict=True):
+                seed.assign(value)  # all workers draw the same numbers
+            with tf.GradientTape() as tape:
+                outputs = model(x[begin : begin + rows], training=True)
+                loss = tf.reduce_mean((outputs - y[begin : begin + rows]) ** 2)
+            gradients.append(tape.gradient(loss, model.trainable_variables))
+        mean = [sum(each) / len(shares) for each in zip(*gradients, strict=True)]
+        optimizer.apply(mean, model.trainable_variables)
 
 
 def train_on_batch(side):
@@ -404,6 +444,7 @@ ROWS = (
     static_loss_scale,
     run_eagerly,
     steps_per_execution,
+    unrolled_steps_per_execution,
     gradient_accumulation,
     backward_passes_per_step,
     average_aggregated_gradients,
@@ -418,6 +459,7 @@ ROWS = (
     class_and_sample_weights,
     subclassed_and_not_built,
     subclassed_and_eager,
+    batch_normalization_and_dropout,
     train_on_batch,
     custom_train_step,
     gan,

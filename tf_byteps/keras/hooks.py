@@ -5,9 +5,9 @@ whether one is at work and otherwise does exactly what Keras does.
 
 | what | why |
 |---|---|
-| `LossScaleOptimizer.__init__` | Keras makes one around the optimizer when it compiles a mixed_float16 model |
-| `Trainer._resolve_auto_jit_compile` | XLA cannot compile an exchange; Keras chooses XLA on a GPU |
-"""  # noqa: E501
+| `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
+| `Trainer._resolve_auto_jit_compile` | XLA cannot compile an exchange; Keras chooses it on a GPU |
+"""
 
 import functools
 import threading
