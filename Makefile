@@ -13,12 +13,15 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build test test-cc test-python test-all sanitize lint format clean
+.PHONY: help build demo test test-cc test-python test-all sanitize lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: $(LIBRARIES)  ## Creates .venv and builds the libraries into tf_byteps/.
+
+demo: build  ## Trains a Keras model on two workers and one server, and checks the result.
+	$(BIN)/python examples/demo.py
 
 test: test-cc test-python  ## Runs the C++ tests and all Python tests but the slow ones.
 
