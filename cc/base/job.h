@@ -22,7 +22,7 @@ struct Endpoint {
 struct EngineOptions {
   uint64_t part_bytes = 4096000;     // longest part of a tensor
   uint64_t credit_bytes = 16384000;  // bytes on the way to one server, see worker/credit.h
-  bool read_peer_memory = true;          // between processes of one host, see van/van.h
+  bool read_peer_memory = true;      // between processes of one host, see van/van.h
   int32_t io_threads = 2;            // threads that move bytes, per Van
   double connect_timeout = 60;       // until a peer must have answered the handshake
   double operation_timeout = 1800;   // until an enqueued tensor must be done; 0: no limit
