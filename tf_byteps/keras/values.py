@@ -92,5 +92,14 @@ def broadcast(value, root_rank, name=None):
 
 
 def broadcast_global_variables(root_rank):
-    """See `tf_byteps.broadcast_global_variables`."""
+    """Raises RuntimeError: TensorFlow 2 keeps no list of all variables.
+
+    Args:
+        root_rank: unused.
+
+    Raises:
+        RuntimeError: always, with what to use instead.
+
+    Example: see `callbacks.BroadcastGlobalVariablesCallback`.
+    """
     return training.broadcast_global_variables(root_rank)

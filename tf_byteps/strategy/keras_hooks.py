@@ -30,10 +30,9 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.util import random_seed
 
-from tf_byteps.ops import Min, names, push_pull
 from tf_byteps.strategy import arrays, local_batch, metrics, shuffle
 from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
-from tf_byteps.strategy.gradients import reduce_gradients
+from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
 
 _lock = threading.Lock()
 _installed = False
@@ -151,8 +150,7 @@ def _check_finite(original, self, grads):
     update = _current_update()
     if update is None or update.reduced:
         return finite
-    flag = push_pull(tf.cast(finite, tf.int32), op=Min, name=names.numbered("gradients are finite"))
-    return tf.equal(flag, 1)
+    return finite_everywhere(finite)
 
 
 # Losses.
