@@ -1,9 +1,10 @@
 """Runs functions in real worker processes that find each other through TF_CONFIG.
 
-Starting TensorFlow costs seconds, so one group of processes runs several functions ("scenarios") of a program file, one
-after the other, and hands back what each returned on each worker.
+Starting TensorFlow costs seconds, so one group of processes runs several functions ("scenarios") of
+a program file, one after the other, and hands back what each returned on each worker.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,6 +12,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -22,6 +24,11 @@ sys.path.append(sys.argv[1])
 import workers
 workers.worker_main(sys.argv[2], sys.argv[3:])
 """
+_ENVIRONMENT = {
+    "BYTEPS_OPERATION_TIMEOUT": "60",
+    "PYTHONPATH": os.path.dirname(_HERE),
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
 
 
 @dataclasses.dataclass
@@ -34,7 +41,7 @@ class Failure:
 
 
 class Group:
-    """What the scenarios returned: `group[scenario]` is the list of the workers' results, by rank."""
+    """What the scenarios returned: `group[scenario]` has the workers' results, by rank."""
 
     def __init__(self, results, logs):
         self._results = results
@@ -63,7 +70,7 @@ def run(program, scenarios, num_workers, timeout=240, **environment):
 
     Args:
         program: path of a Python file.
-        scenarios: names of its functions without arguments, or `name=json` for one keyword dictionary.
+        scenarios: names of its functions, or `name=json` with a dictionary of keyword arguments.
         num_workers: the number of processes; with 0 there is one, without any cluster variable.
         timeout: seconds until all are killed.
         **environment: more environment variables.
@@ -71,52 +78,61 @@ def run(program, scenarios, num_workers, timeout=240, **environment):
     Returns:
         A `Group`.
     """
-    ports = _free_ports(num_workers)
-    processes, results = [], []
-    for rank in range(max(num_workers, 1)):
-        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "BYTEPS_OPERATION_TIMEOUT": "60"}
-        env["PYTHONPATH"] = os.path.dirname(_HERE)
-        if num_workers:
-            cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-            task = {"type": "worker", "index": rank}
-            env["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
-        env.update(environment)
-        command = [sys.executable, "-c", _MAIN, _HERE, os.path.abspath(program), *scenarios]
-        processes.append(
-            subprocess.Popen(
-                command,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        )
+    tasks = _cluster(num_workers)
     deadline = time.monotonic() + timeout
-    logs = []
-    for process in processes:
-        try:
-            output, errors = process.communicate(timeout=max(1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, errors = process.communicate()
-            errors += f"\nkilled after {timeout} s".encode()
-        results.append(_read(output))
-        logs.append(errors.decode(errors="replace")[-4000:])
-    return Group(results, logs)
+    # Files, because a pipe that nobody reads would hold a worker up, and with it all others.
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in tasks]
+        errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in tasks]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", _MAIN, _HERE, os.path.abspath(program), *scenarios],
+                env={**os.environ, **_ENVIRONMENT, **task, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=outputs[rank],
+                stderr=errors[rank],
+            )
+            for rank, task in enumerate(tasks)
+        ]
+        for process in processes:
+            try:
+                process.wait(timeout=max(1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        logs = [_content(file).decode(errors="replace")[-4000:] for file in errors]
+        return Group([_results(_content(file)) for file in outputs], logs)
 
 
-def _free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in held]
+def _cluster(num_workers):
+    """The cluster variable of each process."""
+    if num_workers == 0:
+        return [{}]
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(num_workers)]
+    addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in held]
     for server in held:
         server.close()
-    return ports
+    return [
+        {
+            "TF_CONFIG": json.dumps(
+                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+            )
+        }
+        for rank in range(num_workers)
+    ]
 
 
-def _read(output):
+def _content(file):
+    file.seek(0)
+    return file.read()
+
+
+def _results(output):
     results = {}
-    while output:
+    while len(output) >= 8:
         length = int.from_bytes(output[:8], "little")
+        if len(output) < 8 + length:
+            break  # killed while it wrote
         name, result = pickle.loads(output[8 : 8 + length])
         results[name] = result
         output = output[8 + length :]

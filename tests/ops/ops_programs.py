@@ -103,7 +103,7 @@ def gradients():
 
 
 def unused_result_runs():
-    """Worker 0 uses the sum, the others ignore it: if theirs were pruned, worker 0 would wait for ever."""
+    """Worker 0 uses the sum, the others ignore it: if theirs were pruned, worker 0 would wait."""
 
     @tf.function
     def function(x):
@@ -126,7 +126,7 @@ def many_in_flight():
 
 
 def overlap():
-    """Worker 0 has 8 independent exchanges; each of the others needs number i + 1's sum for number i.
+    """Worker 0 has 8 independent exchanges; the others need number i + 1's sum for number i.
 
     Were worker 0's chained in program order, 0 first, then all would wait for ever.
     """

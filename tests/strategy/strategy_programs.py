@@ -259,7 +259,7 @@ def reductions():
 
 
 def custom_loop():
-    """strategy.run in a tf.function with an optimizer, over a dataset whose last pieces are uneven."""
+    """strategy.run in a tf.function with an optimizer, over batches with uneven pieces."""
     strategy = bps.BytePSStrategy()
     with strategy.scope():
         weights = tf.Variable(tf.fill([3], float(bps.rank() + 1)))
@@ -350,7 +350,7 @@ def compiled_by_xla():
 
 
 def overflow_on_one_worker():
-    """mixed_float16 with an infinite gradient on the last worker only, in the second of four steps."""
+    """Loss scaling with infinite gradients on the last worker only, in the second of 4 steps."""
     strategy = bps.BytePSStrategy()
     keras.utils.set_random_seed(3)
     with strategy.scope():
