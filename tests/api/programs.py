@@ -1,5 +1,6 @@
 """What the workers of the API's tests run. Every function returns what JSON can hold."""
 
+import threading
 import time
 import traceback
 
@@ -8,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.cluster import wait_until
+from tf_byteps import _engine
 
 
 def error_of(function, *args, **kwargs):
@@ -132,8 +135,6 @@ def sparse_without_rows():
 
 
 def sparse_is_one_exchange():
-    from tf_byteps import _engine
-
     own = _slices([bps.rank()], [[1.0, 2.0]])
     before = _engine.worker_counters()["exchanges"]
     bps.push_pull(own, name="counted")
@@ -177,22 +178,33 @@ def changed_size():
 
 def cancelled_exchanges_complete_later():
     """The answer to an exchange of a step that has failed comes when that step is long gone."""
+    late_names = [f"late/{index}" for index in range(8)]
+    late_bytes = len(late_names) * 4 * tf.float32.size
+
+    def late():
+        return [bps.push_pull(tf.ones([4]), op="sum", name=name) for name in late_names]
 
     @tf.function(autograph=False)
     def failing():
         bad = bps.push_pull(tf.ones([2 + bps.rank()]), op="sum", name="bad")
-        if bps.rank() == 0:  # the other sends its share when this worker's step is over
-            return bad, [bps.push_pull(tf.ones([4]), op="sum", name=f"late/{i}") for i in range(8)]
-        return bad, []
+        return bad, late() if bps.rank() == 0 else []
 
-    errors, late = [], []
+    errors, results = [], []
     for _ in range(5):
-        errors.append(error_of(failing)[0])
+        sent = _engine.worker_counters()["pushed_bytes"] + late_bytes
+        step = threading.Thread(target=lambda: errors.append(error_of(failing)[0]))
+        if bps.rank() == 0:
+            step.start()
+            wait_until(lambda enough=sent: _engine.worker_counters()["pushed_bytes"] >= enough)
+        bps.allgather_object(None, name="all of worker 0 is sent")
+        if bps.rank() == 1:
+            step.start()
+        step.join()
         bps.allgather_object(None, name="the steps have failed")
         if bps.rank() == 1:
-            late += [bps.push_pull(tf.ones([4]), op="sum", name=f"late/{i}") for i in range(8)]
+            results += late()
         bps.allgather_object(None, name="the answers are there")
-    return [errors, sorted({tuple(t.numpy().tolist()) for t in late})]
+    return [errors, sorted({tuple(result.numpy().tolist()) for result in results})]
 
 
 # Broadcasts, objects, numbers.
@@ -431,8 +443,6 @@ def local_variables():
 
 def pushes_with_accumulation():
     """Gradients are pushed once for each update, not in each step (protocol rule 27)."""
-    from tf_byteps import _engine
-
     variable = keras.Variable(np.zeros([50_000], "float32"), name="large")
     optimizer = bps.keras.DistributedOptimizer(
         keras.optimizers.SGD(1.0, gradient_accumulation_steps=4)
@@ -451,7 +461,6 @@ def pushes_with_accumulation():
 
 def within_the_strategy():
     """A distributed optimizer in the strategy's scope reduces once, not twice."""
-    from tf_byteps import _engine
 
     def train(wrap):
         keras.backend.clear_session()
