@@ -377,3 +377,14 @@ def end_early_rank_0():
         raise ValueError("worker 0 has a bug")
     begin = time.monotonic()
     return [*error_of(start(np.ones(1), name="x")), time.monotonic() - begin]
+
+
+def leaves_early(seconds):
+    """Worker 0 leaves at once, the others after a while; returns how long leaving took."""
+    tf_byteps.init()
+    start(np.ones(3, np.float32), name="x").wait(SECONDS)
+    if tf_byteps.rank() != 0:
+        time.sleep(seconds)
+    begin = time.monotonic()
+    tf_byteps.shutdown()
+    return time.monotonic() - begin

@@ -11,7 +11,15 @@ import time
 import psutil
 import pytest
 
-from tests.cluster import ROOT, clean_environment, free_port, run_workers, wait_until
+from tests.cluster import (
+    ROOT,
+    clean_environment,
+    describe,
+    free_port,
+    run_processes,
+    run_workers,
+    wait_until,
+)
 from tests.engine import programs
 
 
@@ -71,6 +79,24 @@ def test_worker_0_of_tf_config_fails():
     assert processes[1].returncode == 0, outputs[1][1]
     code, _, seconds = json.loads(outputs[1][0])
     assert code == "UNAVAILABLE" and seconds < 5
+
+
+def test_a_process_that_hosts_a_server_stays_until_all_have_left():
+    host, other = run_workers(programs.leaves_early, workers=2, servers=0, args=[2])
+    assert 1.5 < host < 4 and other < 1.5
+
+
+def test_it_stays_no_longer_than_the_shutdown_timeout():
+    env = {"BYTEPS_SHUTDOWN_TIMEOUT": "1"}
+    outcomes = run_processes(programs.leaves_early, workers=2, servers=0, env=env, args=[4])
+    host = outcomes[1]
+    assert host.code == 0 and 1 <= host.result < 3, describe(outcomes)
+    assert "worker 0 ends although other workers have not left 1 s after it" in host.output
+
+
+def test_a_process_that_hosts_nothing_leaves_at_once():
+    leaver, _ = run_workers(programs.leaves_early, workers=2, servers=1, args=[2])
+    assert leaver < 1.5
 
 
 def test_init_again_alone():
