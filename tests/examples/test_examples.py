@@ -1,0 +1,54 @@
+"""The examples run, and the demo's check notices a reduction that is wrong."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")
+
+
+@pytest.fixture(scope="module")
+def demo():
+    spec = importlib.util.spec_from_file_location("demo", os.path.join(_EXAMPLES, "demo.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def reference(demo, tmp_path_factory):
+    return demo.train_alone(str(tmp_path_factory.mktemp("reference")))
+
+
+def test_demo(demo, reference, tmp_path):
+    demo.train_on_workers(demo.EXAMPLE, str(tmp_path))
+    results = demo.check(demo.read(str(tmp_path)), reference)
+    assert len(results) == 6
+    assert all(ok for ok, _ in results), results
+
+
+@pytest.mark.parametrize(
+    "fault, noticed",
+    [
+        ("identity", "bit-identical"),
+        ("one worker twice", "one process gets the same weights"),
+        ("two replies swapped", "one process gets the same weights"),
+    ],
+)
+def test_demo_notices(fault, noticed, demo, reference, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEMO_FAULT", fault)
+    demo.train_on_workers(os.path.join(_HERE, "faulty_digits.py"), str(tmp_path))
+    results = demo.check(demo.read(str(tmp_path)), reference)
+    assert any(noticed in text for ok, text in results if not ok), results
+
+
+def test_custom_loop():
+    launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
+    command = [*launch, sys.executable, os.path.join(_EXAMPLES, "custom_loop.py")]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "step 300  loss 0.0" in process.stdout or "step 300  loss 0.1" in process.stdout
