@@ -163,6 +163,13 @@ class Config:
     io_threads: int = option(
         2, "BYTEPS_IO_THREADS", whole(1, 64), "Threads that move bytes, in a worker or a server."
     )
+    read_peer_memory: bool = option(
+        True,
+        "BYTEPS_ENABLE_IPC",
+        flag(),
+        "Processes of one machine read each other's memory instead of sending tensors through a "
+        "socket, where the system allows it.",
+    )
     connect_timeout: float = option(
         60.0,
         "BYTEPS_CONNECT_TIMEOUT",

@@ -19,12 +19,13 @@ WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _logger = logging.getLogger("tf_byteps")
 
 
-def engine_options(values, io_threads):
-    """The engine's form of the options in `values`, see `Config.shared_values`."""
+def engine_options(values, config):
+    """The engine's form of shared values, see `Config.shared_values`, and of this process's own."""
     options = _engine.EngineOptions()
     for name, value in values.items():
         setattr(options, name, value)
-    options.io_threads = io_threads
+    options.io_threads = config.io_threads
+    options.read_peer_memory = config.read_peer_memory
     return options
 
 
@@ -39,7 +40,7 @@ def job_description(book, config):
     if book.coordinator_endpoint is not None:
         address = book.coordinator_endpoint
         job.coordinator_endpoint = _engine.Endpoint(address.host, address.port)
-    job.options = engine_options(book.options, config.io_threads)
+    job.options = engine_options(book.options, config)
     return job
 
 
@@ -56,7 +57,7 @@ class SummationServer:
     def __init__(self, config):
         self._config = config
         host = own_address(config)
-        options = engine_options(config.shared_values(), config.io_threads)
+        options = engine_options(config.shared_values(), config)
         try:
             self._server = _engine.Server(bindable_address(host), config.server_port, options)
         except _engine.EngineError as error:
@@ -172,7 +173,7 @@ class JobScheduler:
 
     def _start_coordinator(self, book):
         host = self._config.node_host or self.address.host
-        options = engine_options(book.options, self._config.io_threads)
+        options = engine_options(book.options, self._config)
         try:
             self._coordinator = _engine.Coordinator(bindable_address(host), 0, options)
             self._coordinator.start(job_description(book, self._config))

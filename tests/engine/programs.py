@@ -388,3 +388,13 @@ def leaves_early(seconds):
     begin = time.monotonic()
     tf_byteps.shutdown()
     return time.monotonic() - begin
+
+
+def where_payloads_go():
+    """Exchanges a tensor; how many bytes of it came from the server's memory, and by the socket."""
+    tf_byteps.init()
+    array = np.full(1_000_000, tf_byteps.rank() + 1, np.float32)
+    result = _engine.exchange(array, name="t").wait()
+    assert (result == 3).all()
+    counters = _engine.worker_counters()
+    return [counters["memory_bytes_read"], counters["wire_bytes_received"]]

@@ -43,6 +43,23 @@ def test_opposite_order_with_credit_of_one_part():
     assert run_workers(programs.opposite_order, servers=2, env=env) == [PART_BYTES] * 2
 
 
+def test_on_one_machine_payloads_bypass_the_socket():
+    for from_memory, by_socket in run_workers(programs.where_payloads_go):
+        assert from_memory == 4_000_000
+        assert by_socket < 100_000
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"BYTEPS_ENABLE_IPC": "0"}, lambda label: {"BYTEPS_HOST_ID": label}],
+    ids=["by choice", "different machines"],
+)
+def test_payloads_take_the_socket_otherwise(env):
+    for from_memory, by_socket in run_workers(programs.where_payloads_go, env=env):
+        assert from_memory == 0
+        assert by_socket > 4_000_000
+
+
 def test_mismatches_are_errors_on_every_worker_that_say_who_sent_what():
     results = run_workers(programs.mismatches, servers=2)
     distinct = {
