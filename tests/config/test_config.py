@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import logging
+import pathlib
 import subprocess
 import sys
 
@@ -273,3 +274,11 @@ def test_command(arguments, env, code, expected):
     done = subprocess.run(command, env=clean_environment(**env), capture_output=True, text=True)
     assert done.returncode == code
     assert expected in done.stdout + done.stderr
+
+
+def test_the_documentation_has_the_same_table():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    assert text.endswith(config_module.markdown() + "\n"), (
+        "replace the table in docs/configuration.md by what python -m tf_byteps.config --markdown "
+        "prints"
+    )
