@@ -184,7 +184,7 @@ def test_disagreements_are_errors_on_every_worker(group):
         assert len(results) == 8, results
         for (case, _), message in results.items():
             assert f"differs.{case}" in message
-            assert len(set(re.findall(r"worker \d sent", message))) == 2, message
+            assert len(set(re.findall(r"worker \d sent", message))) >= 2, message
 
 
 def test_one_name_twice_at_once_is_an_error(group):

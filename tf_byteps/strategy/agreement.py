@@ -1,4 +1,4 @@
-"""Eager exchanges of small objects, by which workers find out whether they are about to do the same thing."""
+"""Exchanges of small objects: do all workers mean to do the same thing?"""
 
 import json
 
@@ -9,7 +9,9 @@ from tf_byteps.ops import gather
 
 
 def gather_objects(name, value):
-    """Exchanges a JSON value with all workers. Also works while a function is traced: it runs outside of the trace.
+    """Exchanges a JSON value with all workers.
+
+    Also while a function is traced: it runs outside of the trace.
 
     Args:
         name: the exchange's name, equal on all workers.

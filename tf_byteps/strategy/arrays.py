@@ -1,4 +1,4 @@
-"""Input of `Model.fit`, `evaluate` and `predict` from arrays: only this worker's rows are ever gathered."""
+"""Input from arrays for `Model.fit` and others: only this worker's rows are ever gathered."""
 
 import tensorflow as tf
 from keras import tree
@@ -11,8 +11,8 @@ from tf_byteps.strategy import sharding, shuffle
 def share(adapter):
     """This worker's share of Keras's array input. A collective: all workers call it.
 
-    The order of rows is chosen for the whole epoch and is the same on all workers; each takes its piece of every batch
-    of indices and then gathers those rows only.
+    The order of rows is chosen for the whole epoch and is the same on all workers; each takes its
+    piece of every batch of indices and then gathers those rows only.
 
     Args:
         adapter: Keras's `ArrayDataAdapter`.

@@ -1,4 +1,4 @@
-"""What `tf.distribute` and Keras ask of a strategy: one replica in each process, plain variables."""
+"""What `tf.distribute` and Keras ask of a strategy: one replica a process, plain variables."""
 
 import tensorflow as tf
 from tensorflow.python.distribute import (
@@ -45,8 +45,8 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
     def all_reduce(self, reduce_op, value, options=None):
         """Reduces a tensor, or a structure of tensors, over all workers. Differentiable.
 
-        Every tensor is exchanged by itself, as soon as it is computed; the first of the structure has the highest
-        priority. A worker whose batch is empty contributes zeros.
+        Every tensor is exchanged by itself, as soon as it is computed; the first of the structure
+        has the highest priority. A worker whose batch is empty contributes zeros.
 
         Args:
             reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`, or its name.
@@ -74,7 +74,7 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
         return tf.nest.pack_sequence_as(value, reduced)
 
     def all_gather(self, value, axis, options=None):
-        """Concatenates the workers' tensors along `axis`, in rank order. Differentiable along axis 0.
+        """Concatenates the workers' tensors along `axis`, in rank order. Differentiable.
 
         Args:
             value: a `tf.Tensor` of rank 1 or more, or a nested structure of them.
@@ -115,11 +115,17 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         distribute_utils.validate_colocate(colocate_with_variable, self)
 
     def synchronize_new_variables(self):
-        """Gives worker 0's values to variables that were created since the last call. A collective if there are any."""
+        """Gives worker 0's values to variables that were created since the last call.
+
+        A collective if there are any.
+        """
         self._initial_values.synchronize_created()
 
     def synchronize_model(self, model):
-        """Gives worker 0's values to all of a Keras model's and its optimizer's variables. Always a collective."""
+        """Gives worker 0's values to all variables of a Keras model and its optimizer.
+
+        Always a collective.
+        """
         self._initial_values.synchronize_model(model)
 
     def read_var(self, variable):
@@ -179,11 +185,13 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     # What kind of strategy this is.
 
     def _in_multi_worker_mode(self):
-        # Asked by TensorFlow to find out whether values come wrapped, one for each replica: ours never do.
+        # Asked by TensorFlow to find out whether values come wrapped, one for each replica: ours
+        # never do.
         return False
 
     def _use_merge_call(self):
-        # With one replica it is a plain call, and optimizers created outside the scope work only with it.
+        # With one replica it is a plain call, and optimizers created outside the scope work only
+        # with it.
         return True
 
     def _get_local_replica_id(self, replica_id_in_sync_group):

@@ -24,8 +24,7 @@ class InitialValues:
         self._created = []  # weak references, in order of creation
 
     def created(self, variable):
-        """Notes a variable. Those that are summed when read (metrics) start at zero everywhere and
-        are left out."""
+        """Notes a variable. Metrics are left out: they start at zero everywhere."""
         synchronization = getattr(variable, "synchronization", None)
         if synchronization != tf.VariableSynchronization.ON_READ:
             self._created.append(weakref.ref(variable))

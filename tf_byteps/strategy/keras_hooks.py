@@ -1,19 +1,24 @@
 """All changes that tf_byteps makes to Keras and TensorFlow while they run, in one place.
 
-Checked with Keras 3.15 and TensorFlow 2.21. They are installed when the first `BytePSStrategy` is made; each asks
-first whether a `BytePSStrategy` is at work and otherwise does exactly what it did before.
+Checked with Keras 3.15 and TensorFlow 2.21. They are installed when the first `BytePSStrategy` is
+made; each asks first whether a `BytePSStrategy` is at work and otherwise does exactly what it did
+before.
 
-| what | why |
-|---|---|
-| `BaseOptimizer._backend_apply_gradients`, `_clip_gradients` | Keras clips before it reduces; the sum must come first, once for each update, also with gradient accumulation |
-| `TFOptimizer._all_reduce_sum_gradients` | not to reduce again afterwards |
-| `LossScaleOptimizer.apply`, `check_finite` | each worker would decide by its own gradients whether to skip a step, and those that do not would wait for ever |
-| `losses.loss.scale_loss_for_distribution`, `unscale_...` | pieces of a batch may have different lengths |
-| `TensorFlowTrainer.fit` | initial values from worker 0, after callbacks that restore |
-| `TensorFlowTrainer._get_metrics_result_or_logs` | logs of an epoch and results of `evaluate` cover the rows of all workers |
-| `TensorFlowTrainer.predict`, `predict_on_batch`, `make_predict_function` | `predict` returns the rows of all workers |
-| `TFEpochIterator.__init__`, `ArrayDataAdapter.get_tf_dataset` | arrays are shuffled alike on all workers |
-| `tensorflow.python.data.util.random_seed.get_seed` | so are datasets whose shuffle has no seed |
+* `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
+  sum must come first, once for each update, also with gradient accumulation.
+* `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
+* `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
+  whether to skip a step, and those that do not would wait for ever.
+* `losses.loss.scale_loss_for_distribution` and `unscale_loss_for_distribution`: pieces of a batch
+  may have different lengths.
+* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
+* `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
+  `evaluate` cover the rows of all workers.
+* `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
+  rows of all workers, `predict_on_batch` this worker's.
+* `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
+  workers, each of which gathers its own rows only.
+* `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
 """
 
 import contextlib
@@ -136,8 +141,8 @@ def _loss_scale_apply(original, self, grads, trainable_variables=None):
     if not _in_our_replica() or _current_update() is not None:
         return original(self, grads, trainable_variables)
     variables = trainable_variables or self._trainable_variables
-    # With accumulation the gradients are reduced once in several steps; then the workers agree whether all of theirs
-    # are finite, and reduce later.
+    # With accumulation the gradients are reduced once in several steps; then the workers agree
+    # whether all of theirs are finite, and reduce later.
     reduce_now = not self.inner_optimizer.gradient_accumulation_steps
     if reduce_now:
         grads = reduce_gradients(grads, variables)
@@ -174,7 +179,7 @@ def _unscale_loss(original, value):
 
 
 class _InitialValuesCallback(keras.callbacks.Callback):
-    """The last callback of `on_train_begin`, so that it comes after those that restore a checkpoint."""
+    """Runs as the last of `on_train_begin`, after callbacks that restore a checkpoint."""
 
     def on_train_begin(self, logs=None):
         self.model.distribute_strategy.extended.synchronize_model(self.model)
@@ -211,7 +216,7 @@ def _predict_on_batch(original, self, *args, **kwargs):
 
 
 def _make_predict_function(original, self, force=False):
-    """`predict` and `predict_on_batch` share a function that Keras keeps: ours differ, so it is made anew."""
+    """`predict` and `predict_on_batch` share a function that Keras keeps, but ours differ."""
     if not _is_ours(self.distribute_strategy):
         return original(self, force)
     collecting = local_batch.is_collecting_predictions()

@@ -1,13 +1,15 @@
 """This worker's piece of the global batch, and what follows from its size (protocol rule 24).
 
-Keras scales each loss, a mean over the worker's own rows, by 1 / workers. That is right only if all pieces are equally
-long. Within a Keras step of a `BytePSStrategy` the factor is `own rows / rows of all workers` instead, so that the sum
-of the workers' gradients is the gradient of the whole batch. The sum of rows is one tiny exchange at the beginning of
-the step; its answer is there before the forward pass ends.
+Keras scales each loss, a mean over the worker's own rows, by 1 / workers. That is right only if all
+pieces are equally long. Within a Keras step of a `BytePSStrategy` the factor is `own rows / rows of
+all workers` instead, so that the sum of the workers' gradients is the gradient of the whole batch.
+The sum of rows is one tiny exchange at the beginning of the step; its answer is there before the
+forward pass ends.
 
-An empty piece is replaced by one row of zeros, because layers and losses do strange things without rows; then the loss
-counts nothing, every contribution to an exchange is set to exact zeros, and the variables that a step changes besides
-the weights (metrics, moving statistics) get their old values back.
+An empty piece is replaced by one row of zeros, because layers and losses do strange things without
+rows; then the loss counts nothing, every contribution to an exchange is set to exact zeros, and the
+variables that a step changes besides the weights (metrics, moving statistics) get their old values
+back.
 """
 
 import contextlib
@@ -28,8 +30,8 @@ class LocalBatch:
     """The piece of the batch that the current Keras step works on.
 
     Attributes:
-        loss_weight: float64 scalar, the factor of this worker's losses: its share of the global batch in training, 1
-            in evaluation.
+        loss_weight: float64 scalar, the factor of this worker's losses: its share of the global
+            batch in training, 1 in evaluation.
         is_empty: boolean scalar; `None` if the piece is known not to be.
     """
 
@@ -54,7 +56,7 @@ def _working_on(batch):
 
 
 def contribution(tensor):
-    """What this worker contributes to an exchange: the tensor, or exact zeros if its batch is empty.
+    """What this worker contributes to an exchange: exact zeros if its batch is empty.
 
     Args:
         tensor: a `tf.Tensor` or `tf.IndexedSlices`.
@@ -73,7 +75,9 @@ def contribution(tensor):
 
 
 def distributed_step(strategy, fn):
-    """Makes a Keras model's step work on pieces of a global batch; any other function is returned as it is.
+    """Makes a Keras model's step work on pieces of a global batch.
+
+    Any other function is returned as it is.
 
     Args:
         strategy: the `BytePSStrategy` that runs it.
@@ -143,7 +147,7 @@ def _predict_step(fn, data):
 
 
 def _rows(data):
-    """Rows of this worker's piece: as an int64 scalar, and as an integer or `None` if not known while tracing."""
+    """Rows of this worker's piece: an int64 scalar, and an integer if it is known (or `None`)."""
     for tensor in tf.nest.flatten(data):
         if isinstance(tensor, tf.RaggedTensor):
             return tf.cast(tensor.nrows(), tf.int64), None
@@ -177,8 +181,8 @@ def _state_besides_weights(model, is_training):
     """The `tf.Variable`s that a step on an empty piece must leave alone."""
     variables = list(model.metrics_variables)
     if is_training:
-        # Statistics that are computed together come from the other workers' rows as well. Seeds go on: all workers
-        # draw the same numbers, whatever their pieces.
+        # Statistics that are computed together come from the other workers' rows as well. Seeds go
+        # on: all workers draw the same numbers, whatever their pieces.
         synchronized = {
             id(variable)
             for layer in model._flatten_layers()

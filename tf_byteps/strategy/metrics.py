@@ -1,7 +1,8 @@
 """Metrics over all workers, at fixed points only (protocol rule 26).
 
-During an epoch each worker's metrics count its own rows. Where Keras takes the results for the logs, at the end of an
-epoch or of an evaluation, the states are reduced once. Reading a metric anywhere else does not communicate.
+During an epoch each worker's metrics count its own rows. Where Keras takes the results for the
+logs, at the end of an epoch or of an evaluation, the states are reduced once. Reading a metric
+anywhere else does not communicate.
 """
 
 import collections

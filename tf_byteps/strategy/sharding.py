@@ -1,9 +1,10 @@
 """Which rows of a dataset are this worker's.
 
-`tf.distribute` would rewrite and restart the input pipeline on each worker. Here every worker runs the pipeline of the
-global batches and cuts its own piece out of each: the batches are exactly those of a single process, shuffles keep
-their order from epoch to epoch, and tables and generators used by the pipeline go on working. All workers then also
-see the same number of steps, even if some pieces of the last batch are empty.
+`tf.distribute` would rewrite and restart the input pipeline on each worker. Here every worker runs
+the pipeline of the global batches and cuts its own piece out of each: the batches are exactly those
+of a single process, shuffles keep their order from epoch to epoch, and tables and generators used
+by the pipeline go on working. All workers then also see the same number of steps, even if some
+pieces of the last batch are empty.
 """
 
 import tensorflow as tf
@@ -19,7 +20,7 @@ _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 
 
 class BytePSDataset(tf.distribute.DistributedDataset):
-    """This worker's share of a distributed dataset. Iterating yields plain tensors, not values for each replica."""
+    """This worker's share of a distributed dataset: its elements are plain tensors."""
 
     def __init__(self, dataset):
         self._dataset = dataset
@@ -105,8 +106,8 @@ def split(dataset, rank, size):
     for component in tf.nest.flatten(spec):
         if isinstance(component, tf.TensorSpec) and component.shape.rank == 0:
             raise ValueError(
-                f"a distributed dataset needs batches to split, but an element of this one is {spec}: call "
-                "dataset.batch(global_batch_size) first"
+                "a distributed dataset needs batches to split, but an element of this one is "
+                f"{spec}: call dataset.batch(global_batch_size) first"
             )
 
     def cut(*element):
@@ -135,7 +136,8 @@ def _cut(tensor, rank, size):
 def distribute_own(dataset):
     """A dataset of per-worker batches, each worker's own. A collective: all workers call it.
 
-    Workers may have different numbers of batches: whoever runs out goes on with empty ones until all have.
+    Workers may have different numbers of batches: whoever runs out goes on with empty ones until
+    all have.
 
     Args:
         dataset: this worker's `tf.data.Dataset`.
@@ -160,7 +162,8 @@ def _by_files(dataset, rank, size):
     batch_size = data_distribute.compute_batch_size(dataset)
     if int(batch_size) < 0:
         raise ValueError(
-            "AutoShardPolicy.FILE needs a dataset whose batch size is fixed: call dataset.batch(...) last"
+            "AutoShardPolicy.FILE needs a dataset whose batch size is fixed: call "
+            "dataset.batch(...) last"
         )
     sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
     return data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
@@ -169,8 +172,8 @@ def _by_files(dataset, rank, size):
 def _until_all_end(dataset, name):
     """Continues with empty batches until every worker's dataset has ended.
 
-    The workers ask each other before every element. That is done by the last stage and must not run ahead: a training
-    that stops early must leave all workers at the same count.
+    The workers ask each other before every element. That is done by the last stage and must not run
+    ahead: a training that stops early must leave all workers at the same count.
     """
     empty = tf.nest.map_structure(_empty, dataset.element_spec)
     own = dataset.map(lambda *element: (tf.constant(1), _pack(dataset, element)))
@@ -202,7 +205,9 @@ def _empty(spec):
 
 
 def check_same(mine):
-    """Refuses what would make the workers run different numbers of steps or see rows twice. A collective.
+    """Refuses data that differ between the workers. A collective.
+
+    With them the workers would run different numbers of steps, or see rows twice.
 
     Args:
         mine: a dictionary of what must agree, in words that an error message can use.
@@ -219,7 +224,8 @@ def check_same(mine):
         for key, value in everyone[0].items():
             if other.get(key) != value:
                 raise ValueError(
-                    f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} has {other.get(key)}. "
-                    "Give all workers the same data and the same tf.random.set_seed, or set AutoShardPolicy.OFF for "
-                    "datasets that are each worker's own"
+                    f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} has "
+                    f"{other.get(key)}. Give all workers the same data and the same "
+                    "tf.random.set_seed, or set AutoShardPolicy.OFF for datasets that are each "
+                    "worker's own"
                 )

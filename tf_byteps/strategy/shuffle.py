@@ -1,9 +1,10 @@
 """One shuffle seed for all workers (protocol rule 25).
 
-Every worker shuffles the whole dataset and takes its pieces of each batch, so that the shuffles must agree. Where the
-user gave none, the seed comes from worker 0. It is combined with the place in the program and with a generation that
-grows whenever a dataset is distributed, which all workers do together: a dataset made anew for each epoch is shuffled
-anew, and one that only one worker makes changes nothing for the others.
+Every worker shuffles the whole dataset and takes its pieces of each batch, so that the shuffles
+must agree. Where the user gave none, the seed comes from worker 0. It is combined with the place in
+the program and with a generation that grows whenever a dataset is distributed, which all workers do
+together: a dataset made anew for each epoch is shuffled anew, and one that only one worker makes
+changes nothing for the others.
 """
 
 import hashlib
@@ -42,19 +43,25 @@ def is_active():
 
 
 def next_generation():
-    """Makes later unseeded shuffles differ from earlier ones at the same place. All workers call it together."""
+    """Makes later unseeded shuffles differ from earlier ones at the same place.
+
+    All workers call it together.
+    """
     global _generation
     with _lock:
         _generation += 1
 
 
 def user_seed_in_use():
-    """The user's `tf.random.set_seed` that an unseeded shuffle has followed, or `None`. Must agree on all workers."""
+    """The user's `tf.random.set_seed` that an unseeded shuffle has followed, or `None`.
+
+    It must agree on all workers.
+    """
     return _user_seed_in_use
 
 
 def seeds():
-    """A pair of seeds for a shuffle that the user gave none: integers in `[0, 2**62)`, equal on all workers."""
+    """Two seeds for a shuffle that the user gave none: non-negative, equal on all workers."""
     global _user_seed_in_use
     with _lock:
         user_seed = context.global_seed()
@@ -67,7 +74,7 @@ def seeds():
 
 
 def draws():
-    """An endless dataset of int64 random numbers, equal on all workers: other ones in each iteration."""
+    """An endless dataset of int64 random numbers, the same on all workers, new each time."""
     first, second = seeds()
     return tf.data.Dataset.random(seed=(first ^ second) % 2**62, rerandomize_each_iteration=True)
 

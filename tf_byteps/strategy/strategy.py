@@ -11,24 +11,28 @@ from tf_byteps.strategy.local_batch import distributed_step
 class BytePSStrategy(tf.distribute.Strategy):
     """Synchronous data-parallel training over worker processes, one replica in each.
 
-    Every worker runs the same program. Gradients are summed by summation servers (BytePS, OSDI'20, section 3); the
-    optimizer runs on each worker, on the same sum, so that the weights stay equal everywhere.
+    Every worker runs the same program. Gradients are summed by summation servers (BytePS, OSDI'20,
+    section 3); the optimizer runs on each worker, on the same sum, so that the weights stay equal
+    everywhere.
 
-    * **Batches are global.** A dataset's batch of `B` rows is cut into consecutive pieces of `ceil(B / workers)` rows,
-      as `MultiWorkerMirroredStrategy` cuts it; the last pieces may be shorter or empty. In `Model.fit` each worker's
-      loss is weighted by its rows, so that any piece sizes give the gradient of the whole batch, and a worker with an
-      empty piece contributes zeros and keeps its metrics and moving statistics.
-    * **Initial values come from worker 0.** Workers first compare the lists of their variables and all raise an error
-      that names the difference if there is one; then worker 0's values are set everywhere, before the first step.
-      Creating a variable does not communicate: workers may create theirs in any order and at any time. `Model.fit`
-      does this again after `on_train_begin`, for callbacks that restore a checkpoint.
-    * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`) follows a seed that all
-      workers share, with a new order in each epoch. `tf.random.set_seed` is respected and never changed.
+    * **Batches are global.** A dataset's batch of `B` rows is cut into consecutive pieces of
+      `ceil(B / workers)` rows, as `MultiWorkerMirroredStrategy` cuts it; the last pieces may be
+      shorter or empty. In `Model.fit` each worker's loss is weighted by its rows, so that any piece
+      sizes give the gradient of the whole batch, and a worker with an empty piece contributes zeros
+      and keeps its metrics and moving statistics.
+    * **Initial values come from worker 0.** Workers first compare the lists of their variables and
+      all raise an error that names the difference if there is one; then worker 0's values are set
+      everywhere, before the first step. Creating a variable does not communicate: workers may
+      create theirs in any order and at any time. `Model.fit` does this again after
+      `on_train_begin`, for callbacks that restore a checkpoint.
+    * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`)
+      follows a seed that all workers share, with a new order in each epoch. `tf.random.set_seed` is
+      respected and never changed.
 
     Args:
-        config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default: from the environment
-            (`TF_CONFIG`, `DMLC_*` and `BYTEPS_*` variables, `bpslaunch`); with nothing there it is one worker without
-            any network.
+        config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default:
+            from the environment (`TF_CONFIG`, `DMLC_*` and `BYTEPS_*` variables, `bpslaunch`); with
+            nothing there it is one worker without any network.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached.
@@ -56,12 +60,14 @@ class BytePSStrategy(tf.distribute.Strategy):
 
         Args:
             fn: the function to run.
-            args: its positional arguments, for example a batch of a distributed dataset: this worker's piece.
+            args: its positional arguments, for example a batch of a distributed dataset: this
+                worker's piece.
             kwargs: its keyword arguments.
             options: unused.
 
         Returns:
-            What `fn` returns: this worker's own value. Use `reduce` or `gather` to see all workers'.
+            What `fn` returns: this worker's own value. Use `reduce` or `gather` to see all
+            workers'.
         """
         self.extended.synchronize_new_variables()
         return super().run(distributed_step(self, fn), args, kwargs, options)
