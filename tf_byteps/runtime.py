@@ -52,10 +52,14 @@ class _SchedulerThread:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def stop(self):
+    def end_thread(self):
+        """Ends the thread, not the coordinator."""
         self._scheduler.request_stop()
         self._over.set()
         self._thread.join()
+
+    def stop(self):
+        self.end_thread()
         self._scheduler.stop()
 
 
@@ -137,6 +141,14 @@ class _Runtime:
         if self._scheduler is not None:
             return self._scheduler.join(max(0.0, deadline - time.monotonic()))
         return True
+
+    def abandon(self):
+        """Prepares for the end of a process that fails: nobody is told, but no thread is left behind.
+
+        A thread that waits inside the engine when the interpreter goes away would abort the process.
+        """
+        if self._scheduler is not None:
+            self._scheduler.end_thread()
 
     def _stop_hosted(self):
         if self.server is not None:
@@ -311,8 +323,9 @@ def _leave_at_exit():
         return
     failed = _uncaught_exception() is not running.last_exception
     if failed and not hasattr(sys, "ps1") and not sys.flags.interactive:
-        return
-    shutdown()
+        running.abandon()
+    else:
+        shutdown()
 
 
 def _forget_in_child():

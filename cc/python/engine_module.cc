@@ -106,6 +106,8 @@ class Handle {
 // on its own threads.
 std::shared_ptr<Handle> NewHandle() {
   return std::shared_ptr<Handle>(new Handle, [](Handle* handle) {
+    // A thread that asks for the lock while the interpreter goes away would abort the process.
+    if (_Py_IsFinalizing()) return;
     py::gil_scoped_acquire acquire;
     delete handle;
   });
