@@ -143,9 +143,9 @@ class _Runtime:
         return True
 
     def abandon(self):
-        """Prepares for the end of a process that fails: nobody is told, but no thread is left behind.
+        """Prepares for the end of a process that fails: nobody is told, but no thread stays.
 
-        A thread that waits inside the engine when the interpreter goes away would abort the process.
+        One that waits inside the engine when the interpreter goes away would abort the process.
         """
         if self._scheduler is not None:
             self._scheduler.end_thread()
