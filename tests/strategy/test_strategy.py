@@ -135,6 +135,9 @@ def test_an_empty_piece_changes_no_state(group):
     for rank, result in enumerate(group["empty_piece_keeps_state"]):
         has_rows = rank == 0
         np.testing.assert_allclose(result["moving mean"], [1.0 if has_rows else 0.0] * 2, 1e-5)
+        # At the end of the epoch the workers take their mean.
+        mean = 1.0 / len(group["empty_piece_keeps_state"])
+        np.testing.assert_allclose(result["moving mean of all"], [mean] * 2, 1e-5)
         assert result["counts"] == [[float(has_rows)] * len(result["counts"][0])]
         assert np.isfinite(result["loss"]).all()
         assert result["kernel"] == group["empty_piece_keeps_state"][0]["kernel"]

@@ -11,9 +11,12 @@ before.
   whether to skip a step, and those that do not would wait for ever.
 * `losses.loss.scale_loss_for_distribution` and `unscale_loss_for_distribution`: pieces of a batch
   may have different lengths.
-* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
+* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore; all workers
+  stop training together.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
-  `evaluate` cover the rows of all workers.
+  `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
+* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
+  (see `callbacks`).
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
 * `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
@@ -35,7 +38,7 @@ from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.util import random_seed
 
-from tf_byteps.strategy import arrays, local_batch, metrics, shuffle
+from tf_byteps.strategy import arrays, callbacks, local_batch, metrics, shuffle, statistics
 from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
 
@@ -67,6 +70,8 @@ def install():
     _wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
     _wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
     _wrap(random_seed, "get_seed", _dataset_seed)
+    for owner, name, replacement in callbacks.changes():
+        _wrap(owner, name, replacement)
 
 
 def _wrap(owner, name, replacement):
@@ -178,29 +183,23 @@ def _unscale_loss(original, value):
 # Training and prediction.
 
 
-class _InitialValuesCallback(keras.callbacks.Callback):
-    """Runs as the last of `on_train_begin`, after callbacks that restore a checkpoint."""
-
-    def on_train_begin(self, logs=None):
-        self.model.distribute_strategy.extended.synchronize_model(self.model)
-
-
 def _fit(original, self, *args, **kwargs):
     if not _is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
     call = inspect.signature(original).bind(self, *args, **kwargs)
-    callbacks = call.arguments.get("callbacks")
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.append(_InitialValuesCallback())
+    given = call.arguments.get("callbacks")
+    if isinstance(given, keras.callbacks.CallbackList):
+        given.append(callbacks.FitCallback())
     else:
-        callbacks = [*tf.nest.flatten(callbacks or []), _InitialValuesCallback()]
-    call.arguments["callbacks"] = callbacks
+        given = [*tf.nest.flatten(given or []), callbacks.FitCallback()]
+    call.arguments["callbacks"] = given
     return original(*call.args, **call.kwargs)
 
 
 def _metrics_result(original, self, logs):
     """Called at the end of each epoch and each evaluation, and nowhere else."""
     if _is_ours(self.distribute_strategy):
+        statistics.end_epoch(self)
         metrics.reduce_states(self)
     return original(self, logs)
 

@@ -28,6 +28,12 @@ class BytePSStrategy(tf.distribute.Strategy):
     * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`)
       follows a seed that all workers share, with a new order in each epoch. `tf.random.set_seed` is
       respected and never changed.
+    * **Metrics are global.** Logs of an epoch, of validation and of `evaluate` cover the rows of all
+      workers. Moving statistics are averaged at the end of each epoch.
+    * **Files are written by worker 0.** `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and
+      `TensorBoard` do nothing on other workers, which need not see the files: what
+      `BackupAndRestore` restores is broadcast. All workers stop if one sets `stop_training` at the
+      end of an epoch.
 
     Args:
         config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default:
