@@ -4,7 +4,13 @@ import collections
 
 from tests.conformance.sides import MODES
 
-_WORDS = {"passed": "equal", "failed": "DIFFERS", "error": "ERROR", "xfailed": "known to differ"}
+_WORDS = {
+    "passed": "equal",
+    "failed": "DIFFERS",
+    "error": "ERROR",
+    "xfailed": "known to differ",
+    "xpassed": "equal this time",
+}
 
 
 def pytest_terminal_summary(terminalreporter):
