@@ -28,7 +28,7 @@ class BytePSStrategy(tf.distribute.Strategy):
     * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`)
       follows a seed that all workers share, with a new order in each epoch. `tf.random.set_seed` is
       respected and never changed.
-    * **Metrics are global.** Logs of an epoch, of validation and of `evaluate` cover the rows of all
+    * **Metrics are global.** Logs of epochs, of validation and of `evaluate` cover the rows of all
       workers. Moving statistics are averaged at the end of each epoch.
     * **Files are written by worker 0.** `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and
       `TensorBoard` do nothing on other workers, which need not see the files: what
