@@ -9,11 +9,12 @@ whether one is at work and otherwise does exactly what Keras does.
 | `Trainer._resolve_auto_jit_compile` | XLA cannot compile an exchange; Keras chooses it on a GPU |
 """
 
-import functools
 import threading
 
 import keras
 from keras.src.trainers.trainer import Trainer
+
+from tf_byteps.strategy.wrapping import wrap
 
 _lock = threading.Lock()
 _installed = False
@@ -24,19 +25,9 @@ def install():
     global _installed
     with _lock:
         if not _installed:
-            _wrap(keras.optimizers.LossScaleOptimizer, "__init__", _loss_scale_init)
-            _wrap(Trainer, "_resolve_auto_jit_compile", _resolve_auto_jit_compile)
+            wrap(keras.optimizers.LossScaleOptimizer, "__init__", _loss_scale_init)
+            wrap(Trainer, "_resolve_auto_jit_compile", _resolve_auto_jit_compile)
         _installed = True
-
-
-def _wrap(owner, name, replacement):
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(*args, **kwargs):
-        return replacement(original, *args, **kwargs)
-
-    setattr(owner, name, wrapper)
 
 
 def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs):

@@ -25,7 +25,6 @@ before.
 """
 
 import contextlib
-import functools
 import inspect
 import threading
 
@@ -41,6 +40,7 @@ from tensorflow.python.data.util import random_seed
 from tf_byteps.strategy import arrays, callbacks, local_batch, metrics, shuffle, statistics
 from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
+from tf_byteps.strategy.wrapping import wrap
 
 _lock = threading.Lock()
 _installed = False
@@ -55,33 +55,23 @@ def install():
             return
         _installed = True
     trainer = keras_trainer.TensorFlowTrainer
-    _wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
-    _wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
-    _wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
-    _wrap(keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply)
-    _wrap(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
-    _wrap(keras_loss, "scale_loss_for_distribution", _scale_loss)
-    _wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
-    _wrap(trainer, "fit", _fit)
-    _wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
-    _wrap(trainer, "predict", _predict)
-    _wrap(trainer, "predict_on_batch", _predict_on_batch)
-    _wrap(trainer, "make_predict_function", _make_predict_function)
-    _wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
-    _wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
-    _wrap(random_seed, "get_seed", _dataset_seed)
+    wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
+    wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
+    wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
+    wrap(keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply)
+    wrap(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
+    wrap(keras_loss, "scale_loss_for_distribution", _scale_loss)
+    wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
+    wrap(trainer, "fit", _fit)
+    wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
+    wrap(trainer, "predict", _predict)
+    wrap(trainer, "predict_on_batch", _predict_on_batch)
+    wrap(trainer, "make_predict_function", _make_predict_function)
+    wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
+    wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
+    wrap(random_seed, "get_seed", _dataset_seed)
     for owner, name, replacement in callbacks.changes():
-        _wrap(owner, name, replacement)
-
-
-def _wrap(owner, name, replacement):
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def wrapper(*args, **kwargs):
-        return replacement(original, *args, **kwargs)
-
-    setattr(owner, name, wrapper)
+        wrap(owner, name, replacement)
 
 
 def _in_our_replica():

@@ -7,10 +7,8 @@ anywhere else does not communicate.
 
 import collections
 
-import tensorflow as tf
-
 from tf_byteps import runtime
-from tf_byteps.ops import push_pull
+from tf_byteps.strategy.joined import reduce_variables
 
 _OPS = {"sum": "sum", "mean": "average"}
 
@@ -28,9 +26,5 @@ def reduce_states(model):
         if variable.aggregation in _OPS:
             groups[variable.aggregation, variable.value.dtype].append(variable.value)
     for (aggregation, dtype), variables in groups.items():
-        states = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
         name = f"metrics/{aggregation}/{dtype.name}"
-        reduced = push_pull(states, op=_OPS[aggregation], name=name)
-        lengths = [variable.shape.num_elements() for variable in variables]
-        for variable, state in zip(variables, tf.split(reduced, lengths)):
-            variable.assign(tf.reshape(state, variable.shape))
+        reduce_variables(variables, _OPS[aggregation], name)

@@ -7,10 +7,8 @@ are used by validation or saved, the workers take their mean and go on from it.
 import collections
 import weakref
 
-import tensorflow as tf
-
 from tf_byteps import runtime
-from tf_byteps.ops import push_pull
+from tf_byteps.strategy.joined import reduce_variables
 
 _in_epoch = weakref.WeakSet()
 
@@ -35,11 +33,7 @@ def end_epoch(model):
     for variable in _statistics(model):
         groups[variable.dtype].append(variable)
     for dtype, variables in groups.items():
-        joined = tf.concat([tf.reshape(variable, [-1]) for variable in variables], 0)
-        mean = push_pull(joined, op="average", name=f"moving statistics/{dtype.name}")
-        lengths = [variable.shape.num_elements() for variable in variables]
-        for variable, value in zip(variables, tf.split(mean, lengths), strict=True):
-            variable.assign(tf.reshape(value, variable.shape))
+        reduce_variables(variables, "average", f"moving statistics/{dtype.name}")
 
 
 def _statistics(model):
