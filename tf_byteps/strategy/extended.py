@@ -190,8 +190,8 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return False
 
     def _use_merge_call(self):
-        # With one replica it is a plain call, and optimizers created outside the scope work only
-        # with it.
+        # With one replica it is a plain call, and optimizers without slots that were created
+        # outside the scope work only with it.
         return True
 
     def _get_local_replica_id(self, replica_id_in_sync_group):

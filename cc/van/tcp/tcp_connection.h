@@ -50,8 +50,6 @@ class SendQueue {
   // What the socket has to take for the frames that have not begun to leave.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
-  bool empty() const { return waiting_.empty() && leaving_.empty(); }
-
   // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved
   // to `finished`, to be dropped by the caller outside its locks. UNAVAILABLE when the connection
   // is broken.
