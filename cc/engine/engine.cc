@@ -11,6 +11,7 @@ namespace {
 struct Current {
   std::mutex mutex;
   std::shared_ptr<Worker> worker;
+  Timeline timeline;
 };
 
 // Never destroyed: a process that ends without StopWorker ends without a goodbye, and its peers
@@ -33,7 +34,7 @@ Status StartWorker(const JobDescription& job, int32_t rank) {
   std::lock_guard<std::mutex> lock(current.mutex);
   if (current.worker != nullptr)
     return FailedPrecondition("this process is a worker already; call shutdown() first");
-  auto worker = std::make_shared<Worker>(job, rank);
+  auto worker = std::make_shared<Worker>(job, rank, &current.timeline);
   BYTEPS_RETURN_IF_ERROR(worker->Start());
   current.worker = std::move(worker);
   return OkStatus();
@@ -65,5 +66,7 @@ void Declare(std::vector<TensorDescription> tensors) {
   const std::shared_ptr<Worker> worker = CurrentWorker();
   if (worker != nullptr) worker->Declare(std::move(tensors));
 }
+
+Timeline& ProcessTimeline() { return GetCurrent().timeline; }
 
 }  // namespace byteps

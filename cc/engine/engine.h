@@ -15,6 +15,7 @@
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/worker/exchange_request.h"
+#include "cc/worker/timeline.h"
 
 namespace byteps {
 
@@ -38,6 +39,9 @@ void Enqueue(ExchangeRequest request);
 // Announces tensors before their first use, all in one message (protocol rule 6): the gradients of
 // a traced function, say. Returns at once; a problem shows when a tensor is enqueued.
 void Declare(std::vector<TensorDescription> tensors);
+
+// Records the exchanges of this process's workers, one after the other if there are several.
+Timeline& ProcessTimeline();
 
 }  // namespace byteps
 

@@ -22,6 +22,7 @@
 #include "cc/engine/engine.h"
 #include "cc/server/server.h"
 #include "cc/sum/sum.h"
+#include "cc/worker/timeline.h"
 #include "cc/worker/worker.h"
 
 namespace py = pybind11;
@@ -232,6 +233,44 @@ py::list TensorCountersList(const Server& server) {
   return list;
 }
 
+py::list PartTracesList(const ExchangeTrace& trace) {
+  py::list parts;
+  for (const PartTrace& part : trace.parts) {
+    py::dict values;
+    values["bytes"] = part.bytes;
+    values["server"] = part.server;
+    values["push_ns"] = part.push_ns;
+    values["arrival_begin_ns"] = part.arrival_begin_ns;
+    values["arrival_end_ns"] = part.arrival_end_ns;
+    values["answer_ns"] = part.answer_ns;
+    values["reply_begin_ns"] = part.reply_begin_ns;
+    values["reply_end_ns"] = part.reply_end_ns;
+    parts.append(values);
+  }
+  return parts;
+}
+
+// The exchanges, and how many more there were than could be recorded.
+std::pair<py::list, uint64_t> TakeTimeline() {
+  const Timeline::Recording recording = ProcessTimeline().Take();
+  py::list exchanges;
+  for (const auto& trace : recording.exchanges) {
+    py::dict values;
+    values["tensor"] = trace->tensor.name;
+    values["kind"] = ExchangeKindName(trace->tensor.kind);
+    values["dtype"] = DTypeName(trace->tensor.dtype);
+    values["round"] = trace->round;
+    values["priority"] = trace->priority;
+    values["status"] = StatusCodeName(trace->status);
+    values["enqueue_ns"] = trace->enqueue_ns;
+    values["place_ns"] = trace->place_ns;
+    values["done_ns"] = trace->done_ns;
+    values["parts"] = PartTracesList(*trace);
+    exchanges.append(values);
+  }
+  return {exchanges, recording.dropped};
+}
+
 void SetLogLevelByName(const std::string& name) {
   if (name == "DEBUG") return SetLogLevel(LogLevel::kDebug);
   if (name == "INFO") return SetLogLevel(LogLevel::kInfo);
@@ -344,6 +383,17 @@ void DefineWorker(py::module_& module) {
       .def("done", &Handle::done);
 }
 
+void DefineTimeline(py::module_& module) {
+  module.def(
+      "timeline_start", [](uint64_t max_parts) { ProcessTimeline().Start(max_parts); },
+      py::arg("max_parts"), "Begins to record exchanges, with nothing recorded.");
+  module.def("timeline_stop", [] { ProcessTimeline().Stop(); });
+  module.def("timeline_take", &TakeTimeline,
+             "What was recorded since the last call: a list of exchanges, and how many more there "
+             "were than could be recorded. Times are wall clock nanoseconds, 0 if it did not "
+             "happen.");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_engine, module) {
@@ -352,6 +402,7 @@ PYBIND11_MODULE(_engine, module) {
   DefineJob(module);
   DefineProcesses(module);
   DefineWorker(module);
+  DefineTimeline(module);
   module.def("set_log_level", &SetLogLevelByName, py::arg("level"));
   module.def("sum_kernels", [] {
     std::vector<std::string> names;

@@ -31,6 +31,7 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   contribution.entry = push.entry;
   contribution.from = push.from;
   contribution.priority = push.header.priority;
+  contribution.begin_time_ns = push.begin_time_ns;
   if (cause_ == Cause::kNone) CheckRound(push, replies);
   if (cause_ != Cause::kNone) return OkStatus();
   const Status started = StartAggregation(push, sink);
@@ -130,6 +131,7 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
     late.entry = push.entry;
     late.from = push.from;
     late.priority = push.header.priority;
+    late.begin_time_ns = push.begin_time_ns;
     late.receive_time_ns = WallNanos();
     replies->push_back(
         ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)));
@@ -284,6 +286,7 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   header.worker = to.from->rank();
   header.priority = to.priority;
   header.watermark = Watermark();
+  header.begin_time_ns = to.begin_time_ns;
   header.receive_time_ns = to.receive_time_ns;
   return reply;
 }

@@ -30,6 +30,7 @@ struct Push {
   FrameHeader header;
   const TableEntry* entry = nullptr;  // the variant; lives as long as the service
   std::shared_ptr<WorkerConnection> from;
+  int64_t begin_time_ns = 0;  // its header was here
 };
 
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
@@ -82,6 +83,7 @@ class PartRounds {
     std::shared_ptr<WorkerConnection> from;
     int32_t priority = 0;
     uint64_t bytes_in_sum = 0;  // how much of the push has been added (protocol rule 13)
+    int64_t begin_time_ns = 0;
     int64_t receive_time_ns = 0;
   };
   // Why the open round cannot complete. Those who push it later are told too, with themselves in

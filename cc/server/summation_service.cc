@@ -133,6 +133,7 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
   BYTEPS_RETURN_IF_ERROR(FindPart(header, peer + " made a push", context));
   context->push.header = header;
   context->push.from = context->worker;
+  context->push.begin_time_ns = WallNanos();
   context->tensor->Used(context->push.entry);
   std::vector<Reply> replies;
   const Status status = context->rounds->Begin(context->push, sink, &replies);

@@ -151,7 +151,8 @@ TEST(SummationServiceTest, ReplyHeaders) {
       EXPECT_EQ(header.element_count, 2u);
       EXPECT_EQ(header.payload_bytes, 8u);
       EXPECT_EQ(header.watermark, round) << "who pushes a round has the results of all before";
-      EXPECT_GT(header.receive_time_ns, 0);
+      EXPECT_GT(header.begin_time_ns, 0);
+      EXPECT_GE(header.receive_time_ns, header.begin_time_ns);
       EXPECT_GE(header.send_time_ns, header.receive_time_ns);
     }
   }

@@ -57,6 +57,7 @@ void WalkFields(Walker& walker, Header& header) {
   walker.Field(header.payload_address);
   walker.Field(header.credit_bytes);
   walker.Field(header.watermark);
+  walker.Field(header.begin_time_ns);
   walker.Field(header.receive_time_ns);
   walker.Field(header.send_time_ns);
 }

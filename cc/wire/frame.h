@@ -62,9 +62,10 @@ struct FrameHeader {
   uint64_t credit_bytes = 0;
 
   // kReply. Every worker holds the results of all rounds below the watermark (rule 15). The times
-  // are the server's wall clock: the last byte of this worker's push, and when the reply was
-  // queued.
+  // are the server's wall clock: the header and the last byte of this worker's push, and when the
+  // reply was queued.
   uint64_t watermark = 0;
+  int64_t begin_time_ns = 0;
   int64_t receive_time_ns = 0;
   int64_t send_time_ns = 0;
 };

@@ -29,6 +29,7 @@ FrameHeader EveryFieldDifferent() {
   header.payload_offset = 13;
   header.credit_bytes = 14;
   header.watermark = 15;
+  header.begin_time_ns = 20;
   header.receive_time_ns = 16;
   header.send_time_ns = 17;
   return header;
@@ -63,6 +64,7 @@ TEST(FrameTest, SurvivesARoundTrip) {
   EXPECT_EQ(received.payload_offset, sent.payload_offset);
   EXPECT_EQ(received.credit_bytes, sent.credit_bytes);
   EXPECT_EQ(received.watermark, sent.watermark);
+  EXPECT_EQ(received.begin_time_ns, sent.begin_time_ns);
   EXPECT_EQ(received.receive_time_ns, sent.receive_time_ns);
   EXPECT_EQ(received.send_time_ns, sent.send_time_ns);
 }

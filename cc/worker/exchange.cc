@@ -20,6 +20,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
   }
   part_done.assign(entry->parts.size(), false);
   parts_left = entry->parts.size();
+  if (trace != nullptr) trace->OnPlaced(*entry);
 }
 
 uint64_t Exchange::PartBytes(uint32_t part) const {

@@ -11,6 +11,7 @@
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 #include "cc/worker/exchange_request.h"
+#include "cc/worker/timeline.h"
 
 namespace byteps {
 
@@ -49,6 +50,7 @@ struct Exchange {
   std::vector<bool> part_done;
   size_t parts_left = 0;
   bool finished = false;
+  std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:
   std::mutex output_mutex_;

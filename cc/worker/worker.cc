@@ -25,21 +25,27 @@ struct Worker::Actions {
   std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
   std::vector<ControlMessage> messages;
-  CoordinatorLink* coordinator = nullptr;
+  CoordinatorLink* const coordinator;
+  Timeline* const timeline;
 
-  explicit Actions(CoordinatorLink* link) : coordinator(link) {}
+  explicit Actions(const Worker* worker)
+      : coordinator(worker->coordinator_.get()), timeline(worker->timeline_) {}
   ~Actions() {
     for (const ControlMessage& message : messages) coordinator->Send(message);
     for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
     for (auto& [exchange, status] : finished) {
+      if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
       exchange->request.done(status);
       exchange->request.done = nullptr;
     }
   }
 };
 
-Worker::Worker(const JobDescription& job, int32_t rank)
-    : job_(job), rank_(rank), local_(job.num_workers() == 1 && job.num_servers() == 0) {}
+Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
+    : job_(job),
+      rank_(rank),
+      local_(job.num_workers() == 1 && job.num_servers() == 0),
+      timeline_(timeline) {}
 
 Worker::~Worker() { Stop(); }
 
@@ -99,7 +105,7 @@ void Worker::Enqueue(ExchangeRequest request) {
   if (!status.ok()) return request.done(status);
   if (local_) return FinishLocally(std::move(request));
   {
-    Actions actions(coordinator_.get());
+    Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     status = Refusal();
     if (status.ok()) {
@@ -108,6 +114,7 @@ void Worker::Enqueue(ExchangeRequest request) {
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
+        exchange->trace = NewTrace(exchange->request, exchange->round);
         const Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
         if (variant.entry != nullptr) {
           exchange->Place(variant.entry);
@@ -130,7 +137,7 @@ void Worker::Enqueue(ExchangeRequest request) {
 
 void Worker::Declare(std::vector<TensorDescription> tensors) {
   if (local_) return;
-  Actions actions(coordinator_.get());
+  Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!Refusal().ok()) return;
   for (const TensorDescription& tensor : tensors) {
@@ -142,7 +149,7 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
 
 void Worker::Stop() {
   {
-    Actions actions(coordinator_.get());
+    Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
@@ -160,6 +167,12 @@ void Worker::Stop() {
   }
   coordinator_->Stop();
   van_->Stop();
+}
+
+std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeRequest& request,
+                                                uint64_t round) const {
+  if (timeline_ == nullptr) return nullptr;
+  return timeline_->NewTrace(request.tensor, round, request.priority);
 }
 
 Status Worker::Refusal() const {
@@ -244,6 +257,11 @@ void Worker::Pump(ServerLink& server, Actions* actions) {
       continue;
     }
     counters_.pushed_bytes += task.bytes;
+    if (task.exchange->trace != nullptr) {
+      PartTrace& trace = task.exchange->trace->parts[task.part];
+      trace.bytes = task.bytes;
+      trace.push_ns = WallNanos();
+    }
     actions->frames.emplace_back(
         server.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
   }
@@ -285,6 +303,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
   std::lock_guard<std::mutex> lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (exchange == nullptr) return OkStatus();
+  if (exchange->trace != nullptr) exchange->trace->parts[header.part].reply_begin_ns = WallNanos();
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
     *sink = std::make_shared<BufferSink>();
@@ -309,7 +328,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
 
 Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                        std::shared_ptr<PayloadSink> sink) {
-  Actions actions(coordinator_.get());
+  Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
     ServerLink& server = *servers_[connection.peer().rank];
@@ -328,6 +347,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
 
 Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                           PayloadSink* sink, Actions* actions) {
+  if (exchange->trace != nullptr) exchange->trace->parts[header.part].OnReply(header);
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
     const std::string text =
@@ -386,7 +406,7 @@ void Worker::OnControl(ControlMessage message) {
     return Fail(Unavailable(lost->description));
   Status status;
   {
-    Actions actions(coordinator_.get());
+    Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto* reply = std::get_if<DeclareReply>(&message)) {
       status = OnDeclareReply(std::move(*reply), &actions);
@@ -399,7 +419,7 @@ void Worker::OnControl(ControlMessage message) {
 }
 
 void Worker::Fail(const Status& reason) {
-  Actions actions(coordinator_.get());
+  Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok() || stopping_) return;
   failure_ = reason;
@@ -410,7 +430,7 @@ void Worker::Fail(const Status& reason) {
 void Worker::CheckDeadlines() {
   const double limit = job_.options.operation_timeout;
   if (limit <= 0) return;
-  Actions actions(coordinator_.get());
+  Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t now = MonotonicNanos();
   for (const auto& [name, key] : keys_by_name_) {
@@ -431,6 +451,7 @@ void Worker::CheckDeadlines() {
 }
 
 void Worker::FinishLocally(ExchangeRequest request) {
+  std::unique_ptr<ExchangeTrace> trace = NewTrace(request, 0);
   Status refusal;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -447,6 +468,7 @@ void Worker::FinishLocally(ExchangeRequest request) {
       return request.done(ResourceExhausted("no memory for the gathered result"));
   }
   if (bytes > 0) std::memcpy(output, request.input, bytes);
+  if (trace != nullptr) timeline_->Add(std::move(trace), OkStatus());
   request.done(OkStatus());
 }
 

@@ -20,6 +20,7 @@
 #include "cc/van/van.h"
 #include "cc/worker/exchange.h"
 #include "cc/worker/part_queue.h"
+#include "cc/worker/timeline.h"
 
 namespace byteps {
 
@@ -34,7 +35,8 @@ struct WorkerCounters {
 // Thread-safe.
 class Worker : private ConnectionHandler {
  public:
-  Worker(const JobDescription& job, int32_t rank);
+  // `timeline` outlives the worker; null: nothing is recorded.
+  Worker(const JobDescription& job, int32_t rank, Timeline* timeline = nullptr);
   ~Worker() override;
 
   // Connects to the coordinator and all servers; once. A job of one worker without servers connects
@@ -85,6 +87,7 @@ class Worker : private ConnectionHandler {
   void CheckDeadlines();
   void Fail(const Status& reason);
   void FinishLocally(ExchangeRequest request);
+  std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
 
   // With mutex_ held.
   Status Refusal() const;
@@ -106,6 +109,7 @@ class Worker : private ConnectionHandler {
   const JobDescription job_;
   const int32_t rank_;
   const bool local_;  // one worker, no server
+  Timeline* const timeline_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;
   PeriodicThread deadlines_;

@@ -1,0 +1,66 @@
+#include "cc/worker/timeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/base/clock.h"
+
+namespace byteps {
+
+void PartTrace::OnReply(const FrameHeader& header) {
+  arrival_begin_ns = header.begin_time_ns;
+  arrival_end_ns = header.receive_time_ns;
+  answer_ns = header.send_time_ns;
+  reply_end_ns = WallNanos();
+  // Nobody announces a reply without payload.
+  if (reply_begin_ns == 0) reply_begin_ns = reply_end_ns;
+}
+
+void ExchangeTrace::OnPlaced(const TableEntry& entry) {
+  place_ns = WallNanos();
+  parts.resize(entry.parts.size());
+  for (size_t part = 0; part < parts.size(); ++part) parts[part].server = entry.parts[part].server;
+}
+
+void Timeline::Start(uint64_t max_parts) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  recorded_ = Recording();
+  max_parts_ = parts_left_ = max_parts;
+  recording_ = true;
+}
+
+void Timeline::Stop() { recording_ = false; }
+
+std::unique_ptr<ExchangeTrace> Timeline::NewTrace(const TensorDescription& tensor, uint64_t round,
+                                                  int32_t priority) const {
+  if (!recording_.load(std::memory_order_relaxed)) return nullptr;
+  auto trace = std::make_unique<ExchangeTrace>();
+  trace->tensor = tensor;
+  trace->round = round;
+  trace->priority = priority;
+  trace->enqueue_ns = WallNanos();
+  return trace;
+}
+
+void Timeline::Add(std::unique_ptr<ExchangeTrace> trace, const Status& status) {
+  trace->status = status.code();
+  trace->done_ns = WallNanos();
+  const uint64_t parts = std::max<uint64_t>(1, trace->parts.size());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!recording_) return;
+  if (parts > parts_left_) {
+    parts_left_ = 0;  // the end of what was recorded has no holes
+    ++recorded_.dropped;
+    return;
+  }
+  parts_left_ -= parts;
+  recorded_.exchanges.push_back(std::move(trace));
+}
+
+Timeline::Recording Timeline::Take() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  parts_left_ = max_parts_;
+  return std::exchange(recorded_, Recording());
+}
+
+}  // namespace byteps

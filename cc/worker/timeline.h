@@ -1,0 +1,78 @@
+// Timeline: when each part of each tensor went through which stage, recorded while somebody wants
+// to know.
+#ifndef TF_BYTEPS_CC_WORKER_TIMELINE_H_
+#define TF_BYTEPS_CC_WORKER_TIMELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/tensor_description.h"
+#include "cc/wire/control.h"
+#include "cc/wire/frame.h"
+
+namespace byteps {
+
+// All times are wall clock (WallNanos), because some are the server's; 0: it did not happen.
+struct PartTrace {
+  uint64_t bytes = 0;  // that this worker sends
+  int32_t server = -1;
+  int64_t push_ns = 0;           // handed to the Van
+  int64_t arrival_begin_ns = 0;  // the server's clock: the push's header
+  int64_t arrival_end_ns = 0;    // the server's clock: the push's last byte
+  int64_t answer_ns = 0;         // the server's clock: the reply was queued
+  int64_t reply_begin_ns = 0;    // the reply's header
+  int64_t reply_end_ns = 0;      // the reply's last byte
+
+  void OnReply(const FrameHeader& header);
+};
+
+// One tensor in one round. The worker fills it while the exchange lives, with its mutex held.
+struct ExchangeTrace {
+  TensorDescription tensor;
+  uint64_t round = 0;
+  int32_t priority = 0;
+  StatusCode status = StatusCode::kOk;
+  int64_t enqueue_ns = 0;
+  int64_t place_ns = 0;  // parts and servers were known: they wait for their turn
+  int64_t done_ns = 0;   // the callback was called
+  std::vector<PartTrace> parts;
+
+  void OnPlaced(const TableEntry& entry);
+};
+
+// Thread-safe.
+class Timeline {
+ public:
+  // Forgets what it has. Once `max_parts` parts are recorded, further exchanges are only counted.
+  void Start(uint64_t max_parts);
+  void Stop();
+
+  // Null while nobody wants to know: all that a timeline costs then.
+  std::unique_ptr<ExchangeTrace> NewTrace(const TensorDescription& tensor, uint64_t round,
+                                          int32_t priority) const;
+
+  // The exchange ends now.
+  void Add(std::unique_ptr<ExchangeTrace> trace, const Status& status);
+
+  // What has been recorded since Start or the last Take, in the order of ending.
+  struct Recording {
+    std::vector<std::unique_ptr<const ExchangeTrace>> exchanges;
+    uint64_t dropped = 0;  // exchanges beyond the limit
+  };
+  Recording Take();
+
+ private:
+  std::atomic<bool> recording_{false};
+  std::mutex mutex_;  // guards all below
+  uint64_t max_parts_ = 0;
+  uint64_t parts_left_ = 0;
+  Recording recorded_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_TIMELINE_H_
