@@ -16,6 +16,8 @@ _RUNTIME = (
     "local_rank",
     "local_size",
     "server_counters",
+    "start_timeline",
+    "stop_timeline",
 )
 _OPS = (
     "push_pull",
@@ -66,8 +68,6 @@ _UNSUPPORTED = (
     "process_set_included_op",
     "reducescatter",
     "remove_process_set",
-    "start_timeline",
-    "stop_timeline",
 )
 
 # Where each public name is defined.
@@ -81,7 +81,7 @@ _HOME = {
     "BytePSError": "tf_byteps.errors",
     "BytePSStrategy": "tf_byteps.strategy",
 }
-_MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy", "training")
+_MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy", "timeline", "training")
 _WITH_TENSORFLOW = (
     "tf_byteps.keras",
     "tf_byteps.ops",

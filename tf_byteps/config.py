@@ -224,6 +224,14 @@ class Config:
         "Where each server writes its counters as JSON when it ends: its rank goes before the "
         "suffix (stats.json becomes stats.0.json); in a directory the file is server-0.json.",
     )
+    timeline: str | None = option(
+        None,
+        "BYTEPS_TIMELINE",
+        text(),
+        "Where each worker writes, when it leaves, a Chrome trace of its exchanges (see "
+        "tf_byteps.timeline): trace.json becomes trace.0.json for rank 0; in a directory the file "
+        "is worker-0.json.",
+    )
     sources: Mapping[str, str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False, kw_only=True
     )

@@ -6,10 +6,10 @@ Each runs in a process of its own (`tf_byteps.server`, `tf_byteps.scheduler`) or
 
 import json
 import logging
-import os
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError
+from tf_byteps.files import path_for, write_whole
 from tf_byteps.rendezvous.host import bindable_address, own_address
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
@@ -96,28 +96,12 @@ class SummationServer:
     def stop(self):
         """Writes the counters to the configured file and closes all connections."""
         if self._config.server_stats_file and self._rank is not None:
-            path = stats_path(self._config.server_stats_file, self._rank)
+            path = path_for(self._config.server_stats_file, "server", self._rank)
             try:
-                _write_whole(path, json.dumps(self.counters(), indent=1) + "\n")
+                write_whole(path, [json.dumps(self.counters(), indent=1)])
             except OSError as error:
                 _logger.error("BYTEPS_SERVER_STATS_FILE: %s cannot be written: %s", path, error)
         self._server.stop()
-
-
-def stats_path(configured, rank):
-    """The file for server `rank`: every server of a job writes its own."""
-    if os.path.isdir(configured) or configured.endswith("/"):
-        return os.path.join(configured, f"server-{rank}.json")
-    root, suffix = os.path.splitext(configured)
-    return f"{root}.{rank}{suffix}"
-
-
-def _write_whole(path, text):
-    """Whoever waits for the file never sees half of it."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(f"{path}.{os.getpid()}.part", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, path)
 
 
 class JobScheduler:

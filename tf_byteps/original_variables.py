@@ -7,7 +7,7 @@ _SCHEDULING = "scheduling is always on; BYTEPS_CREDIT_BYTES sets the bytes in fl
 _GPU = "reduction on one machine goes through servers"
 _DEBUG = "BYTEPS_LOG_LEVEL=DEBUG prints what the engine does"
 _MODE = "this way of training is not supported"
-_TRACE = "there is no timeline"
+_TRACE = "use BYTEPS_TIMELINE, or tf_byteps.start_timeline() and stop_timeline()"
 _LAUNCHER = "bpslaunch does not bind processes to cores"
 _HEARTBEAT = "use BYTEPS_HEARTBEAT_INTERVAL and BYTEPS_HEARTBEAT_TIMEOUT"
 

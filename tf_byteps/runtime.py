@@ -18,6 +18,7 @@ from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_descr
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.messages import Book
+from tf_byteps.timeline import Recorder
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -74,6 +75,7 @@ class _Runtime:
         self.local_size = 1
         self.server = None
         self._scheduler = None
+        self._recorder = None
         self.process = os.getpid()
         self.last_exception = _uncaught_exception()
         try:
@@ -100,6 +102,8 @@ class _Runtime:
             local_size=self.local_size,
             **book.options,
         )
+        if self.config.timeline:
+            self.start_timeline(self.config.timeline)
 
     def _join(self):
         """Takes part in rendezvous; returns the address book."""
@@ -121,6 +125,7 @@ class _Runtime:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
         _engine.stop_worker()
+        self._end_timeline()
         try:
             if not self._others_have_left(deadline):
                 _logger.warning(
@@ -142,11 +147,35 @@ class _Runtime:
             return self._scheduler.join(max(0.0, deadline - time.monotonic()))
         return True
 
+    def start_timeline(self, path):
+        if self._recorder is not None:
+            raise BytePSError(
+                f"a timeline is being recorded already, for {self._recorder.path}: call "
+                f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
+            )
+        self._recorder = Recorder(path, self.rank)
+
+    def stop_timeline(self):
+        if self._recorder is None:
+            raise BytePSError("no timeline is being recorded: call tf_byteps.start_timeline(path)")
+        recorder, self._recorder = self._recorder, None
+        return recorder.stop()
+
+    def _end_timeline(self):
+        """One that runs at the end of the job is written; if that fails, the end goes on."""
+        if self._recorder is None:
+            return
+        try:
+            self.stop_timeline()
+        except OSError as error:
+            _logger.error("the timeline cannot be written: %s", error)
+
     def abandon(self):
         """Prepares for the end of a process that fails: nobody is told, but no thread stays.
 
         One that waits inside the engine when the interpreter goes away would abort the process.
         """
+        self._end_timeline()
         if self._scheduler is not None:
             self._scheduler.end_thread()
 
@@ -254,6 +283,50 @@ def server_counters():
     """
     server = _current("server_counters").server
     return None if server is None else server.counters()
+
+
+def start_timeline(path, mark_cycles=False):
+    """Begins to record when each part of each tensor goes through which stage, on this worker.
+
+    For all of a job, `BYTEPS_TIMELINE` does it without a change to the program. The recording has
+    at most `tf_byteps.timeline.MAX_PARTS` parts of tensors; what comes later is only counted.
+
+    Args:
+        path: where `stop_timeline`, or else `shutdown`, writes it. Every worker has its own file:
+            "trace.json" becomes "trace.0.json" for rank 0; in a directory (one that exists, or a
+            path that ends with "/") the file is "worker-0.json". A further recording of the process
+            for the same path gets a number: "worker-0.2.json".
+        mark_cycles: accepted for compatibility and not used: there are no cycles.
+
+    Raises:
+        BytePSError: `init` was not called, or a timeline is being recorded already.
+
+    Example:
+
+    >>> tf_byteps.start_timeline("timeline/")
+    >>> train_step(images, labels)
+    >>> tf_byteps.stop_timeline()
+    'timeline/worker-0.json'
+    """
+    del mark_cycles
+    with _lock:
+        _current("start_timeline").start_timeline(path)
+
+
+def stop_timeline():
+    """Ends the recording and writes it as a Chrome trace, for Perfetto and `timeline.read`.
+
+    Exchanges that have not ended are left out.
+
+    Returns:
+        The path of this worker's file.
+
+    Raises:
+        BytePSError: no timeline is being recorded.
+        OSError: the file cannot be written; the recording is lost.
+    """
+    with _lock:
+        return _current("stop_timeline").stop_timeline()
 
 
 def _resolve(given, overrides):

@@ -26,8 +26,6 @@ INSTEAD = {
     ),
     "BroadcastGlobalVariablesHook": _TF1,
     "broadcast_object_fn": "use broadcast_object",
-    "start_timeline": "use tf.profiler.experimental.start",
-    "stop_timeline": "use tf.profiler.experimental.stop",
     "elastic": _ELASTIC,
 }
 

@@ -1,0 +1,251 @@
+"""When each part of each tensor was where: recorded by the engine, written as a Chrome trace.
+
+`BYTEPS_TIMELINE`, or `tf_byteps.start_timeline`, has every worker record and write a file that
+Perfetto and chrome://tracing show; `read` gives the same as objects. All times are nanoseconds
+since 1970. Those of an arrival and of an answer are by the server's clock, all others by the
+worker's: on different machines they differ by what the clocks do.
+"""
+
+import dataclasses
+import glob
+import json
+import logging
+import os
+
+from tf_byteps import _engine
+from tf_byteps.errors import BytePSError
+from tf_byteps.files import path_for, write_whole
+
+# Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
+MAX_PARTS = 200_000
+
+_FORMAT = "tf_byteps timeline 1"
+
+_logger = logging.getLogger("tf_byteps")
+_written = set()  # paths of this process's timelines
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One part of a tensor in one round, on one worker.
+
+    Times are nanoseconds since 1970, or None if it did not happen: the exchange failed before, or
+    the job has one worker and no server.
+
+    Attributes:
+        worker: rank of the worker.
+        tensor: name of the exchange; a gradient's is its variable's path.
+        kind: "sum", "min", "max", "broadcast" or "gather".
+        dtype: "float32", for example.
+        round: how often this tensor had been exchanged before.
+        priority: parts of higher priority leave first.
+        status: "OK", or how the exchange failed.
+        part: number of the part, from 0.
+        parts: number of parts of the tensor.
+        bytes: what the worker sends for this part.
+        server: rank of the server that sums it; -1 if there is none.
+        enqueued: TensorFlow had the tensor and handed it to the engine.
+        placed: parts and servers were known.
+        pushed: its turn had come: handed to the network.
+        arrival_began: server's clock: the first bytes were there.
+        arrived: server's clock: the last byte was there.
+        answered: server's clock: all workers' parts were there, the sum was on its way back.
+        reply_began: the first bytes of the sum were there.
+        reply_received: the last byte of the sum was there.
+        done: all parts of the tensor were there; TensorFlow went on.
+    """
+
+    worker: int
+    tensor: str
+    kind: str
+    dtype: str
+    round: int
+    priority: int
+    status: str
+    part: int
+    parts: int
+    bytes: int
+    server: int
+    enqueued: int
+    placed: int | None
+    pushed: int | None
+    arrival_began: int | None
+    arrived: int | None
+    answered: int | None
+    reply_began: int | None
+    reply_received: int | None
+    done: int
+
+    def stages(self):
+        """What it went through: (name, begin, end) of each of `STAGES`, as far as it came.
+
+        Each begins where the one before ends. Where clocks of two machines contradict that, a stage
+        is empty instead of ending before it begins.
+        """
+        found, begin = [], self.enqueued
+        for name, field in STAGES:
+            end = getattr(self, field)
+            if end is None:
+                break
+            end = min(max(begin, end), self.done)
+            found.append((name, begin, end))
+            begin = end
+        return found
+
+
+# Names, as in docs/architecture.md, and the time that ends each. A new one needs a row here, where
+# it belongs, and a time in `Part`.
+STAGES = (
+    ("declare", "placed"),
+    ("queue", "pushed"),
+    ("push", "arrived"),
+    ("sum", "answered"),
+    ("pull", "reply_received"),
+    ("other parts", "done"),
+)
+
+
+class Recorder:
+    """Has the engine record, from now to `stop`, what this worker exchanges.
+
+    Args:
+        path: where to write, see `tf_byteps.start_timeline`.
+        rank: this worker's.
+    """
+
+    def __init__(self, path, rank):
+        self._rank = rank
+        self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
+        _engine.timeline_start(MAX_PARTS)
+
+    def stop(self):
+        """Writes the file and returns its path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        _engine.timeline_stop()
+        exchanges, dropped = _engine.timeline_take()
+        parts = [part for exchange in exchanges for part in _parts(exchange, self._rank)]
+        if dropped:
+            _logger.warning(
+                "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
+                "after them",
+                self.path,
+                len(parts),
+                dropped,
+            )
+        write_whole(self.path, _trace(parts, self._rank, dropped))
+        _written.add(self.path)
+        return self.path
+
+
+def read(path):
+    """Reads what `BYTEPS_TIMELINE` or `tf_byteps.stop_timeline` wrote.
+
+    Args:
+        path: a worker's file, or a directory with the files of several.
+
+    Returns:
+        A list of `Part`, in the order of `enqueued`.
+
+    Raises:
+        BytePSError: it is no timeline, or there is none in the directory.
+        OSError: it cannot be read.
+
+    Example:
+
+    >>> for part in tf_byteps.timeline.read("timeline/"):
+    ...     print(part.tensor, (part.done - part.enqueued) / 1e6, "ms")
+    """
+    path = os.fspath(path)
+    paths = [path]
+    if os.path.isdir(path):
+        paths = sorted(glob.glob(os.path.join(glob.escape(path), "worker-*.json")))
+        if not paths:
+            raise BytePSError(f"{path} has no timeline: no file is named like worker-0.json")
+    parts = [part for each in paths for part in _read_file(each)]
+    return sorted(parts, key=lambda part: part.enqueued)
+
+
+def _read_file(path):
+    with open(path, encoding="utf-8") as file:
+        try:
+            trace = json.load(file)
+        except ValueError:
+            trace = {}
+    if not isinstance(trace, dict) or trace.get("otherData", {}).get("format") != _FORMAT:
+        raise BytePSError(f"{path} is not a timeline of tf_byteps")
+    return [Part(**e["args"]) for e in trace["traceEvents"] if e.get("cat") == "part"]
+
+
+def _unwritten(path):
+    """`path`, or with a number one that this process has not written yet: no recording is lost."""
+    root, suffix = os.path.splitext(path)
+    number = 1
+    while path in _written:
+        number += 1
+        path = f"{root}.{number}{suffix}"
+    return path
+
+
+def _parts(exchange, rank):
+    """The `Part`s of an exchange that the engine has recorded."""
+    parts = exchange.pop("parts") or [{}]
+    times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
+    for number, part in enumerate(parts):
+        yield Part(
+            **exchange,
+            worker=rank,
+            part=number,
+            parts=len(parts),
+            bytes=part.get("bytes", 0),
+            server=part.get("server", -1),
+            enqueued=times["enqueue"],
+            placed=times["place"] or None,
+            pushed=part.get("push_ns") or None,
+            arrival_began=part.get("arrival_begin_ns") or None,
+            arrived=part.get("arrival_end_ns") or None,
+            answered=part.get("answer_ns") or None,
+            reply_began=part.get("reply_begin_ns") or None,
+            reply_received=part.get("reply_end_ns") or None,
+            done=times["done"],
+        )
+
+
+def _trace(parts, rank, dropped):
+    """The lines of a Chrome trace: a row for each part of each tensor, the first used on top."""
+    about = {"format": _FORMAT, "worker": rank, "dropped_exchanges": dropped}
+    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
+    yield json.dumps(_label("process_name", rank, 0, f"worker {rank}"))
+    rows = {}
+    for part in parts:
+        row = (part.tensor, part.part)
+        if row not in rows:
+            rows[row] = len(rows) + 1
+            name = part.tensor if part.parts == 1 else f"{part.tensor} part {part.part}"
+            yield "," + json.dumps(_label("thread_name", rank, rows[row], name))
+        for event in _events(part):
+            yield "," + json.dumps({**event, "pid": rank, "tid": rows[row]})
+    yield "]}"
+
+
+def _label(what, pid, tid, name):
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _events(part):
+    """The exchange of a part, with all that is known of it, and its stages within."""
+    yield {
+        **_span(f"{part.kind} round {part.round}", part.enqueued, part.done),
+        "cat": "part",
+        "args": dataclasses.asdict(part),
+    }
+    for name, begin, end in part.stages():
+        yield {**_span(name, begin, end), "cat": "stage"}
+
+
+def _span(name, begin, end):
+    # Whole microseconds: fractions of so large numbers are rounded by those who read them, and a
+    # stage would end outside of its exchange.
+    return {"ph": "X", "name": name, "ts": begin // 1000, "dur": end // 1000 - begin // 1000}
