@@ -6,11 +6,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,13 +90,14 @@ class Handle {
       py::gil_scoped_release release;
       WaitFor(timeout);
     }
-    return py::array(dtype, shape, output.data());
+    return given_output ? *given_output : py::array(dtype, shape, output.data());
   }
 
   py::dtype dtype;
   std::vector<int64_t> shape;
   std::vector<uint8_t> output;  // written by engine threads until done
   py::array input;
+  std::optional<py::array> given_output;  // the caller's array, instead of `output`
 
  private:
   mutable std::mutex mutex_;
@@ -135,9 +138,21 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   return tensor;
 }
 
+void CheckOutput(const py::array& output, const py::array& input, const std::string& name) {
+  const bool same_shape = output.ndim() == input.ndim() &&
+                          std::equal(input.shape(), input.shape() + input.ndim(), output.shape());
+  if (!same_shape || !output.dtype().equal(input.dtype()) || !output.writeable() ||
+      (output.flags() & py::array::c_style) == 0 || output.data() == input.data()) {
+    throw EngineError{InvalidArgument("tensor \"" + name +
+                                      "\": the output must be another writable C-contiguous array "
+                                      "of the input's shape and dtype")};
+  }
+}
+
 std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name,
                                  const std::string& kind, bool average, int32_t root_rank,
-                                 int32_t priority, const std::optional<std::string>& dtype) {
+                                 int32_t priority, const std::optional<std::string>& dtype,
+                                 const std::optional<py::array>& output) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -153,6 +168,8 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   Handle* const raw = handle.get();  // kept alive by keep_alive
   request.done = [raw](const Status& status) { raw->Finish(status); };
   if (request.tensor.kind == ExchangeKind::kGather) {
+    if (output.has_value())
+      throw EngineError{InvalidArgument("tensor \"" + name + "\": a gather takes no output")};
     if (handle->shape.empty())
       throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
     request.gather_rows = handle->shape[0];
@@ -165,6 +182,10 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
       raw->output.resize(std::max<uint64_t>(1, total * row_bytes));
       return raw->output.data();
     };
+  } else if (output.has_value()) {
+    CheckOutput(*output, array, name);
+    handle->given_output = output;
+    request.output = handle->given_output->mutable_data();
   } else {
     handle->output.resize(request.tensor.ByteCount());
     request.output = handle->output.data();
@@ -375,8 +396,9 @@ void DefineWorker(py::module_& module) {
              "Announces tensors: (name, dtype, shape, kind, average, root_rank) each.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
-             py::arg("priority") = 0, py::arg("dtype") = py::none(),
-             "Hands a NumPy array to the engine; returns a Handle.");
+             py::arg("priority") = 0, py::arg("dtype") = py::none(), py::arg("output") = py::none(),
+             "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
+             "given: an array like the input; not for gather.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")
       .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
            "The result as an array of the input's dtype.")

@@ -166,6 +166,14 @@ def one_name_twice():
     return [first.wait(SECONDS).tolist(), second]
 
 
+def given_output():
+    """The result in the caller's own array."""
+    tf_byteps.init()
+    array, output = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    result = start(array, name="given", output=output).wait(SECONDS)
+    return result is output and bool((output == tf_byteps.size() * array).all())
+
+
 def refused_tensors():
     """What no worker may exchange."""
     tf_byteps.init()
@@ -176,6 +184,8 @@ def refused_tensors():
         "unknown operation": lambda: start(np.ones(2), name="operation", kind="product"),
         "unknown root": lambda: start(np.ones(2), name="root", kind="broadcast", root_rank=7),
         "scalar gather": lambda: start(np.array(1.0), name="scalar", kind="gather"),
+        "other output": lambda: start(np.ones(2), name="output", output=np.ones(3)),
+        "gather output": lambda: start(np.ones(2), name="rows", kind="gather", output=np.ones(2)),
     }
     errors = {}
     for what, call in calls.items():

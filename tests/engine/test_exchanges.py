@@ -87,6 +87,10 @@ def test_two_live_tensors_with_one_name():
     assert '"same" is on its way already' in error[1] and "two names" in error[1]
 
 
+def test_output_given_by_the_caller():
+    assert run_workers(programs.given_output) == [True, True]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_refused_tensors(workers):
     for errors in run_workers(programs.refused_tensors, workers, servers=workers - 1):
@@ -98,6 +102,8 @@ def test_refused_tensors(workers):
                 "unknown operation",
                 "unknown root",
                 "scalar gather",
+                "other output",
+                "gather output",
             ],
             "INVALID_ARGUMENT",
         )
