@@ -1,0 +1,141 @@
+"""Emulated hosts: network namespaces on a bridge, each with a NIC of limited rate.
+
+    with EmulatedCluster(hosts=6, gigabits=1.0) as cluster:
+        cluster.namespaces[0], cluster.addresses[0]
+
+Needs root, and `ip` and `tc` (Debian's iproute2). A token bucket (`tc tbf`) limits both ends of
+each host's cable, so that a host sends and receives at most at the given rate. What an earlier run
+has left behind when it was killed is removed first.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from benchmarks.sessions import BenchmarkError
+
+_PREFIX = "byteps-bench"
+_BURST_BYTES = 131072
+# How long a packet waits in front of the bucket at most: the buffer of the emulated switch.
+_QUEUE_MILLISECONDS = 20
+_MTU = 1500
+# Of each 1514 bytes on the cable 1448 are payload; used before the rate was measured only.
+NOMINAL_PAYLOAD_SHARE = 1448 / 1514
+
+
+def why_unavailable():
+    """Why hosts cannot be emulated here, or ""."""
+    if os.geteuid() != 0:
+        return "emulated hosts need root (network namespaces); run as root"
+    for tool in ("ip", "tc", "setpriv"):
+        if shutil.which(tool) is None:
+            return f"emulated hosts need `{tool}`: apt-get install iproute2 util-linux"
+    probe = f"{_PREFIX}-{os.getpid()}-probe"
+    if subprocess.run(["ip", "netns", "add", probe], capture_output=True).returncode != 0:
+        return "this machine does not allow network namespaces (`ip netns add` fails)"
+    subprocess.run(["ip", "netns", "delete", probe], check=True)
+    return ""
+
+
+class EmulatedCluster:
+    """Hosts on one switch. Use as a context manager.
+
+    Args:
+        hosts: their number.
+        gigabits: the rate of each NIC, each way, in Gbit/s; a number, or one (sent, received)
+            pair for each host.
+    """
+
+    def __init__(self, hosts, gigabits):
+        reason = why_unavailable()
+        if reason:
+            raise BenchmarkError(reason)
+        self._name = f"{_PREFIX}-{os.getpid()}"
+        self._switch = f"{self._name}-switch"
+        self.namespaces = [f"{self._name}-{host}" for host in range(hosts)]
+        self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
+        single = isinstance(gigabits, (int, float))
+        self._rates = [(gigabits, gigabits)] * hosts if single else list(gigabits)
+
+    def __enter__(self):
+        _remove_leftovers()
+        try:
+            self._build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for namespace in [*self.namespaces, self._switch]:
+            _remove(namespace)
+
+    def _build(self):
+        _run("ip", "netns", "add", self._switch)
+        _run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
+        _run("ip", "-n", self._switch, "link", "set", "switch", "up")
+        for number, namespace in enumerate(self.namespaces):
+            self._add_host(f"port{number}", namespace, self.addresses[number])
+        self.set_rates(self._rates)
+
+    def _add_host(self, port, namespace, address):
+        _run("ip", "netns", "add", namespace)
+        cable = f"link add {port} mtu {_MTU} type veth peer name eth0 mtu {_MTU} netns {namespace}"
+        _run("ip", "-n", self._switch, *cable.split())
+        _run("ip", "-n", self._switch, *f"link set {port} master switch up".split())
+        _run("ip", "-n", namespace, *f"address add {address}/24 dev eth0".split())
+        _run("ip", "-n", namespace, *"link set eth0 up".split())
+        _run("ip", "-n", namespace, *"link set lo up".split())
+
+    def set_rates(self, rates):
+        """Limits each host's NIC; one (sent, received) pair of Gbit/s for each host."""
+        for number, (sent, received) in enumerate(rates):
+            _limit(self.namespaces[number], "eth0", sent)
+            _limit(self._switch, f"port{number}", received)
+
+    def set_rate(self, gigabits):
+        """Limits all NICs to the same rate."""
+        self.set_rates([(gigabits, gigabits)] * len(self.namespaces))
+
+    def counters(self):
+        """What each NIC has carried: a list of (sent, received) bytes, by host."""
+        counted = []
+        for namespace in self.namespaces:
+            shown = _run("ip", "-n", namespace, "-s", "-j", "link", "show", "eth0")
+            statistics = json.loads(shown)[0]["stats64"]
+            counted.append((statistics["tx"]["bytes"], statistics["rx"]["bytes"]))
+        return counted
+
+
+def _limit(namespace, device, gigabits):
+    bucket = f"rate {round(gigabits * 1e6)}kbit burst {_BURST_BYTES}"
+    queue = f"latency {_QUEUE_MILLISECONDS}ms"
+    _run("tc", "-n", namespace, *f"qdisc replace dev {device} root tbf {bucket} {queue}".split())
+
+
+def _run(*command):
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    if result.returncode != 0:
+        raise BenchmarkError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def _remove(namespace):
+    listed = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True)
+    for pid in listed.stdout.split():
+        try:
+            os.kill(int(pid), 9)
+        except ProcessLookupError:
+            pass
+    # The kernel removes a namespace's devices, and so their other ends, with it.
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True)
+
+
+def _remove_leftovers():
+    """Removes the namespaces of benchmarks that do not run any more."""
+    for line in _run("ip", "netns", "list").splitlines():
+        match = re.match(rf"({_PREFIX}-(\d+)-\w+)", line)
+        if match and not os.path.exists(f"/proc/{match.group(2)}"):
+            _remove(match.group(1))

@@ -1,0 +1,1 @@
+"""What the processes of a benchmark run; `benchmarks.sessions` calls their functions."""

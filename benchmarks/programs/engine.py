@@ -1,0 +1,103 @@
+"""A worker without TensorFlow: hands NumPy arrays to the engine."""
+
+import math
+import os
+import resource
+import time
+
+import numpy as np
+
+import tf_byteps
+from tf_byteps import _engine
+
+_WAIT_SECONDS = 280.0
+_groups = {}
+
+
+class _Tensor:
+    def __init__(self, name, shape, priority):
+        self.name = name
+        self.priority = priority
+        places = np.arange(math.prod(shape), dtype=np.int64) % 251
+        self.input = (places + tf_byteps.rank()).astype(np.float32).reshape(shape)
+        # Not zeros: their pages would be given out during the first exchange only.
+        self.output = np.full(shape, -1, np.float32)
+
+    def start(self):
+        return _engine.exchange(
+            self.input, name=self.name, priority=self.priority, output=self.output
+        )
+
+    def is_right(self):
+        size = tf_byteps.size()
+        mine = tf_byteps.rank()
+        expected = (self.input - mine) * size + size * (size - 1) / 2
+        return bool((self.output == expected).all())
+
+
+def join():
+    tf_byteps.init()
+    return [tf_byteps.rank(), tf_byteps.size()]
+
+
+def leave():
+    tf_byteps.shutdown()
+
+
+def prepare(group, tensors, priorities=True):
+    """Makes tensors of the given (name, shape)s, in forward order."""
+    _groups[group] = [
+        _Tensor(f"{group}/{name}", shape, -index if priorities else 0)
+        for index, (name, shape) in enumerate(tensors)
+    ]
+
+
+def forget(group):
+    del _groups[group]
+
+
+def barrier(name="barrier"):
+    array = np.zeros(1, np.float32)
+    _engine.exchange(array, name=name).wait(_WAIT_SECONDS)
+
+
+def exchange(group):
+    """All tensors of a group once, in backward order; [begin, end] on all processes' clock."""
+    barrier()
+    begin = time.monotonic()
+    handles = [tensor.start() for tensor in reversed(_groups[group])]
+    for handle in handles:
+        handle.wait(_WAIT_SECONDS)
+    return [begin, time.monotonic()]
+
+
+def check(group):
+    """Fails if a sum is wrong."""
+    wrong = [tensor.name for tensor in _groups[group] if not tensor.is_right()]
+    if wrong:
+        raise AssertionError(f"wrong sums: {wrong}")
+
+
+def latency(group, count):
+    """Seconds of each of `count` exchanges of a group's only tensor, one after the other."""
+    (tensor,) = _groups[group]
+    barrier()
+    seconds = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        tensor.start().wait(_WAIT_SECONDS)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def counters():
+    return _engine.worker_counters()
+
+
+def process_id():
+    return os.getpid()
