@@ -11,8 +11,16 @@
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/server/buffer.h"
+#include "cc/server/scratch.h"
+#include "cc/van/van.h"
 
 namespace byteps {
+
+// Where all aggregations of a service take their memory from.
+struct AggregationMemory {
+  HeldBytes held = std::make_shared<std::atomic<uint64_t>>(0);
+  std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
+};
 
 // What a round leaves behind.
 struct AggregationResult {
@@ -28,17 +36,10 @@ class Aggregation {
   virtual ~Aggregation() = default;
 
   // A payload of `payload_bytes`, for kGather of `rows` rows (checked by the caller), comes from
-  // `worker`. Sets `whole` to
-  // memory that takes it from the first byte to the last, written without the part's mutex; or
-  // leaves it null, then it comes through Add.
+  // `worker`. Sets `sink` to what takes it in, without the part's mutex; leaves it null if there is
+  // nothing to take.
   virtual Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
-                       std::shared_ptr<Buffer>* whole) = 0;
-
-  // Complete elements of a contribution; `offset` is where in the part they belong, in bytes.
-  // Contributions grow from the start without gaps.
-  virtual void Add(uint64_t offset, const uint8_t* data, size_t bytes) {
-    (void)offset, (void)data, (void)bytes;
-  }
+                       std::shared_ptr<PayloadSink>* sink) = 0;
 
   // The completion rule (protocol rule 4): may the round end with so many complete contributions?
   virtual bool IsComplete(int32_t contributions) const = 0;
@@ -63,15 +64,15 @@ class Aggregation {
 // For a part of `element_count` elements of `tensor` (kGather: ignored, contributions say their own
 // length).
 std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
-                                            int32_t num_workers, const HeldBytes& held);
+                                            int32_t num_workers, const AggregationMemory& memory);
 
 // The three kinds behind NewAggregation.
 std::unique_ptr<Aggregation> NewReduction(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const HeldBytes& held);
+                                          int32_t num_workers, const AggregationMemory& memory);
 std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const HeldBytes& held);
+                                          int32_t num_workers, const AggregationMemory& memory);
 std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
-                                       const HeldBytes& held);
+                                       const AggregationMemory& memory);
 
 }  // namespace byteps
 

@@ -1,5 +1,6 @@
 // One worker's value for everybody.
 #include "cc/server/aggregation.h"
+#include "cc/server/whole_sink.h"
 
 namespace byteps {
 namespace {
@@ -7,20 +8,19 @@ namespace {
 class Broadcast : public Aggregation {
  public:
   Broadcast(const TensorDescription& tensor, uint64_t element_count, int32_t num_workers,
-            const HeldBytes& held)
+            const AggregationMemory& memory)
       : root_(tensor.root_rank),
         num_workers_(num_workers),
         element_count_(element_count),
         payload_bytes_(element_count * DTypeSize(tensor.dtype)),
-        buffers_(BufferPool::New(payload_bytes_, held)) {}
+        buffers_(BufferPool::New(payload_bytes_, memory.held)) {}
 
   // The root's payload is the result: it is received straight into the buffer that is sent.
   Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
-               std::shared_ptr<Buffer>* whole) override {
-    (void)payload_bytes;
+               std::shared_ptr<PayloadSink>* sink) override {
     if (worker != root_) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(buffers_->Acquire(&value_));
-    *whole = value_;
+    if (payload_bytes > 0) *sink = std::make_shared<WholeSink>(value_);
     return OkStatus();
   }
 
@@ -49,8 +49,8 @@ class Broadcast : public Aggregation {
 }  // namespace
 
 std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const HeldBytes& held) {
-  return std::make_unique<Broadcast>(tensor, element_count, num_workers, held);
+                                          int32_t num_workers, const AggregationMemory& memory) {
+  return std::make_unique<Broadcast>(tensor, element_count, num_workers, memory);
 }
 
 }  // namespace byteps

@@ -3,28 +3,29 @@
 #include <vector>
 
 #include "cc/server/aggregation.h"
+#include "cc/server/whole_sink.h"
 
 namespace byteps {
 namespace {
 
 class Gather : public Aggregation {
  public:
-  Gather(const TensorDescription& tensor, int32_t num_workers, const HeldBytes& held)
+  Gather(const TensorDescription& tensor, int32_t num_workers, const AggregationMemory& memory)
       : element_size_(DTypeSize(tensor.dtype)),
         num_workers_(num_workers),
-        held_(held),
+        held_(memory.held),
         counts_(num_workers),
         rows_(num_workers) {}
 
   // Where a contribution goes in the result is known only when all are there: each waits in a
   // buffer of its own.
   Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
-               std::shared_ptr<Buffer>* whole) override {
+               std::shared_ptr<PayloadSink>* sink) override {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(payload_bytes, held_, &buffer));
     counts_[worker] = static_cast<int64_t>(rows);
     rows_[worker] = std::move(buffer);
-    *whole = rows_[worker];
+    if (payload_bytes > 0) *sink = std::make_shared<WholeSink>(rows_[worker]);
     return OkStatus();
   }
 
@@ -64,8 +65,8 @@ class Gather : public Aggregation {
 }  // namespace
 
 std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
-                                       const HeldBytes& held) {
-  return std::make_unique<Gather>(tensor, num_workers, held);
+                                       const AggregationMemory& memory) {
+  return std::make_unique<Gather>(tensor, num_workers, memory);
 }
 
 }  // namespace byteps

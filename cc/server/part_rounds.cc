@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "cc/base/clock.h"
-#include "cc/server/payload_sinks.h"
 
 namespace byteps {
 namespace {
@@ -99,27 +98,11 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
   if (aggregation_entry_ != push.entry) {
     aggregation_ =
         NewAggregation(push.entry->tensor, push.entry->parts[options_.part].element_count,
-                       options_.num_workers, options_.held);
+                       options_.num_workers, options_.memory);
     aggregation_entry_ = push.entry;
   }
-  std::shared_ptr<Buffer> whole;
-  BYTEPS_RETURN_IF_ERROR(aggregation_->Begin(push.header.worker, push.header.row_count,
-                                             push.header.payload_bytes, &whole));
-  if (push.header.payload_bytes == 0) return OkStatus();
-  if (whole != nullptr) {
-    *sink = std::make_shared<WholeSink>(std::move(whole));
-  } else {
-    *sink = std::make_shared<AddingSink>(this, push, DTypeSize(push.entry->tensor.dtype));
-  }
-  return OkStatus();
-}
-
-void PartRounds::Add(int32_t worker, uint64_t round, const uint8_t* data, size_t bytes) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!IsOpen(round)) return;
-  Contribution& contribution = contributions_[worker];
-  aggregation_->Add(contribution.bytes_in_sum, data, bytes);
-  contribution.bytes_in_sum += bytes;
+  return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
+                             sink);
 }
 
 PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {

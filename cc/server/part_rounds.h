@@ -43,7 +43,7 @@ class PartRounds {
     uint32_t epoch = 0;
     int32_t num_workers = 1;
     const Membership* membership = nullptr;  // outlives this object
-    HeldBytes held;
+    AggregationMemory memory;
   };
 
   explicit PartRounds(Options options);
@@ -51,9 +51,6 @@ class PartRounds {
   // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
   // worker broke the protocol: it pushed this round before.
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink, std::vector<Reply>* replies);
-
-  // Complete elements of a worker's push, in order. Dropped if the round has ended meanwhile.
-  void Add(int32_t worker, uint64_t round, const uint8_t* data, size_t bytes);
 
   // What End has done.
   struct Outcome {
@@ -82,7 +79,6 @@ class PartRounds {
     const TableEntry* entry = nullptr;
     std::shared_ptr<WorkerConnection> from;
     int32_t priority = 0;
-    uint64_t bytes_in_sum = 0;  // how much of the push has been added (protocol rule 13)
     int64_t begin_time_ns = 0;
     int64_t receive_time_ns = 0;
   };

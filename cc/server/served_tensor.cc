@@ -91,12 +91,12 @@ Status CheckEntry(const TableEntry& entry, int32_t num_workers) {
   return OkStatus();
 }
 
-Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header, const std::string& who) {
+Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header) {
   const TensorDescription& tensor = entry.tensor;
-  const std::string count = std::to_string(header.element_count);
-  if (header.codec != Codec::kRaw) return InvalidArgument(who + " with an unknown codec");
+  const auto count = [&] { return std::to_string(header.element_count); };
+  if (header.codec != Codec::kRaw) return InvalidArgument(" with an unknown codec");
   if (header.payload_offset != 0) {
-    return InvalidArgument(who + " from byte " + std::to_string(header.payload_offset) +
+    return InvalidArgument(" from byte " + std::to_string(header.payload_offset) +
                            " on; this server does not resume pushes");
   }
   const uint64_t elements = entry.parts[header.part].element_count;
@@ -106,18 +106,18 @@ Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header, const 
     const bool fits = header.row_count <= kMaxPayloadBytes &&
                       (row == 0 || header.row_count <= kMaxPayloadBytes / row);
     if (!fits || header.element_count != header.row_count * row) {
-      return InvalidArgument(who + " with " + count + " elements, which are not " +
+      return InvalidArgument(" with " + count() + " elements, which are not " +
                              std::to_string(header.row_count) + " rows of " + std::to_string(row));
     }
   } else if (header.element_count != elements) {
-    return InvalidArgument(who + " with " + count + " elements; the part has " +
+    return InvalidArgument(" with " + count() + " elements; the part has " +
                            std::to_string(elements));
   } else if (tensor.kind == ExchangeKind::kBroadcast && header.worker != tensor.root_rank) {
     expected_bytes = 0;
   }
   if (header.payload_bytes != expected_bytes) {
-    return InvalidArgument(who + " with " + std::to_string(header.payload_bytes) + " bytes; " +
-                           std::to_string(expected_bytes) + " belong to " + count +
+    return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes; " +
+                           std::to_string(expected_bytes) + " belong to " + count() +
                            " elements of " + tensor.ToString());
   }
   return OkStatus();

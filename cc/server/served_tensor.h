@@ -63,9 +63,9 @@ class ServedTensor {
 // Refuses a row of the table that makes no sense by itself.
 Status CheckEntry(const TableEntry& entry, int32_t num_workers);
 
-// Refuses a push whose sizes are not what `entry` promises of this worker. Messages begin with
-// `who`.
-Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header, const std::string& who);
+// Refuses a push whose sizes are not what `entry` promises of this worker. Messages go on after
+// "worker 1 made a push of tensor "x"".
+Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header);
 
 }  // namespace byteps
 

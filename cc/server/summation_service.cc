@@ -50,14 +50,14 @@ class SummationService::Impl {
   std::vector<TensorCounters> tensor_counters() const;
 
  private:
-  Status FindPart(const FrameHeader& header, const std::string& who, ConnectionContext* context);
+  Status FindPart(const FrameHeader& header, ConnectionContext* context);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   template <typename Function>
   void ForEachPart(Function function);
 
   const Options options_;
   Membership membership_;
-  const HeldBytes held_ = std::make_shared<std::atomic<uint64_t>>(0);
+  const AggregationMemory memory_;
   Tally tally_;
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
   mutable std::shared_mutex tensors_mutex_;
@@ -74,7 +74,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;
   part_options.membership = &membership_;
-  part_options.held = held_;
+  part_options.memory = memory_;
   std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
   std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
   if (tensor == nullptr)
@@ -82,32 +82,38 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   return tensor->AddVariant(entry, std::move(part_options));
 }
 
-Status SummationService::Impl::FindPart(const FrameHeader& header, const std::string& who,
-                                        ConnectionContext* context) {
+// Messages do not say who pushed: texts are made only for pushes that are refused.
+Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionContext* context) {
   std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
   const auto it = tensors_.find(header.key);
   if (it == tensors_.end()) {
-    return InvalidArgument(who + " of a tensor that this server has not been told of (key " +
+    return InvalidArgument("of a tensor that this server has not been told of (key " +
                            std::to_string(header.key) + ")");
   }
   context->tensor = it->second.get();
-  const std::string what = who + " of tensor \"" + context->tensor->name() + "\"";
+  const auto refused = [&](StatusCode code, const std::string& why) {
+    return Status(code, "of tensor \"" + context->tensor->name() + "\"" + why);
+  };
   const TableEntry* entry = context->tensor->FindVariant(header.variant);
-  if (entry == nullptr)
-    return InvalidArgument(what + ", unknown variant " + std::to_string(header.variant));
+  if (entry == nullptr) {
+    return refused(StatusCode::kInvalidArgument,
+                   ", unknown variant " + std::to_string(header.variant));
+  }
   if (header.part >= entry->parts.size() ||
       entry->parts[header.part].server != options_.server_rank) {
-    return InvalidArgument(what + ", whose part " + std::to_string(header.part) +
-                           " does not live on server " + std::to_string(options_.server_rank));
+    return refused(StatusCode::kInvalidArgument, ", whose part " + std::to_string(header.part) +
+                                                     " does not live on server " +
+                                                     std::to_string(options_.server_rank));
   }
   if (header.placement_version != entry->placement_version) {
-    return FailedPrecondition(what + " by placement version " +
-                              std::to_string(header.placement_version) + "; valid is " +
-                              std::to_string(entry->placement_version));
+    return refused(StatusCode::kFailedPrecondition,
+                   " by placement version " + std::to_string(header.placement_version) +
+                       "; valid is " + std::to_string(entry->placement_version));
   }
   context->push.entry = entry;
   context->rounds = context->tensor->FindPart(header.part);
-  return CheckPushSizes(*entry, header, what);
+  const Status sizes = CheckPushSizes(*entry, header);
+  return sizes.ok() ? sizes : refused(sizes.code(), sizes.message());
 }
 
 Status SummationService::Impl::BeginPush(Connection& connection, const FrameHeader& header,
@@ -130,7 +136,8 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
     return FailedPrecondition(peer + " pushed for epoch " + std::to_string(header.epoch) +
                               "; the job is in epoch " + std::to_string(options_.epoch));
   }
-  BYTEPS_RETURN_IF_ERROR(FindPart(header, peer + " made a push", context));
+  const Status found = FindPart(header, context);
+  if (!found.ok()) return Status(found.code(), peer + " made a push " + found.message());
   context->push.header = header;
   context->push.from = context->worker;
   context->push.begin_time_ns = WallNanos();
@@ -220,7 +227,7 @@ SummationCounters SummationService::Impl::counters() const {
   counters.replies = tally_.replies;
   counters.replied_bytes = tally_.replied_bytes;
   counters.rounds_completed = tally_.rounds_completed;
-  counters.accumulator_bytes = *held_;
+  counters.accumulator_bytes = *memory_.held;
   return counters;
 }
 

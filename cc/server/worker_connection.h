@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "cc/van/van.h"
 
@@ -30,20 +29,11 @@ class WorkerConnection {
       connection->Send(std::move(frame));
   }
 
-  // Memory between the network and the sum, small enough to stay in the core's cache. Only for the
-  // connection's own thread; frames of one connection come one after another, so one is enough.
-  static constexpr size_t kScratchBytes = 128 * 1024;
-  uint8_t* scratch() {
-    if (scratch_.empty()) scratch_.resize(kScratchBytes);
-    return scratch_.data();
-  }
-
  private:
   const std::weak_ptr<Connection> connection_;  // it owns this object
   const int32_t rank_;
   const std::string name_;
   std::atomic<uint64_t> credit_{0};
-  std::vector<uint8_t> scratch_;
 };
 
 // A reply, to be sent once no mutex is held.

@@ -1,0 +1,129 @@
+#include "cc/server/block_sum.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/sum/sum.h"
+
+namespace byteps {
+namespace {
+
+// What is added and then divided in one go stays in the first-level cache.
+constexpr uint64_t kPieceElements = 2048;
+
+}  // namespace
+
+BlockSum::BlockSum(Options options)
+    : options_(std::move(options)),
+      wire_size_(DTypeSize(options_.dtype)),
+      accumulator_size_(DTypeSize(AccumulatorDType(options_.dtype))),
+      block_elements_(kScratchBytes / wire_size_),
+      blocks_((options_.element_count + block_elements_ - 1) / block_elements_) {}
+
+size_t BlockSum::BlockBytes(size_t block) const {
+  const uint64_t first = block * block_elements_;
+  return std::min(block_elements_, options_.element_count - first) * wire_size_;
+}
+
+uint8_t* BlockSum::Claim(size_t index) {
+  if (options_.accumulator != options_.result) return nullptr;  // needs a conversion
+  std::lock_guard<std::mutex> lock(mutex_);
+  Block& block = blocks_[index];
+  if (block.busy || block.contributions > 0) return nullptr;
+  block.busy = true;
+  return options_.accumulator->data() + index * block_elements_ * accumulator_size_;
+}
+
+void BlockSum::EndClaim(size_t block) {
+  if (options_.num_contributions == 1)
+    FinishPiece(block * block_elements_, BlockBytes(block) / wire_size_);
+  Leave(block);
+}
+
+void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire) {
+  int32_t contributions_before = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Block& block = blocks_[index];
+    if (block.busy) return block.waiting.push_back(std::move(wire));
+    block.busy = true;
+    contributions_before = block.contributions;
+  }
+  Combine(index, contributions_before, wire->data);
+  options_.scratch->Return(std::move(wire));
+  Leave(index);
+}
+
+// One contribution more is in the block. Takes in what others have left meanwhile.
+void BlockSum::Leave(size_t index) {
+  while (true) {
+    std::unique_ptr<Scratch> next;
+    int32_t contributions_before = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Block& block = blocks_[index];
+      contributions_before = ++block.contributions;
+      if (block.waiting.empty()) {
+        block.busy = false;
+        return;
+      }
+      next = std::move(block.waiting.back());
+      block.waiting.pop_back();
+    }
+    Combine(index, contributions_before, next->data);
+    options_.scratch->Return(std::move(next));
+  }
+}
+
+void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const {
+  const SumKernels& kernels = ActiveSumKernels();
+  const auto combine = contributions_before == 0             ? kernels.store
+                       : options_.kind == ExchangeKind::kMin ? kernels.min
+                       : options_.kind == ExchangeKind::kMax ? kernels.max
+                                                             : kernels.add;
+  const bool is_last = contributions_before + 1 == options_.num_contributions;
+  const uint64_t begin = index * block_elements_;
+  const uint64_t end = begin + BlockBytes(index) / wire_size_;
+  const uint64_t step = is_last ? kPieceElements : block_elements_;
+  for (uint64_t first = begin; first < end; first += step) {
+    const uint64_t count = std::min(step, end - first);
+    combine(options_.dtype, options_.accumulator->data() + first * accumulator_size_,
+            wire + (first - begin) * wire_size_, count);
+    if (is_last) FinishPiece(first, count);
+  }
+}
+
+void BlockSum::FinishPiece(uint64_t first, uint64_t count) const {
+  ActiveSumKernels().finish(options_.dtype, options_.result->data() + first * wire_size_,
+                            options_.accumulator->data() + first * accumulator_size_, count,
+                            options_.divisor);
+}
+
+PayloadSink::Span BlockSink::Prepare(uint64_t remaining) {
+  if (place_ == nullptr) {
+    block_bytes_ = sum_->BlockBytes(block_);
+    filled_ = 0;
+    place_ = sum_->Claim(block_);
+    claimed_ = place_ != nullptr;
+    if (!claimed_) {
+      if (scratch_ == nullptr) scratch_ = sum_->scratch().Take();
+      place_ = scratch_->data;
+    }
+  }
+  return {place_ + filled_,
+          static_cast<size_t>(std::min<uint64_t>(remaining, block_bytes_ - filled_))};
+}
+
+void BlockSink::Commit(size_t bytes) {
+  filled_ += bytes;
+  if (filled_ < block_bytes_) return;
+  if (claimed_) {
+    sum_->EndClaim(block_);
+  } else {
+    sum_->Contribute(block_, std::move(scratch_));
+  }
+  ++block_;
+  place_ = nullptr;
+}
+
+}  // namespace byteps

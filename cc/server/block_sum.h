@@ -1,0 +1,100 @@
+// BlockSum: the sum of one round of one part, made of blocks that are small enough for a core's
+// cache.
+//
+// Nobody waits for anybody: the first contribution to a block is received straight into the sum,
+// the next ones into scratch memory of their own and added from there. Who finds a block busy
+// leaves its scratch to the thread that is at work there, and goes on. The last contribution to a
+// block also divides and rounds it, while it is still in the cache.
+#ifndef TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_
+#define TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/tensor_description.h"
+#include "cc/server/buffer.h"
+#include "cc/server/scratch.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// Thread-safe. Contributions hold a reference, so that one that still arrives when its round has
+// failed writes to memory that exists, and which nobody reads.
+class BlockSum {
+ public:
+  struct Options {
+    DType dtype = DType::kFloat32;
+    ExchangeKind kind = ExchangeKind::kSum;  // kSum, kMin or kMax
+    double divisor = 1;
+    int32_t num_contributions = 1;
+    uint64_t element_count = 0;
+    // Holds AccumulatorDType(dtype).
+    std::shared_ptr<Buffer> accumulator;
+    // Holds dtype; the accumulator itself if the types are the same.
+    std::shared_ptr<Buffer> result;
+    std::shared_ptr<ScratchPool> scratch;
+  };
+
+  explicit BlockSum(Options options);
+
+  // Bytes on the wire of a block: the last one may be shorter.
+  size_t BlockBytes(size_t block) const;
+
+  // If the block is untouched: the memory of its sum, for the caller alone until EndClaim. Else
+  // null: then Contribute takes the caller's bytes.
+  uint8_t* Claim(size_t block);
+  void EndClaim(size_t block);
+
+  // Takes a whole block of a contribution.
+  void Contribute(size_t block, std::unique_ptr<Scratch> wire);
+
+  ScratchPool& scratch() { return *options_.scratch; }
+
+  // Complete when EndClaim or Contribute has returned for every block of every contribution, and
+  // those calls have been ordered before this one.
+  const std::shared_ptr<Buffer>& result() const { return options_.result; }
+
+ private:
+  struct Block {
+    int32_t contributions = 0;  // that are in the sum
+    bool busy = false;          // a thread is at work; it also takes what is left in `waiting`
+    std::vector<std::unique_ptr<Scratch>> waiting;
+  };
+
+  void Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const;
+  void FinishPiece(uint64_t first_element, uint64_t count) const;
+  void Leave(size_t block);
+
+  const Options options_;
+  const size_t wire_size_;
+  const size_t accumulator_size_;
+  const uint64_t block_elements_;
+  std::mutex mutex_;           // guards blocks_; never held while bytes are touched
+  std::vector<Block> blocks_;  // their memory belongs to the thread that made them busy
+};
+
+// Receives one worker's contribution to a sum.
+class BlockSink : public PayloadSink {
+ public:
+  explicit BlockSink(std::shared_ptr<BlockSum> sum) : sum_(std::move(sum)) {}
+  ~BlockSink() override { sum_->scratch().Return(std::move(scratch_)); }
+
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t bytes) override;
+
+ private:
+  const std::shared_ptr<BlockSum> sum_;
+  size_t block_ = 0;          // the one that is being received
+  uint8_t* place_ = nullptr;  // its memory; null before its first byte
+  bool claimed_ = false;      // it is the sum's
+  size_t block_bytes_ = 0;
+  size_t filled_ = 0;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_BLOCK_SUM_H_

@@ -1,0 +1,29 @@
+// Receives a payload into a buffer that nobody else looks at before the push is complete.
+#ifndef TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
+#define TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
+
+#include <memory>
+#include <utility>
+
+#include "cc/server/buffer.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+class WholeSink : public PayloadSink {
+ public:
+  explicit WholeSink(std::shared_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
+
+  Span Prepare(uint64_t remaining) override {
+    return {buffer_->data() + filled_, static_cast<size_t>(remaining)};
+  }
+  void Commit(size_t bytes) override { filled_ += bytes; }
+
+ private:
+  const std::shared_ptr<Buffer> buffer_;
+  uint64_t filled_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_WHOLE_SINK_H_
