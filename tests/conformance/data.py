@@ -15,6 +15,10 @@ def _arrays(rows):
     return numbers(5, rows=rows), numbers(1, seed=1, rows=rows)
 
 
+def _not_built():
+    return keras.Sequential([keras.layers.Dense(6, "tanh"), keras.layers.Dense(1)])
+
+
 def _train(side, *args, model=None, **options):
     """Returns the weights and what the logs said."""
     model = model or compiled(side, _adam, metrics=["mae"])
@@ -64,22 +68,55 @@ def repeated_dataset(side):
 
 @row(STRATEGY)
 def dataset_shuffled_with_seed(side):
-    """One order: to build a model Keras iterates once more under a strategy, which reshuffles."""
-    dataset = tf.data.Dataset.from_tensor_slices(_arrays(29))
-    dataset = dataset.shuffle(29, seed=4, reshuffle_each_iteration=False)
-    return _train(side, dataset.batch(BATCH))
+    """Every epoch has the order that it has in the single process; so has validation."""
+    dataset = tf.data.Dataset.from_tensor_slices(_arrays(29)).shuffle(29, seed=4).batch(BATCH)
+    held_out = tf.data.Dataset.from_tensor_slices(_arrays(29)).shuffle(29, seed=5).take(8).batch(4)
+    model = compiled(side, _adam, build=_not_built, metrics=["mae"])
+    return _train(side, dataset, model=model, validation_data=held_out, epochs=3)
+
+
+def _batches(step=0):
+    """For ever, without a batch twice in a row. Each has the same number of columns."""
+    x, y = _arrays(29)
+    while True:
+        begin = step * BATCH % 32
+        yield x[begin : begin + BATCH] + 0.1 * (step // 4), y[begin : begin + BATCH]
+        step += 1
 
 
 @row(STRATEGY)
 def generator(side):
-    x, y = _arrays(29)
+    """Every batch is trained on, none is used up to build the model."""
+    return _train(side, _batches(), steps_per_epoch=4)
 
-    def batches():
-        while True:
-            for begin in range(0, 29, BATCH):
-                yield x[begin : begin + BATCH], y[begin : begin + BATCH]
 
-    return _train(side, batches(), steps_per_epoch=4)
+@row(STRATEGY)
+def generator_for_model_without_shapes(side):
+    """As well if the model, its metrics and its loss are not built yet; and for evaluation."""
+    model = compiled(side, _adam, build=_not_built, metrics=["mae", keras.metrics.R2Score()])
+    evaluated = model.evaluate(_batches(2), steps=3, verbose=0)
+    held_out = {"validation_data": _batches(1), "validation_steps": 2}
+    return [evaluated, *_train(side, _batches(), model=model, steps_per_epoch=4, **held_out)]
+
+
+@row(STRATEGY)
+def generator_of_changing_lengths(side):
+    """Lengths of sequences, which the input does not tell; the model is built already."""
+
+    def sequences():
+        for step in range(8):
+            rows = classes(7, 3 + step % 3, seed=step, rows=BATCH)
+            yield rows, rows.mean(axis=1, keepdims=True).astype("float32")
+
+    def build():
+        layers = [keras.layers.Embedding(7, 3), keras.layers.GlobalAveragePooling1D()]
+        return keras.Sequential(
+            [keras.Input([None], dtype="int32"), *layers, keras.layers.Dense(1)]
+        )
+
+    keras.utils.set_random_seed(3)
+    model = compiled(side, keras.optimizers.SGD(0.1), build=build)
+    return _train(side, sequences(), model=model, steps_per_epoch=4)
 
 
 class Sequence(keras.utils.PyDataset):

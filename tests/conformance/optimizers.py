@@ -146,16 +146,6 @@ def wrapped_optimizer_in_scope(side):
 
 
 @row(STRATEGY)
-def compiled_outside_the_scope(side):
-    """Only the model is made in the scope, as Keras's guides often do it."""
-    with side.scope():
-        model = dense_model()
-    model.compile(keras.optimizers.Adam(0.05), "mse")
-    side.fit(model, numbers(5), numbers(1, seed=1))
-    return model.get_weights()
-
-
-@row(STRATEGY)
 def custom_training_loop(side):
     """`tf.distribute`'s own way: distributed dataset, `strategy.run`, `reduce`."""
     with side.scope():

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_byteps as bps
 from tests.conformance.sides import ROWS, SIDES, SINGLE
 
-_MODULES = ("optimizers", "mixed_precision", "models", "data", "metrics", "files")
+_MODULES = ("optimizers", "mixed_precision", "models", "scopes", "data", "metrics", "files")
 
 
 def all_rows():

@@ -7,33 +7,17 @@ import pytest
 
 from tests.cluster import run_workers
 from tests.conformance import running
-from tests.conformance.sides import MODES, SINGLE, STRATEGY, WORKERS
+from tests.conformance.sides import MODES, SINGLE, WORKERS
 
-# What does not hold yet: {(row, mode): why}.
-_KNOWN = {
-    ("compiled_outside_the_scope", STRATEGY): "TensorFlow refuses to mix strategies: Keras ties an "
-    "optimizer to the strategy in whose scope it was made, so that it must be made in the scope",
-}
-# What holds in some runs only.
-_SOMETIMES = {
-    (
-        "generator",
-        STRATEGY,
-    ): "not understood yet: perhaps the iterator that Keras opens to build the "
-    "model reads ahead from the generator, so that later steps begin further on",
-}
 _NOT_RUN = {"error": "not run, because the workers were stuck in an earlier row"}
 
 
 def _parameters():
-    parameters = []
-    for name, row in running.all_rows().items():
-        for mode in row.modes:
-            strict = (name, mode) in _KNOWN
-            reason = {**_KNOWN, **_SOMETIMES}.get((name, mode))
-            marks = [pytest.mark.xfail(strict=strict, reason=reason)] if reason else []
-            parameters.append(pytest.param(name, mode, id=f"{mode}-{name}", marks=marks))
-    return parameters
+    return [
+        pytest.param(name, mode, id=f"{mode}-{name}")
+        for name, row in running.all_rows().items()
+        for mode in row.modes
+    ]
 
 
 @pytest.fixture(scope="module")

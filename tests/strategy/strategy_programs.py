@@ -351,6 +351,15 @@ def compiled_by_xla():
     model.fit(np.ones([8, 2]), np.ones([8, 1]), batch_size=8, verbose=0)
 
 
+def optimizer_of_another_strategy():
+    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
+        optimizer = keras.optimizers.Adam()
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
+    model.fit(np.ones([8, 2]), np.ones([8, 1]), batch_size=8, verbose=0)
+
+
 def overflow_on_one_worker():
     """Loss scaling with infinite gradients on the last worker only, in the second of 4 steps."""
     strategy = bps.BytePSStrategy()

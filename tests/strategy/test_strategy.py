@@ -37,6 +37,7 @@ SCENARIOS = [
     "different_arrays",
     "different_seeds",
     "compiled_by_xla",
+    "optimizer_of_another_strategy",
 ]
 
 
@@ -176,3 +177,10 @@ def test_different_data_are_an_error_on_every_worker(scenario, what, group):
 def test_xla_is_refused_in_a_sentence(group):
     for failure in group.failures("compiled_by_xla"):
         assert "compile with jit_compile=False" in failure.message
+
+
+def test_optimizer_of_another_strategy_is_refused_in_a_sentence(group):
+    for failure in group.failures("optimizer_of_another_strategy"):
+        assert failure.kind == "ValueError"
+        assert "made in the scope of a MirroredStrategy" in failure.message
+        assert "make it in the scope of the BytePSStrategy" in failure.message

@@ -9,8 +9,8 @@ import keras
 
 from tf_byteps import runtime
 from tf_byteps.strategy import statistics
+from tf_byteps.strategy.adoption import is_ours
 from tf_byteps.strategy.agreement import gather_objects
-from tf_byteps.strategy.extended import BytePSExtended
 
 
 class FitCallback(keras.callbacks.Callback):
@@ -57,8 +57,8 @@ def _handlers(callback_class):
 
 
 def _leaves_files_to_worker_0(model):
-    extended = getattr(getattr(model, "distribute_strategy", None), "extended", None)
-    return isinstance(extended, BytePSExtended) and not extended.should_checkpoint
+    strategy = getattr(model, "distribute_strategy", None)
+    return is_ours(strategy) and not strategy.extended.should_checkpoint
 
 
 def _on_worker_0(original, self, *args, **kwargs):

@@ -112,7 +112,9 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return variable
 
     def _validate_colocate_with_variable(self, colocate_with_variable):
-        distribute_utils.validate_colocate(colocate_with_variable, self)
+        strategy = getattr(colocate_with_variable, "_distribute_strategy", None)
+        if strategy is not None and not isinstance(strategy.extended, BytePSExtended):
+            distribute_utils.validate_colocate(colocate_with_variable, self)
 
     def synchronize_new_variables(self):
         """Gives worker 0's values to variables that were created since the last call.
@@ -190,8 +192,8 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return False
 
     def _use_merge_call(self):
-        # With one replica it is a plain call, and optimizers without slots that were created
-        # outside the scope work only with it.
+        # With one replica it is a plain call, which gives Keras this strategy even if an optimizer
+        # was made outside the scope.
         return True
 
     def _get_local_replica_id(self, replica_id_in_sync_group):

@@ -7,12 +7,15 @@ before.
 * `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
   sum must come first, once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
+* `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and what uses a model: optimizers
+  and models that were made outside the scope can be used in it (see `adoption`).
 * `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
   whether to skip a step, and those that do not would wait for ever.
 * `losses.loss.scale_loss_for_distribution` and `unscale_loss_for_distribution`: pieces of a batch
   may have different lengths.
 * `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore; all workers
   stop training together.
+* `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
   `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
@@ -35,10 +38,20 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from keras.src.trainers.trainer import Trainer
 from tensorflow.python.data.util import random_seed
 
-from tf_byteps.strategy import arrays, callbacks, local_batch, metrics, shuffle, statistics
-from tf_byteps.strategy.extended import BytePSExtended, BytePSReplicaContext
+from tf_byteps.strategy import (
+    arrays,
+    building,
+    callbacks,
+    local_batch,
+    metrics,
+    shuffle,
+    statistics,
+)
+from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
+from tf_byteps.strategy.extended import BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
 from tf_byteps.strategy.wrapping import wrap
 
@@ -58,11 +71,14 @@ def install():
     wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
     wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
     wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
+    wrap(TFOptimizer, "add_variable_from_reference", _add_slot)
     wrap(keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply)
     wrap(keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite)
     wrap(keras_loss, "scale_loss_for_distribution", _scale_loss)
     wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
+    wrap(Trainer, "compile", _compile)
     wrap(trainer, "fit", _fit)
+    wrap(trainer, "_maybe_symbolic_build", _build)
     wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
     wrap(trainer, "predict", _predict)
     wrap(trainer, "predict_on_batch", _predict_on_batch)
@@ -76,10 +92,6 @@ def install():
 
 def _in_our_replica():
     return isinstance(tf.distribute.get_replica_context(), BytePSReplicaContext)
-
-
-def _is_ours(strategy):
-    return isinstance(getattr(strategy, "extended", None), BytePSExtended)
 
 
 # Gradients.
@@ -111,6 +123,7 @@ def _updating(optimizer, variables, reduced):
 def _backend_apply_gradients(original, self, grads, trainable_variables):
     if not _in_our_replica():
         return original(self, grads, trainable_variables)
+    adopt_optimizer(self)
     outer = _current_update()
     with _updating(self, trainable_variables, reduced=outer is not None and outer.reduced):
         return original(self, grads, trainable_variables)
@@ -130,6 +143,11 @@ def _all_reduce_sum_gradients(original, self, grads_and_vars):
     if update is not None and update.reduced:
         return list(grads_and_vars)
     return original(self, grads_and_vars)
+
+
+def _add_slot(original, self, *args, **kwargs):
+    adopt_optimizer(self)
+    return original(self, *args, **kwargs)
 
 
 def _loss_scale_apply(original, self, grads, trainable_variables=None):
@@ -173,8 +191,14 @@ def _unscale_loss(original, value):
 # Training and prediction.
 
 
+def _compile(original, self, *args, **kwargs):
+    adopt_model(self)
+    original(self, *args, **kwargs)
+
+
 def _fit(original, self, *args, **kwargs):
-    if not _is_ours(self.distribute_strategy):
+    adopt_model(self)
+    if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
     call = inspect.signature(original).bind(self, *args, **kwargs)
     given = call.arguments.get("callbacks")
@@ -186,27 +210,39 @@ def _fit(original, self, *args, **kwargs):
     return original(*call.args, **call.kwargs)
 
 
+def _build(original, self, iterator=None, data_batch=None):
+    """Reads from the input only if it is the only way to learn the shapes of a batch."""
+    adopt_model(self)
+    if iterator is not None and is_ours(self.distribute_strategy):
+        dataset = iterator._distributed_dataset
+        if not building.must_read(self, dataset.told):
+            iterator, data_batch = None, building.symbolic_batch(dataset.element_spec)
+    original(self, iterator, data_batch)
+
+
 def _metrics_result(original, self, logs):
     """Called at the end of each epoch and each evaluation, and nowhere else."""
-    if _is_ours(self.distribute_strategy):
+    if is_ours(self.distribute_strategy):
         statistics.end_epoch(self)
         metrics.reduce_states(self)
     return original(self, logs)
 
 
 def _predict(original, self, *args, **kwargs):
-    with local_batch.collecting_predictions(_is_ours(self.distribute_strategy)):
+    adopt_model(self)
+    with local_batch.collecting_predictions(is_ours(self.distribute_strategy)):
         return original(self, *args, **kwargs)
 
 
 def _predict_on_batch(original, self, *args, **kwargs):
+    adopt_model(self)
     with local_batch.collecting_predictions(False):
         return original(self, *args, **kwargs)
 
 
 def _make_predict_function(original, self, force=False):
     """`predict` and `predict_on_batch` share a function that Keras keeps, but ours differ."""
-    if not _is_ours(self.distribute_strategy):
+    if not is_ours(self.distribute_strategy):
         return original(self, force)
     collecting = local_batch.is_collecting_predictions()
     force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
@@ -227,7 +263,7 @@ def _epoch_iterator(original, self, distribute_strategy=None, *args, **kwargs):
 
 
 def _array_dataset(original, self):
-    if _is_ours(getattr(_local, "input_strategy", None)):
+    if is_ours(getattr(_local, "input_strategy", None)):
         return arrays.share(self)
     return original(self)
 

@@ -12,7 +12,7 @@ from tensorflow.python.data.experimental.ops import distribute as data_distribut
 
 from tf_byteps import runtime
 from tf_byteps.ops import Max, names, push_pull
-from tf_byteps.strategy import shuffle
+from tf_byteps.strategy import building, shuffle
 from tf_byteps.strategy.agreement import gather_objects
 
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
@@ -22,8 +22,10 @@ _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 class BytePSDataset(tf.distribute.DistributedDataset):
     """This worker's share of a distributed dataset: its elements are plain tensors."""
 
-    def __init__(self, dataset):
+    def __init__(self, dataset, told=None):
         self._dataset = dataset
+        # The same on all workers: they must not differ in whether they read a batch.
+        self.told = building.told(dataset.element_spec) if told is None else told
 
     def __iter__(self):
         return iter(self._dataset)
@@ -150,11 +152,12 @@ def distribute_own(dataset):
     if runtime.size() == 1:
         return BytePSDataset(dataset)
     name = f"dataset@{names.call_site()}"
-    lengths = gather_objects(name, int(dataset.cardinality()))
+    mine = [int(dataset.cardinality()), building.told(dataset.element_spec)]
+    lengths, told = zip(*gather_objects(name, mine), strict=True)
     shuffle.next_generation()
-    if len(set(lengths)) == 1 and lengths[0] != _UNKNOWN:
-        return BytePSDataset(dataset)
-    return BytePSDataset(_until_all_end(dataset, f"{name}/more"))
+    if len(set(lengths)) > 1 or lengths[0] == _UNKNOWN:
+        dataset = _until_all_end(dataset, f"{name}/more")
+    return BytePSDataset(dataset, min(told))
 
 
 def _by_files(dataset, rank, size):
