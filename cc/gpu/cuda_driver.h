@@ -1,0 +1,78 @@
+// CudaDriver: the functions of CUDA's driver library that the engine calls.
+//
+// The library comes with the kernel driver and is opened at run time: the engine is built without
+// CUDA, works without a GPU, and does not care which CUDA TensorFlow brings along, because the
+// driver keeps old functions. The declarations here are our own; names and order of arguments are
+// those of the CUDA driver API's reference.
+#ifndef TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_
+#define TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+using CudaResult = int;  // 0: success
+using CudaDevice = int;
+using CudaAddress = unsigned long long;  // in a GPU's memory
+using CudaContextHandle = struct CudaContextObject*;
+using CudaStreamHandle = struct CudaStreamObject*;  // also what NCCL calls a cudaStream_t
+using CudaEventHandle = struct CudaEventObject*;
+
+struct CudaDriver {
+  // The driver, opened and initialized by the first call; valid until the process ends.
+  // FAILED_PRECONDITION, "no GPU: ...", if there is none.
+  static Status Get(const CudaDriver** driver);
+
+  // OK, or `call` with CUDA's own name and text of the error.
+  Status Check(CudaResult result, const char* call) const;
+
+  CudaResult (*cuInit)(unsigned int flags);
+  CudaResult (*cuGetErrorName)(CudaResult error, const char** name);
+  CudaResult (*cuGetErrorString)(CudaResult error, const char** text);
+
+  CudaResult (*cuDeviceGetCount)(int* count);
+  CudaResult (*cuDeviceGet)(CudaDevice* device, int ordinal);
+  CudaResult (*cuDeviceGetName)(char* name, int bytes, CudaDevice device);
+  CudaResult (*cuDevicePrimaryCtxRetain)(CudaContextHandle* context, CudaDevice device);
+  CudaResult (*cuDevicePrimaryCtxRelease)(CudaDevice device);
+  CudaResult (*cuCtxPushCurrent)(CudaContextHandle context);
+  CudaResult (*cuCtxPopCurrent)(CudaContextHandle* context);
+  CudaResult (*cuCtxGetStreamPriorityRange)(int* least, int* greatest);
+
+  CudaResult (*cuStreamCreateWithPriority)(CudaStreamHandle* stream, unsigned int flags,
+                                           int priority);
+  CudaResult (*cuStreamDestroy)(CudaStreamHandle stream);
+  CudaResult (*cuStreamGetCtx)(CudaStreamHandle stream, CudaContextHandle* context);
+  CudaResult (*cuStreamWaitEvent)(CudaStreamHandle stream, CudaEventHandle event,
+                                  unsigned int flags);
+  CudaResult (*cuStreamSynchronize)(CudaStreamHandle stream);
+
+  CudaResult (*cuEventCreate)(CudaEventHandle* event, unsigned int flags);
+  CudaResult (*cuEventDestroy)(CudaEventHandle event);
+  CudaResult (*cuEventRecord)(CudaEventHandle event, CudaStreamHandle stream);
+  CudaResult (*cuEventSynchronize)(CudaEventHandle event);
+
+  CudaResult (*cuMemAlloc)(CudaAddress* address, size_t bytes);
+  CudaResult (*cuMemFree)(CudaAddress address);
+  CudaResult (*cuMemHostAlloc)(void** address, size_t bytes, unsigned int flags);
+  CudaResult (*cuMemFreeHost)(void* address);
+  CudaResult (*cuMemcpyHtoDAsync)(CudaAddress to, const void* from, size_t bytes,
+                                  CudaStreamHandle stream);
+  CudaResult (*cuMemcpyDtoHAsync)(void* to, CudaAddress from, size_t bytes,
+                                  CudaStreamHandle stream);
+  CudaResult (*cuMemcpyDtoDAsync)(CudaAddress to, CudaAddress from, size_t bytes,
+                                  CudaStreamHandle stream);
+  CudaResult (*cuMemsetD8Async)(CudaAddress to, unsigned char value, size_t bytes,
+                                CudaStreamHandle stream);
+
+ private:
+  Status Load();
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_CUDA_DRIVER_H_

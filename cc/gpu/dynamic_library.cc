@@ -1,0 +1,27 @@
+#include "cc/gpu/dynamic_library.h"
+
+#include <dlfcn.h>
+
+namespace byteps {
+
+Status DynamicLibrary::Open(const std::vector<std::string>& names) {
+  std::string reasons;
+  for (const std::string& name : names) {
+    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_ != nullptr) {
+      name_ = name;
+      return OkStatus();
+    }
+    const char* const reason = dlerror();
+    reasons += (reasons.empty() ? "" : "; ") + std::string(reason != nullptr ? reason : name);
+  }
+  return FailedPrecondition(reasons);
+}
+
+Status DynamicLibrary::FindAddress(const char* symbol, void** address) const {
+  *address = dlsym(handle_, symbol);
+  if (*address != nullptr) return OkStatus();
+  return FailedPrecondition(name_ + " has no " + symbol + ": it is too old");
+}
+
+}  // namespace byteps

@@ -1,0 +1,38 @@
+// DynamicLibrary: a shared library that is looked for at run time, so that one build works on
+// machines with and without it.
+#ifndef TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_
+#define TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_
+
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+class DynamicLibrary {
+ public:
+  // Opens the first of `names` that is there: file names, which the loader looks for (a library
+  // that the process has loaded already is found by its name alone), or paths.
+  // FAILED_PRECONDITION with the loader's own text if none is.
+  Status Open(const std::vector<std::string>& names);
+
+  // FAILED_PRECONDITION if the library has no such symbol: it is too old.
+  template <typename Function>
+  Status Find(const char* symbol, Function** function) const {
+    return FindAddress(symbol, reinterpret_cast<void**>(function));
+  }
+
+  const std::string& name() const { return name_; }
+
+ private:
+  Status FindAddress(const char* symbol, void** address) const;
+
+  // Never closed: drivers keep threads and handlers for the rest of the process.
+  void* handle_ = nullptr;
+  std::string name_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_

@@ -1,0 +1,78 @@
+#include "cc/gpu/pinned_pool.h"
+
+#include <utility>
+
+namespace byteps {
+namespace {
+
+constexpr size_t kSmallest = 256;
+// Smaller blocks are cut from one allocation of this many bytes: pinning costs more than a
+// thousand times what it takes to copy a small tensor.
+constexpr size_t kSlabBytes = 4 << 20;
+
+}  // namespace
+
+PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device) {
+  PinnedSource source;
+  source.allocate = [device](size_t bytes, void** address) {
+    return AllocatePinned(*device, bytes, address);
+  };
+  source.free = [device](void* address) { FreePinned(*device, address); };
+  return source;
+}
+
+std::shared_ptr<PinnedPool> PinnedPool::Create(PinnedSource source) {
+  return std::shared_ptr<PinnedPool>(new PinnedPool(std::move(source)));
+}
+
+PinnedPool::~PinnedPool() {
+  for (void* address : allocated_) source_.free(address);
+}
+
+size_t PinnedPool::RoundUp(size_t bytes) {
+  size_t power = kSmallest;
+  while (power < bytes) power *= 2;
+  if (power == kSmallest) return power;
+  const size_t step = power / 8;  // four sizes between a power of two and the next
+  return (bytes + step - 1) / step * step;
+}
+
+Status PinnedPool::Take(size_t bytes, Block* block) {
+  const size_t size = RoundUp(bytes);
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<void*>& free = free_[size];
+  if (free.empty()) {
+    const size_t count = size < kSlabBytes ? kSlabBytes / size : 1;
+    void* slab = nullptr;
+    BYTEPS_RETURN_IF_ERROR(Allocate(count * size, &slab));
+    // The first of them goes first.
+    for (size_t i = count; i-- > 0;) free.push_back(static_cast<char*>(slab) + i * size);
+  }
+  void* const address = free.back();
+  free.pop_back();
+  counters_.bytes_in_use += size;
+  *block = Block(
+      address, [pool = shared_from_this(), size](void* returned) { pool->Return(returned, size); });
+  return OkStatus();
+}
+
+Status PinnedPool::Allocate(size_t bytes, void** address) {
+  BYTEPS_RETURN_IF_ERROR(source_.allocate(bytes, address));
+  allocated_.push_back(*address);
+  ++counters_.allocations;
+  counters_.allocated_bytes += bytes;
+  return OkStatus();
+}
+
+void PinnedPool::Return(void* address, size_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  free_[size].push_back(address);
+  counters_.bytes_in_use -= size;
+}
+
+PinnedPoolCounters PinnedPool::counters() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return counters_;
+}
+
+}  // namespace byteps

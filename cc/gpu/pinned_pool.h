@@ -1,0 +1,68 @@
+// PinnedPool: pinned host memory that is allocated once and used again and again.
+//
+// The pool never makes anybody wait: an exchange holds its memory until the other workers have sent
+// theirs, and workers that wait for memory in different order would wait for ever (protocol rule
+// 9). It grows to the most that was in use at one time and gives nothing back until it ends.
+#ifndef TF_BYTEPS_CC_GPU_PINNED_POOL_H_
+#define TF_BYTEPS_CC_GPU_PINNED_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/gpu/device.h"
+
+namespace byteps {
+
+// Where a pool's memory comes from: pages that are pinned in a real pool.
+struct PinnedSource {
+  std::function<Status(size_t bytes, void** address)> allocate;
+  std::function<void(void* address)> free;
+};
+
+PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device);
+
+struct PinnedPoolCounters {
+  uint64_t allocations = 0;      // calls of the source
+  uint64_t allocated_bytes = 0;  // what they gave
+  uint64_t bytes_in_use = 0;     // handed out now, with what rounding adds
+};
+
+class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
+ public:
+  // A piece of the pool, which gets it back when the last owner is gone. Its bytes are what the
+  // previous user left there.
+  using Block = std::shared_ptr<void>;
+
+  static std::shared_ptr<PinnedPool> Create(PinnedSource source);
+  ~PinnedPool();
+
+  // At least `bytes` bytes, aligned to a cache line; a block outlives the pool's other owners.
+  // The source's error if it has no more.
+  Status Take(size_t bytes, Block* block);
+
+  PinnedPoolCounters counters() const;
+
+  // What `bytes` is rounded up to: a size of few, at most a quarter more.
+  static size_t RoundUp(size_t bytes);
+
+ private:
+  explicit PinnedPool(PinnedSource source) : source_(std::move(source)) {}
+  void Return(void* address, size_t size);
+  Status Allocate(size_t bytes, void** address);
+
+  const PinnedSource source_;
+  mutable std::mutex mutex_;                   // guards all below
+  std::map<size_t, std::vector<void*>> free_;  // by rounded size
+  std::vector<void*> allocated_;
+  PinnedPoolCounters counters_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_PINNED_POOL_H_

@@ -1,0 +1,66 @@
+#include "cc/gpu/sequencer.h"
+
+#include <string>
+#include <utility>
+
+#include "cc/base/clock.h"
+
+namespace byteps {
+
+Sequencer::Sequencer(int32_t local_size, std::function<void(const LogSlice&)> publish,
+                     std::function<void(const Status&)> fail)
+    : publish_(std::move(publish)), fail_(std::move(fail)), log_(local_size) {
+  thread_ = std::thread([this] {
+    SetThreadName("byteps-sequence");
+    Run();
+  });
+}
+
+Sequencer::~Sequencer() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Sequencer::Add(LaunchReport report) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    reports_.push_back(std::move(report));
+  }
+  changed_.notify_one();
+}
+
+void Sequencer::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !reports_.empty(); });
+    if (stopping_) return;
+    std::vector<LaunchReport> reports;
+    reports.swap(reports_);
+    lock.unlock();
+    for (const LaunchReport& report : reports) {
+      const Status status = log_.Add(report);
+      if (!status.ok()) return fail_(status);
+    }
+    const LogSlice slice = log_.TakeNew();
+    if (!slice.entries.empty()) publish_(slice);
+    lock.lock();
+  }
+}
+
+Status LogFollower::Receive(const LogSlice& slice) {
+  if (slice.first != next_) {
+    return Internal("the launch log goes on at entry " + std::to_string(slice.first) +
+                    ", but entry " + std::to_string(next_) + " is the next one");
+  }
+  for (const LaunchEntry& entry : slice.entries) {
+    BYTEPS_RETURN_IF_ERROR(launch_(entry));
+    ++next_;
+  }
+  return OkStatus();
+}
+
+}  // namespace byteps

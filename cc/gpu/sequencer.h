@@ -1,0 +1,65 @@
+// Sequencer and LogFollower: the two ends of a host's launch log (launch_log.h).
+//
+// The sequencer lives in local rank 0; every local rank, that one too, has a follower. How reports
+// and slices get from one process to the other is the business of their owner.
+#ifndef TF_BYTEPS_CC_GPU_SEQUENCER_H_
+#define TF_BYTEPS_CC_GPU_SEQUENCER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/gpu/launch_log.h"
+
+namespace byteps {
+
+// Thread-safe.
+class Sequencer {
+ public:
+  // `publish` gets all of the log, slice by slice, for delivery to every local rank, on the
+  // sequencer's thread. `fail` is called at most once, instead of any further slice.
+  Sequencer(int32_t local_size, std::function<void(const LogSlice&)> publish,
+            std::function<void(const Status&)> fail);
+  // No call comes after it.
+  ~Sequencer();
+
+  // Returns at once. What arrives while a slice is published is in the next one.
+  void Add(LaunchReport report);
+
+ private:
+  void Run();
+
+  const std::function<void(const LogSlice&)> publish_;
+  const std::function<void(const Status&)> fail_;
+  LaunchLog log_;  // of the thread
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<LaunchReport> reports_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// One thread at a time.
+class LogFollower {
+ public:
+  // `launch` puts an entry's collective on this rank's stream. It sees the whole log in order.
+  explicit LogFollower(std::function<Status(const LaunchEntry&)> launch)
+      : launch_(std::move(launch)) {}
+
+  // Launches the slice's entries. INTERNAL if entries before it are missing: then this rank's
+  // collectives would not be those of the others.
+  Status Receive(const LogSlice& slice);
+
+ private:
+  const std::function<Status(const LaunchEntry&)> launch_;
+  uint64_t next_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_SEQUENCER_H_
