@@ -17,7 +17,6 @@ from tf_byteps.original_variables import IGNORED
 from tf_byteps.rendezvous.tf_config import read_tf_config
 
 _MAX_PORT = 65535
-_CREDIT_PARTS = 4
 
 _logger = logging.getLogger("tf_byteps")
 _mentioned = set()  # variables that this process has been told about
@@ -145,11 +144,12 @@ class Config:
         flag(),
         "Go through a server even with one worker.",
     )
-    part_bytes: int = option(
-        4096000,
+    part_bytes: int | None = option(
+        None,
         "BYTEPS_PARTITION_BYTES",
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
+        default_text="128 KB to 4 MB: 1/64 of the gradients' bytes divided by the workers",
         shared=True,
     )
     credit_bytes: int | None = option(
@@ -157,7 +157,7 @@ class Config:
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
         "Bytes on the way from a worker to one server.",
-        default_text=f"{_CREDIT_PARTS} parts",
+        default_text="4 MB, or 4 parts if their length is set",
         shared=True,
     )
     io_threads: int = option(
@@ -348,8 +348,8 @@ class Config:
     def shared_values(self):
         """The values that must be the same in all processes of a job, by field name."""
         values = {name: getattr(self, name) for name, o in OPTIONS.items() if o.shared}
-        values["credit_bytes"] = self.credit_bytes or _CREDIT_PARTS * self.part_bytes
-        return values
+        # The engine chooses what is 0.
+        return {name: 0 if value is None else value for name, value in values.items()}
 
     def _check_ranks(self):
         for smaller, larger in (

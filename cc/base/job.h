@@ -20,16 +20,22 @@ struct Endpoint {
 
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
-  uint64_t part_bytes = 4096000;     // longest part of a tensor
-  uint64_t credit_bytes = 16384000;  // bytes on the way to one server, see worker/credit.h
-  bool read_peer_memory = true;      // between processes of one host, see van/van.h
-  int32_t io_threads = 2;            // threads that move bytes, per Van
-  double connect_timeout = 60;       // until a peer must have answered the handshake
-  double operation_timeout = 1800;   // until an enqueued tensor must be done; 0: no limit
+  uint64_t part_bytes = 0;          // longest part of a tensor; 0: see coordinator/placement.h
+  uint64_t credit_bytes = 0;        // on the way to one server (worker/part_queue.h); 0: see Credit
+  bool read_peer_memory = true;     // between processes of one host, see van/van.h
+  int32_t io_threads = 2;           // threads that move bytes, per Van
+  double connect_timeout = 60;      // until a peer must have answered the handshake
+  double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit
   double heartbeat_interval = 5;
   double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
+
+  // Four parts keep a server busy while the acknowledgement of the first is on its way.
+  uint64_t Credit() const {
+    if (credit_bytes > 0) return credit_bytes;
+    return 4 * (part_bytes > 0 ? part_bytes : uint64_t{1} << 20);
+  }
 };
 
 // One membership epoch of a job: who takes part and where they are.

@@ -171,15 +171,13 @@ void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbo
   pending.reply.request_id = request.request_id;
   TableUpdate update;
   update.update_id = next_update_id_;
-  for (const TensorDescription& tensor : request.tensors) {
+  for (const TensorTable::Outcome& outcome : table_->Declare(request.tensors, update.update_id)) {
     DeclareResult result;
-    const TensorTable::Row* row = nullptr;
-    bool added = false;
-    result.status = table_->Declare(tensor, update.update_id, &row, &added);
-    if (result.status.ok()) {
-      result.entry = row->entry;
-      pending.needed_update = std::max(pending.needed_update, row->update_id);
-      if (added) update.entries.push_back(row->entry);
+    result.status = outcome.status;
+    if (outcome.row != nullptr) {
+      result.entry = outcome.row->entry;
+      pending.needed_update = std::max(pending.needed_update, outcome.row->update_id);
+      if (outcome.added) update.entries.push_back(outcome.row->entry);
     }
     pending.reply.results.push_back(std::move(result));
   }

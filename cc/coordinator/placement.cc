@@ -11,6 +11,10 @@ namespace {
 // server.
 constexpr double kPartOverheadBytes = 4096;
 
+constexpr uint64_t kLeastPartBytes = 128 * 1024;
+constexpr uint64_t kMostPartBytes = 4 * 1024 * 1024;
+constexpr uint64_t kPartsOfALink = 64;
+
 }  // namespace
 
 std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes) {
@@ -58,8 +62,23 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
   return shares;
 }
 
-Placement::Placement(std::vector<double> shares, uint64_t part_bytes)
-    : shares_(std::move(shares)), part_bytes_(part_bytes), loads_(shares_.size(), 0) {}
+uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_workers) {
+  return std::clamp(model_bytes / (kPartsOfALink * num_workers), kLeastPartBytes, kMostPartBytes);
+}
+
+Placement::Placement(std::vector<double> shares, int32_t num_workers, uint64_t part_bytes)
+    : shares_(std::move(shares)),
+      num_workers_(num_workers),
+      fixed_part_bytes_(part_bytes),
+      loads_(shares_.size(), 0) {}
+
+uint64_t Placement::PartBytes(const std::vector<Request>& requests) {
+  if (fixed_part_bytes_ > 0) return fixed_part_bytes_;
+  uint64_t list_bytes = 0;
+  for (const Request& request : requests) list_bytes += request.tensor->ByteCount();
+  model_bytes_ = std::max(model_bytes_, list_bytes);
+  return ChoosePartBytes(model_bytes_, num_workers_);
+}
 
 int32_t Placement::LeastLoaded() const {
   int32_t best = -1;
@@ -71,20 +90,36 @@ int32_t Placement::LeastLoaded() const {
   return best;
 }
 
-std::vector<PartPlacement> Placement::Place(const TensorDescription& tensor,
-                                            const TableEntry* first) {
-  std::vector<PartPlacement> parts;
-  for (const uint64_t elements : CutTensor(tensor, part_bytes_)) {
-    const size_t index = parts.size();
-    const bool known = first != nullptr && index < first->parts.size();
-    const int32_t server = known ? first->parts[index].server : LeastLoaded();
-    // Variants of a key take turns, they do not add up.
-    if (!known)
-      loads_[server] +=
-          static_cast<double>(elements * DTypeSize(tensor.dtype)) + kPartOverheadBytes;
-    parts.push_back({elements, server});
+std::vector<std::vector<PartPlacement>> Placement::Place(const std::vector<Request>& requests) {
+  const uint64_t part_bytes = PartBytes(requests);
+  std::vector<std::vector<PartPlacement>> placed(requests.size());
+  struct Part {
+    double bytes;
+    PartPlacement* place;
+  };
+  std::vector<Part> parts;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto [tensor, first] = requests[i];
+    const std::vector<uint64_t> cut = CutTensor(*tensor, part_bytes);
+    placed[i].resize(cut.size());
+    for (size_t index = 0; index < cut.size(); ++index) {
+      placed[i][index].element_count = cut[index];
+      if (first != nullptr && index < first->parts.size()) {
+        // Variants of a key take turns, they do not add up.
+        placed[i][index].server = first->parts[index].server;
+      } else {
+        parts.push_back(
+            {static_cast<double>(cut[index] * DTypeSize(tensor->dtype)), &placed[i][index]});
+      }
+    }
   }
-  return parts;
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
+  for (const Part& part : parts) {
+    part.place->server = LeastLoaded();
+    loads_[part.place->server] += part.bytes + kPartOverheadBytes;
+  }
+  return placed;
 }
 
 }  // namespace byteps

@@ -72,39 +72,92 @@ TEST(ServerSharesTest, ServersOfOneHostDivideItsShare) {
   EXPECT_DOUBLE_EQ(shares[2], 0.5);
 }
 
-TEST(PlacementTest, BalancesRealisticTensors) {
-  Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 4096000);
-  uint64_t total = 0;
+TEST(ChoosePartBytesTest, FollowsTheModelWithinLimits) {
+  EXPECT_EQ(ChoosePartBytes(0, 2), 128u * 1024);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{512} << 20, 4), 2u << 20);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{1} << 40, 2), 4u << 20);
+}
+
+// Places each tensor in a list of its own.
+std::vector<std::vector<PartPlacement>> PlaceOneByOne(Placement& placement,
+                                                      const std::vector<TensorDescription>& list) {
+  std::vector<std::vector<PartPlacement>> placed;
+  for (const TensorDescription& tensor : list)
+    placed.push_back(placement.Place({{&tensor, nullptr}})[0]);
+  return placed;
+}
+
+double WorstShare(const Placement& placement) {
+  const double total = std::accumulate(placement.loads().begin(), placement.loads().end(), 0.0);
+  return *std::max_element(placement.loads().begin(), placement.loads().end()) / total;
+}
+
+TEST(PlacementTest, BalancesTensorsThatComeOneByOne) {
+  Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 2, 4096000);
+  std::vector<TensorDescription> list;
   for (const int64_t elements :
-       {36864, 2359296, 1024, 25088 * 4096, 4096, 4096 * 4096, 4096 * 1000}) {
-    placement.Place(Float32({elements}), nullptr);
-    total += elements * 4;
+       {36864, 2359296, 1024, 25088 * 4096, 4096, 4096 * 4096, 4096 * 1000})
+    list.push_back(Float32({elements}));
+  PlaceOneByOne(placement, list);
+  EXPECT_LT(WorstShare(placement), 0.51);
+}
+
+TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
+  // Short ones first, then three long ones for two servers: one by one they cannot be balanced.
+  std::vector<TensorDescription> list;
+  for (int i = 0; i < 10; ++i) list.push_back(Float32({100000}));
+  for (int i = 0; i < 3; ++i) list.push_back(Float32({1000000}));
+  std::vector<Placement::Request> requests;
+  for (const TensorDescription& tensor : list) requests.push_back({&tensor, nullptr});
+
+  Placement one_by_one(ServerShares({"a", "b"}, {"c", "d"}), 2, 4000000);
+  PlaceOneByOne(one_by_one, list);
+  EXPECT_GT(WorstShare(one_by_one), 0.6);
+
+  Placement together(ServerShares({"a", "b"}, {"c", "d"}), 2, 4000000);
+  const auto placed = together.Place(requests);
+  EXPECT_LT(WorstShare(together), 0.502);
+  ASSERT_EQ(placed.size(), list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    ASSERT_EQ(placed[i].size(), 1u);
+    EXPECT_EQ(placed[i][0].element_count, list[i].ElementCount()) << "in the order of the list";
   }
-  const double worst = *std::max_element(placement.loads().begin(), placement.loads().end());
-  EXPECT_LT(worst, 0.51 * static_cast<double>(total));
+}
+
+TEST(PlacementTest, ChoosesOnePartSizeForAList) {
+  Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 2, 0);
+  const TensorDescription large = Float32({63 << 20});  // 256 MB in all: parts of 2 MB
+  const TensorDescription small = Float32({1 << 20});
+  const auto placed = placement.Place({{&small, nullptr}, {&large, nullptr}});
+  EXPECT_EQ(placed[0].size(), 2u);
+  EXPECT_EQ(placed[1].size(), 126u);
+  EXPECT_EQ(placement.Place({{&small, nullptr}})[0].size(), 2u) << "also for what comes later";
 }
 
 TEST(PlacementTest, IsDeterministic) {
-  Placement a(ServerShares({"a", "b"}, {"c", "d", "e"}), 1000);
-  Placement b(ServerShares({"a", "b"}, {"c", "d", "e"}), 1000);
-  for (int i = 1; i < 50; ++i) {
-    const auto x = a.Place(Float32({i * 37}), nullptr);
-    const auto y = b.Place(Float32({i * 37}), nullptr);
-    ASSERT_EQ(x.size(), y.size());
-    for (size_t p = 0; p < x.size(); ++p) EXPECT_EQ(x[p].server, y[p].server);
+  Placement a(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 1000);
+  Placement b(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 1000);
+  std::vector<TensorDescription> list;
+  for (int i = 1; i < 50; ++i) list.push_back(Float32({i * 37}));
+  const auto x = PlaceOneByOne(a, list), y = PlaceOneByOne(b, list);
+  for (size_t i = 0; i < list.size(); ++i) {
+    ASSERT_EQ(x[i].size(), y[i].size());
+    for (size_t p = 0; p < x[i].size(); ++p) EXPECT_EQ(x[i][p].server, y[i][p].server);
   }
 }
 
 TEST(PlacementTest, VariantsOfAKeyKeepTheirOwners) {
-  Placement placement(ServerShares({"a", "b"}, {"c", "d", "e"}), 16);
+  Placement placement(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 16);
+  const TensorDescription nine = Float32({9}), hundred = Float32({100}), more = Float32({21}),
+                          none = Float32({0});
   TableEntry first;
-  first.parts = placement.Place(Float32({9}), nullptr);
-  placement.Place(Float32({100}), nullptr);
-  const auto longer = placement.Place(Float32({21}), &first);
+  first.parts = placement.Place({{&nine, nullptr}})[0];
+  placement.Place({{&hundred, nullptr}});
+  const auto longer = placement.Place({{&more, &first}})[0];
   ASSERT_EQ(longer.size(), 6u);
   for (size_t p = 0; p < first.parts.size(); ++p)
     EXPECT_EQ(longer[p].server, first.parts[p].server);
-  const auto empty = placement.Place(Float32({0}), &first);
+  const auto empty = placement.Place({{&none, &first}})[0];
   ASSERT_EQ(empty.size(), 1u);
   EXPECT_EQ(empty[0].server, first.parts[0].server);
 }

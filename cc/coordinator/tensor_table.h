@@ -4,6 +4,7 @@
 #define TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
 
 #include <cstdint>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -22,14 +23,25 @@ class TensorTable {
     uint64_t update_id = 0;  // the TableUpdate that told the servers
   };
 
-  // Finds or adds the variant that `tensor` describes. A new row gets `update_id` and sets `added`.
-  // INVALID_ARGUMENT for a bad description, FAILED_PRECONDITION when another name has the same key.
-  Status Declare(const TensorDescription& tensor, uint64_t update_id, const Row** row, bool* added);
+  // What has become of one tensor of a list. INVALID_ARGUMENT for a bad description,
+  // FAILED_PRECONDITION when another name has the same key.
+  struct Outcome {
+    Status status;
+    Row* row = nullptr;  // the table's; null after an error
+    bool added = false;  // by this call
+  };
+
+  // Finds or adds the variant that each of `tensors` describes. Those added are placed together,
+  // and get `update_id`.
+  std::vector<Outcome> Declare(const std::vector<TensorDescription>& tensors, uint64_t update_id);
 
  private:
+  Outcome FindOrAdd(const TensorDescription& tensor, uint64_t update_id);
+  void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
+
   const int32_t num_workers_;
   Placement placement_;
-  std::unordered_map<uint64_t, std::vector<Row>> rows_;  // by key, then variant
+  std::unordered_map<uint64_t, std::deque<Row>> rows_;  // by key, then variant; rows do not move
 };
 
 }  // namespace byteps

@@ -21,6 +21,7 @@
 #include "cc/base/logging.h"
 #include "cc/base/tensor_description.h"
 #include "cc/coordinator/coordinator.h"
+#include "cc/coordinator/placement.h"
 #include "cc/engine/engine.h"
 #include "cc/server/server.h"
 #include "cc/sum/sum.h"
@@ -292,6 +293,26 @@ std::pair<py::list, uint64_t> TakeTimeline() {
   return {exchanges, recording.dropped};
 }
 
+std::vector<std::vector<std::pair<uint64_t, int32_t>>> PlaceShapes(
+    const std::vector<std::vector<int64_t>>& shapes, const std::vector<std::string>& worker_hosts,
+    const std::vector<std::string>& server_hosts, uint64_t part_bytes) {
+  std::vector<TensorDescription> tensors(shapes.size());
+  std::vector<Placement::Request> requests;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    tensors[i].shape = shapes[i];
+    requests.push_back({&tensors[i], nullptr});
+  }
+  Placement placement(ServerShares(worker_hosts, server_hosts),
+                      static_cast<int32_t>(worker_hosts.size()), part_bytes);
+  std::vector<std::vector<std::pair<uint64_t, int32_t>>> result;
+  for (const std::vector<PartPlacement>& parts : placement.Place(requests)) {
+    result.emplace_back();
+    for (const PartPlacement& part : parts)
+      result.back().emplace_back(part.element_count, part.server);
+  }
+  return result;
+}
+
 void SetLogLevelByName(const std::string& name) {
   if (name == "DEBUG") return SetLogLevel(LogLevel::kDebug);
   if (name == "INFO") return SetLogLevel(LogLevel::kInfo);
@@ -432,6 +453,11 @@ PYBIND11_MODULE(_engine, module) {
     return names;
   });
   module.def("force_sum_kernels", &ForceSumKernels, py::arg("name"));
+  module.def(
+      "place", &PlaceShapes, py::arg("shapes"), py::arg("worker_hosts"), py::arg("server_hosts"),
+      py::arg("part_bytes") = 0,
+      "Where a job's coordinator would put float32 tensors of these shapes that are declared "
+      "together: for each a list of (elements, server) of its parts.");
 }
 
 }  // namespace byteps

@@ -68,7 +68,7 @@ Status Worker::Start() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      servers_.push_back(std::make_unique<ServerLink>(job_.options.credit_bytes));
+      servers_.push_back(std::make_unique<ServerLink>(job_.options.Credit()));
     }
     Hello hello;
     hello.job_id = job_.job_id;

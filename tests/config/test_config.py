@@ -230,8 +230,9 @@ def test_log_levels_of_the_original():
     assert Config.from_environment({"BYTEPS_LOG_LEVEL": "FATAL"}).log_level == "ERROR"
 
 
-def test_credit_follows_the_part_size():
-    assert Config(part_bytes=1000).shared_values()["credit_bytes"] == 4000
+def test_the_engine_chooses_what_is_not_set():
+    assert Config(part_bytes=1000).shared_values()["credit_bytes"] == 0
+    assert Config(credit_bytes=10).shared_values()["part_bytes"] == 0
     assert Config(part_bytes=1000, credit_bytes=10).shared_values()["credit_bytes"] == 10
 
 
@@ -264,7 +265,7 @@ def test_config_is_frozen_and_its_errors_are_ours():
     "arguments, env, code, expected",
     [
         ([], {"BYTEPS_IO_THREADS": "5"}, 0, "from BYTEPS_IO_THREADS"),
-        (["--markdown"], {}, 0, "| `BYTEPS_PARTITION_BYTES` | `part_bytes` | 4096000 | bytes |"),
+        (["--markdown"], {}, 0, "| `BYTEPS_PARTITION_BYTES` | `part_bytes` | 128 KB to 4 MB"),
         ([], {"BYTEPS_IO_THREADS": "x"}, 1, 'BYTEPS_IO_THREADS is "x"'),
         (["--wrong"], {}, 2, "usage"),
     ],

@@ -134,7 +134,7 @@ def test_a_setting_in_one_process_holds_for_all():
         ]
         for future in futures:
             book, _ = future.result(20)
-            assert (book.options["part_bytes"], book.options["credit_bytes"]) == (1000, 4000)
+            assert (book.options["part_bytes"], book.options["credit_bytes"]) == (1000, 0)
 
 
 @pytest.mark.parametrize(

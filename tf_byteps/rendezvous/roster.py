@@ -128,9 +128,6 @@ class Roster:
     def _shared_options(self):
         options = dict(self._defaults)
         options.update({name: value for name, (value, _) in self._options.items()})
-        if "credit_bytes" not in self._options and "part_bytes" in self._options:
-            ratio = self._defaults["credit_bytes"] / self._defaults["part_bytes"]
-            options["credit_bytes"] = int(ratio * options["part_bytes"])
         return options
 
     def _missing_workers(self):
