@@ -351,6 +351,15 @@ class Config:
         # The engine chooses what is 0.
         return {name: 0 if value is None else value for name, value in values.items()}
 
+    def with_shared_values(self, values, source):
+        """A copy with what `shared_values` gave, here or in another process of the job."""
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        chosen = {
+            name: None if value == 0 and fields[name].default is None else value
+            for name, value in values.items()
+        }
+        return self.replace(source=source, **chosen)
+
     def _check_ranks(self):
         for smaller, larger in (
             ("worker_id", "num_worker_machines"),

@@ -93,14 +93,14 @@ class _Runtime:
             _engine.start_worker(job_description(book, self.config), self.rank)
         except _engine.EngineError as error:
             raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
-        self.config = self.config.replace(
-            source="scheduler" if self.config.distributed else "default",
+        source = "scheduler" if self.config.distributed else "default"
+        self.config = self.config.with_shared_values(book.options, source).replace(
+            source=source,
             job_id=book.job_id,
             global_rank=self.rank,
             global_size=len(book.worker_hosts),
             local_rank=self.local_rank,
             local_size=self.local_size,
-            **book.options,
         )
         if self.config.timeline:
             self.start_timeline(self.config.timeline)
