@@ -98,11 +98,11 @@ def test_a_late_worker_shows_as_a_wait_for_the_sum_at_the_others(parts):
 
 
 def test_the_file_is_a_chrome_trace(tmp_path):
-    env = {"BYTEPS_TIMELINE": str(tmp_path / "trace.json")}
+    env = {"BYTEPS_TIMELINE": str(tmp_path / "trace.json"), "BYTEPS_PARTITION_BYTES": "100000000"}
     run_workers(sums_of_three_parts, env=env)
     trace = json.loads((tmp_path / "trace.1.json").read_text())
     rows = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
-    assert sorted(rows.values()) == ["gathered", "large"]  # of one part each, by default
+    assert sorted(rows.values()) == ["gathered", "large"]  # of one part each
     spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
     assert {e["pid"] for e in spans} == {1}
     for tid in rows:
