@@ -1,6 +1,7 @@
 """Statistics of repeated runs, and what the machine did meanwhile."""
 
 import dataclasses
+import os
 import statistics
 
 
@@ -113,6 +114,11 @@ def _machine_ticks():
     idle = fields[3] + fields[4]
     interrupts = fields[5] + fields[6]
     return sum(fields) - idle, interrupts, sum(fields)
+
+
+def cpu_seconds(pid):
+    """The CPU time that a process has used, with all its threads, in user and kernel mode."""
+    return _process_ticks(pid) / os.sysconf("SC_CLK_TCK")
 
 
 def _process_ticks(pid):

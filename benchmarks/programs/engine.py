@@ -1,8 +1,6 @@
 """A worker without TensorFlow: hands NumPy arrays to the engine."""
 
 import math
-import os
-import resource
 import time
 
 import numpy as np
@@ -52,7 +50,14 @@ def prepare(group, tensors, priorities=True):
     ]
 
 
+def split(group, first, rest):
+    """Two groups of a group's first tensor and of the others."""
+    tensors = _groups.pop(group)
+    _groups[first], _groups[rest] = tensors[:1], tensors[1:]
+
+
 def forget(group):
+    """Gives a group's memory back."""
     del _groups[group]
 
 
@@ -90,14 +95,43 @@ def latency(group, count):
     return seconds
 
 
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+def resident_bytes():
+    """What is in memory now; the peak counts from here."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _status("VmRSS")
 
 
-def counters():
-    return _engine.worker_counters()
+def peak_bytes():
+    """The most that was in memory since `resident_bytes`."""
+    return _status("VmHWM")
 
 
-def process_id():
-    return os.getpid()
+def _status(field):
+    with open("/proc/self/status") as file:
+        (line,) = (line for line in file if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def overtake(large, small, pause):
+    """Starts all tensors of one group, waits `pause` seconds, then starts another's only one.
+
+    Returns:
+        The seconds from then until that one is done, and until all are done.
+    """
+    (urgent,) = _groups[small]
+    barrier()
+    handles = [tensor.start() for tensor in _groups[large]]
+    time.sleep(pause)
+    begin = time.monotonic()
+    urgent.start().wait(_WAIT_SECONDS)
+    done = time.monotonic() - begin
+    for handle in handles:
+        handle.wait(_WAIT_SECONDS)
+    return [done, time.monotonic() - begin]
+
+
+def settings():
+    """What the job has agreed on: the longest part and the credit, in bytes."""
+    config = tf_byteps.runtime.config()
+    return [config.part_bytes, config.credit_bytes]
