@@ -13,7 +13,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-all sanitize lint format clean
+.PHONY: help build demo test test-cc test-python test-all sanitize bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -38,15 +38,21 @@ sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefine
 	$(BAZEL) test --config=asan //cc/...
 	$(BAZEL) test --config=tsan //cc/...
 
+bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).
+	$(BIN)/python -m benchmarks
+
+bench-all: build  ## Measures more numbers of workers and whole models, too.
+	$(BIN)/python -m benchmarks --all
+
 lint: $(VENV)/environment.stamp  ## Checks style: ruff and clang-format.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	git ls-files 'cc/*.cc' 'cc/*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files '*.cc' '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 
 format: $(VENV)/environment.stamp  ## Formats all sources.
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
-	git ls-files 'cc/*.cc' 'cc/*.h' | xargs $(BIN)/clang-format -i
+	git ls-files '*.cc' '*.h' | xargs $(BIN)/clang-format -i
 
 clean:  ## Removes what was built; .venv stays.
 	rm -rf build dist *.egg-info

@@ -130,6 +130,11 @@ def publish(part, title, rows, details=None):
     return all(row.passed is not False for row in rows)
 
 
+def forget(part):
+    """Removes what an earlier run of a part has published."""
+    (FOLDER / f"{part}.json").unlink(missing_ok=True)
+
+
 def published(part):
     """(title, rows, details) of a part that has run before; None if it has not."""
     path = FOLDER / f"{part}.json"

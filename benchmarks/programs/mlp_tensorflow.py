@@ -108,5 +108,26 @@ def fit(count):
     data = tf.data.Dataset.from_tensors(tuple(_state["fit batch"])).repeat(count)
     begin = time.monotonic()
     # No callback: some modes of training do more when there is one.
-    _state["fit"].fit(data, epochs=1, verbose=0)
+    _state["fit"].fit(data, epochs=1, shuffle=False, verbose=0)
     return time.monotonic() - begin
+
+
+def has_cross_step():
+    """Whether the strategy can go on with the next step before all sums are there."""
+    import inspect
+
+    import tf_byteps
+
+    return "cross_step" in inspect.signature(tf_byteps.BytePSStrategy.__init__).parameters
+
+
+def record(kind, path):
+    """Runs one step and records it; returns its [begin, end] in nanoseconds since 1970."""
+    import tf_byteps
+
+    tf_byteps.start_timeline(path)
+    begin = time.time_ns()
+    float(_local(_state[kind]()))
+    end = time.time_ns()
+    tf_byteps.stop_timeline()
+    return [begin, end]
