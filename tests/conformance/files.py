@@ -140,6 +140,47 @@ def tensorflow_checkpoint(side):
     return _go_on(side, model)
 
 
+_WAYS_TO_SAVE = {
+    "model.keras": {},
+    "model.h5": {},
+    "folder": {"zipped": False},
+    "all.weights.h5": {},
+    "parts.weights.json": {"max_shard_size": 4e-7},
+}
+
+
+@row(STRATEGY)
+def all_workers_save_to_one_path(side):
+    """At the same time, again and again; each can read at once what it has saved."""
+    model = _trained(side)
+    expected = model.get_weights()
+    for name, options in _WAYS_TO_SAVE.items():
+        path = side.folder / name
+        for _ in range(1 if side.is_single else 10):
+            if ".weights." in name:
+                model.save_weights(path, **options)
+                model.set_weights([np.zeros_like(weights) for weights in expected])
+                model.load_weights(path)
+            else:
+                model.save(path, **options)
+                model = keras.models.load_model(path, compile=False)
+            for weights, saved in zip(expected, model.get_weights(), strict=True):
+                np.testing.assert_array_equal(weights, saved)
+    _meet(side)
+    left = sorted(path.name for path in side.folder.iterdir() if path.name.startswith("."))
+    assert not left, left
+    return expected
+
+
+@row(STRATEGY)
+def one_worker_saves(side):
+    """As programs for other libraries do it: nobody waits for the others."""
+    model = _trained(side)
+    if side.rank == 0:
+        model.save(side.folder / "model.keras")
+    return _go_on(side, model)
+
+
 # Callbacks that write. All workers are given the same path.
 
 

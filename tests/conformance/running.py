@@ -12,7 +12,16 @@ import tensorflow as tf
 import tf_byteps as bps
 from tests.conformance.sides import ROWS, SIDES, SINGLE
 
-_MODULES = ("optimizers", "mixed_precision", "models", "scopes", "data", "metrics", "files")
+_MODULES = (
+    "optimizers",
+    "mixed_precision",
+    "models",
+    "scopes",
+    "data",
+    "metrics",
+    "stopping",
+    "files",
+)
 
 
 def all_rows():

@@ -351,6 +351,41 @@ def compiled_by_xla():
     model.fit(np.ones([8, 2]), np.ones([8, 1]), batch_size=8, verbose=0)
 
 
+def stopped_from_outside():
+    """Not by a callback, but by the thread that reads the last worker's input."""
+    strategy = bps.BytePSStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+
+    def batches():
+        for step in range(8):
+            if step == 3 and bps.rank() == bps.size() - 1:
+                model.stop_training = True
+            yield np.ones([6, 2], "float32"), np.ones([6, 1], "float32")
+
+    spec = tuple(tf.TensorSpec([6, length], tf.float32) for length in (2, 1))
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    history = model.fit(dataset, epochs=3, verbose=0)
+    return {"epochs": history.epoch, "steps": int(model.optimizer.iterations.numpy())}
+
+
+def stopped_where_an_epoch_ends():
+    """With a callback that could have stopped after a batch."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+
+    def stop(epoch, logs):
+        model.stop_training = epoch == 1 and bps.rank() == 0
+
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: None, on_epoch_end=stop
+    )
+    options = {"batch_size": 8, "epochs": 4, "verbose": 0, "callbacks": callback}
+    return model.fit(np.ones([16, 2]), np.ones([16, 1]), **options).epoch
+
+
 def optimizer_of_another_strategy():
     with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
         optimizer = keras.optimizers.Adam()

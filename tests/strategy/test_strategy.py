@@ -38,6 +38,8 @@ SCENARIOS = [
     "different_seeds",
     "compiled_by_xla",
     "optimizer_of_another_strategy",
+    "stopped_from_outside",
+    "stopped_where_an_epoch_ends",
 ]
 
 
@@ -184,3 +186,13 @@ def test_optimizer_of_another_strategy_is_refused_in_a_sentence(group):
         assert failure.kind == "ValueError"
         assert "made in the scope of a MirroredStrategy" in failure.message
         assert "make it in the scope of the BytePSStrategy" in failure.message
+
+
+def test_what_stops_one_worker_from_outside_stops_all_after_the_epoch(group):
+    for result in group["stopped_from_outside"]:
+        assert result["epochs"] == [0]
+        assert group.size == 1 or result["steps"] >= 8  # all of the epoch
+
+
+def test_one_worker_stops_all_where_an_epoch_ends(group):
+    assert group["stopped_where_an_epoch_ends"] == [[0, 1]] * group.size

@@ -6,9 +6,9 @@ reach workers that cannot see it, and a decision that one worker takes alone mus
 """
 
 import keras
+import tensorflow as tf
 
-from tf_byteps import runtime
-from tf_byteps.strategy import statistics
+from tf_byteps.strategy import metrics, statistics, stopping
 from tf_byteps.strategy.adoption import is_ours
 from tf_byteps.strategy.agreement import gather_objects
 
@@ -24,12 +24,57 @@ class FitCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         statistics.begin_epoch(self.model)
+        stopping.agree(self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        """All stop if one has decided to (protocol rule 26)."""
-        if runtime.size() > 1:
-            stopping = gather_objects("stop training", bool(self.model.stop_training))
-            self.model.stop_training = any(stopping)
+        stopping.end_epoch(self.model)
+
+
+class EveryBatch(FitCallback):
+    """For trainings that a callback may stop after any batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        stopping.agree(self.model)
+
+
+def completed(callbacks):
+    """The callbacks of a training, and ours. A collective: all workers call it.
+
+    Args:
+        callbacks: what `fit` was given: a callback, a list, a `keras.callbacks.CallbackList`, or
+            `None`. Workers may have different ones.
+
+    Returns:
+        What `fit` is to be given instead.
+    """
+    is_container = isinstance(callbacks, keras.callbacks.CallbackList)
+    mine = callbacks.callbacks if is_container else tf.nest.flatten(callbacks or [])
+    on_batches = [
+        callback
+        for callback in mine
+        if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq != "epoch"
+    ]
+    facts = {
+        "may stop": any(map(stopping.may_stop_after_a_batch, mine)),
+        "saves": [callback.save_freq for callback in on_batches],
+    }
+    everyone = gather_objects("callbacks", facts)
+    for callback in on_batches:
+        callback._byteps_on_all_workers = all(
+            other["saves"] == facts["saves"] for other in everyone
+        )
+    if any(other["may stop"] for other in everyone):
+        last = EveryBatch()
+        if is_container:
+            callbacks._async_train = False  # decided when it was made
+    else:
+        last = FitCallback()
+    if not is_container:
+        return [*mine, last]
+    last.set_model(callbacks.model)
+    last.set_params(callbacks.params)
+    callbacks.callbacks.append(last)
+    return callbacks
 
 
 def changes():
@@ -75,7 +120,16 @@ def _set_model(original, self, model):
 
 
 def _decide_and_save(original, self, epoch, batch, logs):
-    """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`."""
+    """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`.
+
+    After a batch, the logs are each worker's own. Where all workers have this callback, so that all
+    come here, they are replaced by those of all rows so far.
+    """
+    if not is_ours(getattr(self.model, "distribute_strategy", None)):
+        original(self, epoch, batch, logs)
+        return
+    if batch is not None and getattr(self, "_byteps_on_all_workers", False):
+        logs = metrics.logs_so_far(self.model, logs)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
         self._should_save_model(epoch, batch, logs, path)

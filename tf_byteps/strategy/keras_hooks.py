@@ -13,13 +13,15 @@ before.
   whether to skip a step, and those that do not would wait for ever.
 * `losses.loss.scale_loss_for_distribution` and `unscale_loss_for_distribution`: pieces of a batch
   may have different lengths.
-* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore; all workers
-  stop training together.
+* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
+* `TensorFlowTrainer.stop_training`: all workers stop training together (see `stopping`).
 * `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
   `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
   (see `callbacks`).
+* `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
+  may save to one path.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
 * `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
@@ -49,6 +51,8 @@ from tf_byteps.strategy import (
     metrics,
     shuffle,
     statistics,
+    stopping,
+    whole_files,
 )
 from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
 from tf_byteps.strategy.extended import BytePSReplicaContext
@@ -78,6 +82,7 @@ def install():
     wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
     wrap(Trainer, "compile", _compile)
     wrap(trainer, "fit", _fit)
+    trainer.stop_training = stopping.attribute()
     wrap(trainer, "_maybe_symbolic_build", _build)
     wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
     wrap(trainer, "predict", _predict)
@@ -86,7 +91,7 @@ def install():
     wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
     wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
     wrap(random_seed, "get_seed", _dataset_seed)
-    for owner, name, replacement in callbacks.changes():
+    for owner, name, replacement in callbacks.changes() + whole_files.changes():
         wrap(owner, name, replacement)
 
 
@@ -201,13 +206,11 @@ def _fit(original, self, *args, **kwargs):
     if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
     call = inspect.signature(original).bind(self, *args, **kwargs)
-    given = call.arguments.get("callbacks")
-    if isinstance(given, keras.callbacks.CallbackList):
-        given.append(callbacks.FitCallback())
-    else:
-        given = [*tf.nest.flatten(given or []), callbacks.FitCallback()]
-    call.arguments["callbacks"] = given
-    return original(*call.args, **call.kwargs)
+    call.arguments["callbacks"] = callbacks.completed(call.arguments.get("callbacks"))
+    try:
+        return original(*call.args, **call.kwargs)
+    finally:
+        stopping.forget(self)
 
 
 def _build(original, self, iterator=None, data_batch=None):
@@ -222,10 +225,12 @@ def _build(original, self, iterator=None, data_batch=None):
 
 def _metrics_result(original, self, logs):
     """Called at the end of each epoch and each evaluation, and nowhere else."""
-    if is_ours(self.distribute_strategy):
-        statistics.end_epoch(self)
-        metrics.reduce_states(self)
-    return original(self, logs)
+    if not is_ours(self.distribute_strategy):
+        return original(self, logs)
+    statistics.end_epoch(self)
+    metrics.reduce_states(self)
+    result = original(self, logs)
+    return metrics.average_logs(logs) if result is logs else result
 
 
 def _predict(original, self, *args, **kwargs):

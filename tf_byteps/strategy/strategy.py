@@ -32,8 +32,12 @@ class BytePSStrategy(tf.distribute.Strategy):
       workers. Moving statistics are averaged at the end of each epoch.
     * **Files are written by worker 0.** `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and
       `TensorBoard` do nothing on other workers, which need not see the files: what
-      `BackupAndRestore` restores is broadcast. All workers stop if one sets `stop_training` at the
-      end of an epoch.
+      `BackupAndRestore` restores is broadcast. `model.save` writes on every worker that calls it,
+      also to the same path.
+    * **All workers stop together** if one sets `model.stop_training`: at the end of the epoch, or
+      after the batch if a callback does it there.
+    * **Models belong to the strategy** if they are made, compiled or trained in its scope;
+      optimizers follow their model.
 
     Args:
         config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default:

@@ -1,0 +1,83 @@
+"""`model.stop_training`, which all workers must follow at the same step (protocol rule 26).
+
+Keras reads it after every batch. If one worker left the loop alone, the others would wait for its
+gradients. So within an epoch the attribute shows what the workers have agreed on; what is assigned
+to it, by a callback, a signal handler or another thread, is kept until they ask each other next:
+where an epoch begins and ends, and after every batch if there is a callback that may stop there.
+"""
+
+import weakref
+
+import keras
+import tensorflow as tf
+from keras.src.utils.python_utils import is_default
+
+from tf_byteps import runtime
+from tf_byteps.ops import Max, push_pull
+
+_HANDLERS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_STOPPING = keras.callbacks.TerminateOnNaN
+# Model -> what its workers have agreed on, while it is in an epoch.
+_agreed = weakref.WeakKeyDictionary()
+
+
+def attribute():
+    """The property that replaces `stop_training` of Keras's models."""
+
+    def get(model):
+        # `_agreed` is empty but for trainings under a strategy.
+        return _agreed.get(model, _wanted(model)) if _agreed else _wanted(model)
+
+    return property(get, _want)
+
+
+def _wanted(model):
+    return model.__dict__.get("stop_training", False)
+
+
+def _want(model, value):
+    model.__dict__["stop_training"] = value
+
+
+def agree(model):
+    """Lets all workers stop if one wants to. A collective of one small exchange.
+
+    From now on, until `end_epoch`, `model.stop_training` is the same on all workers.
+
+    Args:
+        model: a `keras.Model` in an epoch of its training.
+    """
+    if runtime.size() == 1:
+        return
+    wanted = int(bool(_wanted(model)))
+    stops = bool(push_pull(tf.constant(wanted), op=Max, name="stop training"))
+    _want(model, stops)  # an assignment to the attribute is left out if that shows the same
+    _agreed[model] = stops
+
+
+def end_epoch(model):
+    """Agrees once more, for what is done between epochs. A collective."""
+    agree(model)
+    forget(model)
+
+
+def forget(model):
+    """The training has ended, perhaps by an exception within an epoch."""
+    _agreed.pop(model, None)
+
+
+def may_stop_after_a_batch(callback):
+    """Whether a callback does something after batches, and is not one of Keras's that never stop.
+
+    Args:
+        callback: a `keras.callbacks.Callback`.
+    """
+    handlers = [getattr(callback, name) for name in _HANDLERS]
+    return any(not is_default(handler) and not _never_stops(handler) for handler in handlers)
+
+
+def _never_stops(handler):
+    module = getattr(handler, "__module__", None) or ""
+    if module == _STOPPING.__module__:
+        return False
+    return module.startswith(("keras.src.callbacks.", "tf_byteps."))
