@@ -31,7 +31,7 @@ test-cc: build/packages.stamp
 test-python: build
 	$(BIN)/python -m pytest
 
-test-all: test-cc build  ## Runs the slow tests too.
+test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''
 
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.

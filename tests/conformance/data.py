@@ -40,6 +40,16 @@ def one_row_left(side):
 
 
 @row(STRATEGY)
+def all_lengths_modulo_the_batch(side):
+    """With 2 workers or 3, each in turn has more rows, fewer, or none."""
+    model = compiled(side, _adam, metrics=["mae"])
+    results = []
+    for rows in range(2 * BATCH + 1, 3 * BATCH):
+        results += _train(side, *_arrays(rows), batch_size=BATCH, model=model, epochs=1)
+    return results
+
+
+@row(STRATEGY)
 def fewer_rows_than_a_batch(side):
     return _train(side, *_arrays(3), batch_size=BATCH)
 

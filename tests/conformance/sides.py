@@ -21,6 +21,12 @@ OPTIMIZER = "DistributedOptimizer"
 MODES = (STRATEGY, OPTIMIZER)
 
 WORKERS = 2
+# Columns of the table: name -> mode and number of workers.
+COLUMNS = {
+    STRATEGY: (STRATEGY, WORKERS),
+    OPTIMIZER: (OPTIMIZER, WORKERS),
+    "3 workers": (STRATEGY, 3),
+}
 BATCH = 8
 STEPS = 4
 ROWS = {}

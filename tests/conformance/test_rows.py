@@ -1,4 +1,4 @@
-"""Two workers give what one process gives, in every way to use tf_byteps."""
+"""Two workers, or three, give what one process gives, in every way to use tf_byteps."""
 
 import collections
 
@@ -7,73 +7,113 @@ import pytest
 
 from tests.cluster import run_workers
 from tests.conformance import running
-from tests.conformance.sides import MODES, SINGLE, WORKERS
+from tests.conformance.sides import COLUMNS, MODES, SINGLE, WORKERS
 
 _NOT_RUN = {"error": "not run, because the workers were stuck in an earlier row"}
+# Where the number of workers may matter. They split a batch of 8 rows into 3, 3 and 2.
+_WITH_THREE_WORKERS = (
+    "dense",
+    "clipnorm",
+    "gradient_accumulation",
+    "embedding_adam",
+    "mixed_float16_overflow",
+    "uneven_arrays",
+    "all_lengths_modulo_the_batch",
+    "uneven_class_and_sample_weights",
+    "epoch_and_validation_logs",
+    "evaluate",
+    "early_stopping",
+    "one_worker_stops_all_after_a_batch",
+    "predictions_in_input_order",
+    "synchronized_batch_normalization",
+    "backup_and_restore",
+)
 
 
-def _parameters():
+def _parameters(workers):
+    """Rows and columns of the table."""
     return [
-        pytest.param(name, mode, id=f"{mode}-{name}")
+        pytest.param(name, column, id=f"{column}-{name}")
         for name, row in running.all_rows().items()
-        for mode in row.modes
+        for column, (mode, size) in COLUMNS.items()
+        if mode in row.modes and size in workers
+        if size == WORKERS or name in _WITH_THREE_WORKERS
     ]
 
 
 @pytest.fixture(scope="module")
 def selected(request):
-    """The rows that this run of pytest asks for: mode -> names, and all for the single process."""
+    """The rows that this run of pytest asks for: column -> names, and all for the reference."""
     names = collections.defaultdict(set)
     for item in request.session.items:
-        if getattr(item, "originalname", "") == test_row.__name__:
-            parameters = item.callspec.params
-            names[parameters["mode"]].add(parameters["name"])
+        parameters = getattr(item, "callspec", None) and item.callspec.params
+        if parameters and getattr(item, "originalname", "").startswith("test_row"):
             names[SINGLE].add(parameters["name"])
-    return {mode: sorted(rows) for mode, rows in names.items()}
+            if item.originalname == test_row.__name__:
+                names[parameters["column"]].add(parameters["name"])
+    return {column: sorted(rows) for column, rows in names.items()}
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory, selected):
     """The rows in one process that does not start tf_byteps."""
     arguments = (SINGLE, str(tmp_path_factory.mktemp("single")), selected[SINGLE])
-    return run_workers(running.run_rows, workers=1, servers=0, timeout=150, args=arguments)[0]
+    return run_workers(running.run_rows, workers=1, servers=0, timeout=400, args=arguments)[0]
+
+
+def _run(column, folder, names, timeout):
+    """What each worker got."""
+    mode, workers = COLUMNS[column]
+    return run_workers(
+        running.run_rows,
+        workers=workers,
+        timeout=timeout,
+        env={"BYTEPS_OPERATION_TIMEOUT": "30"},
+        args=(mode, str(folder), names),
+    )
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, selected):
-    """Mode -> what each of its workers got. Every mode is run once, when it is first needed."""
+    """Column -> what each of its workers got. Every column is run once, when first needed."""
     groups = {}
 
-    def of(mode):
-        if mode not in groups:
-            arguments = (mode, str(tmp_path_factory.mktemp(mode)), selected[mode])
-            groups[mode] = run_workers(
-                running.run_rows,
-                workers=WORKERS,
-                timeout=220,
-                env={"BYTEPS_OPERATION_TIMEOUT": "30"},
-                args=arguments,
-            )
-        return groups[mode]
+    def of(column):
+        if column not in groups:
+            folder = tmp_path_factory.mktemp("shared")
+            groups[column] = _run(column, folder, selected[column], timeout=480)
+        return groups[column]
 
     return of
 
 
-@pytest.mark.time_limit(240)
-@pytest.mark.parametrize(("name", "mode"), _parameters())
-def test_row(reference, results, name, mode):
-    assert "error" not in reference[name], f"single process:\n{reference[name]['error']}"
-    workers = [worker.get(name, _NOT_RUN) for worker in results(mode)]
+def _assert_equal(name, expected, workers):
+    assert "error" not in expected, f"single process:\n{expected['error']}"
     for rank, worker in enumerate(workers):
         assert "error" not in worker, f"worker {rank}:\n{worker['error']}"
     # All workers hold the same bits.
     for rank, worker in enumerate(workers):
         assert worker["arrays"] == workers[0]["arrays"], f"worker {rank} differs from worker 0"
-    rounded = running.all_rows()[name].rounded
-    rtol, atol = (2e-3, 2e-4) if rounded else (1e-5, 1e-6)
-    expected = reference[name]["arrays"]
-    for ours, theirs in zip(workers[0]["arrays"], expected, strict=True):
+    rtol, atol = (2e-3, 2e-4) if running.all_rows()[name].rounded else (1e-5, 1e-6)
+    for ours, theirs in zip(workers[0]["arrays"], expected["arrays"], strict=True):
         np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=rtol, atol=atol)
+
+
+@pytest.mark.time_limit(600)
+@pytest.mark.parametrize(("name", "column"), _parameters(workers=(2, 3)))
+def test_row(reference, results, name, column):
+    """All rows of a column in one group of processes, which saves the time to start them."""
+    workers = [worker.get(name, _NOT_RUN) for worker in results(column)]
+    _assert_equal(name, reference[name], workers)
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(300)
+@pytest.mark.parametrize(("name", "column"), _parameters(workers=(2,)))
+def test_row_alone(reference, tmp_path, name, column):
+    """Each row in a group of processes of its own: it needs nothing that another left behind."""
+    workers = _run(column, tmp_path, [name], timeout=120)
+    _assert_equal(name, reference[name], [worker[name] for worker in workers])
 
 
 def test_every_mode_has_rows():
