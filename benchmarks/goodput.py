@@ -26,7 +26,6 @@ _SLOWER = 0.5  # by how much the rate is lowered when the CPUs are the limit
 _LEAST_GIGABITS = 0.1
 # If other processes use more, a lower rate does not help.
 _MOST_OF_OTHERS = 0.25
-_PART_BYTES = 4096000  # the default of BYTEPS_PARTITION_BYTES
 
 
 def measure(model, workers, servers, gigabits, rounds, warmups=1, settings=None, advance=None):
@@ -141,9 +140,6 @@ def cases(workers, servers, names, gigabits, rounds, divisors=None, settings=Non
         for name in names:
             divisor = divisors.get(name, 1)
             model = MODELS[name]().scaled(divisor)
-            own = dict(settings or {})
-            if divisor > 1:
-                own.setdefault("BYTEPS_PARTITION_BYTES", str(_PART_BYTES // divisor))
             for count in servers:
                 label = f"{model.name}, n = {workers}, k = {count}"
                 task = bar.add_task(label, total=rounds)
@@ -154,7 +150,7 @@ def cases(workers, servers, names, gigabits, rounds, divisors=None, settings=Non
                     count,
                     gigabits,
                     rounds,
-                    settings=own,
+                    settings=settings,
                     advance=lambda task=task: bar.advance(task),
                 )
                 bar.remove_task(task)
@@ -182,7 +178,7 @@ def main(arguments=None):
     parser.add_argument("--gigabits", type=float, default=1.0, help="rate of each NIC, each way")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--divisor", type=int, default=1, help="divides tensors and parts, to save time"
+        "--divisor", type=int, default=1, help="divides the tensors, and so the parts, to save time"
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="VARIABLE=VALUE", help="settings of all processes"

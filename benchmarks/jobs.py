@@ -4,10 +4,10 @@ import json
 import os
 import pathlib
 import secrets
-import subprocess
 import tempfile
+import time
 
-from benchmarks.sessions import ROOT, BenchmarkError, Session, start_process
+from benchmarks.sessions import ROOT, BenchmarkError, Session, start_process, wait_or_kill
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
 
@@ -72,19 +72,20 @@ class Job:
         try:
             self._start()
         except BaseException:
-            self.__exit__()
+            self._end(0)
             raise
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        self._end(_END_SECONDS if kind is None else 0)
+
+    def _end(self, seconds):
+        """Those that do not end by themselves are killed."""
         if self.workers is not None:
-            self.workers.close()
+            self.workers.close(seconds)
+        deadline = time.monotonic() + seconds
         for process in self._processes:
-            try:
-                process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            wait_or_kill(process, deadline)
         self._folder.cleanup()
 
     @property
@@ -100,8 +101,9 @@ class Job:
         """Ends the job; returns each server's counters, those of colocated servers first."""
         self.workers.call("leave", timeout=60)
         self.workers.close()
+        deadline = time.monotonic() + _END_SECONDS
         for process in self._processes:
-            process.wait(_END_SECONDS)
+            wait_or_kill(process, deadline)
         folders = sorted(self._path.glob("counters-*"))
         files = [next(folder.glob("*.json"), None) for folder in folders]
         if None in files:

@@ -50,7 +50,7 @@ def _prepare(sessions, group, elements):
 
 
 def all_reduce_rows(sessions, servers, megabytes, rounds):
-    """One tensor of some size in each of the sessions; rows of times and of the ratio."""
+    """One tensor of some size in each of the sessions; rows of times and, with Gloo, of the ratio."""
     workers = len(sessions["tf_byteps"])
     place = f"{servers} servers" if servers else "colocated servers"
     rows = []
@@ -74,17 +74,15 @@ def all_reduce_rows(sessions, servers, megabytes, rounds):
         for name, runs in times.items():
             milliseconds = runs.map(lambda s: 1000 * s, "ms")
             rows.append(Row("loopback push_pull", f"{case}: {name}", milliseconds))
-        rows.append(_ratio_row(times, case, workers))
+        if "torch Gloo" in times:
+            speeds = ratios(times["torch Gloo"], times["tf_byteps"])
+            rows.append(_speed_row(workers, case, speeds))
     return rows
 
 
-def _ratio_row(times, case, workers):
-    target = (">=", 2.0) if workers == 2 else None
-    figure = "loopback, speed against torch Gloo"
-    goal = "loopback" if target else ""
-    if "torch Gloo" not in times:
-        return Row(figure, case, None, target, peers.why_no_torch(), goal=goal)
-    return Row(figure, case, ratios(times["torch Gloo"], times["tf_byteps"]), target, goal=goal)
+def _speed_row(workers, case, speeds, note=""):
+    target, goal = ((">=", 2.0), "loopback") if workers == 2 else (None, "")
+    return Row("loopback, speed against torch Gloo", case, speeds, target, note, goal=goal)
 
 
 def latency_rows(sessions, rounds, count=100):
@@ -140,6 +138,8 @@ def run(workers, servers, megabytes, rounds, latency=True, many=True, settings=N
     """All of this module for one number of workers; returns rows."""
     with competitors(workers, servers, settings) as sessions:
         rows = all_reduce_rows(sessions, servers, megabytes, rounds)
+        if "torch Gloo" not in sessions:
+            rows.append(_speed_row(workers, "", None, peers.why_no_torch()))
         if latency:
             rows += latency_rows(sessions, rounds)
         if many:

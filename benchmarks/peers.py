@@ -4,6 +4,7 @@ It is installed on first use, with `pip install torch`: some gigabytes, because 
 finds usually has GPU libraries as dependencies, although only the CPU is used here.
 """
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -19,6 +20,7 @@ _INSTALL_SECONDS = 900
 _PROBE = "import torch.distributed as d; assert d.is_gloo_available()"
 
 
+@functools.cache
 def torch_python():
     """The interpreter that has PyTorch; installs it if need be.
 
@@ -34,8 +36,9 @@ def torch_python():
     return str(_PYTHON)
 
 
+@functools.cache
 def why_no_torch():
-    """Why PyTorch is not there, or ""."""
+    """Why PyTorch is not there, or "". Installs it if need be."""
     try:
         torch_python()
     except BenchmarkError as error:

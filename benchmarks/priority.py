@@ -33,7 +33,7 @@ def measure(direction, priorities, rounds, megabits=100, workers=2, settings=Non
 
     Returns:
         A dict: seconds (`Runs`, of the slower worker each), everything (seconds until all was
-        done), limit (what they may be), wire.
+        done), limit (what they may be), wire, part and credit (bytes).
     """
     slow = megabits / 1000
     limited = {"push": (slow, _FAST), "reply": (_FAST, slow)}[direction]
@@ -43,11 +43,12 @@ def measure(direction, priorities, rounds, megabits=100, workers=2, settings=Non
         job = Job("benchmarks.programs.engine", workers, 1, False, cluster, settings)
         with job:
             job.workers.call("join")
-            part, credit = job.workers.call("settings")[0]
             # In forward order: the first one is the most urgent.
             tensors = uniform(*_SMALL).tensors + uniform(*_LARGE).tensors
             names = [[f"{n}", shape] for n, (_, shape) in enumerate(tensors)]
             job.workers.call("prepare", group="all", tensors=names, priorities=priorities)
+            shapes = [shape for _, shape in names]
+            part, credit = job.workers.call("flow_limits", shapes=shapes, servers=1)[0]
             job.workers.call("split", group="all", first="small", rest="large")
             seconds, everything = [], []
             for _ in range(rounds):
@@ -62,13 +63,18 @@ def measure(direction, priorities, rounds, megabits=100, workers=2, settings=Non
         "everything": Runs(tuple(everything), "s"),
         "limit": (credit + part) / wire.bytes_per_second + 2 * wire.round_trip,
         "wire": wire,
+        "part": part,
+        "credit": credit,
     }
 
 
 def row_of(direction, priorities, rounds, **arguments):
     measured = measure(direction, priorities, rounds, **arguments)
     way = {"push": "workers send at 100 Mbit/s", "reply": "workers receive at 100 Mbit/s"}
-    note = f"everything is done after {measured['everything'].median:.2f} s"
+    note = (
+        f"everything is done after {measured['everything'].median:.2f} s; credit "
+        f"{measured['credit'] / 1e6:.2f} MB, part {measured['part'] / 1e6:.2f} MB"
+    )
     if priorities:
         target, case = ("<=", measured["limit"]), way[direction]
     else:

@@ -21,6 +21,8 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+_END_SECONDS = 20
+
 
 class BenchmarkError(Exception):
     """Something that the benchmark needs did not work."""
@@ -53,6 +55,15 @@ def start_process(command, environment, log, namespace=None, **arguments):
             start_new_session=True,
             **arguments,
         )
+
+
+def wait_or_kill(process, deadline):
+    """Waits for a process's end until a time of `time.monotonic`, then kills it."""
+    try:
+        process.wait(max(0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class _Child:
@@ -101,14 +112,9 @@ class _Child:
     def log_tail(self, characters=3000):
         return self._log.read_text(errors="replace")[-characters:]
 
-    def close(self, seconds):
-        """The process ends when its standard input does; killed if it does not."""
-        self.process.stdin.close()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+    def end(self, deadline):
+        """Waits for the end of the process, whose standard input is closed; then kills it."""
+        wait_or_kill(self.process, deadline)
         self._results.close()
 
 
@@ -142,14 +148,14 @@ class Session:
                     _Child(f"{label} {number}", command, environment, folder, namespaces[number])
                 )
         except BaseException:
-            self.close()
+            self.close(0)
             raise
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, kind, *_):
+        self.close(_END_SECONDS if kind is None else 0)
 
     def __len__(self):
         return len(self._children)
@@ -181,9 +187,13 @@ class Session:
             child.ask(function, own)
         return [child.answer(deadline) for child in self._children]
 
-    def close(self, seconds=20):
+    def close(self, seconds=_END_SECONDS):
+        """Ends all processes; those that do not end in time are killed."""
+        deadline = time.monotonic() + seconds
         for child in self._children:
-            child.close(seconds)
+            child.process.stdin.close()
+        for child in self._children:
+            child.end(deadline)
         self._children = []
 
 

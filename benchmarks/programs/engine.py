@@ -44,10 +44,13 @@ def leave():
 
 def prepare(group, tensors, priorities=True):
     """Makes tensors of the given (name, shape)s, in forward order."""
-    _groups[group] = [
+    made = [
         _Tensor(f"{group}/{name}", shape, -index if priorities else 0)
         for index, (name, shape) in enumerate(tensors)
     ]
+    # All in one message, as a traced function declares its gradients.
+    _engine.declare([(t.name, "float32", t.input.shape, "sum", False, 0) for t in made])
+    _groups[group] = made
 
 
 def split(group, first, rest):
@@ -131,7 +134,16 @@ def overtake(large, small, pause):
     return [done, time.monotonic() - begin]
 
 
-def settings():
-    """What the job has agreed on: the longest part and the credit, in bytes."""
+def flow_limits(shapes, servers):
+    """For a job that exchanges float32 tensors of these shapes: bytes of the longest part, and of
+    the credit."""
     config = tf_byteps.runtime.config()
-    return [config.part_bytes, config.credit_bytes]
+    options = _engine.EngineOptions()
+    options.part_bytes, options.credit_bytes = config.part_bytes or 0, config.credit_bytes or 0
+    hosts = [
+        [f"{kind}{n}" for n in range(count)]
+        for kind, count in (("worker", tf_byteps.size()), ("server", servers))
+    ]
+    placed = _engine.place(shapes, *hosts, options.part_bytes)
+    longest = max(elements for parts in placed for elements, _ in parts)
+    return [4 * longest, options.credit]

@@ -349,6 +349,7 @@ void DefineJob(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("part_bytes", &EngineOptions::part_bytes)
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
+      .def_property_readonly("credit", &EngineOptions::Credit)
       .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
       .def_readwrite("io_threads", &EngineOptions::io_threads)
       .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)

@@ -88,7 +88,7 @@ def test_loopback():
     with Job("benchmarks.programs.engine", workers=2, servers=0) as job:
         job.workers.call("join")
         sessions = {"tf_byteps": job.workers}
-        (row, _) = loopback.all_reduce_rows(sessions, 0, [1], 2)
+        (row,) = loopback.all_reduce_rows(sessions, 0, [1], 2)
         assert len(row.runs.values) == 2 and row.runs.least > 0
         small = uniform(3, 1000)
         job.workers.call("prepare", group="small", tensors=small.tensors)
