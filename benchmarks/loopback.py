@@ -50,7 +50,7 @@ def _prepare(sessions, group, elements):
 
 
 def all_reduce_rows(sessions, servers, megabytes, rounds):
-    """One tensor of some size in each of the sessions; rows of times and, with Gloo, of the ratio."""
+    """One tensor in each of the sessions; rows of times and, with Gloo, of the ratio."""
     workers = len(sessions["tf_byteps"])
     place = f"{servers} servers" if servers else "colocated servers"
     rows = []
