@@ -21,6 +21,8 @@ _BURST_BYTES = 131072
 # How long a packet waits in front of the bucket at most: the buffer of the emulated switch.
 _QUEUE_MILLISECONDS = 20
 _MTU = 1500
+# Linux's own default, whatever this machine's is: the figures must not depend on that.
+_CONGESTION_CONTROL = "cubic"
 # Of each 1514 bytes on the cable 1448 are payload; used before the rate was measured only.
 NOMINAL_PAYLOAD_SHARE = 1448 / 1514
 
@@ -88,6 +90,8 @@ class EmulatedCluster:
         _run("ip", "-n", namespace, *f"address add {address}/24 dev eth0".split())
         _run("ip", "-n", namespace, *"link set eth0 up".split())
         _run("ip", "-n", namespace, *"link set lo up".split())
+        route = f"route replace 10.77.0.0/24 dev eth0 src {address} congctl {_CONGESTION_CONTROL}"
+        _run("ip", "-n", namespace, *route.split())
 
     def set_rates(self, rates):
         """Limits each host's NIC; one (sent, received) pair of Gbit/s for each host."""

@@ -147,3 +147,13 @@ def flow_limits(shapes, servers):
     placed = _engine.place(shapes, *hosts, options.part_bytes)
     longest = max(elements for parts in placed for elements, _ in parts)
     return [4 * longest, options.credit]
+
+
+def record(path):
+    """Begins to record a timeline, see `tf_byteps.start_timeline`."""
+    tf_byteps.start_timeline(path)
+
+
+def record_end():
+    """Writes what has been recorded."""
+    tf_byteps.stop_timeline()
