@@ -90,7 +90,8 @@ class _Runtime:
         book = self._join() if self.config.distributed else _book_of_one(self.config)
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
         try:
-            _engine.start_worker(job_description(book, self.config), self.rank)
+            job = job_description(book, self.config)
+            _engine.start_worker(job, self.rank, self.local_rank, self.local_size)
         except _engine.EngineError as error:
             raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
         source = "scheduler" if self.config.distributed else "default"

@@ -11,6 +11,7 @@ namespace {
 struct Current {
   std::mutex mutex;
   std::shared_ptr<Worker> worker;
+  WorkerPlace place;
   Timeline timeline;
 };
 
@@ -27,16 +28,17 @@ Status NotInitialized() {
 
 }  // namespace
 
-Status StartWorker(const JobDescription& job, int32_t rank) {
+Status StartWorker(const JobDescription& job, const WorkerPlace& place) {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
   Current& current = GetCurrent();
   // Held while connecting: a second init waits, and is then refused.
   std::lock_guard<std::mutex> lock(current.mutex);
   if (current.worker != nullptr)
     return FailedPrecondition("this process is a worker already; call shutdown() first");
-  auto worker = std::make_shared<Worker>(job, rank, &current.timeline);
+  auto worker = std::make_shared<Worker>(job, place.rank, &current.timeline);
   BYTEPS_RETURN_IF_ERROR(worker->Start());
   current.worker = std::move(worker);
+  current.place = place;
   return OkStatus();
 }
 
@@ -54,6 +56,14 @@ std::shared_ptr<Worker> CurrentWorker() {
   Current& current = GetCurrent();
   std::lock_guard<std::mutex> lock(current.mutex);
   return current.worker;
+}
+
+Status CurrentPlace(WorkerPlace* place) {
+  Current& current = GetCurrent();
+  std::lock_guard<std::mutex> lock(current.mutex);
+  if (current.worker == nullptr) return NotInitialized();
+  *place = current.place;
+  return OkStatus();
 }
 
 void Enqueue(ExchangeRequest request) {

@@ -21,9 +21,17 @@ namespace byteps {
 
 class Worker;
 
+// Which of the workers this process is, among all and among those on its host.
+struct WorkerPlace {
+  int32_t rank = 0;
+  int32_t size = 1;
+  int32_t local_rank = 0;
+  int32_t local_size = 1;
+};
+
 // Starts this process's worker engine: connects to the coordinator and to every server of `job`.
 // FAILED_PRECONDITION if one is running.
-Status StartWorker(const JobDescription& job, int32_t rank);
+Status StartWorker(const JobDescription& job, const WorkerPlace& place);
 
 // Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op
 // without an engine.
@@ -31,6 +39,9 @@ void StopWorker();
 
 // The running engine, or null. The caller's reference keeps the object valid, not connected.
 std::shared_ptr<Worker> CurrentWorker();
+
+// Where the running engine is. FAILED_PRECONDITION without one.
+Status CurrentPlace(WorkerPlace* place);
 
 // Hands a tensor to the running engine. Without one, `request.done` gets FAILED_PRECONDITION ("call
 // tf_byteps.init() first"): every request ends in exactly one call of `done`.

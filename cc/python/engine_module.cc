@@ -404,8 +404,10 @@ void DefineProcesses(py::module_& module) {
 void DefineWorker(py::module_& module) {
   module.def(
       "start_worker",
-      [](const JobDescription& job, int32_t rank) { ThrowIfError(StartWorker(job, rank)); },
-      py::arg("job"), py::arg("rank"), ReleaseLock());
+      [](const JobDescription& job, int32_t rank, int32_t local_rank, int32_t local_size) {
+        ThrowIfError(StartWorker(job, {rank, job.num_workers(), local_rank, local_size}));
+      },
+      py::arg("job"), py::arg("rank"), py::arg("local_rank"), py::arg("local_size"), ReleaseLock());
   module.def("stop_worker", &StopWorker, ReleaseLock(),
              "Says goodbye; pending exchanges end with CANCELLED.");
   module.def("worker_running", [] { return CurrentWorker() != nullptr; });

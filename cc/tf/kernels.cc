@@ -22,6 +22,7 @@ namespace {
 using ::tensorflow::AsyncOpKernel;
 using ::tensorflow::CancellationManager;
 using ::tensorflow::CancellationToken;
+using ::tensorflow::OpKernel;
 using ::tensorflow::OpKernelConstruction;
 using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
@@ -202,9 +203,11 @@ class ExchangeOp : public AsyncOpKernel {
   }
 
  protected:
-  // Fills in where the result goes.
+  // Fills in where the result goes: into memory of the input's shape, unless a kind needs another.
   virtual absl::Status Prepare(const std::shared_ptr<PendingExchange>& pending,
-                               ExchangeRequest* request) = 0;
+                               ExchangeRequest* request) {
+    return pending->AllocateOutput(&request->output);
+  }
 
   TensorDescription description_;  // all but the shape
 
@@ -225,12 +228,6 @@ class PushPullOp : public ExchangeOp {
     if (op == "min") description_.kind = ExchangeKind::kMin;
     if (op == "max") description_.kind = ExchangeKind::kMax;
   }
-
- protected:
-  absl::Status Prepare(const std::shared_ptr<PendingExchange>& pending,
-                       ExchangeRequest* request) override {
-    return pending->AllocateOutput(&request->output);
-  }
 };
 
 class BroadcastOp : public ExchangeOp {
@@ -238,12 +235,6 @@ class BroadcastOp : public ExchangeOp {
   explicit BroadcastOp(OpKernelConstruction* context) : ExchangeOp(context) {
     description_.kind = ExchangeKind::kBroadcast;
     OP_REQUIRES_OK(context, context->GetAttr("root_rank", &description_.root_rank));
-  }
-
- protected:
-  absl::Status Prepare(const std::shared_ptr<PendingExchange>& pending,
-                       ExchangeRequest* request) override {
-    return pending->AllocateOutput(&request->output);
   }
 };
 
@@ -269,9 +260,34 @@ class GatherOp : public ExchangeOp {
   }
 };
 
+// Reads where this process is in its job at the moment at which it runs: a graph that was traced or
+// saved in another job is right in this one (protocol rule 16).
+class PlaceOp : public OpKernel {
+ public:
+  explicit PlaceOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string what;
+    OP_REQUIRES_OK(context, context->GetAttr("what", &what));
+    if (what == "size") number_ = &WorkerPlace::size;
+    if (what == "local_rank") number_ = &WorkerPlace::local_rank;
+    if (what == "local_size") number_ = &WorkerPlace::local_size;
+  }
+
+  void Compute(OpKernelContext* context) override {
+    WorkerPlace place;
+    OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape(), &output));
+    output->scalar<int32_t>()() = place.*number_;
+  }
+
+ private:
+  int32_t WorkerPlace::* number_ = &WorkerPlace::rank;
+};
+
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_CPU), PushPullOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_CPU), GatherOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 
 }  // namespace
 }  // namespace byteps

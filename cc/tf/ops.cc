@@ -2,8 +2,8 @@
 // kernels.cc.
 //
 // Every operation is stateful (it runs even if nobody uses its result, and is never folded or
-// merged with another) and a distributed communication (so that TensorFlow passes on an UNAVAILABLE
-// error instead of replacing it).
+// merged with another). The exchanges are distributed communications, too (so that TensorFlow
+// passes on an UNAVAILABLE error instead of replacing it).
 //
 // `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
 // input would be chained to all others of its tf.function; one with a resource input is ordered
@@ -77,6 +77,13 @@ REGISTER_OP("BytePSGather")
     .Doc(
         "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
         "result.");
+
+REGISTER_OP("BytePSPlace")
+    .Output("number: int32")
+    .Attr("what: {'rank', 'size', 'local_rank', 'local_size'}")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("Which of the workers this process is, or how many there are, when it runs.");
 
 }  // namespace
 }  // namespace byteps

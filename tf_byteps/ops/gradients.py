@@ -22,29 +22,27 @@ def _push_pull_gradient(operation, gradient):
 @tf.RegisterGradient("BytePSBroadcast")
 def _broadcast_gradient(operation, gradient):
     """Only the root's value is used, by all workers."""
-    from tf_byteps import runtime
-
     total = _reduce(operation, gradient, "sum")
-    if runtime.rank() == operation.get_attr("root_rank"):
-        return [None, total]
-    # Without the dependency the exchange would be pruned here, and the root would wait for it.
-    with tf.control_dependencies([total]):
-        return [None, tf.zeros_like(total)]
+    is_root = tf.equal(_rank(), operation.get_attr("root_rank"))
+    return [None, tf.where(is_root, total, tf.zeros_like(total))]
 
 
 @tf.RegisterGradient("BytePSGather")
 def _gather_gradient(operation, gradient):
     """Every worker uses all rows: the gradients add up, and each worker takes its own rows of the
     sum."""
-    from tf_byteps import runtime
-
     total = _reduce(operation, gradient, "sum")
     rows = tf.shape(operation.inputs[1], out_type=tf.int64)[:1]
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
     all_rows = kernels().byte_ps_gather(token(name), rows, tensor_name=name)
-    begin = tf.reduce_sum(all_rows[: runtime.rank()])
+    begin = tf.reduce_sum(all_rows[: _rank()])
     own = total[begin : begin + rows[0]]
     return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
+
+
+def _rank():
+    # Read when it runs: the function may outlive the job in which it was traced.
+    return kernels().byte_ps_place(what="rank")
 
 
 def _reduce(operation, gradient, op):

@@ -1,8 +1,8 @@
-"""The runtime's numbers as tensors that are read when they are needed, not when they are traced."""
+"""The runtime's numbers as tensors that are read when they are needed, not when they are traced.
 
-import tensorflow as tf
+None of them can be compiled by XLA."""
 
-from tf_byteps import runtime
+from tf_byteps.ops.library import kernels
 from tf_byteps.training.unsupported import refuse_process_set
 
 
@@ -16,13 +16,13 @@ def rank_op(name=None):
         An int32 scalar.
 
     Raises:
-        BytePSError: `tf_byteps.init()` was not called.
+        tf.errors.FailedPreconditionError: `tf_byteps.init()` was not called.
 
     Example:
 
     >>> is_root = tf_byteps.rank_op() == 0
     """
-    return _read(runtime.rank, name or "rank")
+    return kernels().byte_ps_place(what="rank", name=name)
 
 
 def local_rank_op(name=None):
@@ -41,7 +41,7 @@ def local_rank_op(name=None):
 
     >>> port = 9000 + tf_byteps.local_rank_op()
     """
-    return _read(runtime.local_rank, name or "local_rank")
+    return kernels().byte_ps_place(what="local_rank", name=name)
 
 
 def size_op(process_set_id=0, name=None):
@@ -62,7 +62,7 @@ def size_op(process_set_id=0, name=None):
     >>> mean = total / tf.cast(tf_byteps.size_op(), tf.float32)
     """
     refuse_process_set(process_set_id or None)
-    return _read(runtime.size, name or "size")
+    return kernels().byte_ps_place(what="size", name=name)
 
 
 def local_size_op(name=None):
@@ -81,16 +81,4 @@ def local_size_op(name=None):
 
     >>> threads = tf_byteps.local_size_op() * 2
     """
-    return _read(runtime.local_size, name or "local_size")
-
-
-def _read(function, name):
-    if tf.executing_eagerly():
-        return tf.constant(function(), tf.int32)
-    # Stateful, so that nothing folds it into a constant.
-    value = tf.numpy_function(lambda: _as_int32(function()), [], tf.int32, stateful=True, name=name)
-    return tf.ensure_shape(value, [])
-
-
-def _as_int32(value):
-    return tf.int32.as_numpy_dtype(value)
+    return kernels().byte_ps_place(what="local_size", name=name)
