@@ -14,7 +14,7 @@ import threading
 import keras
 from keras.src.trainers.trainer import Trainer
 
-from tf_byteps.strategy.wrapping import wrap
+from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
 _installed = False

@@ -4,9 +4,12 @@ import os
 import threading
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.trackable.resource import CapturableResource
 
 from tf_byteps._build_check import check_tensorflow
+from tf_byteps.wrapping import wrap
 
 check_tensorflow(tf.__version__)
 
@@ -42,12 +45,24 @@ def _load():
         ) from error
 
 
+class _Token(CapturableResource):
+    """A resource in which nothing is ever stored. A SavedModel has one, too."""
+
+    def __init__(self, name):
+        super().__init__(device="/device:CPU:0")
+        self._name = name
+
+    def _create_resource(self):
+        return gen_resource_variable_ops.var_handle_op(
+            dtype=tf.int8, shape=[], shared_name=f"tf_byteps/{self._name}"
+        )
+
+
 def token(name):
     """The resource handle that orders the uses of one exchange name (protocol rule 11).
 
     TensorFlow runs operations on one resource in program order, through function calls, branches
-    and the iterations of a `tf.while_loop`, and lets those on different resources overlap. Nothing
-    is ever stored in the resource.
+    and the iterations of a `tf.while_loop`, and lets those on different resources overlap.
 
     Args:
         name: the name of an exchange.
@@ -57,8 +72,26 @@ def token(name):
     """
     with _lock:
         if name not in _tokens:
-            with tf.init_scope(), tf.device("/device:CPU:0"):
-                _tokens[name] = gen_resource_variable_ops.var_handle_op(
-                    dtype=tf.int8, shape=[], shared_name=f"tf_byteps/{name}"
-                )
-        return _tokens[name]
+            _tokens[name] = _Token(name)
+        with tf.init_scope():
+            return _tokens[name].resource_handle
+
+
+def _function_children(original, self, save_type="checkpoint", **kwargs):
+    """Lets a SavedModel find the tokens that a function uses.
+
+    It knows the resources that are attributes of the saved object, and refuses functions that use
+    others.
+    """
+    children = original(self, save_type, **kwargs)
+    if save_type == "savedmodel":
+        for index, (captured, _) in enumerate(self.graph.captures):
+            parent = getattr(captured, "_parent_trackable", lambda: None)()
+            if isinstance(parent, _Token):
+                children[f"byteps_token_{index}"] = parent
+    return children
+
+
+# Needed to load a SavedModel that contains exchanges, before the first call that does one.
+kernels()
+wrap(ConcreteFunction, "_trackable_children", _function_children)

@@ -57,7 +57,7 @@ from tf_byteps.strategy import (
 from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
 from tf_byteps.strategy.extended import BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
-from tf_byteps.strategy.wrapping import wrap
+from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
 _installed = False
