@@ -3,6 +3,7 @@
 import threading
 import time
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -142,6 +143,52 @@ def overlap():
         return sums
 
     return [float(value) for value in function(tf.constant(2.0))]
+
+
+def eager_lists():
+    """Lists in eager code: the other workers need a later member's sum for an earlier one.
+
+    Were worker 0's members exchanged one after the other, all would wait for ever.
+    """
+    values = [tf.fill([2 + index], 1.0 + index) for index in range(4)]
+    results = {}
+    for repetition in range(2):
+        name = f"list/{repetition}"
+        if bps.rank() == 0:
+            results[name] = bps.push_pull(values, op="sum", name=name)
+        else:
+            backwards = [
+                bps.push_pull(values[index], op="sum", name=f"{name}/{index}")
+                for index in reversed(range(4))
+            ]
+            results[name] = backwards[::-1]
+    if bps.rank() == 0:
+        results["gathered"] = bps.grouped_allgather(values[:2], name="rows")
+    else:
+        backwards = [bps.gather(values[index], name=f"rows/{index}") for index in (1, 0)]
+        results["gathered"] = backwards[::-1]
+    return tf.nest.map_structure(lambda tensor: tensor.numpy().tolist(), results)
+
+
+def eager_tape():
+    """The workers ask for the same gradients in opposite orders; rows of the table differ."""
+    keras.utils.set_random_seed(0)
+    sources = {
+        name: keras.Variable(tf.ones(shape), name=name)
+        for name, shape in (("a", [3]), ("b", [2, 2]), ("table", [5, 2]))
+    }
+    order = list(sources) if bps.rank() == 0 else list(sources)[::-1]
+    results = []
+    tf.config.run_functions_eagerly(True)  # as in Keras's run_eagerly
+    for step in range(3):
+        with bps.DistributedGradientTape(tf.GradientTape(), op="sum") as tape:
+            rows = tf.gather(sources["table"].value, list(range(step + bps.rank() + 1)))
+            loss = tf.reduce_sum(rows) + tf.reduce_sum(sources["a"]) * tf.reduce_sum(sources["b"])
+        gradients = tape.gradient(loss, [sources[name].value for name in order])
+        dense = [tf.convert_to_tensor(gradient).numpy().tolist() for gradient in gradients]
+        results.append(dict(zip(order, dense, strict=True)))
+    tf.config.run_functions_eagerly(False)
+    return results
 
 
 def broadcast_copies():

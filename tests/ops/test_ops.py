@@ -26,6 +26,8 @@ SCENARIOS = [
     "disagreements",
     "one_name_in_two_threads",
     "overlap",
+    "eager_lists",
+    "eager_tape",
     "cancelled_step",  # last: it leaves an exchange behind that never ends
 ]
 
@@ -115,6 +117,27 @@ def test_many_in_flight_in_different_order(group):
 
 def test_exchanges_of_one_graph_do_not_wait_for_each_other(group):
     assert group["overlap"] == [[2.0 * group.size] * 8] * group.size
+
+
+def test_members_of_an_eager_list_do_not_wait_for_each_other(group):
+    size = group.size
+    sums = [[size * (1.0 + index)] * (2 + index) for index in range(4)]
+    rows = [[1.0] * (2 * size), [2.0] * (3 * size)]
+    for results in group["eager_lists"]:
+        assert results == {"list/0": sums, "list/1": sums, "gathered": rows}
+
+
+def test_gradients_of_an_eager_tape_do_not_wait_for_each_other(group):
+    size = group.size
+    for results in group["eager_tape"]:
+        for step, gradients in enumerate(results):
+            # Worker r takes the first step + r + 1 rows of the table.
+            counts = [sum(row < step + rank + 1 for rank in range(size)) for row in range(5)]
+            assert gradients == {
+                "a": [4.0 * size] * 3,
+                "b": [[3.0 * size] * 2] * 2,
+                "table": [[float(count)] * 2 for count in counts],
+            }
 
 
 def test_broadcast_copies_the_root(group):

@@ -36,7 +36,7 @@ def push_pull(
         tensor: a `tf.Tensor` (or what converts to one) of any shape, the same on all workers; of
             dtype float32, float64, float16, bfloat16, int8, uint8, int32 or int64. Or a
             `tf.IndexedSlices`, whose rows may differ. Or a list of those: each is an exchange of
-            its own; within a `tf.function` none waits for the others, and the first goes first.
+            its own, none waits for the others, and the first goes first.
         scope: a prefix of the exchange's name: `"scope/name"`.
         average: the older way to choose `op`: `True` for `Average`, `False` for `Sum`.
         device_dense: accepted for compatibility and not used: exchanges start from host memory.

@@ -1,9 +1,11 @@
 """What `push_pull` and the gradients' reductions have in common."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import reduce_op, slices
+from tf_byteps.ops import reduce_op, slices, together
 from tf_byteps.ops.arguments import checked_tensor
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
@@ -56,10 +58,9 @@ class Reduction:
         return tensor
 
     def exchange_all(self, tensors, tensor_names, priority=0):
-        """Exchanges prepared tensors, the first with the highest priority.
+        """Exchanges prepared tensors, the first with the highest priority. None waits for another.
 
-        Those of a traced function are announced in one message, so that placing them costs one
-        round trip.
+        They are announced in one message, so that placing them costs one round trip.
 
         Args:
             tensors: a list of what `prepare` returned, or `None`.
@@ -69,45 +70,63 @@ class Reduction:
         Returns:
             The list of results; `None` stays.
         """
+        present = [index for index, tensor in enumerate(tensors) if tensor is not None]
+        scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
+        group = _Group(
+            self.op,
+            self.compression,
+            tuple(tensor_names[index] for index in present),
+            tuple(priority - index for index in present),
+        )
+        results = list(tensors)
+        for index, result in zip(present, together.run(group, scaled), strict=True):
+            results[index] = _scaled(result, self.postscale_factor)
+        return results
+
+    def exchange(self, tensor, name, priority=0):
+        """Exchanges what `prepare` returned."""
+        return self.exchange_all([tensor], [name], priority)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+    """Exchanges that do not depend on each other. Equal ones can share a traced function."""
+
+    op: reduce_op.ReduceOp
+    compression: type
+    names: tuple
+    priorities: tuple
+
+    def __call__(self, tensors):
         if not tf.executing_eagerly():
             _engine.declare(
                 [
                     self._declaration(tensor, name)
-                    for tensor, name in zip(tensors, tensor_names, strict=True)
+                    for tensor, name in zip(tensors, self.names, strict=True)
                     if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined()
                 ]
             )
-        return [
-            None if tensor is None else self.exchange(tensor, name, priority - index)
-            for index, (tensor, name) in enumerate(zip(tensors, tensor_names, strict=True))
-        ]
+        return [self._exchange(*each) for each in zip(tensors, self.names, self.priorities)]
 
-    def exchange(self, tensor, name, priority=0):
-        """Exchanges what `prepare` returned."""
+    def _exchange(self, tensor, name, priority):
         if isinstance(tensor, tf.IndexedSlices):
-            return self._exchange_slices(tensor, name, priority)
-        sent, context = self.compression.compress(_scaled(tensor, self.prescale_factor))
+            return self._exchange_slices(tensor, f"{name}/rows", priority)
+        sent, context = self.compression.compress(tensor)
         result = kernels().byte_ps_push_pull(
             token(name), sent, tensor_name=name, op=str(self.op), priority=priority
         )
-        return _scaled(self.compression.decompress(result, context), self.postscale_factor)
+        return self.compression.decompress(result, context)
 
     def _exchange_slices(self, tensor, name, priority):
-        name = f"{name}/rows"
-
-        def scaled(rows, factor):
-            return tf.IndexedSlices(_scaled(rows.values, factor), rows.indices, rows.dense_shape)
-
         def gather(rows):
             return kernels().byte_ps_gather(token(name), rows, tensor_name=name, priority=priority)
 
-        result = slices.reduce_rows(
-            scaled(tensor, self.prescale_factor),
+        return slices.reduce_rows(
+            tensor,
             gather,
             average=self.op == reduce_op.Average,
             compression=self.compression,
         )
-        return scaled(result, self.postscale_factor)
 
     def _declaration(self, tensor, name):
         average = self.op == reduce_op.Average
@@ -120,6 +139,9 @@ def _scaled(tensor, factor):
     """`tensor * factor`; for 16-bit floats in float32, so that the factor is not rounded."""
     if isinstance(factor, (int, float)) and factor == 1:
         return tensor
+    if isinstance(tensor, tf.IndexedSlices):
+        values = _scaled(tensor.values, factor)
+        return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
     if not tensor.dtype.is_floating:
         raise ValueError(
             f"a tensor of dtype {tensor.dtype.name} cannot be scaled by {factor}: cast it to a "

@@ -1,8 +1,10 @@
 """Horovod's names for the exchanges, with its order of arguments."""
 
+import dataclasses
+
 import tensorflow as tf
 
-from tf_byteps.ops import Compression, broadcast, gather, names, push_pull
+from tf_byteps.ops import Compression, broadcast, gather, names, push_pull, together
 from tf_byteps.training.unsupported import refuse_process_set
 
 
@@ -99,10 +101,18 @@ def grouped_allgather(tensors, name=None):
 
     >>> tf_byteps.grouped_allgather([tf.ones([2, 3]), tf.zeros([1])], name="pair")
     """
-    return [
-        gather(tensor, None if name is None else f"{name}/{index}")
-        for index, tensor in enumerate(tensors)
-    ]
+    prefix = name or names.numbered(f"grouped_allgather@{names.call_site()}")
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    group = _Gathers(tuple(f"{prefix}/{index}" for index in range(len(tensors))))
+    return together.run(group, tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gathers:
+    names: tuple
+
+    def __call__(self, tensors):
+        return [gather(*each) for each in zip(tensors, self.names, strict=True)]
 
 
 @tf.autograph.experimental.do_not_convert
