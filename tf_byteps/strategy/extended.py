@@ -99,6 +99,9 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     # Variables.
 
     def _create_variable(self, next_creator, **kwargs):
+        if kwargs.get("synchronization") in (None, tf.VariableSynchronization.AUTO):
+            # As variables of other strategies show it.
+            kwargs["synchronization"] = tf.VariableSynchronization.ON_WRITE
         colocate_with = kwargs.pop("colocate_with", None)
         if colocate_with is None:
             placement = tf.device(self._device)

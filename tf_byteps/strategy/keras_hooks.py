@@ -27,6 +27,7 @@ before.
 * `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
   workers, each of which gathers its own rows only.
 * `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
+* `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
 """
 
 import contextlib
@@ -39,6 +40,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.data.util import random_seed
@@ -57,6 +59,7 @@ from tf_byteps.strategy import (
 from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
 from tf_byteps.strategy.extended import BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
+from tf_byteps.strategy.sharding import BytePSDataset
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -90,6 +93,7 @@ def install():
     wrap(trainer, "make_predict_function", _make_predict_function)
     wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
     wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
+    wrap(data_adapters, "is_tf_dataset", _is_dataset)
     wrap(random_seed, "get_seed", _dataset_seed)
     for owner, name, replacement in callbacks.changes() + whole_files.changes():
         wrap(owner, name, replacement)
@@ -271,6 +275,10 @@ def _array_dataset(original, self):
     if is_ours(getattr(_local, "input_strategy", None)):
         return arrays.share(self)
     return original(self)
+
+
+def _is_dataset(original, data):
+    return isinstance(data, BytePSDataset) or original(data)
 
 
 def _dataset_seed(original, seed):
