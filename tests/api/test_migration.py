@@ -1,68 +1,71 @@
 """Runs the programs of docs/migration.md with two workers."""
 
-import importlib
-import pathlib
+import json
 import re
-import sys
-import types
 
+import numpy as np
 import pytest
+import workers
 
-from tests.cluster import ROOT, run_workers
+from tests.api import migration_programs
 
-PAGE = pathlib.Path(ROOT) / "docs" / "migration.md"
-# The other libraries' modules, and what stands in for them.
-STAND_INS = {"horovod.keras": "tf_byteps.keras", "byteps.tensorflow": "tf_byteps"}
-
-
-def programs():
-    """{section: (the program before, the program after)}"""
-    found = {}
-    for section in re.split(r"^## From ", PAGE.read_text(), flags=re.M)[1:]:
-        before, after = re.findall(r"^```python\n(.*?)^```", section, flags=re.M | re.S)
-        found[section.split("\n")[0]] = (before, after)
-    return found
+LOOP = "A training loop of your own"
+FIT = "`Model.fit`"
 
 
-def run_pages():
-    """Called in each worker: {section: the weights after each program that can be run}."""
-    import keras
-
-    for name, stand_in in STAND_INS.items():
-        package, _, module = name.partition(".")
-        sys.modules[package] = types.ModuleType(package)
-        sys.modules[name] = importlib.import_module(stand_in)
-        setattr(sys.modules[package], module, sys.modules[name])
-    results = {}
-    for section, pair in programs().items():
-        runnable = pair[1:] if section == "MultiWorkerMirroredStrategy" else pair
-        results[section] = []
-        for program in runnable:
-            keras.backend.clear_session()
-            keras.utils.set_random_seed(1)
-            path = f"{section} of {PAGE.name}"
-            variables = {"__name__": "__main__"}
-            exec(compile(program, path, "exec"), variables)
-            results[section].append([w.tolist() for w in variables["model"].get_weights()])
-    return results
+def _scenario(function, **arguments):
+    return f"{function}={json.dumps(arguments)}"
 
 
 @pytest.fixture(scope="module")
-def results():
-    return run_workers(run_pages, workers=2, servers=1, timeout=90)
+def ours():
+    """Horovod's and BytePS's programs both before and after, with tf_byteps."""
+    scenarios = [_scenario("run_both", title=title) for title in ("From Horovod", "From BytePS")]
+    scenarios += [_scenario("run", title=title, position=1) for title in (FIT, LOOP)]
+    return workers.run(migration_programs.__file__, scenarios, 2)
 
 
-@pytest.mark.parametrize("section", ["Horovod", "BytePS", "MultiWorkerMirroredStrategy"])
-def test_programs(results, section):
-    assert results[0][section] == results[1][section]
-    first, *others = results[0][section]
-    assert all(other == first for other in others)
+@pytest.fixture(scope="module")
+def mirrored():
+    """MultiWorkerMirroredStrategy's programs, with that strategy."""
+    scenarios = [_scenario("run", title=title, position=0) for title in (LOOP, FIT)]
+    return workers.run(migration_programs.__file__, scenarios, 2)
 
 
-def test_after_differs_from_before_in_the_module_only():
-    for name in ("Horovod", "BytePS"):
-        before, after = programs()[name]
-        for module in STAND_INS:
+@pytest.mark.parametrize("title", ["From Horovod", "From BytePS"])
+def test_programs_of_other_libraries(ours, title):
+    results = ours[_scenario("run_both", title=title)]
+    assert results[0] == results[1]
+    before, after = results[0]
+    assert before == after
+
+
+def test_fit(ours, mirrored):
+    weights = ours[_scenario("run", title=FIT, position=1)]
+    assert weights[0] == weights[1]
+    program = migration_programs.programs()[FIT][0].splitlines()
+    assert program[-1].startswith("model.fit(")
+    for failure in mirrored.failures(_scenario("run", title=FIT, position=0)):
+        assert failure.kind == "ValueError"
+        assert failure.message.startswith("Attempt to convert a value (PerReplica:")
+        assert "with an unsupported type" in failure.message
+        assert f'of migration.md", line {len(program)}, in <module>' in failure.trace
+
+
+def test_loop(ours, mirrored):
+    weights = ours[_scenario("run", title=LOOP, position=1)]
+    before = mirrored[_scenario("run", title=LOOP, position=0)]
+    assert weights[0] == weights[1]
+    for worker in before:
+        for ours_, theirs in zip(weights[0], worker, strict=True):
+            np.testing.assert_allclose(ours_, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_programs_differ_in_module_and_strategy_only():
+    for title, (before, after) in migration_programs.programs().items():
+        for module in migration_programs.STAND_INS:
             before = re.sub(rf"import {re.escape(module)} as \w+\n", "", before)
-        after = re.sub(r"import tf_byteps(\.keras)? as bps\n", "", after)
-        assert before.replace("hvd.", "bps.") == after
+        before = before.replace("hvd.", "bps.")
+        before = before.replace("tf.distribute.MultiWorkerMirroredS", "tf_byteps.BytePSS")
+        after = re.sub(r"import tf_byteps(\.keras)?( as bps)?\n", "", after)
+        assert before == after, title
