@@ -31,24 +31,15 @@ _OPS = (
     "Max",
     "Compression",
 )
-_TRAINING = (
-    "DistributedGradientTape",
-    "allgather_object",
-    "allreduce",
-    "broadcast_",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_variables",
-    "get_pushpull_speed",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "local_rank_op",
-    "local_size_op",
-    "rank_op",
-    "resume",
-    "size_op",
-    "suspend",
-)
+_TRAINING = {
+    "collectives": ("allreduce", "broadcast_", "grouped_allgather", "grouped_allreduce"),
+    "objects": ("allgather_object", "broadcast_object"),
+    "runtime_ops": ("local_rank_op", "local_size_op", "rank_op", "size_op"),
+    "speed": ("get_pushpull_speed",),
+    "suspension": ("resume", "suspend"),
+    "tape": ("DistributedGradientTape",),
+    "variables": ("broadcast_global_variables", "broadcast_variables"),
+}
 # Of other libraries: using one says what to use instead.
 _UNSUPPORTED = (
     "Adasum",
@@ -74,7 +65,7 @@ _UNSUPPORTED = (
 _HOME = {
     **dict.fromkeys(_RUNTIME, "tf_byteps.runtime"),
     **dict.fromkeys(_OPS, "tf_byteps.ops"),
-    **dict.fromkeys(_TRAINING, "tf_byteps.training"),
+    **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
     **dict.fromkeys(_UNSUPPORTED, "tf_byteps.training.unsupported"),
     "DistributedOptimizer": "tf_byteps.keras",
     "Config": "tf_byteps.config",
@@ -82,13 +73,7 @@ _HOME = {
     "BytePSStrategy": "tf_byteps.strategy",
 }
 _MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy", "timeline", "training")
-_WITH_TENSORFLOW = (
-    "tf_byteps.keras",
-    "tf_byteps.ops",
-    "tf_byteps.strategy",
-    "tf_byteps.training",
-    "tf_byteps.training.unsupported",
-)
+_WITH_TENSORFLOW = ("keras", "ops", "strategy", "training")
 
 __all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
 
@@ -97,7 +82,7 @@ def __getattr__(name):
     home = _HOME.get(name) or (f"tf_byteps.{name}" if name in _MODULES else None)
     if home is None:
         raise AttributeError(f"module 'tf_byteps' has no attribute {name!r}")
-    if home in _WITH_TENSORFLOW:
+    if home.split(".")[1] in _WITH_TENSORFLOW:
         _check_tensorflow()
     module = importlib.import_module(home)
     return module if name in _MODULES else getattr(module, name)

@@ -267,7 +267,18 @@ class Config:
         return cls(**values, sources=sources)
 
     def replace(self, source="argument", **changes):
-        """A copy with other values, which come from `source`."""
+        """A copy with other values.
+
+        Args:
+            source: where they come from, for error messages.
+            **changes: the values, by field name.
+
+        Returns:
+            A `Config`.
+
+        Raises:
+            ConfigError: see the class.
+        """
         _check_names(changes)
         sources = {**self.sources, **dict.fromkeys(changes, source)}
         return dataclasses.replace(self, **changes, sources=sources)
@@ -291,7 +302,14 @@ class Config:
             )
 
     def named(self, name):
-        """A field's value in words, under the name by which its user set it."""
+        """A field's value in words, under the name by which its user set it.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            For example `"BYTEPS_PARTITION_BYTES (part_bytes) is 65536"`.
+        """
         source = self.sources.get(name, "")
         known = OPTIONS[name].variable if source in ("", "argument", "scheduler") else source
         label = f"{known} ({name})" if source != known else known
@@ -300,7 +318,14 @@ class Config:
         return f"{label} is {getattr(self, name)!r}"
 
     def is_set(self, name):
-        """Whether a field was set, by a variable or an argument, even to its default."""
+        """Whether a field was set, by a variable or an argument, even to its default.
+
+        Args:
+            name: the field's name.
+
+        Returns:
+            A boolean.
+        """
         return name in self.sources
 
     @property
@@ -346,7 +371,11 @@ class Config:
         return self.colocated_scheduler
 
     def shared_values(self):
-        """The values that must be the same in all processes of a job, by field name."""
+        """The values that must be the same in all processes of a job.
+
+        Returns:
+            A dict of numbers, by field name.
+        """
         values = {name: getattr(self, name) for name, o in OPTIONS.items() if o.shared}
         # The engine chooses what is 0.
         return {name: 0 if value is None else value for name, value in values.items()}

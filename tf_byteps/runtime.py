@@ -228,6 +228,12 @@ def shutdown():
 
     Waits, at most `Config.shutdown_timeout` seconds, for all other workers to leave if this process
     hosts a server or the scheduler. Without a preceding `init` it does nothing.
+
+    Example:
+
+    >>> tf_byteps.shutdown()
+    >>> tf_byteps.is_initialized()
+    False
     """
     global _runtime
     with _lock:
@@ -237,31 +243,81 @@ def shutdown():
 
 
 def is_initialized():
-    """Whether this process is a worker now: after `init`, before `shutdown`."""
+    """Whether this process is a worker now: after `init`, before `shutdown`.
+
+    Returns:
+        A boolean.
+
+    Example:
+
+    >>> if not tf_byteps.is_initialized():
+    ...     tf_byteps.init()
+    """
     return _runtime is not None
 
 
 def rank():
     """This worker's number in the job, from 0.
 
+    Returns:
+        An integer. In a `tf.function` it becomes a constant; `rank_op` does not.
+
     Raises:
-        BytePSError: `init` was not called, as for all functions below.
+        BytePSError: `init` was not called.
+
+    Example:
+
+    >>> if tf_byteps.rank() == 0:
+    ...     model.save("model.keras")
     """
     return _current("rank").rank
 
 
 def size():
-    """Number of workers in the job."""
+    """Number of workers in the job.
+
+    Returns:
+        See `rank`.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> learning_rate = 0.01 * tf_byteps.size()
+    """
     return _current("size").size
 
 
 def local_rank():
-    """This worker's number among those on the same machine, from 0."""
+    """This worker's number among those on the same machine, from 0.
+
+    Returns:
+        See `rank`.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> port = 9000 + tf_byteps.local_rank()
+    """
     return _current("local_rank").local_rank
 
 
 def local_size():
-    """Number of workers on this machine."""
+    """Number of workers on this machine.
+
+    Returns:
+        See `rank`.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> threads = os.cpu_count() // tf_byteps.local_size()
+    """
     return _current("local_size").local_size
 
 
@@ -280,7 +336,15 @@ def server_counters():
 
     Returns:
         A dict of totals, with a list of dicts under "tensors"; None if this process hosts no
-        server.
+        server. What ends in `_bytes` are bytes.
+
+    Raises:
+        BytePSError: `init` was not called.
+
+    Example:
+
+    >>> tf_byteps.server_counters()["pushed_bytes"]
+    1048576
     """
     server = _current("server_counters").server
     return None if server is None else server.counters()
@@ -325,6 +389,8 @@ def stop_timeline():
     Raises:
         BytePSError: no timeline is being recorded.
         OSError: the file cannot be written; the recording is lost.
+
+    Example: see `start_timeline`.
     """
     with _lock:
         return _current("stop_timeline").stop_timeline()

@@ -23,11 +23,8 @@ from tf_byteps.runtime import (
     shutdown,
     size,
 )
-from tf_byteps.training import (
-    allgather_object,
-    broadcast_object,
-    broadcast_variables,
-)
+from tf_byteps.training.objects import allgather_object, broadcast_object
+from tf_byteps.training.variables import broadcast_variables
 
 __all__ = [
     "Average",

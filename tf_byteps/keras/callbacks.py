@@ -4,7 +4,8 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.training import allgather_object, broadcast_variables
+from tf_byteps.training.objects import allgather_object
+from tf_byteps.training.variables import broadcast_variables
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -17,6 +18,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         root_rank: the rank of the worker whose values count.
         device: accepted for compatibility and not used.
         local_variables: a list of variables that keep each worker's own values.
+
+    Raises:
+        ValueError: when training begins, on all workers, if their variables differ; it names the
+            difference.
 
     Example:
 
@@ -210,6 +215,9 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: see `LearningRateScheduleCallback`.
         verbose: 1: rank 0 prints when the rate is reached.
         initial_lr: the rate to reach. Default: the optimizer's when training begins.
+
+    Raises:
+        See `LearningRateScheduleCallback`.
 
     Example:
 

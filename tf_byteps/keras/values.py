@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from tf_byteps import ops, training
+from tf_byteps import ops
 from tf_byteps.ops import Compression
+from tf_byteps.training import variables
 
 
 def push_pull(
@@ -102,4 +103,4 @@ def broadcast_global_variables(root_rank):
 
     Example: see `callbacks.BroadcastGlobalVariablesCallback`.
     """
-    return training.broadcast_global_variables(root_rank)
+    variables.broadcast_global_variables(root_rank)

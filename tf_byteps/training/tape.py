@@ -101,9 +101,9 @@ class DistributedGradientTape(tf.GradientTape):
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def jacobian(self, *args, **kwargs):
-        """See `tf.GradientTape.jacobian`: this worker's own."""
+        """Like `tf.GradientTape.jacobian`: this worker's own."""
         return self._gradtape.jacobian(*args, **kwargs)
 
     def batch_jacobian(self, *args, **kwargs):
-        """See `tf.GradientTape.batch_jacobian`: this worker's own."""
+        """Like `tf.GradientTape.batch_jacobian`: this worker's own."""
         return self._gradtape.batch_jacobian(*args, **kwargs)
