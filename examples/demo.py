@@ -16,6 +16,8 @@ WORKERS = 2
 _TIMEOUT_SECONDS = 300
 # The sum over workers rounds otherwise than one process does; a wrong sum differs by far more.
 _WEIGHT_TOLERANCE = 0.02
+# Else every process prints four lines about oneDNN, whatever the level of TensorFlow's log.
+_QUIET = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def main():
@@ -40,7 +42,8 @@ def train_on_workers(script, folder):
     """
     launch = [sys.executable, "-m", "tf_byteps.launch", "-np", str(WORKERS), "--servers", "1"]
     command = [*launch, sys.executable, script, "--report", folder]
-    environment = dict(os.environ, BYTEPS_SERVER_STATS_FILE=os.path.join(folder, "server.json"))
+    statistics = {"BYTEPS_SERVER_STATS_FILE": os.path.join(folder, "server.json")}
+    environment = {**_QUIET, **os.environ, **statistics}
     subprocess.run(command, env=environment, check=True, timeout=_TIMEOUT_SECONDS)
 
 
@@ -49,7 +52,13 @@ def train_alone(folder):
     alone = os.path.join(folder, "alone")
     os.mkdir(alone)
     command = [sys.executable, EXAMPLE, "--report", alone]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS)
+    process = subprocess.run(
+        command,
+        env={**_QUIET, **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+    )
     if process.returncode != 0:
         raise RuntimeError(f"one process alone failed:\n{process.stdout}{process.stderr}")
     return _weights(os.path.join(alone, "worker-0.npz"))

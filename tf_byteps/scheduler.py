@@ -9,11 +9,9 @@ import logging
 import os
 import sys
 
-from tf_byteps import logs
-from tf_byteps.config import Config
-from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps import process
+from tf_byteps.errors import ConfigError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler
-from tf_byteps.signals import Interrupted, raise_on_signals
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -48,22 +46,8 @@ def schedule(config, report=lambda line: None):
 
 def main():
     """Runs this process as the scheduler; returns its exit code."""
-    arguments = _parse_arguments()
-    logs.print_to_standard_error()
-    try:
-        with raise_on_signals():
-            config = Config.from_environment(default_role="scheduler")
-            logs.set_level(config.log_level)
-            failure = schedule(config, _reporter(arguments.report_fd))
-    except Interrupted as interrupted:
-        _logger.info("%s", interrupted)
-        return 0
-    except BytePSError as error:
-        _logger.error("%s", error)
-        return 1
-    if failure:
-        _logger.error("the job has failed: %s", failure)
-    return 1 if failure else 0
+    report = _reporter(_parse_arguments().report_fd)
+    return process.run("scheduler", lambda config: schedule(config, report))
 
 
 def _parse_arguments():

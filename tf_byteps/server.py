@@ -7,12 +7,10 @@ SIGTERM. Needs neither TensorFlow nor NumPy.
 import logging
 import sys
 
-from tf_byteps import logs
-from tf_byteps.config import Config
-from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps import process
+from tf_byteps.errors import ConfigError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
 from tf_byteps.rendezvous import client
-from tf_byteps.signals import Interrupted, raise_on_signals
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -44,21 +42,7 @@ def serve(config):
 
 def main():
     """Runs this process as a server; returns its exit code."""
-    logs.print_to_standard_error()
-    try:
-        with raise_on_signals():
-            config = Config.from_environment(default_role="server")
-            logs.set_level(config.log_level)
-            failure = serve(config)
-    except Interrupted as interrupted:
-        _logger.info("%s", interrupted)
-        return 0
-    except BytePSError as error:
-        _logger.error("%s", error)
-        return 1
-    if failure:
-        _logger.error("the job has failed: %s", failure)
-    return 1 if failure else 0
+    return process.run("server", serve)
 
 
 if __name__ == "__main__":

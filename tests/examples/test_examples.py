@@ -24,8 +24,10 @@ def reference(demo, tmp_path_factory):
     return demo.train_alone(str(tmp_path_factory.mktemp("reference")))
 
 
-def test_demo(demo, reference, tmp_path):
+def test_demo(demo, reference, tmp_path, capfd):
     demo.train_on_workers(demo.EXAMPLE, str(tmp_path))
+    printed = "".join(capfd.readouterr())
+    assert "accuracy" in printed and "oneDNN" not in printed and "absl" not in printed
     results = demo.check(demo.read(str(tmp_path)), reference)
     assert len(results) == 6
     assert all(ok for ok, _ in results), results

@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 
+import faults
 import keras
 import numpy as np
 import tensorflow as tf
@@ -40,7 +41,7 @@ def train(
     x = random.normal(size=(rows, 8)).astype(dtype)
     y = random.normal(size=(rows, 1)).astype(dtype)
     strategy = None if plain else bps.BytePSStrategy()
-    with contextlib.nullcontext() if plain else strategy.scope(), _fault(fault):
+    with contextlib.nullcontext() if plain else strategy.scope(), faults.wrong_reduction(fault):
         if not plain:
             keras.utils.set_random_seed(1 + bps.rank())  # only worker 0's values may count
         model = keras.Sequential(
@@ -80,41 +81,6 @@ def _optimizer(name):
         ),
         "averaging": lambda: keras.optimizers.AdamW(0.01, use_ema=True, ema_overwrite_frequency=3),
     }[name]()
-
-
-@contextlib.contextmanager
-def _fault(kind):
-    """Falsifies the reduction of gradients, to see that the parity check notices."""
-    if kind is None:
-        yield
-        return
-    from tf_byteps.strategy import keras_hooks
-
-    true_reduction = keras_hooks.reduce_gradients
-
-    def identity(gradients, variables):
-        return list(gradients)
-
-    def one_worker_twice(gradients, variables):
-        factor = 2.0 if bps.rank() == 0 else 1.0
-        return true_reduction([factor * gradient for gradient in gradients], variables)
-
-    def two_replies_swapped(gradients, variables):
-        reduced = true_reduction(gradients, variables)
-        # The kernels of the second and third layer have the same shape.
-        reduced[2], reduced[4] = reduced[4], reduced[2]
-        return reduced
-
-    faults = {
-        "identity": identity,
-        "one worker twice": one_worker_twice,
-        "two replies swapped": two_replies_swapped,
-    }
-    keras_hooks.reduce_gradients = faults[kind]
-    try:
-        yield
-    finally:
-        keras_hooks.reduce_gradients = true_reduction
 
 
 # Which rows each worker sees.

@@ -3,6 +3,7 @@
 import json
 import os
 
+import faults
 import numpy as np
 import pytest
 import workers
@@ -32,7 +33,6 @@ CASES = {
     },
     "eager": {"rows": 193, "run_eagerly": True, "dtype": "float64"},
 }
-FAULTS = ("identity", "one worker twice", "two replies swapped")
 
 
 def _scenario(**arguments):
@@ -72,10 +72,10 @@ def test_parity(case, group, reference):
 
 @pytest.fixture(scope="module")
 def faulty():
-    return workers.run(PROGRAM, [_scenario(fault=fault) for fault in FAULTS], 2)
+    return workers.run(PROGRAM, [_scenario(fault=fault) for fault in faults.NAMES], 2)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", faults.NAMES)
 def test_parity_check_notices(fault, faulty, reference):
     with pytest.raises(AssertionError):
         _assert_parity(faulty[_scenario(fault=fault)], reference["sgd, float32"], "float32")

@@ -1,0 +1,38 @@
+"""What the processes of tf_byteps itself have in common: servers and the scheduler."""
+
+import logging
+
+from tf_byteps import logs
+from tf_byteps.config import Config
+from tf_byteps.errors import BytePSError
+from tf_byteps.signals import Interrupted, raise_on_signals
+
+_logger = logging.getLogger("tf_byteps")
+
+
+def run(role, work):
+    """Runs this process in a role, configured by environment variables. Errors go to the log.
+
+    Args:
+        role: the role if `DMLC_ROLE` names none.
+        work: a function of the `Config` that returns "", or a sentence about who was lost.
+
+    Returns:
+        The process's exit code: 1 if it could not do its work or somebody was lost, else 0, also
+        after SIGINT and SIGTERM.
+    """
+    logs.print_to_standard_error()
+    try:
+        with raise_on_signals():
+            config = Config.from_environment(default_role=role)
+            logs.set_level(config.log_level)
+            failure = work(config)
+    except Interrupted as interrupted:
+        _logger.info("%s", interrupted)
+        return 0
+    except BytePSError as error:
+        _logger.error("%s", error)
+        return 1
+    if failure:
+        _logger.error("the job has failed: %s", failure)
+    return 1 if failure else 0
