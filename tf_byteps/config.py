@@ -381,7 +381,15 @@ class Config:
         return {name: 0 if value is None else value for name, value in values.items()}
 
     def with_shared_values(self, values, source):
-        """A copy with what `shared_values` gave, here or in another process of the job."""
+        """A copy with the values that all processes of a job share.
+
+        Args:
+            values: what `shared_values` returned, here or in another process of the job.
+            source: where they come from, for error messages.
+
+        Returns:
+            A `Config`.
+        """
         fields = {field.name: field for field in dataclasses.fields(self)}
         chosen = {
             name: None if value == 0 and fields[name].default is None else value
