@@ -39,6 +39,7 @@ def _expected(size, rank):
     }
 
 
+@pytest.mark.time_limit(240)  # two jobs, one after the other
 def test_functions_with_exchanges_can_be_saved_and_loaded(tmp_path):
     scenario = json.dumps({"folder": str(tmp_path)})
     for rank, outcomes in enumerate(
@@ -61,6 +62,7 @@ def test_numbers_are_those_of_the_job_in_which_they_are_read(size):
         assert "call tf_byteps.init() first" in message
 
 
+@pytest.mark.time_limit(240)
 def test_exported_model_serves_without_tf_byteps(tmp_path):
     scenario = f"export={json.dumps({'folder': str(tmp_path)})}"
     (x, predictions), others = workers.run(PROGRAM, [scenario], 2)[scenario]
