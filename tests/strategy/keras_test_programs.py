@@ -56,6 +56,11 @@ def _one_folder_for_all():
         bps.push_pull(tf.constant(0.0), name="nobody uses the folder any more")
 
 
+def _temporary_directory(**arguments):
+    """The tests give no arguments; those of tf_byteps, when it saves, are its own."""
+    return _TemporaryDirectory(**arguments) if arguments else _one_folder_for_all()
+
+
 @contextlib.contextmanager
 def _exchanged(shown):
     """BytePSStrategy instead of MirroredStrategy.
@@ -69,7 +74,7 @@ def _exchanged(shown):
             (tf.distribute, "MirroredStrategy", strategy),
             (context, "_reset_context", lambda: None),
             (tf.config, "set_logical_device_configuration", lambda *_: None),
-            (tempfile, "TemporaryDirectory", _one_folder_for_all),
+            (tempfile, "TemporaryDirectory", _temporary_directory),
         ):
             stack.enter_context(mock.patch.object(owner, name, replacement))
         if shown == "elements":
