@@ -17,9 +17,9 @@ def _mixed(side, policy, x, optimizer=lambda: keras.optimizers.SGD(0.05)):
         keras.config.set_dtype_policy("float32")
 
 
-def _overflowing():
+def _overflowing(step=2):
     x = numbers(5)
-    x[2 * BATCH - 1] = np.inf  # the second step, and of two workers only the last
+    x[step * BATCH - 1] = np.inf  # on the last worker only
     return x
 
 
@@ -50,6 +50,12 @@ def _accumulating():
 @row(rounded=True)
 def mixed_float16_accumulation_overflow(side):
     return _mixed(side, "mixed_float16", _overflowing(), _accumulating)
+
+
+@row(rounded=True)
+def mixed_float16_accumulation_overflow_in_the_update(side):
+    """The fourth step would update; the sums that were pushed for it are not used."""
+    return _mixed(side, "mixed_float16", _overflowing(step=4), _accumulating)
 
 
 @row(STRATEGY, rounded=True)

@@ -4,8 +4,9 @@ It is the given optimizer in a subclass that bears the same name, so that a save
 plain Keras. Where the reduction happens:
 
 * in the outermost `apply`, before clipping and before a `LossScaleOptimizer` looks for overflow;
-* with gradient accumulation, in the step that updates: pushed once for each update. Then workers
-  agree in each step whether the gradients of all are finite (protocol rule 27).
+* with gradient accumulation, in the step that updates: pushed once for each update. Within a
+  `LossScaleOptimizer` workers agree in the other steps whether the gradients of all are finite
+  (protocol rule 27).
 
 Within `BytePSStrategy` the strategy reduces, and this class does nothing.
 """
@@ -19,6 +20,7 @@ from keras.src.saving import object_registration
 
 from tf_byteps.keras import hooks
 from tf_byteps.ops import Average, Compression
+from tf_byteps.strategy.accumulation import reduce_if_updating
 from tf_byteps.strategy.extended import BytePSReplicaContext
 from tf_byteps.strategy.gradients import finite_everywhere
 from tf_byteps.training.gradient_reduction import GradientReduction
@@ -30,9 +32,10 @@ _local = threading.local()
 class _Update:
     """An `apply` under way in this thread, from the outermost optimizer inwards."""
 
-    def __init__(self):
-        self.variables = None
+    def __init__(self, variables):
+        self.variables = variables
         self.reduced = False
+        self.reduced_of = None  # see `strategy.accumulation`
 
 
 def _current_update():
@@ -40,8 +43,8 @@ def _current_update():
 
 
 @contextlib.contextmanager
-def _updating():
-    _local.update = _Update()
+def _updating(variables):
+    _local.update = _Update(variables)
     try:
         yield _local.update
     finally:
@@ -77,9 +80,9 @@ class Distributed:
         """See `keras.optimizers.Optimizer.apply`; reduces the gradients over all workers first."""
         if self._strategy_reduces() or _current_update() is not None:
             return super().apply(grads, trainable_variables)
-        with _updating() as update:
+        with _updating(list(trainable_variables or self._trainable_variables)) as update:
             if not _innermost(self).gradient_accumulation_steps:
-                grads = self._reduced(grads, trainable_variables or self._trainable_variables)
+                grads = self._reduced(grads, update.variables)
                 update.reduced = True
             return super().apply(grads, trainable_variables)
 
@@ -93,7 +96,10 @@ class Distributed:
         # The first thing that Keras does with accumulated gradients.
         update = _current_update()
         if update is not None and not update.reduced:
-            grads = self._reduced(grads, update.variables)
+            if update.reduced_of is None:
+                grads = self._reduced(grads, update.variables)
+            else:
+                grads = update.reduced_of(update.variables)
             update.reduced = True
         return super()._clip_gradients(grads)
 
@@ -121,11 +127,24 @@ class DistributedLossScale(Distributed):
     """What is put before the class of a `LossScaleOptimizer`."""
 
     def check_finite(self, grads):
-        finite = super().check_finite(grads)
         update = _current_update()
-        if update is None or (update.reduced and not self.byteps_reduction.has_local):
-            return finite  # the gradients, and so the answer, are the same on all workers
-        return finite_everywhere(finite)
+        if update is None:
+            return super().check_finite(grads)
+        if update.reduced:
+            return self._check_reduced(grads)
+        finite, update.reduced_of = reduce_if_updating(
+            self, grads, update.variables, super().check_finite, self._reduced_and_checked
+        )
+        return finite
+
+    def _check_reduced(self, grads):
+        finite = super().check_finite(grads)
+        # Without local gradients they, and so the answer, are the same on all workers.
+        return finite_everywhere(finite) if self.byteps_reduction.has_local else finite
+
+    def _reduced_and_checked(self, grads, variables):
+        grads = self._reduced(grads, variables)
+        return grads, self._check_reduced(grads)
 
 
 def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)

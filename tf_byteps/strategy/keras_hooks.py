@@ -56,9 +56,10 @@ from tf_byteps.strategy import (
     stopping,
     whole_files,
 )
+from tf_byteps.strategy.accumulation import reduce_if_updating
 from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
 from tf_byteps.strategy.extended import BytePSReplicaContext
-from tf_byteps.strategy.gradients import finite_everywhere, reduce_gradients
+from tf_byteps.strategy.gradients import reduce_gradients
 from tf_byteps.strategy.sharding import BytePSDataset
 from tf_byteps.wrapping import wrap
 
@@ -109,10 +110,11 @@ def _in_our_replica():
 class _Update:
     """An optimizer's update under way in this thread."""
 
-    def __init__(self, optimizer, variables, reduced):
+    def __init__(self, optimizer, variables, outer=None):
         self.optimizer = optimizer
         self.variables = variables
-        self.reduced = reduced
+        self.reduced = outer is not None and outer.reduced
+        self.reduced_of = None if outer is None else outer.reduced_of  # see `accumulation`
 
 
 def _current_update():
@@ -120,11 +122,11 @@ def _current_update():
 
 
 @contextlib.contextmanager
-def _updating(optimizer, variables, reduced):
+def _updating(optimizer, variables):
     outer = _current_update()
-    _local.update = _Update(optimizer, variables, reduced)
+    _local.update = _Update(optimizer, variables, outer)
     try:
-        yield
+        yield _local.update
     finally:
         _local.update = outer
 
@@ -133,8 +135,7 @@ def _backend_apply_gradients(original, self, grads, trainable_variables):
     if not _in_our_replica():
         return original(self, grads, trainable_variables)
     adopt_optimizer(self)
-    outer = _current_update()
-    with _updating(self, trainable_variables, reduced=outer is not None and outer.reduced):
+    with _updating(self, trainable_variables):
         return original(self, grads, trainable_variables)
 
 
@@ -142,7 +143,10 @@ def _clip_gradients(original, self, grads):
     """The first thing that Keras does with the gradients of an update, and only in updates."""
     update = _current_update()
     if update is not None and update.optimizer is self and not update.reduced:
-        grads = reduce_gradients(grads, update.variables)
+        if update.reduced_of is None:
+            grads = reduce_gradients(grads, update.variables)
+        else:
+            grads = update.reduced_of(update.variables)
         update.reduced = True
     return original(self, grads)
 
@@ -163,21 +167,29 @@ def _loss_scale_apply(original, self, grads, trainable_variables=None):
     if not _in_our_replica() or _current_update() is not None:
         return original(self, grads, trainable_variables)
     variables = trainable_variables or self._trainable_variables
-    # With accumulation the gradients are reduced once in several steps; then the workers agree
-    # whether all of theirs are finite, and reduce later.
+    # With accumulation the gradients are reduced once in several steps, see _check_finite.
     reduce_now = not self.inner_optimizer.gradient_accumulation_steps
     if reduce_now:
         grads = reduce_gradients(grads, variables)
-    with _updating(self, variables, reduced=reduce_now):
+    with _updating(self, variables) as update:
+        update.reduced = reduce_now
         return original(self, grads, trainable_variables)
 
 
 def _check_finite(original, self, grads):
-    finite = original(self, grads)
     update = _current_update()
     if update is None or update.reduced:
-        return finite
-    return finite_everywhere(finite)
+        return original(self, grads)
+
+    def check(gradients):
+        return original(self, gradients)
+
+    def reduce(gradients, variables):
+        reduced = reduce_gradients(gradients, variables)
+        return reduced, check(reduced)
+
+    finite, update.reduced_of = reduce_if_updating(self, grads, update.variables, check, reduce)
+    return finite
 
 
 # Losses.
