@@ -8,6 +8,7 @@ import sys
 import time
 
 from benchmarks import (
+    arrivals,
     chain,
     cluster_peers,
     cost,
@@ -72,6 +73,7 @@ _PARTS = {
     "priority": ("Priority", lambda everything: priority.run(_ROUNDS)),
     "steps": ("Training steps", lambda everything: steps.run([25, 100], _ROUNDS)),
     "overlap": ("Steps with overlap", lambda everything: overlap.run([0.5, 2, 1], _ROUNDS)),
+    "arrivals": ("Exchange beside computation", lambda everything: arrivals.run()),
 }
 
 

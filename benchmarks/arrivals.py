@@ -95,7 +95,7 @@ def median_begun(steps):
 
 
 def rows_of(way, kind, steps):
-    """Two figures: how many gradients overlap, and by how much the first one does."""
+    """Two figures: how many gradients are on their way in time, and how early the first one is."""
     case = f"{way}: {kind}"
     needed = steps[0].gradients - LATE_GRADIENTS
     begun = Runs(tuple(step.begun for step in steps), f"of {steps[0].gradients}")
@@ -106,23 +106,28 @@ def rows_of(way, kind, steps):
     ]
 
 
+def run(cases=(*CASES, COMPARISON)):
+    """Measures cases, pairs of (way, kind); returns rows."""
+    rows = []
+    with start_job() as job, report.progress() as bar:
+        task = bar.add_task("arrivals", total=len(cases))
+        job.workers.call("join")
+        for way, kind in cases:
+            rows += rows_of(way, kind, measure(job, way, kind))
+            bar.advance(task)
+        job.finish()
+    return rows[::2] + rows[1::2]  # one figure after the other
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     given = parser.parse_args(arguments)
     cases = [case for case in (*CASES, COMPARISON) if given.only in ": ".join(case)]
-    rows = []
     try:
-        with start_job() as job, report.progress() as bar:
-            task = bar.add_task("arrivals", total=len(cases))
-            job.workers.call("join")
-            for way, kind in cases:
-                rows += rows_of(way, kind, measure(job, way, kind))
-                bar.advance(task)
-            job.finish()
+        rows = run(cases)
     except BenchmarkError as error:
         raise SystemExit(f"error: {error}") from None
-    rows = rows[::2] + rows[1::2]  # one figure after the other
     return 0 if report.publish("arrivals", "Exchange beside computation", rows) else 1
 
 
