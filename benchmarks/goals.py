@@ -45,6 +45,7 @@ PARTS = (
     "priority",
     "steps",
     "overlap",
+    "arrivals",
 )
 _HEADINGS = ("figure", "to reach", "measured", "verdict")
 
