@@ -64,7 +64,9 @@ class Step:
 
 def start_job():
     """The `Job` in which cases are measured; a context manager. Then call "join" in its workers."""
-    return Job("benchmarks.programs.arrivals", workers=2, servers=1)
+    # On a busy machine one worker may need minutes to import TensorFlow.
+    settings = {"BYTEPS_RENDEZVOUS_TIMEOUT": "300"}
+    return Job("benchmarks.programs.arrivals", workers=2, servers=1, settings=settings)
 
 
 def measure(job, way, kind):
@@ -111,7 +113,7 @@ def run(cases=(*CASES, COMPARISON)):
     rows = []
     with start_job() as job, report.progress() as bar:
         task = bar.add_task("arrivals", total=len(cases))
-        job.workers.call("join")
+        job.workers.call("join", timeout=300)
         for way, kind in cases:
             rows += rows_of(way, kind, measure(job, way, kind))
             bar.advance(task)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.time_limit(240)
 @pytest.fixture(scope="module")
 def job():
     with arrivals.start_job() as job:
-        job.workers.call("join")
+        job.workers.call("join", timeout=300)
         yield job
         job.finish()
 
