@@ -2,6 +2,7 @@
 MirroredStrategy. docs/keras_distribution_tests.md says the same as the tables here."""
 
 import ast
+import functools
 import json
 import os
 import pathlib
@@ -75,15 +76,12 @@ def _failing_with(size):
     return [(place, test, reason) for place, test, count, reason in CANNOT if count == size]
 
 
-@pytest.fixture(scope="module")
-def groups():
-    """Number of workers -> the results of all tests that are run with it."""
-    found = {}
-    for size in (1, 2):
-        scenarios = [_scenario(*case) for case in _passing_with(size)]
-        scenarios += [_scenario(place, test) for place, test, _ in _failing_with(size)]
-        found[size] = workers.run(PROGRAM, scenarios, size)
-    return found
+@functools.cache
+def _group(size):
+    """The results of all tests that are run with so many workers."""
+    scenarios = [_scenario(*case) for case in _passing_with(size)]
+    scenarios += [_scenario(place, test) for place, test, _ in _failing_with(size)]
+    return workers.run(PROGRAM, scenarios, size, timeout=280)
 
 
 @pytest.mark.time_limit(300)
@@ -92,14 +90,15 @@ def groups():
     [(size, case) for size in (1, 2) for case in _passing_with(size)],
     ids=lambda value: f"{value}workers" if isinstance(value, int) else value[1],
 )
-def test_passes(size, case, groups):
-    results = groups[size][_scenario(*case)]
+def test_passes(size, case):
+    results = _group(size)[_scenario(*case)]
     assert results == ["passed"] * size, "\n".join(results)
 
 
+@pytest.mark.time_limit(300)
 @pytest.mark.parametrize("place, test, size, reason", CANNOT, ids=[case[1] for case in CANNOT])
-def test_cannot_pass_for_the_reason_that_is_documented(place, test, size, reason, groups):
-    for result in groups[size][_scenario(place, test)]:
+def test_cannot_pass_for_the_reason_that_is_documented(place, test, size, reason):
+    for result in _group(size)[_scenario(place, test)]:
         assert reason in result
 
 
