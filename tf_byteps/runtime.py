@@ -17,7 +17,8 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
-from tf_byteps.rendezvous.messages import Book
+from tf_byteps.rendezvous.host import own_address as host_address
+from tf_byteps.rendezvous.messages import Address, Book
 from tf_byteps.timeline import Recorder
 
 _logger = logging.getLogger("tf_byteps")
@@ -394,6 +395,13 @@ def stop_timeline():
     """
     with _lock:
         return _current("stop_timeline").stop_timeline()
+
+
+def own_address():
+    """Where this worker is, as "host:port". The port is that of its server; 0 if it hosts none."""
+    running = _current("own_address")
+    server = running.server
+    return str(server.address if server else Address(host_address(running.config), 0))
 
 
 def _resolve(given, overrides):

@@ -5,35 +5,18 @@ from tensorflow.python.distribute import (
     device_util,
     distribute_lib,
     distribute_utils,
+    input_lib,
     numpy_dataset,
 )
+from tensorflow.python.distribute.v1 import input_lib as input_lib_v1
 from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
-from tf_byteps.ops import gather, names, push_pull
-from tf_byteps.ops.reduce_op import Average, Sum
-from tf_byteps.strategy import local_batch, sharding
+from tf_byteps.strategy import sharding
+from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
-
-_OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
-
-
-def _reduce_op(reduce_op):
-    if isinstance(reduce_op, str):
-        reduce_op = tf.distribute.ReduceOp(reduce_op.upper())
-    return _OPS[reduce_op]
-
-
-def _gather_along(value, axis, name=None):
-    """Concatenates the workers' tensors along any axis."""
-    value = tf.convert_to_tensor(value)
-    if value.shape.rank == 0:
-        raise ValueError("a scalar cannot be gathered: it has no axis to concatenate along")
-    if axis == 0:
-        return gather(value, name)
-    order = [axis, *(other for other in range(value.shape.rank) if other != axis)]
-    gathered = gather(tf.transpose(value, order), name)
-    return tf.transpose(gathered, [order.index(position) for position in range(len(order))])
+from tf_byteps.strategy.reductions import gather_along, reduce
+from tf_byteps.strategy.variables import distributed, own_value
 
 
 class BytePSReplicaContext(distribute_lib.ReplicaContext):
@@ -57,19 +40,9 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
             The same structure of reduced values.
         """
         del options
-        op = _reduce_op(reduce_op)
-        flat = [
-            value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value)
-            for value in tf.nest.flatten(value)
-        ]
         reduced = [
-            push_pull(
-                local_batch.contribution(tensor),
-                name=names.unnamed("all_reduce", getattr(tensor, "values", tensor)),
-                op=op,
-                priority=-index,
-            )
-            for index, tensor in enumerate(flat)
+            reduce(reduce_op, tensor, "all_reduce", priority=-index)
+            for index, tensor in enumerate(tf.nest.flatten(value))
         ]
         return tf.nest.pack_sequence_as(value, reduced)
 
@@ -85,7 +58,7 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
             The same structure of concatenated tensors.
         """
         del options
-        return tf.nest.map_structure(lambda tensor: _gather_along(tensor, axis), value)
+        return tf.nest.map_structure(lambda tensor: gather_along(own_value(tensor), axis), value)
 
 
 class BytePSExtended(distribute_lib.StrategyExtendedV1):
@@ -95,6 +68,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         super().__init__(strategy)
         self._device = device_util.resolve(_device_of(runtime.local_rank()))
         self._initial_values = InitialValues()
+        self._cluster_resolver = cluster_resolver()  # `Strategy.cluster_resolver` returns it
 
     # Variables.
 
@@ -110,7 +84,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         else:
             placement = ops.colocate_with(colocate_with)
         with placement:
-            variable = next_creator(**kwargs)
+            variable = distributed(next_creator(**kwargs))
         self._initial_values.created(variable)
         return variable
 
@@ -147,12 +121,13 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         del destinations, options
-        op = _reduce_op(reduce_op)
-        return tf.nest.map_structure(lambda tensor: push_pull(tensor, op=op), value)
+        return tf.nest.map_structure(
+            lambda tensor: reduce(reduce_op, own_value(tensor), "reduce"), value
+        )
 
     def _gather_to_implementation(self, value, destinations, axis, options):
         del destinations, options
-        return tf.nest.map_structure(lambda tensor: _gather_along(tensor, axis), value)
+        return tf.nest.map_structure(lambda tensor: gather_along(own_value(tensor), axis), value)
 
     def _broadcast_to(self, tensor, destinations):
         del destinations
@@ -171,7 +146,10 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return self._update(var, fn, args, kwargs, group)
 
     def _local_results(self, value):
-        return (value,)
+        # A tape asks for its trainable variables here, and means the variables themselves.
+        if getattr(value, "trainable", False):
+            return (value,)
+        return (own_value(value),)
 
     # Input.
 
@@ -181,8 +159,14 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         _refuse_per_replica(options)
-        context = tf.distribute.InputContext(runtime.size(), runtime.rank(), runtime.size())
-        return sharding.distribute_own(dataset_fn(context))
+        return sharding.distribute_own(dataset_fn(_input_context()))
+
+    def _make_input_fn_iterator(self, input_fn, replication_mode=None):
+        del replication_mode
+        workers = input_lib.InputWorkers([("/device:CPU:0", self.worker_devices)])
+        return input_lib_v1.InputFunctionIterator(
+            input_fn, workers, [_input_context()], self._container_strategy()
+        )
 
     def _experimental_distribute_values_from_function(self, value_fn):
         return value_fn(distribute_lib.ValueContext(runtime.rank(), runtime.size()))
@@ -246,6 +230,14 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     @property
     def _support_per_replica_values(self):
         return False
+
+
+def _input_context():
+    return tf.distribute.InputContext(
+        num_input_pipelines=runtime.size(),
+        input_pipeline_id=runtime.rank(),
+        num_replicas_in_sync=runtime.size(),
+    )
 
 
 def _device_of(local_rank):

@@ -14,7 +14,9 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.ops import broadcast
+from tf_byteps.strategy import bits
 from tf_byteps.strategy.agreement import gather_objects
+from tf_byteps.strategy.variables import OnReadVariable, own_value, set_own_value
 
 
 class InitialValues:
@@ -24,9 +26,10 @@ class InitialValues:
         self._created = []  # weak references, in order of creation
 
     def created(self, variable):
-        """Notes a variable. Metrics are left out: they start at zero everywhere."""
+        """Notes a variable. Keras's metrics are left out: they start at zero everywhere."""
         synchronization = getattr(variable, "synchronization", None)
-        if synchronization != tf.VariableSynchronization.ON_READ:
+        is_metric = synchronization == tf.VariableSynchronization.ON_READ
+        if not is_metric or isinstance(variable, OnReadVariable):
             self._created.append(weakref.ref(variable))
 
     def synchronize_created(self):
@@ -130,29 +133,7 @@ def _difference(what, rank, other, first):
 
 def broadcast_all(keyed, root_rank):
     """Sets each variable to the root's value. `keyed` is what `keyed_variables` returned."""
-    values = [tf.identity(variable) for variable in keyed.values()]
+    values = [tf.identity(own_value(variable)) for variable in keyed.values()]
     for (key, variable), value in zip(keyed.items(), values, strict=True):
-        received = broadcast(_as_bits(value), root_rank, name=f"initial value/{key}")
-        variable.assign(_from_bits(received, value.dtype))
-
-
-# Types that are exchanged as another of the same width: a broadcast only copies.
-_SAME_WIDTH = {
-    tf.uint16: tf.float16,
-    tf.int16: tf.float16,
-    tf.uint32: tf.int32,
-    tf.uint64: tf.int64,
-    tf.complex64: tf.int64,
-}
-
-
-def _as_bits(value):
-    if value.dtype == tf.bool:
-        return tf.cast(value, tf.uint8)  # switches of some layers
-    return tf.bitcast(value, _SAME_WIDTH[value.dtype]) if value.dtype in _SAME_WIDTH else value
-
-
-def _from_bits(value, dtype):
-    if dtype == tf.bool:
-        return tf.cast(value, tf.bool)
-    return value if value.dtype == dtype else tf.bitcast(value, dtype)
+        received = broadcast(bits.encode(value), root_rank, name=f"initial value/{key}")
+        set_own_value(variable, bits.decode(received, value.dtype))

@@ -4,6 +4,7 @@ Checked with Keras 3.15 and TensorFlow 2.21. They are installed when the first `
 made; each asks first whether a `BytePSStrategy` is at work and otherwise does exactly what it did
 before.
 
+* `Variable._initialize`: to tell Keras's variables from the user's (see `variables`).
 * `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
   sum must come first, once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
@@ -36,6 +37,7 @@ import threading
 
 import keras
 import tensorflow as tf
+from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
@@ -61,6 +63,7 @@ from tf_byteps.strategy.adoption import adopt_model, adopt_optimizer, is_ours
 from tf_byteps.strategy.extended import BytePSReplicaContext
 from tf_byteps.strategy.gradients import reduce_gradients
 from tf_byteps.strategy.sharding import BytePSDataset
+from tf_byteps.strategy.variables import made_by_keras
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -76,6 +79,7 @@ def install():
             return
         _installed = True
     trainer = keras_trainer.TensorFlowTrainer
+    wrap(keras_core.Variable, "_initialize", _initialize_variable)
     wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
     wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
     wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
@@ -102,6 +106,14 @@ def install():
 
 def _in_our_replica():
     return isinstance(tf.distribute.get_replica_context(), BytePSReplicaContext)
+
+
+# Variables.
+
+
+def _initialize_variable(original, self, value):
+    with made_by_keras():
+        return original(self, value)
 
 
 # Gradients.

@@ -25,6 +25,8 @@ class BytePSStrategy(tf.distribute.Strategy):
       everywhere, before the first step. Creating a variable does not communicate: workers may
       create theirs in any order and at any time. `Model.fit` does this again after
       `on_train_begin`, for callbacks that restore a checkpoint.
+    * **Variables** with an aggregation take the workers' values together when a replica writes
+      them, or with `ON_READ` when they are read outside of replicas. Those of Keras never do.
     * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`)
       follows a seed that all workers share, with a new order in each epoch. `tf.random.set_seed` is
       respected and never changed.

@@ -1,0 +1,82 @@
+"""What `tf.distribute` means by reducing and gathering, made of exchanges."""
+
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.ops import broadcast, gather, names, push_pull
+from tf_byteps.ops.reduce_op import Average, Sum
+from tf_byteps.strategy import bits, local_batch
+
+_OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
+
+
+def reduce(reduce_op, value, kind, priority=0):
+    """Reduces a tensor over all workers. A worker whose batch is empty contributes zeros.
+
+    Args:
+        reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`, or its name.
+        value: a `tf.Tensor`, what converts to one, or `tf.IndexedSlices`. A mean of integers is a
+            mean of their float64 values, as with TensorFlow's own strategies.
+        kind: what the reduction is for, a part of the exchange's name.
+        priority: see `push_pull`.
+
+    Returns:
+        A `tf.Tensor` or `tf.IndexedSlices`.
+    """
+    if isinstance(reduce_op, str):
+        reduce_op = tf.distribute.ReduceOp(reduce_op.upper())
+    op = _OPS[reduce_op]
+    if not isinstance(value, tf.IndexedSlices):
+        value = tf.convert_to_tensor(value)
+        if op == Average and value.dtype.is_integer:
+            value = tf.cast(value, tf.float64)
+    name = names.unnamed(kind, getattr(value, "values", value))
+    return push_pull(local_batch.contribution(value), name=name, op=op, priority=priority)
+
+
+def from_first_replica(value, kind):
+    """Replica 0's value, on every worker.
+
+    Args:
+        value: a `tf.Tensor`, or `tf.IndexedSlices`, whose rows may differ between the workers.
+        kind: see `reduce`.
+
+    Returns:
+        The same kind and dtype.
+    """
+    if not isinstance(value, tf.IndexedSlices):
+        received = broadcast(bits.encode(value), 0, name=names.unnamed(kind, value))
+        return bits.decode(received, value.dtype)
+    rows = slice(None) if runtime.rank() == 0 else slice(0)
+    values, indices = (
+        gather(tensor[rows], names.numbered(f"{names.unnamed(kind, value.values)}/{part}"))
+        for part, tensor in (("rows", value.values), ("indices", value.indices))
+    )
+    return tf.IndexedSlices(values, indices, value.dense_shape)
+
+
+def gather_along(value, axis):
+    """Concatenates the workers' tensors along any axis.
+
+    Args:
+        value: a `tf.Tensor` of rank 1 or more.
+        axis: an integer; a negative one counts from the last axis.
+
+    Returns:
+        A tensor of the same rank and dtype.
+
+    Raises:
+        ValueError: the tensor has no such axis.
+    """
+    value = tf.convert_to_tensor(value)
+    rank = value.shape.rank
+    if rank == 0:
+        raise ValueError("a scalar cannot be gathered: it has no axis to concatenate along")
+    if not -rank <= axis < rank:
+        raise ValueError(f"a tensor of shape {value.shape} cannot be gathered along axis {axis}")
+    axis %= rank
+    if axis == 0:
+        return gather(value)
+    order = [axis, *(other for other in range(rank) if other != axis)]
+    gathered = gather(tf.transpose(value, order))
+    return tf.transpose(gathered, [order.index(position) for position in range(rank)])
