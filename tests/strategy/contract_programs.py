@@ -103,7 +103,9 @@ def all_reduce():
     def check():
         def fn():
             mine = tf.constant([1.0]) * (rank + 1)
-            slices = tf.IndexedSlices(mine, tf.constant([rank]), tf.constant([size]))
+            # Workers have 1, 2, ... rows.
+            rows, indices = tf.ones([rank + 1]), tf.fill([rank + 1], rank)
+            slices = tf.IndexedSlices(rows, indices, tf.constant([size]))
             with tf.GradientTape() as tape:
                 tape.watch(mine)
                 summed = replica().all_reduce("SUM", {"a": mine**2, "b": [mine]})

@@ -110,7 +110,8 @@ def parts_written_in_a_replica():
         variable.scatter_update(tf.IndexedSlices([7.0], [0]))
         assert float(variable[0]) == 7.0
     first = create(strategy, tf.zeros([size + 1]), FIRST)
-    strategy.run(lambda: first.scatter_update(rows))
+    more = tf.IndexedSlices(tf.repeat(rows.values, rank + 1), tf.repeat(rows.indices, rank + 1))
+    strategy.run(lambda: first.scatter_update(more))  # workers have 2, 4, ... rows
     assert_equal(first.numpy(), [1.0] + [0.0] * (size - 1) + [1.0])
     switch = create(strategy, False, FIRST)
     strategy.run(lambda: switch.assign(rank == 0))

@@ -8,16 +8,19 @@ import inspect
 import json
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 import workers
 
-from tests.cluster import run_workers
+from tests.cluster import clean_environment, run_workers
 
 _HERE = pathlib.Path(__file__).parent
 _DOCS = _HERE.parents[1] / "docs" / "strategy_contract.md"
 PROGRAM = str(_HERE / "contract_programs.py")
 
+_TIMEOUT = 400  # seconds, of which an idle machine of two cores needs a tenth
 _SESSIONS = "needs a session of TensorFlow 1"
 LIBRARY = {
     "DistributionTestBase": {
@@ -151,13 +154,15 @@ def groups(tmp_path_factory):
         if size not in results:
             folder = str(tmp_path_factory.mktemp("contract"))
             scenarios = [*CALLS[size], *CONTRACT]
-            results[size] = workers.run(PROGRAM, scenarios, size, CONTRACT_FOLDER=folder)
+            results[size] = workers.run(
+                PROGRAM, scenarios, size, timeout=_TIMEOUT, CONTRACT_FOLDER=folder
+            )
         return results[size]
 
     return group
 
 
-@pytest.mark.time_limit(300)
+@pytest.mark.time_limit(_TIMEOUT + 20)
 @pytest.mark.parametrize(
     "size, scenario",
     [
@@ -170,12 +175,35 @@ def test_method_of_tensorflow(size, scenario, groups):
     assert groups(size)[scenario] == ["ran"] * size
 
 
-@pytest.mark.time_limit(300)
+@pytest.mark.time_limit(_TIMEOUT + 20)
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("scenario", CONTRACT)
 def test_contract(size, scenario, groups):
     results = groups(size)[scenario]
     assert len(results) == size and all(result == results[0] for result in results)
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(_TIMEOUT + 20)
+def test_in_the_processes_of_tensorflow(tmp_path):
+    """`multi_process_runner` starts its processes from a program that is no Python file."""
+    program = tmp_path / "multi_process"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "from tensorflow.python.distribute import multi_process_runner\n"
+        "from tests.strategy.multi_process_cases import MultiProcessTest\n"
+        "if __name__ == '__main__':\n"
+        "    multi_process_runner.test_main()\n"
+    )
+    program.chmod(0o755)
+    with open(tmp_path / "output", "wb") as file:  # a pipe would stay open in the forked processes
+        result = subprocess.run(
+            [program], env=clean_environment(), stdout=file, stderr=file, timeout=_TIMEOUT
+        )
+    output = (tmp_path / "output").read_text()
+    assert result.returncode == 0, output
+    passed = re.findall(r"^\[ +OK \] .*\.(test\w+)_test_", output, re.MULTILINE)
+    assert len(passed) == 4, output
 
 
 def test_no_method_is_forgotten():

@@ -31,9 +31,6 @@ _INTERNAL = (
     "<",
 )
 
-# Kinds of exchanges in which workers may have different numbers of rows.
-_OWN_ROWS = ("gather", "push_pull of rows")
-
 _counts_lock = threading.Lock()
 # Graph -> {name without index: uses so far}. A retrace is a new graph and starts again at 0.
 _counts = weakref.WeakKeyDictionary()
@@ -57,7 +54,8 @@ def unnamed(kind, tensor):
     ended.
 
     Args:
-        kind: `"push_pull"`, `"push_pull of rows"`, `"broadcast"` or `"gather"`.
+        kind: what is exchanged for what purpose, for example `"broadcast"`. Workers may have
+            different numbers of rows in `"gather"` and in kinds that end in `"of rows"`.
         tensor: the `tf.Tensor` to exchange.
 
     Returns:
@@ -67,7 +65,7 @@ def unnamed(kind, tensor):
         shape = "?"
     else:
         lengths = ["?" if length is None else str(length) for length in tensor.shape]
-        if kind in _OWN_ROWS:
+        if kind == "gather" or kind.endswith("of rows"):
             lengths[0] = "*"
         shape = ",".join(lengths)
     return numbered(f"{kind}@{call_site()}:{tensor.dtype.name}[{shape}]")

@@ -26,11 +26,13 @@ def reduce(reduce_op, value, kind, priority=0):
     if isinstance(reduce_op, str):
         reduce_op = tf.distribute.ReduceOp(reduce_op.upper())
     op = _OPS[reduce_op]
-    if not isinstance(value, tf.IndexedSlices):
+    if isinstance(value, tf.IndexedSlices):
+        name = names.unnamed(f"{kind} of rows", value.values)
+    else:
         value = tf.convert_to_tensor(value)
         if op == Average and value.dtype.is_integer:
             value = tf.cast(value, tf.float64)
-    name = names.unnamed(kind, getattr(value, "values", value))
+        name = names.unnamed(kind, value)
     return push_pull(local_batch.contribution(value), name=name, op=op, priority=priority)
 
 
@@ -47,12 +49,12 @@ def from_first_replica(value, kind):
     if not isinstance(value, tf.IndexedSlices):
         received = broadcast(bits.encode(value), 0, name=names.unnamed(kind, value))
         return bits.decode(received, value.dtype)
-    rows = slice(None) if runtime.rank() == 0 else slice(0)
-    values, indices = (
-        gather(tensor[rows], names.numbered(f"{names.unnamed(kind, value.values)}/{part}"))
-        for part, tensor in (("rows", value.values), ("indices", value.indices))
+    name = names.unnamed(f"{kind} of rows", value.values)
+    own = slice(None) if runtime.rank() == 0 else slice(0)
+    values = gather(value.values[own], f"{name}/values")
+    return tf.IndexedSlices(
+        values, gather(value.indices[own], f"{name}/indices"), value.dense_shape
     )
-    return tf.IndexedSlices(values, indices, value.dense_shape)
 
 
 def gather_along(value, axis):
