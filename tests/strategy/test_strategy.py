@@ -191,7 +191,8 @@ def test_optimizer_of_another_strategy_is_refused_in_a_sentence(group):
 def test_what_stops_one_worker_from_outside_stops_all_after_the_epoch(group):
     for result in group["stopped_from_outside"]:
         assert result["epochs"] == [0]
-        assert group.size == 1 or result["steps"] >= 8  # all of the epoch
+        # All of the epoch. Where a dataset's length is unknown, Keras counts one more at its end.
+        assert group.size == 1 or result["steps"] >= 8
 
 
 def test_one_worker_stops_all_where_an_epoch_ends(group):

@@ -37,12 +37,13 @@ class EveryBatch(FitCallback):
         stopping.agree(self.model)
 
 
-def completed(callbacks):
+def completed(callbacks, model):
     """The callbacks of a training, and ours. A collective: all workers call it.
 
     Args:
         callbacks: what `fit` was given: a callback, a list, a `keras.callbacks.CallbackList`, or
             `None`. Workers may have different ones.
+        model: the `keras.Model` that trains.
 
     Returns:
         What `fit` is to be given instead.
@@ -71,8 +72,7 @@ def completed(callbacks):
         last = FitCallback()
     if not is_container:
         return [*mine, last]
-    last.set_model(callbacks.model)
-    last.set_params(callbacks.params)
+    last.set_model(model)
     callbacks.callbacks.append(last)
     return callbacks
 

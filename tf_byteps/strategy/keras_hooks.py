@@ -234,7 +234,8 @@ def _fit(original, self, *args, **kwargs):
     if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
     call = inspect.signature(original).bind(self, *args, **kwargs)
-    call.arguments["callbacks"] = callbacks.completed(call.arguments.get("callbacks"))
+    given = call.arguments.get("callbacks")
+    call.arguments["callbacks"] = callbacks.completed(given, self)
     try:
         return original(*call.args, **call.kwargs)
     finally:
