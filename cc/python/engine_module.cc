@@ -152,7 +152,8 @@ void CheckOutput(const py::array& output, const py::array& input, const std::str
 
 std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name,
                                  const std::string& kind, bool average, int32_t root_rank,
-                                 int32_t priority, const std::optional<std::string>& dtype,
+                                 std::optional<int32_t> priority,
+                                 const std::optional<std::string>& dtype,
                                  const std::optional<py::array>& output) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
@@ -163,7 +164,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   ExchangeRequest request;
   request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
                             handle->shape, kind, average, root_rank);
-  request.priority = priority;
+  request.priority = priority.value_or(kLearnedPriority);
   request.input = array.data();
   request.keep_alive = handle;
   Handle* const raw = handle.get();  // kept alive by keep_alive
@@ -420,7 +421,8 @@ void DefineWorker(py::module_& module) {
              "Announces tensors: (name, dtype, shape, kind, average, root_rank) each.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
-             py::arg("priority") = 0, py::arg("dtype") = py::none(), py::arg("output") = py::none(),
+             py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
+             py::arg("output") = py::none(),
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")

@@ -176,7 +176,7 @@ class ExchangeOp : public AsyncOpKernel {
     tensorflow::DataType type;
     OP_REQUIRES_OK(context, context->GetAttr("T", &type));
     OP_REQUIRES_OK(context, ToDType(type, &description_.dtype));
-    int64_t priority = 0;
+    int64_t priority = kLearnedPriority;
     OP_REQUIRES_OK(context, context->GetAttr("priority", &priority));
     OP_REQUIRES(context,
                 priority >= std::numeric_limits<int32_t>::min() &&
@@ -212,7 +212,7 @@ class ExchangeOp : public AsyncOpKernel {
   TensorDescription description_;  // all but the shape
 
  private:
-  int32_t priority_ = 0;
+  int32_t priority_ = kLearnedPriority;
 };
 
 class PushPullOp : public ExchangeOp {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -12,12 +13,17 @@
 
 namespace byteps {
 
+// A priority that the worker learns: the later a name is used for the first time, the higher, from
+// 1 on. Backpropagation ends with the gradients that the next step's forward pass needs first, so
+// this is the forward order, whatever the order of a model's variables.
+inline constexpr int32_t kLearnedPriority = std::numeric_limits<int32_t>::min();
+
 // One tensor to exchange with the other workers.
 struct ExchangeRequest {
   TensorDescription tensor;
 
   // Parts of higher priority leave first. Ties leave in the order of Enqueue.
-  int32_t priority = 0;
+  int32_t priority = kLearnedPriority;
 
   // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and
   // for kBroadcast on a worker that is not the root.

@@ -111,6 +111,8 @@ void Worker::Enqueue(ExchangeRequest request) {
     if (status.ok()) {
       Key& key = FindOrAddKey(request.tensor.name);
       if (key.live == nullptr) {
+        if (key.learned_priority == 0) key.learned_priority = ++last_learned_priority_;
+        if (request.priority == kLearnedPriority) request.priority = key.learned_priority;
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;

@@ -65,6 +65,7 @@ class Worker : private ConnectionHandler {
     std::string name;
     std::vector<Variant> variants;
     uint64_t next_round = 0;
+    int32_t learned_priority = 0;    // see kLearnedPriority; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
   };
   struct ServerLink {
@@ -123,6 +124,7 @@ class Worker : private ConnectionHandler {
   std::vector<TensorDescription> declaring_;  // what declare_request_ asks for
   uint64_t declare_request_ = 0;              // the request that is on the way; 0: none
   uint64_t next_request_ = 1;
+  int32_t last_learned_priority_ = 0;
   Status failure_;
   bool stopping_ = false;
   bool left_ = false;  // the coordinator has answered our goodbye

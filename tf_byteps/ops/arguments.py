@@ -51,9 +51,14 @@ def exchange_name(name, kind, tensor):
     return name
 
 
+#: The engine learns the priority: see kLearnedPriority in cc/worker/exchange_request.h.
+LEARNED_PRIORITY = -(2**31)
+
+
 def checked_priority(priority):
-    """The priority as an integer of 32 bits."""
-    priority = 0 if priority is None else int(priority)
-    if not -(2**31) <= priority < 2**31:
-        raise ValueError(f"priority must fit 32 bits, got {priority}")
-    return priority
+    """The priority as the operations take it."""
+    if priority is None:
+        return LEARNED_PRIORITY
+    if not LEARNED_PRIORITY < int(priority) < 2**31:
+        raise ValueError(f"priority must be from -(2**31) + 1 to 2**31 - 1, got {priority}")
+    return int(priority)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.ops import reduce_op, slices, together
-from tf_byteps.ops.arguments import checked_tensor
+from tf_byteps.ops.arguments import LEARNED_PRIORITY, checked_tensor
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
 
@@ -57,33 +57,34 @@ class Reduction:
             )
         return tensor
 
-    def exchange_all(self, tensors, tensor_names, priority=0):
-        """Exchanges prepared tensors, the first with the highest priority. None waits for another.
+    def exchange_all(self, tensors, tensor_names, priority=LEARNED_PRIORITY):
+        """Exchanges prepared tensors. None waits for another.
 
         They are announced in one message, so that placing them costs one round trip.
 
         Args:
             tensors: a list of what `prepare` returned, or `None`.
             tensor_names: their names.
-            priority: the first one's priority.
+            priority: the first one's, from which it falls by one to each next; or learned.
 
         Returns:
             The list of results; `None` stays.
         """
+        step = 0 if priority == LEARNED_PRIORITY else 1
         present = [index for index, tensor in enumerate(tensors) if tensor is not None]
         scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
         group = _Group(
             self.op,
             self.compression,
             tuple(tensor_names[index] for index in present),
-            tuple(priority - index for index in present),
+            tuple(priority - index * step for index in present),
         )
         results = list(tensors)
         for index, result in zip(present, together.run(group, scaled), strict=True):
             results[index] = _scaled(result, self.postscale_factor)
         return results
 
-    def exchange(self, tensor, name, priority=0):
+    def exchange(self, tensor, name, priority=LEARNED_PRIORITY):
         """Exchanges what `prepare` returned."""
         return self.exchange_all([tensor], [name], priority)[0]
 

@@ -28,8 +28,8 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
     def all_reduce(self, reduce_op, value, options=None):
         """Reduces a tensor, or a structure of tensors, over all workers. Differentiable.
 
-        Every tensor is exchanged by itself, as soon as it is computed; the first of the structure
-        has the highest priority. A worker whose batch is empty contributes zeros.
+        Every tensor is exchanged by itself, as soon as it is computed. A worker whose batch
+        is empty contributes zeros.
 
         Args:
             reduce_op: `tf.distribute.ReduceOp.SUM` or `MEAN`, or its name.
@@ -40,10 +40,7 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
             The same structure of reduced values.
         """
         del options
-        reduced = [
-            reduce(reduce_op, tensor, "all_reduce", priority=-index)
-            for index, tensor in enumerate(tf.nest.flatten(value))
-        ]
+        reduced = [reduce(reduce_op, tensor, "all_reduce") for tensor in tf.nest.flatten(value)]
         return tf.nest.pack_sequence_as(value, reduced)
 
     def all_gather(self, value, axis, options=None):

@@ -10,7 +10,7 @@ from tf_byteps.strategy import bits, local_batch
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
 
 
-def reduce(reduce_op, value, kind, priority=0):
+def reduce(reduce_op, value, kind):
     """Reduces a tensor over all workers. A worker whose batch is empty contributes zeros.
 
     Args:
@@ -18,7 +18,6 @@ def reduce(reduce_op, value, kind, priority=0):
         value: a `tf.Tensor`, what converts to one, or `tf.IndexedSlices`. A mean of integers is a
             mean of their float64 values, as with TensorFlow's own strategies.
         kind: what the reduction is for, a part of the exchange's name.
-        priority: see `push_pull`.
 
     Returns:
         A `tf.Tensor` or `tf.IndexedSlices`.
@@ -33,7 +32,7 @@ def reduce(reduce_op, value, kind, priority=0):
         if op == Average and value.dtype.is_integer:
             value = tf.cast(value, tf.float64)
         name = names.unnamed(kind, value)
-    return push_pull(local_batch.contribution(value), name=name, op=op, priority=priority)
+    return push_pull(local_batch.contribution(value), name=name, op=op)
 
 
 def from_first_replica(value, kind):
