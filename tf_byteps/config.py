@@ -160,6 +160,13 @@ class Config:
         default_text="4 MB, or 4 parts if their length is set",
         shared=True,
     )
+    connections_per_server: int = option(
+        1,
+        "BYTEPS_CONNECTIONS_PER_SERVER",
+        whole(1, 64),
+        "Connections from a worker to each server; one TCP stream may not fill a fast network.",
+        shared=True,
+    )
     io_threads: int = option(
         2, "BYTEPS_IO_THREADS", whole(1, 64), "Threads that move bytes, in a worker or a server."
     )

@@ -20,9 +20,10 @@ struct Endpoint {
 
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
-  uint64_t part_bytes = 0;          // longest part of a tensor; 0: see coordinator/placement.h
-  uint64_t credit_bytes = 0;        // on the way to one server (worker/part_queue.h); 0: see Credit
-  bool read_peer_memory = true;     // between processes of one host, see van/van.h
+  uint64_t part_bytes = 0;       // longest part of a tensor; 0: see coordinator/placement.h
+  uint64_t credit_bytes = 0;     // on the way to one server (worker/part_queue.h); 0: see Credit
+  bool read_peer_memory = true;  // between processes of one host, see van/van.h
+  int32_t connections_per_server = 1;
   int32_t io_threads = 2;           // threads that move bytes, per Van
   double connect_timeout = 60;      // until a peer must have answered the handshake
   double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit

@@ -352,6 +352,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
       .def_property_readonly("credit", &EngineOptions::Credit)
       .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
+      .def_readwrite("connections_per_server", &EngineOptions::connections_per_server)
       .def_readwrite("io_threads", &EngineOptions::io_threads)
       .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)
       .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)

@@ -79,9 +79,11 @@ Status Worker::Start() {
     Hello peer;
     peer.role = Role::kServer;
     peer.rank = server;
-    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-    BYTEPS_RETURN_IF_ERROR(van_->Connect(job_.server_endpoints[server], hello, peer, this,
-                                         job_.options.connect_timeout, &connection));
+    for (int32_t path = 0; path < job_.options.connections_per_server; ++path) {
+      std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+      BYTEPS_RETURN_IF_ERROR(van_->Connect(job_.server_endpoints[server], hello, peer, this,
+                                           job_.options.connect_timeout, &connection));
+    }
   }
   deadlines_.Start("byteps-deadline", kDeadlineCheckSeconds, [this] { CheckDeadlines(); });
   return OkStatus();
@@ -264,14 +266,26 @@ void Worker::Pump(ServerLink& server, Actions* actions) {
       trace.bytes = task.bytes;
       trace.push_ns = WallNanos();
     }
+    Path& path = *std::min_element(
+        server.paths.begin(), server.paths.end(),
+        [](const Path& a, const Path& b) { return a.bytes_on_the_way < b.bytes_on_the_way; });
+    path.bytes_on_the_way += task.bytes;
     actions->frames.emplace_back(
-        server.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
+        path.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
+  }
+}
+
+void Worker::ReturnCredit(ServerLink& server, const Connection& from, uint64_t bytes) {
+  server.queue.ReturnCredit(bytes);
+  for (Path& path : server.paths) {
+    if (path.connection.get() == &from)
+      path.bytes_on_the_way -= std::min(bytes, path.bytes_on_the_way);
   }
 }
 
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(mutex_);
-  servers_[connection->peer().rank]->connection = connection;
+  servers_[connection->peer().rank]->paths.push_back({connection, 0});
 }
 
 Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
@@ -334,7 +348,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
     ServerLink& server = *servers_[connection.peer().rank];
-    server.queue.ReturnCredit(header.credit_bytes);
+    ReturnCredit(server, connection, header.credit_bytes);
     Pump(server, &actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();

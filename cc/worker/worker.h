@@ -68,9 +68,14 @@ class Worker : private ConnectionHandler {
     int32_t learned_priority = 0;    // see kLearnedPriority; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
   };
+  // One of the connections to a server; each part takes the one with the least on its way.
+  struct Path {
+    std::shared_ptr<Connection> connection;
+    uint64_t bytes_on_the_way = 0;
+  };
   struct ServerLink {
     explicit ServerLink(uint64_t credit_bytes) : queue(credit_bytes) {}
-    std::shared_ptr<Connection> connection;
+    std::vector<Path> paths;
     PartQueue queue;
   };
   // What has to happen once the mutex is free.
@@ -98,6 +103,7 @@ class Worker : private ConnectionHandler {
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(ServerLink& server, Actions* actions);
+  void ReturnCredit(ServerLink& server, const Connection& from, uint64_t bytes);
   // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
   // such reply.
   Status FindReplied(Connection& connection, const FrameHeader& header,

@@ -7,6 +7,7 @@ import time
 
 import ml_dtypes
 import numpy as np
+import psutil
 
 import tf_byteps
 from tf_byteps import _engine
@@ -408,3 +409,10 @@ def where_payloads_go():
     assert (result == 3).all()
     counters = _engine.worker_counters()
     return [counters["memory_bytes_read"], counters["wire_bytes_received"]]
+
+
+def most_connections_to_one_address():
+    """After sums of all sizes: how many connections lead to the address that most lead to."""
+    assert sums() > 0
+    remote = [c.raddr for c in psutil.Process().net_connections("tcp") if c.raddr]
+    return max(remote.count(address) for address in remote)

@@ -16,6 +16,11 @@ def test_sums_of_every_dtype_and_size(workers, servers):
     assert counts == [(len(DTYPES) + 4) * 8] * workers
 
 
+def test_several_connections_to_each_server():
+    env = {**SMALL_PARTS, "BYTEPS_CONNECTIONS_PER_SERVER": "3", "BYTEPS_ENABLE_IPC": "0"}
+    assert run_workers(programs.most_connections_to_one_address, env=env) == [3, 3]
+
+
 def test_one_worker_through_a_server_of_its_own():
     env = {**SMALL_PARTS, "BYTEPS_FORCE_DISTRIBUTED": "1"}
     assert run_workers(programs.sums, workers=1, servers=0, env=env) == [96]
