@@ -29,11 +29,12 @@ Status CopyEngine::CopyToHost(CudaStreamHandle producer, CudaAddress from, void*
   return to_host_->Add(&producer, start, "cuMemcpyDtoHAsync", std::move(done));
 }
 
-Status CopyEngine::CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done) {
+Status CopyEngine::CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done,
+                                const CudaStreamHandle* owner) {
   const auto start = [&](CudaStreamHandle stream) {
     return driver_->cuMemcpyHtoDAsync(to, from, bytes, stream);
   };
-  return to_device_->Add(nullptr, start, "cuMemcpyHtoDAsync", std::move(done));
+  return to_device_->Add(owner, start, "cuMemcpyHtoDAsync", std::move(done));
 }
 
 Status CopyEngine::Lane::Create(std::shared_ptr<GpuDevice> device, const std::string& thread_name,

@@ -36,9 +36,11 @@ class CopyEngine {
   // called.
   Status CopyToHost(CudaStreamHandle producer, CudaAddress from, void* to, size_t bytes, Done done);
 
-  // Copies to GPU memory that nothing else on the GPU uses any more: it was free, or its last user
-  // came before a copy to the host that has ended.
-  Status CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done);
+  // Copies to GPU memory that nothing on the GPU uses any more: its last user came before a copy to
+  // the host that has ended. Where that is not so, `owner` is the stream in whose order the memory
+  // became free, and the copy waits for what that stream holds now.
+  Status CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done,
+                      const CudaStreamHandle* owner = nullptr);
 
  private:
   // Copies of one direction: they begin and end in the order in which they were given.
@@ -48,7 +50,7 @@ class CopyEngine {
                          std::unique_ptr<Lane>* lane);
     ~Lane();
 
-    // Calls `start` to put work on the stream; `producer`, if there is one, is waited for first.
+    // Calls `start` to put work on the stream, behind what `producer`, if not null, holds now.
     Status Add(const CudaStreamHandle* producer,
                const std::function<CudaResult(CudaStreamHandle)>& start, const char* call,
                Done done);

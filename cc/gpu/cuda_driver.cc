@@ -24,6 +24,7 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuDevicePrimaryCtxRelease_v2", &cuDevicePrimaryCtxRelease));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuCtxPushCurrent_v2", &cuCtxPushCurrent));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuCtxPopCurrent_v2", &cuCtxPopCurrent));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuCtxGetDevice", &cuCtxGetDevice));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuCtxGetStreamPriorityRange", &cuCtxGetStreamPriorityRange));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuStreamCreateWithPriority", &cuStreamCreateWithPriority));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuStreamDestroy_v2", &cuStreamDestroy));
@@ -36,8 +37,8 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuEventSynchronize", &cuEventSynchronize));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemAlloc_v2", &cuMemAlloc));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemFree_v2", &cuMemFree));
-  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostAlloc", &cuMemHostAlloc));
-  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemFreeHost", &cuMemFreeHost));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostRegister_v2", &cuMemHostRegister));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostUnregister", &cuMemHostUnregister));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyHtoDAsync_v2", &cuMemcpyHtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoHAsync_v2", &cuMemcpyDtoHAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoDAsync_v2", &cuMemcpyDtoDAsync));

@@ -41,6 +41,7 @@ struct CudaDriver {
   CudaResult (*cuDevicePrimaryCtxRelease)(CudaDevice device);
   CudaResult (*cuCtxPushCurrent)(CudaContextHandle context);
   CudaResult (*cuCtxPopCurrent)(CudaContextHandle* context);
+  CudaResult (*cuCtxGetDevice)(CudaDevice* device);
   CudaResult (*cuCtxGetStreamPriorityRange)(int* least, int* greatest);
 
   CudaResult (*cuStreamCreateWithPriority)(CudaStreamHandle* stream, unsigned int flags,
@@ -58,8 +59,8 @@ struct CudaDriver {
 
   CudaResult (*cuMemAlloc)(CudaAddress* address, size_t bytes);
   CudaResult (*cuMemFree)(CudaAddress address);
-  CudaResult (*cuMemHostAlloc)(void** address, size_t bytes, unsigned int flags);
-  CudaResult (*cuMemFreeHost)(void* address);
+  CudaResult (*cuMemHostRegister)(void* address, size_t bytes, unsigned int flags);
+  CudaResult (*cuMemHostUnregister)(void* address);
   CudaResult (*cuMemcpyHtoDAsync)(CudaAddress to, const void* from, size_t bytes,
                                   CudaStreamHandle stream);
   CudaResult (*cuMemcpyDtoHAsync)(void* to, CudaAddress from, size_t bytes,

@@ -1,5 +1,7 @@
 #include "cc/gpu/device.h"
 
+#include <sys/mman.h>
+
 #include "cc/base/logging.h"
 
 namespace byteps {
@@ -8,7 +10,7 @@ namespace {
 constexpr unsigned int kStreamNonBlocking = 1;  // independent of the default stream
 constexpr unsigned int kEventBlockingSync = 1;  // a waiting thread sleeps
 constexpr unsigned int kEventDisableTiming = 2;
-constexpr unsigned int kHostAllocPortable = 1;  // pinned for all contexts
+constexpr unsigned int kRegisterPortable = 1;  // pinned for all contexts
 
 // For what cannot be answered with a Status: destructors.
 void LogIfError(const Status& status) {
@@ -41,6 +43,19 @@ Status GpuDevice::Open(int ordinal, std::shared_ptr<GpuDevice>* device) {
   opened->name_ = name;
   *device = std::move(opened);
   return OkStatus();
+}
+
+Status GpuDevice::OfStream(CudaStreamHandle stream, std::shared_ptr<GpuDevice>* device) {
+  const CudaDriver* driver = nullptr;
+  BYTEPS_RETURN_IF_ERROR(CudaDriver::Get(&driver));
+  CudaContextHandle context = nullptr;
+  BYTEPS_RETURN_IF_ERROR(driver->Check(driver->cuStreamGetCtx(stream, &context), "cuStreamGetCtx"));
+  BYTEPS_RETURN_IF_ERROR(driver->Check(driver->cuCtxPushCurrent(context), "cuCtxPushCurrent"));
+  int ordinal = 0;  // what CUDA calls a device is its ordinal
+  const Status status = driver->Check(driver->cuCtxGetDevice(&ordinal), "cuCtxGetDevice");
+  BYTEPS_RETURN_IF_ERROR(driver->Check(driver->cuCtxPopCurrent(&context), "cuCtxPopCurrent"));
+  BYTEPS_RETURN_IF_ERROR(status);
+  return Open(ordinal, device);
 }
 
 GpuDevice::~GpuDevice() {
@@ -145,15 +160,31 @@ DeviceBuffer::~DeviceBuffer() {
 }
 
 Status AllocatePinned(const GpuDevice& device, size_t bytes, void** address) {
+  void* const pages =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return ResourceExhausted(ErrnoMessage("mmap of pinned memory"));
+  // A child that writes to such a page would take it away from under the GPU.
+  madvise(pages, bytes, MADV_DONTFORK);
+  madvise(pages, bytes, MADV_HUGEPAGE);
   const ScopedContext scope(device);
-  BYTEPS_RETURN_IF_ERROR(scope.status());
-  return device.driver().Check(device.driver().cuMemHostAlloc(address, bytes, kHostAllocPortable),
-                               "cuMemHostAlloc");
+  Status status = scope.status();
+  if (status.ok()) {
+    status = device.driver().Check(
+        device.driver().cuMemHostRegister(pages, bytes, kRegisterPortable), "cuMemHostRegister");
+  }
+  if (!status.ok()) {
+    munmap(pages, bytes);
+    return status;
+  }
+  *address = pages;
+  return OkStatus();
 }
 
-void FreePinned(const GpuDevice& device, void* address) {
+void FreePinned(const GpuDevice& device, void* address, size_t bytes) {
   const ScopedContext scope(device);
-  LogIfError(device.driver().Check(device.driver().cuMemFreeHost(address), "cuMemFreeHost"));
+  LogIfError(
+      device.driver().Check(device.driver().cuMemHostUnregister(address), "cuMemHostUnregister"));
+  munmap(address, bytes);
 }
 
 }  // namespace byteps

@@ -21,6 +21,8 @@ class GpuDevice {
   // How many GPUs the process sees; 0 without a driver. CUDA_VISIBLE_DEVICES hides some.
   static int Count();
   static Status Open(int ordinal, std::shared_ptr<GpuDevice>* device);
+  // The one that a stream belongs to.
+  static Status OfStream(CudaStreamHandle stream, std::shared_ptr<GpuDevice>* device);
   ~GpuDevice();
 
   const CudaDriver& driver() const { return *driver_; }
@@ -114,10 +116,12 @@ class DeviceBuffer {
   CudaAddress address_ = 0;
 };
 
-// Host memory that the GPU reads and writes by itself, at the full speed of its link. Expensive to
-// get: see PinnedPool.
+// Host memory that every GPU reads and writes by itself, at the full speed of its link. Expensive
+// to get: see PinnedPool. These are ordinary pages that CUDA has pinned, and not pages of CUDA's
+// own (cuMemHostAlloc): other processes may read them as they read all of this one's memory, and a
+// forked child does not get them.
 Status AllocatePinned(const GpuDevice& device, size_t bytes, void** address);
-void FreePinned(const GpuDevice& device, void* address);
+void FreePinned(const GpuDevice& device, void* address, size_t bytes);
 
 }  // namespace byteps
 

@@ -17,7 +17,7 @@ PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device) {
   source.allocate = [device](size_t bytes, void** address) {
     return AllocatePinned(*device, bytes, address);
   };
-  source.free = [device](void* address) { FreePinned(*device, address); };
+  source.free = [device](void* address, size_t bytes) { FreePinned(*device, address, bytes); };
   return source;
 }
 
@@ -26,7 +26,7 @@ std::shared_ptr<PinnedPool> PinnedPool::Create(PinnedSource source) {
 }
 
 PinnedPool::~PinnedPool() {
-  for (void* address : allocated_) source_.free(address);
+  for (const auto& [address, bytes] : allocated_) source_.free(address, bytes);
 }
 
 size_t PinnedPool::RoundUp(size_t bytes) {
@@ -58,7 +58,7 @@ Status PinnedPool::Take(size_t bytes, Block* block) {
 
 Status PinnedPool::Allocate(size_t bytes, void** address) {
   BYTEPS_RETURN_IF_ERROR(source_.allocate(bytes, address));
-  allocated_.push_back(*address);
+  allocated_.emplace_back(*address, bytes);
   ++counters_.allocations;
   counters_.allocated_bytes += bytes;
   return OkStatus();

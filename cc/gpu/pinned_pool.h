@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -22,7 +23,7 @@ namespace byteps {
 // Where a pool's memory comes from: pages that are pinned in a real pool.
 struct PinnedSource {
   std::function<Status(size_t bytes, void** address)> allocate;
-  std::function<void(void* address)> free;
+  std::function<void(void* address, size_t bytes)> free;
 };
 
 PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device);
@@ -59,7 +60,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   const PinnedSource source_;
   mutable std::mutex mutex_;                   // guards all below
   std::map<size_t, std::vector<void*>> free_;  // by rounded size
-  std::vector<void*> allocated_;
+  std::vector<std::pair<void*, size_t>> allocated_;
   PinnedPoolCounters counters_;
 };
 

@@ -5,15 +5,15 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
-#include <set>
 #include <thread>
 
 namespace byteps {
 namespace {
 
 struct CountedSource {
-  std::set<void*> live;
+  std::map<void*, size_t> live;
   size_t limit = SIZE_MAX;  // bytes
   size_t given = 0;
 
@@ -23,10 +23,11 @@ struct CountedSource {
       if (given + bytes > limit) return ResourceExhausted("no more");
       given += bytes;
       *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-      live.insert(*address);
+      live[*address] = bytes;
       return OkStatus();
     };
-    source.free = [this](void* address) {
+    source.free = [this](void* address, size_t bytes) {
+      EXPECT_EQ(live[address], bytes);
       EXPECT_EQ(live.erase(address), 1u);
       std::free(address);
     };
