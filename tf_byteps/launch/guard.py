@@ -5,6 +5,8 @@ connection: `python -m tf_byteps.launch.guard -- command...`. Standard input is 
 names a signal for the command's process group, and its end (bpslaunch was killed, the connection
 broke) means that everything has to end. Whatever the command leaves running is ended, too. The exit
 code is the command's, 128 + n if signal n ended it.
+
+It also gives a worker its GPU: only here, on the worker's machine, it is known which there are.
 """
 
 import argparse
@@ -15,6 +17,8 @@ import signal
 import subprocess
 import sys
 import time
+
+from tf_byteps.launch.gpus import assigned_gpu
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -169,6 +173,10 @@ def main():
     parser.add_argument("--keep-fd", type=int, action="append", default=[])
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
+    variables, remark = assigned_gpu(os.environ)
+    os.environ.update(variables)
+    if remark:
+        print(f"bpslaunch: {remark}", file=sys.stderr)
     try:
         guard = Guard(arguments.command, arguments.grace, arguments.keep_fd)
     except OSError as error:

@@ -1,0 +1,79 @@
+"""Which GPU a worker gets; none of it needs one."""
+
+import pytest
+
+from tf_byteps.launch.gpus import assigned_gpu, visible_gpus
+
+
+@pytest.fixture
+def devices(tmp_path):
+    """A folder of device files as on a machine with four GPUs."""
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def worker(local_rank, local_size, **variables):
+    return {
+        "DMLC_ROLE": "worker",
+        "BYTEPS_LOCAL_RANK": str(local_rank),
+        "BYTEPS_LOCAL_SIZE": str(local_size),
+        **variables,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, ["0", "1", "2", "3"]),
+        ("", []),
+        ("2,3", ["2", "3"]),
+        (" 3 , 1", ["3", "1"]),
+        ("-1", []),
+        ("1,-1,2", ["1"]),
+        ("GPU-8932f937,MIG-7", ["GPU-8932f937", "MIG-7"]),
+    ],
+)
+def test_visible_gpus(devices, given, expected):
+    environment = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
+    assert visible_gpus(environment, devices) == expected
+
+
+def test_a_machine_without_gpus(tmp_path):
+    assert visible_gpus({}, tmp_path) == []
+    assert assigned_gpu(worker(0, 2), tmp_path) == ({}, "")
+
+
+def test_each_local_rank_gets_its_own(devices):
+    for local_rank in range(4):
+        expected = {"CUDA_VISIBLE_DEVICES": str(local_rank)}, ""
+        assert assigned_gpu(worker(local_rank, 4), devices) == expected
+    chosen = worker(1, 2, CUDA_VISIBLE_DEVICES="2,3")
+    assert assigned_gpu(chosen, devices) == ({"CUDA_VISIBLE_DEVICES": "3"}, "")
+
+
+def test_too_many_workers_share_and_are_told_once(devices):
+    variables, remark = assigned_gpu(worker(0, 6), devices)
+    assert variables == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert "6 workers share 4 GPU(s)" in remark
+    assert assigned_gpu(worker(5, 6), devices) == ({"CUDA_VISIBLE_DEVICES": "1"}, "")
+
+
+def test_only_workers_of_a_job_get_one(devices):
+    assert assigned_gpu({}, devices) == ({}, "")
+    assert assigned_gpu({"DMLC_ROLE": "server"}, devices) == ({}, "")
+    assert assigned_gpu({**worker(0, 1), "DMLC_ROLE": "scheduler"}, devices) == ({}, "")
+
+
+def test_bpslaunch_gives_them_out(launch):
+    script = "echo $BYTEPS_LOCAL_RANK has $CUDA_VISIBLE_DEVICES"
+    running = launch("-np", "2", "sh", "-c", script, CUDA_VISIBLE_DEVICES="5,7")
+    assert running.wait() == 0, running.err
+    assert "[worker 0] 0 has 5\n" in running.out
+    assert "[worker 1] 1 has 7\n" in running.out
+
+
+def test_bpslaunch_says_that_workers_share(launch):
+    running = launch("-np", "2", "true", CUDA_VISIBLE_DEVICES="5")
+    assert running.wait() == 0, running.err
+    assert running.err.count("2 workers share 1 GPU(s)") == 1

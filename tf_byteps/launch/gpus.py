@@ -1,0 +1,57 @@
+"""Which GPU each worker of a machine gets."""
+
+import os
+import re
+
+_DEVICE_FILE = re.compile(r"nvidia\d+")
+
+
+def visible_gpus(environment, device_folder="/dev"):
+    """The GPUs that a program with this environment would use, as CUDA_VISIBLE_DEVICES names them.
+
+    Args:
+        environment: a mapping of variables.
+        device_folder: where the driver's device files are. A container has those of its GPUs, and
+            CUDA numbers them from 0.
+
+    Returns:
+        A list of strings; empty without a GPU.
+    """
+    given = environment.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        files = [name for name in os.listdir(device_folder) if _DEVICE_FILE.fullmatch(name)]
+        return [str(number) for number in range(len(files))]
+    names = []
+    for name in given.split(","):
+        if not name.strip() or name.strip().startswith("-"):
+            break  # CUDA ignores what follows, too
+        names.append(name.strip())
+    return names
+
+
+def assigned_gpu(environment, device_folder="/dev"):
+    """One GPU for each worker of a machine, in the order of their local ranks.
+
+    Args:
+        environment: the variables of a process that bpslaunch starts.
+        device_folder: see `visible_gpus`.
+
+    Returns:
+        A pair: the variables to set, as a dict; and a sentence for the user, or "". Nothing is set
+        for servers, for the scheduler, and without a GPU.
+    """
+    if environment.get("DMLC_ROLE") != "worker" or "BYTEPS_LOCAL_RANK" not in environment:
+        return {}, ""
+    gpus = visible_gpus(environment, device_folder)
+    if not gpus:
+        return {}, ""
+    local_rank = int(environment["BYTEPS_LOCAL_RANK"])
+    local_size = int(environment.get("BYTEPS_LOCAL_SIZE", "1"))
+    remark = ""
+    if local_size > len(gpus) and local_rank == 0:
+        remark = (
+            f"{local_size} workers share {len(gpus)} GPU(s): they need "
+            f"TF_FORCE_GPU_ALLOW_GROWTH=true, because TensorFlow takes all of a GPU's memory; or "
+            f"start fewer workers on this machine"
+        )
+    return {"CUDA_VISIBLE_DEVICES": gpus[local_rank % len(gpus)]}, remark
