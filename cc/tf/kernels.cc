@@ -4,6 +4,7 @@
 // one of its own threads; TensorFlow runs what depends on it elsewhere, so engine threads are never
 // held up.
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "cc/engine/engine.h"
+#include "cc/staging/gpu_exchanger.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "xla/stream_executor/stream.h"
 
 namespace byteps {
 namespace {
@@ -197,9 +200,12 @@ class ExchangeOp : public AsyncOpKernel {
     request.priority = priority_;
     request.input = pending->input().data();
     OP_REQUIRES_OK_ASYNC(context, Prepare(pending, &request), done);
+    EnqueueFunction enqueue;
+    OP_REQUIRES_OK_ASYNC(context, FindWay(context, &enqueue), done);
     request.keep_alive = pending;
     request.done = [pending](const Status& status) { pending->Finish(ToAbslStatus(status)); };
-    if (pending->RegisterCancellation()) Enqueue(std::move(request));
+    // From here on the operation may end, and `context` with it, at any time.
+    if (pending->RegisterCancellation()) enqueue(std::move(request));
   }
 
  protected:
@@ -207,6 +213,14 @@ class ExchangeOp : public AsyncOpKernel {
   virtual absl::Status Prepare(const std::shared_ptr<PendingExchange>& pending,
                                ExchangeRequest* request) {
     return pending->AllocateOutput(&request->output);
+  }
+
+  // How requests get to the engine from the memory of this kernel's device.
+  using EnqueueFunction = std::function<void(ExchangeRequest)>;
+  virtual absl::Status FindWay(OpKernelContext* context, EnqueueFunction* enqueue) {
+    (void)context;
+    *enqueue = Enqueue;
+    return absl::OkStatus();
   }
 
   TensorDescription description_;  // all but the shape
@@ -284,10 +298,41 @@ class PlaceOp : public OpKernel {
   int32_t WorkerPlace::* number_ = &WorkerPlace::rank;
 };
 
+// The same operation on tensors in a GPU's memory. Its output is allocated before the exchanger
+// notes where the stream is: behind that point nothing that TensorFlow has put on the stream uses
+// the memory any more. The operation ends when the result is there, and TensorFlow's stream waits
+// for nothing.
+template <typename Op>
+class OnGpu : public Op {
+ public:
+  using Op::Op;
+
+ protected:
+  absl::Status FindWay(OpKernelContext* context, typename Op::EnqueueFunction* enqueue) override {
+    // Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
+    const auto stream = static_cast<CudaStreamHandle>(
+        context->op_device_context()->stream()->platform_specific_handle().stream);
+    GpuExchanger* exchanger = nullptr;
+    const Status status = GpuExchanger::OfStream(stream, &exchanger);
+    *enqueue = [exchanger, stream](ExchangeRequest request) {
+      exchanger->Enqueue(stream, std::move(request));
+    };
+    return ToAbslStatus(status);
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_CPU), PushPullOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
+                        OnGpu<PushPullOp>);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
+                        OnGpu<BroadcastOp>);
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_CPU), GatherOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
+                        OnGpu<GatherOp>);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
+                        PlaceOp);
 
 }  // namespace
 }  // namespace byteps

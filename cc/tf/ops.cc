@@ -8,7 +8,9 @@
 // `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
 // input would be chained to all others of its tf.function; one with a resource input is ordered
 // only against the uses of the same resource. One token for each name therefore gives "ordered per
-// name" (protocol rule 11) through calls, branches and loops.
+// name" (protocol rule 11) through calls, branches and loops. The token is on the CPU, but the
+// operation may run on a GPU: it is exempt from the rule that both are on one device.
+#include "tensorflow/core/common_runtime/input_colocation_exemption_registry.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -16,9 +18,16 @@
 namespace byteps {
 namespace {
 
+using ::tensorflow::input_colocation_exemption_registration::InputColocationExemptionRegistration;
 using ::tensorflow::shape_inference::DimensionHandle;
 using ::tensorflow::shape_inference::InferenceContext;
 using ::tensorflow::shape_inference::ShapeHandle;
+
+const InputColocationExemptionRegistration kExempt[] = {
+    InputColocationExemptionRegistration("BytePSPushPull"),
+    InputColocationExemptionRegistration("BytePSBroadcast"),
+    InputColocationExemptionRegistration("BytePSGather"),
+};
 
 absl::Status SameShapeAsValue(InferenceContext* context) {
   context->set_output(0, context->input(1));
