@@ -1,0 +1,177 @@
+"""What the workers of test_gpu.py do, each with a GPU of its own."""
+
+import hashlib
+import os
+import threading
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+
+
+def _start():
+    """Joins the job; nothing may fall back to the CPU without an error."""
+    gpus = tf.config.list_physical_devices("GPU")
+    assert len(gpus) == 1, gpus
+    tf.config.set_soft_device_placement(False)
+    bps.init()
+
+
+def _numbers(rank, shape, dtype):
+    """Small integers that differ on each worker: exact in every dtype, also summed."""
+    return tf.cast(np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * rank, dtype).numpy()
+
+
+def _calls(floating):
+    calls = {
+        "sum": lambda x: bps.push_pull(x, op=bps.Sum),
+        "min": lambda x: bps.push_pull(x, op="min"),
+        "max": lambda x: bps.push_pull(x, op=bps.Max),
+        "broadcast": lambda x: bps.broadcast(x, root_rank=1),
+        "gather": lambda x: bps.gather(x[: bps.rank() + 1]),
+    }
+    if floating:
+        calls["average"] = lambda x: bps.push_pull(x)
+    return calls
+
+
+def _expected(op, dtype, shape):
+    values = [_numbers(rank, shape, dtype) for rank in range(bps.size())]
+    if op == "gather":
+        return np.concatenate([value[: rank + 1] for rank, value in enumerate(values)])
+    if op == "broadcast":
+        return values[1]
+    if op in ("min", "max"):
+        return getattr(np, op)(values, axis=0)
+    total = np.sum(values, axis=0, dtype=values[0].dtype)
+    return total / np.asarray(bps.size(), total.dtype) if op == "average" else total
+
+
+def exchanges():
+    """All types and operations, eager and in a function; returns how many were compared."""
+    _start()
+    compared = 0
+    shape = (513, 3)
+    for dtype in DTYPES:
+        for op, call in _calls(tf.as_dtype(dtype).is_floating).items():
+            with tf.device("/GPU:0"):
+                value = tf.identity(_numbers(bps.rank(), shape, dtype))
+                results = call(value), tf.function(call)(value)
+            for result in results:
+                assert result.device.endswith("GPU:0"), (dtype, op, result.device)
+                np.testing.assert_array_equal(
+                    result.numpy(), _expected(op, dtype, shape), f"{op} of {dtype}"
+                )
+                compared += 1
+    with tf.device("/GPU:0"):
+        for empty in (tf.zeros([0]), tf.zeros([3, 0])):
+            assert bps.push_pull(empty).shape == empty.shape
+        assert bps.push_pull(tf.constant(2.0), op="sum").numpy() == 2 * bps.size()
+    bps.shutdown()
+    return compared
+
+
+def many_tensors():
+    """Tensors that the GPU is still computing when they are handed over, all in flight at once."""
+    _start()
+    count, steps = 60, 20
+
+    @tf.function
+    def step(seed, factor):
+        results = []
+        work = factor
+        for i in range(count):
+            work = tf.matmul(work, factor)  # takes time, and changes nothing
+            rows = tf.reshape(work, [-1])[: 1000 + 997 * i] * 1024.0
+            value = tf.round(rows) * (i + seed + float(bps.rank()))
+            results.append(bps.push_pull(value, op=bps.Sum, name=f"many/{i}"))
+        return results
+
+    size = bps.size()
+    with tf.device("/GPU:0"):
+        factor = tf.fill([1024, 1024], 1.0 / 1024)
+        for seed in range(steps):
+            for i, result in enumerate(step(tf.constant(float(seed)), factor)):
+                expected = size * (i + seed) + sum(range(size))
+                wrong = np.count_nonzero(result.numpy() != np.float32(expected))
+                assert wrong == 0, (seed, i, wrong, result.shape, expected, result.numpy()[:5])
+    bps.shutdown()
+    return count * steps
+
+
+def computes_while_waiting(seconds):
+    """Worker 1 comes late; returns how long worker 0's GPU and exchange took meanwhile."""
+    _start()
+    with tf.device("/GPU:0"):
+        bps.push_pull(tf.ones(10), name="warm")
+        matrix = tf.random.normal([2048, 2048])
+        float(tf.reduce_sum(tf.matmul(matrix, matrix)))
+        if bps.rank() == 1:
+            time.sleep(seconds)
+        begin = time.monotonic()
+        ended = []
+
+        def exchange():
+            with tf.device("/GPU:0"):
+                bps.push_pull(tf.ones(1 << 20), name="late").numpy()
+            ended.append(time.monotonic() - begin)
+
+        thread = threading.Thread(target=exchange)
+        thread.start()
+        time.sleep(0.2)
+        for _ in range(20):
+            float(tf.reduce_sum(tf.matmul(matrix, matrix)))
+        computed = time.monotonic() - begin
+        thread.join(60)
+    bps.shutdown()
+    return computed, ended[0]
+
+
+def is_left_alone():
+    """Worker 1 ends in the middle; returns what worker 0 sees."""
+    _start()
+    with tf.device("/GPU:0"):
+        bps.push_pull(tf.ones(10), name="both")
+        if bps.rank() == 1:
+            os._exit(3)
+        try:
+            bps.push_pull(tf.ones(1 << 20), name="alone")
+        except tf.errors.UnavailableError as error:
+            return error.message
+    return "no error"
+
+
+def trains(mixed):
+    """A small convolutional model under the strategy; returns its losses and weights."""
+    if mixed:
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(1)
+    images = random.normal(size=(512, 16, 16, 3)).astype(np.float32)
+    labels = random.integers(0, 10, size=512)
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Conv2D(16, 3, activation="relu"),
+                keras.layers.Flatten(),
+                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(10, dtype="float32"),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, jit_compile=False)
+    history = model.fit(images, labels, batch_size=64, epochs=3, verbose=0, shuffle=False)
+    weights = [np.asarray(weight) for weight in model.get_weights()]
+    digest = hashlib.sha256(b"".join(weight.tobytes() for weight in weights)).hexdigest()
+    devices = sorted({variable.value.device for variable in model.variables})
+    return {
+        "losses": history.history["loss"],
+        "digest": digest,
+        "norm": float(np.sqrt(sum(float(np.sum(np.square(w, dtype=np.float64))) for w in weights))),
+        "devices": devices,
+    }
