@@ -7,6 +7,7 @@
 namespace byteps {
 namespace {
 
+constexpr size_t kDeviceAlignment = 256;
 constexpr unsigned int kStreamNonBlocking = 1;  // independent of the default stream
 constexpr unsigned int kEventBlockingSync = 1;  // a waiting thread sleeps
 constexpr unsigned int kEventDisableTiming = 2;
@@ -148,7 +149,8 @@ Status DeviceBuffer::Create(std::shared_ptr<GpuDevice> device, size_t bytes,
   BYTEPS_RETURN_IF_ERROR(scope.status());
   const CudaDriver& driver = device->driver();
   std::unique_ptr<DeviceBuffer> created(new DeviceBuffer(std::move(device), bytes));
-  BYTEPS_RETURN_IF_ERROR(driver.Check(driver.cuMemAlloc(&created->address_, bytes), "cuMemAlloc"));
+  const size_t padded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  BYTEPS_RETURN_IF_ERROR(driver.Check(driver.cuMemAlloc(&created->address_, padded), "cuMemAlloc"));
   *buffer = std::move(created);
   return OkStatus();
 }

@@ -95,7 +95,7 @@ class CudaEvent {
   CudaEventHandle handle_ = nullptr;
 };
 
-// Memory of the GPU.
+// Memory of the GPU. The allocation is a little longer: NCCL reads whole words at the end.
 class DeviceBuffer {
  public:
   static Status Create(std::shared_ptr<GpuDevice> device, size_t bytes,

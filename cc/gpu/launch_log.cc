@@ -10,7 +10,8 @@ std::string PartRound::ToString() const {
 }
 
 std::string LaunchEntry::ToString() const {
-  return (kind == Kind::kReduce ? "reduce " : "broadcast ") + part.ToString();
+  static constexpr const char* kNames[] = {"reduce ", "broadcast ", "exchange ", "refuse "};
+  return kNames[static_cast<int>(kind)] + part.ToString();
 }
 
 int32_t LocalOwner(const PartRound& part, int32_t local_size) {
@@ -34,6 +35,7 @@ Status LaunchLog::AddReady(int32_t local_rank, const PartRound& part) {
   Progress& progress = live_[part];
   if (progress.ready.empty()) {
     progress.round = part.round;
+    progress.agreement = part.agreement;
     progress.ready.assign(local_size_, false);
   }
   if (progress.round != part.round || progress.ready[local_rank]) {
@@ -42,9 +44,16 @@ Status LaunchLog::AddReady(int32_t local_rank, const PartRound& part) {
                     (progress.ready[local_rank] ? " and it was ready for that already" : ""));
   }
   progress.ready[local_rank] = true;
+  progress.agreed = progress.agreed && progress.agreement == part.agreement;
   if (++progress.ready_count < local_size_) return OkStatus();
-  progress.reduced = true;
-  appended_.entries.push_back({LaunchEntry::Kind::kReduce, part});
+  if (progress.agreed && results_from_ == ResultsFrom::kServers) {
+    progress.reduced = true;
+    appended_.entries.push_back({LaunchEntry::Kind::kReduce, part});
+    return OkStatus();
+  }
+  appended_.entries.push_back(
+      {progress.agreed ? LaunchEntry::Kind::kExchange : LaunchEntry::Kind::kRefuse, part});
+  live_.erase(part);
   return OkStatus();
 }
 

@@ -3,7 +3,8 @@
 // NCCL needs the same order on all ranks, but the ranks have their gradients ready in different
 // order, and the servers' replies come in any. One log for each host decides: "reduce p" is
 // appended when all local ranks have part p ready, "broadcast p" when p's owner has the servers'
-// reply. Every rank launches exactly this log.
+// reply. Every rank launches exactly this log. Where all workers of the job are on one host, no
+// server takes part, and "exchange p" is the only entry for a part.
 //
 // This class is the log's arithmetic, without threads; sequencer.h has them.
 #ifndef TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_
@@ -23,7 +24,10 @@ struct PartRound {
   uint64_t key = 0;
   uint32_t part = 0;
   uint64_t round = 0;
+  // What all ranks must agree on (type, shape, operation), as a number.
+  uint64_t agreement = 0;
 
+  // The same part in the same round.
   bool operator==(const PartRound& other) const {
     return key == other.key && part == other.part && round == other.round;
   }
@@ -35,7 +39,12 @@ struct PartRound {
 int32_t LocalOwner(const PartRound& part, int32_t local_size);
 
 struct LaunchEntry {
-  enum class Kind : uint8_t { kReduce = 0, kBroadcast = 1 };
+  enum class Kind : uint8_t {
+    kReduce = 0,
+    kBroadcast = 1,
+    kExchange = 2,  // one collective gives all ranks the result
+    kRefuse = 3,    // no collective: the ranks disagree about the part
+  };
 
   Kind kind = Kind::kReduce;
   PartRound part;
@@ -64,9 +73,16 @@ struct LogSlice {
   std::vector<LaunchEntry> entries;
 };
 
+// Where a host's results come from.
+enum class ResultsFrom {
+  kServers,     // a reduction, the servers, a broadcast
+  kCollective,  // the job has no other host
+};
+
 class LaunchLog {
  public:
-  explicit LaunchLog(int32_t local_size) : local_size_(local_size) {}
+  LaunchLog(int32_t local_size, ResultsFrom results_from)
+      : local_size_(local_size), results_from_(results_from) {}
 
   // Appends what `report` makes possible. INTERNAL if no correct local rank can have sent it.
   Status Add(const LaunchReport& report);
@@ -87,6 +103,8 @@ class LaunchLog {
   };
   struct Progress {
     uint64_t round = 0;
+    uint64_t agreement = 0;
+    bool agreed = true;
     std::vector<bool> ready;  // by local rank
     int32_t ready_count = 0;
     bool reduced = false;  // is in the log
@@ -96,6 +114,7 @@ class LaunchLog {
   Status AddReplied(int32_t local_rank, const PartRound& part);
 
   const int32_t local_size_;
+  const ResultsFrom results_from_;
   // Parts on their way; one round of a part at a time (protocol rule 10).
   std::unordered_map<PartRound, Progress, Hash, SamePart> live_;
   LogSlice appended_;

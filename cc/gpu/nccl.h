@@ -27,7 +27,8 @@ struct NcclUniqueId {
   std::array<char, 128> bytes;
 };
 
-enum class NcclOperation : int { kSum = 0, kMax = 2, kMin = 3 };
+// kAverage: of floating types.
+enum class NcclOperation : int { kSum = 0, kMax = 2, kMin = 3, kAverage = 4 };
 
 struct Nccl {
   // The library, opened by the first call; valid until the process ends. `names` are tried in

@@ -7,9 +7,10 @@
 
 namespace byteps {
 
-Sequencer::Sequencer(int32_t local_size, std::function<void(const LogSlice&)> publish,
+Sequencer::Sequencer(int32_t local_size, ResultsFrom results_from,
+                     std::function<void(const LogSlice&)> publish,
                      std::function<void(const Status&)> fail)
-    : publish_(std::move(publish)), fail_(std::move(fail)), log_(local_size) {
+    : publish_(std::move(publish)), fail_(std::move(fail)), log_(local_size, results_from) {
   thread_ = std::thread([this] {
     SetThreadName("byteps-sequence");
     Run();

@@ -22,8 +22,8 @@ class Sequencer {
  public:
   // `publish` gets all of the log, slice by slice, for delivery to every local rank, on the
   // sequencer's thread. `fail` is called at most once, instead of any further slice.
-  Sequencer(int32_t local_size, std::function<void(const LogSlice&)> publish,
-            std::function<void(const Status&)> fail);
+  Sequencer(int32_t local_size, ResultsFrom results_from,
+            std::function<void(const LogSlice&)> publish, std::function<void(const Status&)> fail);
   // No call comes after it.
   ~Sequencer();
 

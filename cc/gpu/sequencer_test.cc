@@ -27,7 +27,7 @@ LaunchReport Replied(int32_t local_rank, std::vector<PartRound> parts) {
 }
 
 TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenTheOwnerHasTheReply) {
-  LaunchLog log(2);
+  LaunchLog log(2, ResultsFrom::kServers);
   const PartRound a{10, 0, 0};
   const PartRound b{10, 1, 0};
   ASSERT_TRUE(log.Add(Ready(0, {a, b})).ok());
@@ -47,7 +47,7 @@ TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenTheOwnerHasTheReply) {
 
 TEST(LaunchLog, RefusesWhatNoRankMaySay) {
   const PartRound part{10, 0, 0};
-  LaunchLog log(2);
+  LaunchLog log(2, ResultsFrom::kServers);
   EXPECT_FALSE(log.Add(Ready(2, {part})).ok());
   EXPECT_FALSE(log.Add(Ready(-1, {part})).ok());
   EXPECT_FALSE(log.Add(Replied(0, {part})).ok());
@@ -57,6 +57,30 @@ TEST(LaunchLog, RefusesWhatNoRankMaySay) {
   ASSERT_TRUE(log.Add(Ready(1, {part})).ok());
   EXPECT_NE(log.Add(Replied(1, {part})).message().find("local rank 0 owns"), std::string::npos);
   EXPECT_TRUE(log.Add(Replied(0, {part})).ok());
+}
+
+TEST(LaunchLog, ExchangesInOneStepWithoutServers) {
+  LaunchLog log(2, ResultsFrom::kCollective);
+  for (uint64_t round = 0; round < 3; ++round) {
+    const PartRound part{10, 0, round};
+    ASSERT_TRUE(log.Add(Ready(0, {part})).ok());
+    ASSERT_TRUE(log.Add(Ready(1, {part})).ok());
+    EXPECT_EQ(log.TakeNew().entries, (std::vector<LaunchEntry>{{Kind::kExchange, part}}));
+  }
+}
+
+TEST(LaunchLog, RefusesAPartThatTheRanksDisagreeAbout) {
+  for (const ResultsFrom results_from : {ResultsFrom::kServers, ResultsFrom::kCollective}) {
+    LaunchLog log(3, results_from);
+    ASSERT_TRUE(log.Add(Ready(0, {{10, 0, 0, 77}})).ok());
+    ASSERT_TRUE(log.Add(Ready(1, {{10, 0, 0, 78}})).ok());
+    ASSERT_TRUE(log.Add(Ready(2, {{10, 0, 0, 77}})).ok());
+    EXPECT_EQ(log.TakeNew().entries, (std::vector<LaunchEntry>{{Kind::kRefuse, {10, 0, 0}}}));
+    // The next round may agree again.
+    for (int32_t rank = 0; rank < 3; ++rank)
+      ASSERT_TRUE(log.Add(Ready(rank, {{10, 0, 1, 5}})).ok());
+    EXPECT_NE(log.TakeNew().entries[0].kind, Kind::kRefuse);
+  }
 }
 
 TEST(LaunchLog, OwnersTakeTurns) {
@@ -96,7 +120,8 @@ TEST(Sequencer, FailsOnce) {
   std::atomic<int> failures{0};
   {
     Sequencer sequencer(
-        1, [](const LogSlice&) { ADD_FAILURE(); }, [&](const Status&) { ++failures; });
+        1, ResultsFrom::kServers, [](const LogSlice&) { ADD_FAILURE(); },
+        [&](const Status&) { ++failures; });
     sequencer.Add(Ready(7, {{}}));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (failures == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
@@ -227,7 +252,7 @@ struct Host {
     for (Mailbox& mailbox : mailboxes) all.push_back(&mailbox);
     communicator = std::make_unique<FakeCommunicator>(all);
     sequencer = std::make_unique<Sequencer>(
-        size,
+        size, ResultsFrom::kServers,
         [all](const LogSlice& slice) {
           for (Mailbox* mailbox : all) mailbox->Post({Event::Kind::kSlice, slice, {}, 0});
         },

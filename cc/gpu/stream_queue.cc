@@ -1,0 +1,88 @@
+#include "cc/gpu/stream_queue.h"
+
+#include <utility>
+
+#include "cc/base/clock.h"
+
+namespace byteps {
+
+Status StreamQueue::Create(std::shared_ptr<GpuDevice> device, const std::string& thread_name,
+                           std::unique_ptr<StreamQueue>* queue) {
+  std::unique_ptr<StreamQueue> created(new StreamQueue(device));
+  BYTEPS_RETURN_IF_ERROR(CudaStream::Create(std::move(device), &created->stream_));
+  created->thread_ = std::thread([raw = created.get(), thread_name] {
+    SetThreadName(thread_name);
+    raw->Run();
+  });
+  *queue = std::move(created);
+  return OkStatus();
+}
+
+StreamQueue::~StreamQueue() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status StreamQueue::Mark(CudaStreamHandle producer, std::unique_ptr<CudaEvent>* mark) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  BYTEPS_RETURN_IF_ERROR(TakeEvent(mark));
+  return (*mark)->Record(producer);
+}
+
+Status StreamQueue::Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return AddLocked(std::move(mark), start, std::move(done));
+}
+
+Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Done done) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_ptr<CudaEvent> mark;
+  BYTEPS_RETURN_IF_ERROR(TakeEvent(&mark));
+  BYTEPS_RETURN_IF_ERROR(mark->Record(producer));
+  return AddLocked(std::move(mark), start, std::move(done));
+}
+
+Status StreamQueue::AddLocked(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
+  const ScopedContext scope(*device_);
+  BYTEPS_RETURN_IF_ERROR(scope.status());
+  if (mark != nullptr) {
+    BYTEPS_RETURN_IF_ERROR(stream_->WaitFor(mark->handle()));
+  } else {
+    BYTEPS_RETURN_IF_ERROR(TakeEvent(&mark));
+  }
+  BYTEPS_RETURN_IF_ERROR(start(stream_->handle()));
+  // The stream's wait holds on to what was recorded before.
+  BYTEPS_RETURN_IF_ERROR(mark->Record(stream_->handle()));
+  pending_.push_back({std::move(mark), std::move(done)});
+  changed_.notify_one();
+  return OkStatus();
+}
+
+Status StreamQueue::TakeEvent(std::unique_ptr<CudaEvent>* event) {
+  if (free_events_.empty()) return CudaEvent::Create(device_, event);
+  *event = std::move(free_events_.back());
+  free_events_.pop_back();
+  return OkStatus();
+}
+
+void StreamQueue::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
+    if (pending_.empty()) return;
+    Pending next = std::move(pending_.front());
+    pending_.pop_front();
+    lock.unlock();
+    const Status status = next.end->Wait();
+    next.done(status);
+    next.done = nullptr;  // what it owns goes before the next wait
+    lock.lock();
+    free_events_.push_back(std::move(next.end));
+  }
+}
+
+}  // namespace byteps

@@ -1,0 +1,70 @@
+// StreamQueue: work on a stream of its own, and a sleeping thread that says when each piece is
+// done.
+#ifndef TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_
+#define TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/gpu/device.h"
+
+namespace byteps {
+
+// Thread-safe.
+class StreamQueue {
+ public:
+  // Puts work on the stream that it is given.
+  using Start = std::function<Status(CudaStreamHandle)>;
+  // Called exactly once for each piece of work, on the queue's thread; must not block. The memory
+  // that the work uses must be there until then.
+  using Done = std::function<void(const Status&)>;
+
+  static Status Create(std::shared_ptr<GpuDevice> device, const std::string& thread_name,
+                       std::unique_ptr<StreamQueue>* queue);
+  // Waits for the work that was begun.
+  ~StreamQueue();
+
+  // The end of what `producer`, a stream that may be somebody else's, holds now.
+  Status Mark(CudaStreamHandle producer, std::unique_ptr<CudaEvent>* mark);
+
+  // Adds work that begins, on the GPU, after all that was added before and after `mark`, if there
+  // is one. An error here means that `done` is never called.
+  Status Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
+
+  // As Add with a mark of `producer`; the work of several threads is in the order of their marks,
+  // so that none waits behind a piece whose producer is later.
+  Status AddBehind(CudaStreamHandle producer, const Start& start, Done done);
+
+ private:
+  struct Pending {
+    std::unique_ptr<CudaEvent> end;
+    Done done;
+  };
+
+  explicit StreamQueue(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+  void Run();
+
+  // With mutex_ held.
+  Status TakeEvent(std::unique_ptr<CudaEvent>* event);
+  Status AddLocked(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
+
+  const std::shared_ptr<GpuDevice> device_;
+  std::unique_ptr<CudaStream> stream_;
+  std::thread thread_;
+  std::mutex mutex_;  // guards all below, and the order on the stream
+  std::condition_variable changed_;
+  std::deque<Pending> pending_;
+  std::vector<std::unique_ptr<CudaEvent>> free_events_;
+  bool stopping_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_STREAM_QUEUE_H_
