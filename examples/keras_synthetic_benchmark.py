@@ -1,0 +1,168 @@
+"""Training speed on made-up data: samples per second, alone and with others.
+
+    python keras_synthetic_benchmark.py --model resnet50 --strategy none
+    bpslaunch -np 4 python keras_synthetic_benchmark.py --model resnet50 --baseline 750
+    python keras_synthetic_benchmark.py --model resnet50 --strategy mirrored --baseline 750
+
+The data is on the device from the beginning, so that nothing but the step is measured. All
+strategies run the same loop. `--baseline` is what `--strategy none` has printed; with it the
+efficiency is printed, too: the speed over the number of replicas and the speed alone.
+"""
+
+import argparse
+import statistics
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+IMAGE_CLASSES = 1000
+BERT_VOCABULARY = 30522
+
+
+def image_model(build):
+    def make(batch):
+        model = build(weights=None, classes=IMAGE_CLASSES, classifier_activation=None)
+        images = np.random.default_rng(0).normal(size=(batch, 224, 224, 3)).astype(np.float32)
+        return model, images, IMAGE_CLASSES
+
+    return make
+
+
+def bert_large(batch, layers=24, width=1024, heads=16, length=128):
+    """BERT-large with a classifier of two classes: 335 million parameters."""
+    tokens = keras.Input([length], dtype="int32")
+    positions = keras.ops.arange(length)
+    x = keras.layers.Embedding(BERT_VOCABULARY, width)(tokens)
+    x = x + keras.layers.Embedding(length, width)(positions)
+    x = keras.layers.LayerNormalization(epsilon=1e-12)(x)
+    for _ in range(layers):
+        attended = keras.layers.MultiHeadAttention(heads, width // heads)(x, x)
+        x = keras.layers.LayerNormalization(epsilon=1e-12)(x + attended)
+        hidden = keras.layers.Dense(4 * width, activation="gelu")(x)
+        hidden = keras.layers.Dense(width)(hidden)
+        x = keras.layers.LayerNormalization(epsilon=1e-12)(x + hidden)
+    pooled = keras.layers.Dense(width, activation="tanh")(x[:, 0])
+    model = keras.Model(tokens, keras.layers.Dense(2)(pooled))
+    data = np.random.default_rng(0).integers(0, BERT_VOCABULARY, size=(batch, length))
+    return model, data.astype(np.int32), 2
+
+
+def mlp(batch):
+    """Small, to try the program."""
+    layers = [keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
+    model = keras.Sequential([keras.Input([64]), *layers])
+    return model, np.random.default_rng(0).normal(size=(batch, 64)).astype(np.float32), 10
+
+
+MODELS = {  # the function that makes it, and a replica's batch
+    "resnet50": (image_model(keras.applications.ResNet50), 128),
+    "vgg16": (image_model(keras.applications.VGG16), 64),
+    "bert-large": (bert_large, 64),
+    "mlp": (mlp, 32),
+}
+
+
+def make_strategy(name):
+    """The strategy, and whether this process is the one that prints."""
+    if name == "none":
+        return tf.distribute.get_strategy(), True
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(), True
+    if name == "mwms":
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        return strategy, strategy.cluster_resolver.task_id in (None, 0)
+    import tf_byteps  # the others run without it
+
+    strategy = tf_byteps.BytePSStrategy()
+    return strategy, tf_byteps.rank() == 0
+
+
+def make_step(strategy, model_name, batch):
+    """A function that trains all replicas for one step and returns the loss of one of them."""
+    make, _ = MODELS[model_name]
+    with strategy.scope():
+        model, data, classes = make(batch)
+        labels = np.random.default_rng(1).integers(0, classes, size=batch)
+        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+
+    def replica_step():
+        with tf.GradientTape() as tape:
+            logits = tf.cast(model(inputs, training=True), tf.float32)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+            loss = tf.reduce_mean(losses) / strategy.num_replicas_in_sync
+        variables = model.trainable_variables
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss * strategy.num_replicas_in_sync
+
+    with strategy.scope():  # on the device from now on
+        inputs = tf.Variable(data, trainable=False)
+        targets = tf.Variable(labels, trainable=False)
+
+    @tf.function(jit_compile=False)
+    def step():
+        return strategy.experimental_local_results(strategy.run(replica_step))[0]
+
+    return step, model.count_params()
+
+
+def measure(step, warmup, steps, rounds):
+    """Milliseconds of a step: the median of each round, of `steps` steps."""
+    for _ in range(warmup):
+        loss = step()
+    float(loss)
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(steps):
+            loss = step()
+        last = float(loss)  # waits for the device
+        times.append((time.perf_counter() - begin) / steps * 1e3)
+    assert np.isfinite(last), last
+    return times
+
+
+def main():
+    options = parse_arguments()
+    if options.mixed:
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    keras.utils.set_random_seed(1)
+    strategy, prints = make_strategy(options.strategy)
+    batch = options.batch or MODELS[options.model][1]
+    step, parameters = make_step(strategy, options.model, batch)
+    times = measure(step, options.warmup, options.steps, options.rounds)
+    if not prints:
+        return
+    replicas = strategy.num_replicas_in_sync
+    milliseconds = statistics.median(times)
+    rate = replicas * batch / milliseconds * 1e3
+    line = (
+        f"{options.model} {parameters / 1e6:.1f}M parameters, {options.strategy}, {replicas} "
+        f"replica(s) with batch {batch}, {'mixed_bfloat16' if options.mixed else 'float32'}: "
+        f"{milliseconds:.2f} ms a step ({min(times):.2f} to {max(times):.2f}), "
+        f"{rate:.1f} samples/s"
+    )
+    if options.baseline:
+        line += f", efficiency {rate / replicas / options.baseline:.1%}"
+    print(line, flush=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", choices=MODELS, default="resnet50")
+    parser.add_argument(
+        "--strategy", choices=["byteps", "mirrored", "mwms", "none"], default="byteps"
+    )
+    parser.add_argument("--batch", type=int, help="samples of a replica in a step")
+    parser.add_argument("--mixed", action="store_true", help="compute in bfloat16")
+    parser.add_argument("--warmup", type=int, default=10, help="steps before measuring")
+    parser.add_argument("--steps", type=int, default=10, help="steps of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--baseline", type=float, help="samples/s of one replica alone")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
