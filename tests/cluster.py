@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Failures show soon in tests. BYTEPS_HOST_ID and others may be added by a test.
 _DEFAULTS = {
     "BYTEPS_CONNECT_TIMEOUT": "20",
-    "BYTEPS_RENDEZVOUS_TIMEOUT": "60",
+    "BYTEPS_RENDEZVOUS_TIMEOUT": "180",
     "BYTEPS_OPERATION_TIMEOUT": "60",
     "BYTEPS_SHUTDOWN_TIMEOUT": "20",
     "CUDA_VISIBLE_DEVICES": "",

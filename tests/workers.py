@@ -65,7 +65,7 @@ class Group:
         return results
 
 
-def run(program, scenarios, num_workers, timeout=240, **environment):
+def run(program, scenarios, num_workers, timeout=600, **environment):
     """Runs scenarios in `num_workers` processes.
 
     Args:

@@ -8,12 +8,15 @@ import pytest
 from tests.api import programs
 from tests.cluster import Process, clean_environment, free_port, run_workers
 
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(420)
+
 ROWS = [[1, 7], [[6.5, 12.0], [3.0, 4.0]]]
 
 
 @pytest.fixture(scope="module")
 def results():
-    return run_workers(programs.run_all, workers=2, servers=1, timeout=150)
+    return run_workers(programs.run_all, workers=2, servers=1, timeout=400)
 
 
 @pytest.fixture

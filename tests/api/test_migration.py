@@ -32,7 +32,7 @@ def mirrored():
     return workers.run(migration_programs.__file__, scenarios, 2)
 
 
-@pytest.mark.time_limit(240)
+@pytest.mark.time_limit(480)
 @pytest.mark.parametrize("title", ["From Horovod", "From BytePS"])
 def test_programs_of_other_libraries(ours, title):
     results = ours[_scenario("run_both", title=title)]
@@ -41,7 +41,7 @@ def test_programs_of_other_libraries(ours, title):
     assert before == after
 
 
-@pytest.mark.time_limit(240)
+@pytest.mark.time_limit(480)
 def test_fit(ours, mirrored):
     weights = ours[_scenario("run", title=FIT, position=1)]
     assert weights[0] == weights[1]

@@ -29,6 +29,9 @@ _WITH_THREE_WORKERS = (
     "backup_and_restore",
 )
 
+# For all rows of one column: a machine of two cores needs a tenth, if nothing else runs there.
+_GROUP_SECONDS = 900
+
 
 def _parameters(workers):
     """Rows and columns of the table."""
@@ -58,7 +61,9 @@ def selected(request):
 def reference(tmp_path_factory, selected):
     """The rows in one process that does not start tf_byteps."""
     arguments = (SINGLE, str(tmp_path_factory.mktemp("single")), selected[SINGLE])
-    return run_workers(running.run_rows, workers=1, servers=0, timeout=400, args=arguments)[0]
+    return run_workers(
+        running.run_rows, workers=1, servers=0, timeout=_GROUP_SECONDS, args=arguments
+    )[0]
 
 
 def _run(column, folder, names, timeout):
@@ -81,7 +86,7 @@ def results(tmp_path_factory, selected):
     def of(column):
         if column not in groups:
             folder = tmp_path_factory.mktemp("shared")
-            groups[column] = _run(column, folder, selected[column], timeout=480)
+            groups[column] = _run(column, folder, selected[column], timeout=_GROUP_SECONDS)
         return groups[column]
 
     return of
@@ -99,7 +104,7 @@ def _assert_equal(name, expected, workers):
         np.testing.assert_allclose(np.array(ours), np.array(theirs), rtol=rtol, atol=atol)
 
 
-@pytest.mark.time_limit(600)
+@pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize(("name", "column"), _parameters(workers=(2, 3)))
 def test_row(reference, results, name, column):
     """All rows of a column in one group of processes, which saves the time to start them."""
@@ -108,7 +113,7 @@ def test_row(reference, results, name, column):
 
 
 @pytest.mark.slow
-@pytest.mark.time_limit(300)
+@pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize(("name", "column"), _parameters(workers=(2,)))
 def test_row_alone(reference, tmp_path, name, column):
     """Each row in a group of processes of its own: it needs nothing that another left behind."""

@@ -11,7 +11,7 @@ from tests.cluster import ROOT, clean_environment, free_port
 
 PROGRAM = [sys.executable, str(ROOT / "examples" / "keras_digits.py"), "--epochs", "3", "--report"]
 
-pytestmark = pytest.mark.time_limit(120)
+pytestmark = pytest.mark.time_limit(320)
 
 
 def assert_trained(folder):
@@ -61,7 +61,7 @@ def test_begun_by_hand(tmp_path):
         for role in ("server", "scheduler")
     ]
     try:
-        outputs = [process.communicate(timeout=100)[0] for process in processes]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import workers
 
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(620)
+
 PROGRAM = os.path.join(os.path.dirname(__file__), "ops_programs.py")
 SCENARIOS = [
     "before_init",

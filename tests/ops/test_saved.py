@@ -39,7 +39,7 @@ def _expected(size, rank):
     }
 
 
-@pytest.mark.time_limit(240)  # two jobs, one after the other
+@pytest.mark.time_limit(480)  # two jobs, one after the other
 def test_functions_with_exchanges_can_be_saved_and_loaded(tmp_path):
     scenario = json.dumps({"folder": str(tmp_path)})
     for rank, outcomes in enumerate(
@@ -62,7 +62,7 @@ def test_numbers_are_those_of_the_job_in_which_they_are_read(size):
         assert "call tf_byteps.init() first" in message
 
 
-@pytest.mark.time_limit(240)
+@pytest.mark.time_limit(480)
 def test_exported_model_serves_without_tf_byteps(tmp_path):
     scenario = f"export={json.dumps({'folder': str(tmp_path)})}"
     (x, predictions), others = workers.run(PROGRAM, [scenario], 2)[scenario]
@@ -70,7 +70,7 @@ def test_exported_model_serves_without_tf_byteps(tmp_path):
     inputs, outputs = str(tmp_path / "inputs.npy"), str(tmp_path / "outputs.npy")
     np.save(inputs, x)
     command = [sys.executable, "-c", _SERVE, str(tmp_path), inputs, outputs]
-    served = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    served = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
     assert served.returncode == 0, served.stderr
     results = np.load(outputs)
     assert results.shape == (2, 16, 1)

@@ -23,7 +23,7 @@ def _dynamic_section(library):
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     ).stdout
     entries = {}
     for tag, value in re.findall(r"\((NEEDED|SONAME|RUNPATH|RPATH)\).*\[(.*)\]", output):
@@ -59,7 +59,7 @@ def _run_python(code):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     assert result.returncode == 0, result.stdout + result.stderr

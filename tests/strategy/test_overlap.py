@@ -11,7 +11,7 @@ import pytest
 from benchmarks import arrivals
 from tf_byteps.timeline import Part
 
-pytestmark = pytest.mark.time_limit(240)
+pytestmark = pytest.mark.time_limit(480)
 
 
 @pytest.fixture(scope="module")

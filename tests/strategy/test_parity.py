@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 import workers
 
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(620)
+
 PROGRAM = os.path.join(os.path.dirname(__file__), "strategy_programs.py")
 
 CASES = {
@@ -61,7 +64,7 @@ def reference():
 @pytest.fixture(scope="module", params=[0, 1, 2, 3], ids=lambda size: f"{size}workers")
 def group(request):
     scenarios = [_scenario(**case) for case in CASES.values()]
-    return workers.run(PROGRAM, scenarios, request.param, timeout=300)
+    return workers.run(PROGRAM, scenarios, request.param, timeout=600)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -20,7 +20,7 @@ _HERE = pathlib.Path(__file__).parent
 _DOCS = _HERE.parents[1] / "docs" / "strategy_contract.md"
 PROGRAM = str(_HERE / "contract_programs.py")
 
-_TIMEOUT = 400  # seconds, of which an idle machine of two cores needs a tenth
+_TIMEOUT = 600  # seconds, of which an idle machine of two cores needs a tenth
 _SESSIONS = "needs a session of TensorFlow 1"
 LIBRARY = {
     "DistributionTestBase": {
