@@ -49,13 +49,17 @@ class Group:
 
     def __getitem__(self, scenario):
         results = [worker.get(scenario) for worker in self._results]
-        for rank, result in enumerate(results):
-            if isinstance(result, Failure):
-                raise AssertionError(f"worker {rank}, {scenario}:\n{result.trace}")
-            if scenario not in self._results[rank]:
-                raise AssertionError(
-                    f"worker {rank} did not get to {scenario}:\n{self._logs[rank]}"
-                )
+        for rank, worker in enumerate(self._results):
+            assert scenario in worker, (
+                f"worker {rank} did not get to {scenario}:\n{self._logs[rank]}"
+            )
+        # Of all workers: the first to fail need not be the first in rank.
+        failures = [
+            f"worker {rank}, {scenario}:\n{result.trace}"
+            for rank, result in enumerate(results)
+            if isinstance(result, Failure)
+        ]
+        assert not failures, "\n".join(failures)
         return results
 
     def failures(self, scenario):

@@ -338,6 +338,7 @@ def stopped_from_outside():
 
 def stopped_where_an_epoch_ends():
     """With a callback that could have stopped after a batch."""
+    keras.backend.clear_session()  # workers may have made different numbers of models before
     with bps.BytePSStrategy().scope():
         model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
