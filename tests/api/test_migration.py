@@ -47,8 +47,11 @@ def test_fit(ours, mirrored):
     assert weights[0] == weights[1]
     program = migration_programs.programs()[FIT][0].splitlines()
     assert program[-1].startswith("model.fit(")
-    for failure in mirrored.failures(_scenario("run", title=FIT, position=0)):
-        assert failure.kind == "ValueError"
+    failures = mirrored.failures(_scenario("run", title=FIT, position=0))
+    # The first to fail leaves; another worker may notice that before it gets as far.
+    values = [failure for failure in failures if failure.kind == "ValueError"]
+    assert values and all(f.kind == "UnavailableError" for f in failures if f not in values)
+    for failure in values:
         assert failure.message.startswith("Attempt to convert a value (PerReplica:")
         assert "with an unsupported type" in failure.message
         assert f'of migration.md", line {len(program)}, in <module>' in failure.trace
