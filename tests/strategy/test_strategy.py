@@ -42,6 +42,7 @@ SCENARIOS = [
     "compiled_by_xla",
     "optimizer_of_another_strategy",
     "stopped_from_outside",
+    "nothing_pending_after_the_end_of_the_input",
     "stopped_where_an_epoch_ends",
 ]
 
@@ -196,6 +197,10 @@ def test_what_stops_one_worker_from_outside_stops_all_after_the_epoch(group):
         assert result["epochs"] == [0]
         # All of the epoch. Where a dataset's length is unknown, Keras counts one more at its end.
         assert group.size == 1 or result["steps"] >= 8
+
+
+def test_the_end_of_the_input_leaves_no_exchange_behind(group):
+    assert group["nothing_pending_after_the_end_of_the_input"] == [group.size] * group.size
 
 
 def test_one_worker_stops_all_where_an_epoch_ends(group):

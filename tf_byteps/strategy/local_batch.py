@@ -105,6 +105,11 @@ def _step(model, fn, is_training, data):
     weight = tf.constant(1.0, tf.float64)
     if is_training:
         name = names.numbered("rows of the batch")
+        # Where the input ends there is no batch, and no worker may ask for its rows, not even for a
+        # number that was known before: some would be stopped before they had asked.
+        batch = tf.nest.flatten(data, expand_composites=True)
+        with tf.control_dependencies([tensor for tensor in batch if tf.is_tensor(tensor)]):
+            rows = tf.identity(rows)
         total = push_pull(rows, op=Sum, name=name, priority=_HIGHEST_PRIORITY)
         weight = tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(total, tf.float64))
     if static_rows:
