@@ -94,7 +94,8 @@ def main():
     strategy = bps.BytePSStrategy()
     with strategy.scope():
         model = DigitsModel(len(x))
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+        model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     progress = Progress()
     model.fit(
         (x, numbers),
