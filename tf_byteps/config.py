@@ -149,7 +149,7 @@ class Config:
         "BYTEPS_PARTITION_BYTES",
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
-        default_text="128 KB to 4 MB: 1/64 of the gradients' bytes divided by the workers",
+        default_text="128 KB to 4 MB: 1/128 of the gradients' bytes divided by the workers' hosts; on one host 1/64",
         shared=True,
     )
     credit_bytes: int | None = option(
@@ -157,7 +157,7 @@ class Config:
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
         "Bytes on the way from a worker to one server.",
-        default_text="4 MB, or 4 parts if their length is set",
+        default_text="4 of the longest parts, at least 1 MB",
         shared=True,
     )
     connections_per_server: int = option(

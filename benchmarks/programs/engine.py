@@ -146,7 +146,7 @@ def flow_limits(shapes, servers):
     ]
     placed = _engine.place(shapes, *hosts, options.part_bytes)
     longest = max(elements for parts in placed for elements, _ in parts)
-    return [4 * longest, options.credit]
+    return [4 * longest, options.credit(4 * longest)]
 
 
 def record(path):

@@ -4,6 +4,7 @@
 #ifndef TF_BYTEPS_CC_BASE_JOB_H_
 #define TF_BYTEPS_CC_BASE_JOB_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,10 +33,13 @@ struct EngineOptions {
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
 
-  // Four parts keep a server busy while the acknowledgement of the first is on its way.
-  uint64_t Credit() const {
+  // The credit where the longest part has so many bytes. Four parts keep a server busy while the
+  // acknowledgement of the first is on its way; more would only put more in front of what is
+  // urgent, and let workers get far apart in what they have sent, so that sums wait.
+  uint64_t Credit(uint64_t longest_part_bytes) const {
     if (credit_bytes > 0) return credit_bytes;
-    return 4 * (part_bytes > 0 ? part_bytes : uint64_t{1} << 20);
+    constexpr uint64_t kLeast = uint64_t{1} << 20, kMost = uint64_t{16} << 20;
+    return std::clamp(4 * longest_part_bytes, kLeast, kMost);
   }
 };
 

@@ -13,7 +13,8 @@ constexpr double kPartOverheadBytes = 4096;
 
 constexpr uint64_t kLeastPartBytes = 128 * 1024;
 constexpr uint64_t kMostPartBytes = 4 * 1024 * 1024;
-constexpr uint64_t kPartsOfALink = 64;
+constexpr uint64_t kPartsOnOneHost = 64;
+constexpr uint64_t kPartsOfALink = 128;
 
 }  // namespace
 
@@ -62,13 +63,15 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
   return shares;
 }
 
-uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_workers) {
-  return std::clamp(model_bytes / (kPartsOfALink * num_workers), kLeastPartBytes, kMostPartBytes);
+uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_worker_hosts) {
+  const uint64_t parts = num_worker_hosts < 2 ? kPartsOnOneHost : kPartsOfALink * num_worker_hosts;
+  return std::clamp(model_bytes / parts, kLeastPartBytes, kMostPartBytes);
 }
 
-Placement::Placement(std::vector<double> shares, int32_t num_workers, uint64_t part_bytes)
-    : shares_(std::move(shares)),
-      num_workers_(num_workers),
+Placement::Placement(const std::vector<std::string>& worker_hosts,
+                     const std::vector<std::string>& server_hosts, uint64_t part_bytes)
+    : shares_(ServerShares(worker_hosts, server_hosts)),
+      num_worker_hosts_(std::set<std::string>(worker_hosts.begin(), worker_hosts.end()).size()),
       fixed_part_bytes_(part_bytes),
       loads_(shares_.size(), 0) {}
 
@@ -77,7 +80,7 @@ uint64_t Placement::PartBytes(const std::vector<Request>& requests) {
   uint64_t list_bytes = 0;
   for (const Request& request : requests) list_bytes += request.tensor->ByteCount();
   model_bytes_ = std::max(model_bytes_, list_bytes);
-  return ChoosePartBytes(model_bytes_, num_workers_);
+  return ChoosePartBytes(model_bytes_, num_worker_hosts_);
 }
 
 int32_t Placement::LeastLoaded() const {

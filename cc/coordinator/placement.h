@@ -28,18 +28,20 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
 
 // The longest part, for a job that exchanges `model_bytes` a step. While the first parts of a step
 // are on their way to the servers no results can be, and while the results of the last parts are
-// on their way back nothing else is: at either end num_workers parts share a server's link. Parts
-// of 1/64 of what a worker's link carries for a server keep that near 2 % of a step, and balance
-// the servers' loads to about 1 %. Between 128 KB, below which the work for each part tells, and
-// 4 MB.
-uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_workers);
+// on their way back nothing else is: at either end the parts of all worker hosts share a server's
+// link. Parts of 1/128 of what a host's link carries for a server keep both together below 2 % of a
+// step, and balance the servers' loads to about 1 %. On one host, where no link is shared, fewer
+// parts cost less. Between 128 KB, below which the work for each part tells, and 4 MB.
+uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_worker_hosts);
 
 // Assigns parts to servers, keeping every server's load in proportion to its share. Not
 // thread-safe.
 class Placement {
  public:
-  // `part_bytes` 0: chosen for each list that is placed, for the largest list so far.
-  Placement(std::vector<double> shares, int32_t num_workers, uint64_t part_bytes);
+  // The hosts are those of all workers and of all servers, by rank. `part_bytes` 0: chosen for each
+  // list that is placed, for the largest list so far.
+  Placement(const std::vector<std::string>& worker_hosts,
+            const std::vector<std::string>& server_hosts, uint64_t part_bytes);
 
   struct Request {
     const TensorDescription* tensor = nullptr;
@@ -60,7 +62,7 @@ class Placement {
   int32_t LeastLoaded() const;
 
   const std::vector<double> shares_;
-  const int32_t num_workers_;
+  const int32_t num_worker_hosts_;
   const uint64_t fixed_part_bytes_;
   uint64_t model_bytes_ = 0;  // of the largest list
   std::vector<double> loads_;

@@ -74,7 +74,8 @@ TEST(ServerSharesTest, ServersOfOneHostDivideItsShare) {
 
 TEST(ChoosePartBytesTest, FollowsTheModelWithinLimits) {
   EXPECT_EQ(ChoosePartBytes(0, 2), 128u * 1024);
-  EXPECT_EQ(ChoosePartBytes(uint64_t{512} << 20, 4), 2u << 20);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{512} << 20, 4), 1u << 20);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{64} << 20, 1), 1u << 20);
   EXPECT_EQ(ChoosePartBytes(uint64_t{1} << 40, 2), 4u << 20);
 }
 
@@ -93,7 +94,7 @@ double WorstShare(const Placement& placement) {
 }
 
 TEST(PlacementTest, BalancesTensorsThatComeOneByOne) {
-  Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 2, 4096000);
+  Placement placement({"a", "b"}, {"c", "d"}, 4096000);
   std::vector<TensorDescription> list;
   for (const int64_t elements :
        {36864, 2359296, 1024, 25088 * 4096, 4096, 4096 * 4096, 4096 * 1000})
@@ -110,11 +111,11 @@ TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
   std::vector<Placement::Request> requests;
   for (const TensorDescription& tensor : list) requests.push_back({&tensor, nullptr});
 
-  Placement one_by_one(ServerShares({"a", "b"}, {"c", "d"}), 2, 4000000);
+  Placement one_by_one({"a", "b"}, {"c", "d"}, 4000000);
   PlaceOneByOne(one_by_one, list);
   EXPECT_GT(WorstShare(one_by_one), 0.6);
 
-  Placement together(ServerShares({"a", "b"}, {"c", "d"}), 2, 4000000);
+  Placement together({"a", "b"}, {"c", "d"}, 4000000);
   const auto placed = together.Place(requests);
   EXPECT_LT(WorstShare(together), 0.502);
   ASSERT_EQ(placed.size(), list.size());
@@ -125,8 +126,8 @@ TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
 }
 
 TEST(PlacementTest, ChoosesOnePartSizeForAList) {
-  Placement placement(ServerShares({"a", "b"}, {"c", "d"}), 2, 0);
-  const TensorDescription large = Float32({63 << 20});  // 256 MB in all: parts of 2 MB
+  Placement placement({"a", "b"}, {"c", "d"}, 0);
+  const TensorDescription large = Float32({63 << 20});  // 256 MB in all: parts of 1 MB
   const TensorDescription small = Float32({1 << 20});
   const auto placed = placement.Place({{&small, nullptr}, {&large, nullptr}});
   EXPECT_EQ(placed[0].size(), 2u);
@@ -135,8 +136,8 @@ TEST(PlacementTest, ChoosesOnePartSizeForAList) {
 }
 
 TEST(PlacementTest, IsDeterministic) {
-  Placement a(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 1000);
-  Placement b(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 1000);
+  Placement a({"a", "b"}, {"c", "d", "e"}, 1000);
+  Placement b({"a", "b"}, {"c", "d", "e"}, 1000);
   std::vector<TensorDescription> list;
   for (int i = 1; i < 50; ++i) list.push_back(Float32({i * 37}));
   const auto x = PlaceOneByOne(a, list), y = PlaceOneByOne(b, list);
@@ -147,7 +148,7 @@ TEST(PlacementTest, IsDeterministic) {
 }
 
 TEST(PlacementTest, VariantsOfAKeyKeepTheirOwners) {
-  Placement placement(ServerShares({"a", "b"}, {"c", "d", "e"}), 2, 16);
+  Placement placement({"a", "b"}, {"c", "d", "e"}, 16);
   const TensorDescription nine = Float32({9}), hundred = Float32({100}), more = Float32({21}),
                           none = Float32({0});
   TableEntry first;

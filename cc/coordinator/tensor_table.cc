@@ -12,8 +12,7 @@ constexpr size_t kMaxVariants = 4096;
 
 TensorTable::TensorTable(const JobDescription& job)
     : num_workers_(job.num_workers()),
-      placement_(ServerShares(job.worker_hosts, job.server_hosts), job.num_workers(),
-                 job.options.part_bytes) {}
+      placement_(job.worker_hosts, job.server_hosts, job.options.part_bytes) {}
 
 std::vector<TensorTable::Outcome> TensorTable::Declare(
     const std::vector<TensorDescription>& tensors, uint64_t update_id) {

@@ -303,8 +303,7 @@ std::vector<std::vector<std::pair<uint64_t, int32_t>>> PlaceShapes(
     tensors[i].shape = shapes[i];
     requests.push_back({&tensors[i], nullptr});
   }
-  Placement placement(ServerShares(worker_hosts, server_hosts),
-                      static_cast<int32_t>(worker_hosts.size()), part_bytes);
+  Placement placement(worker_hosts, server_hosts, part_bytes);
   std::vector<std::vector<std::pair<uint64_t, int32_t>>> result;
   for (const std::vector<PartPlacement>& parts : placement.Place(requests)) {
     result.emplace_back();
@@ -350,7 +349,7 @@ void DefineJob(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("part_bytes", &EngineOptions::part_bytes)
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
-      .def_property_readonly("credit", &EngineOptions::Credit)
+      .def("credit", &EngineOptions::Credit, py::arg("longest_part_bytes"))
       .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
       .def_readwrite("connections_per_server", &EngineOptions::connections_per_server)
       .def_readwrite("io_threads", &EngineOptions::io_threads)

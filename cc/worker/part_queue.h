@@ -3,6 +3,7 @@
 #ifndef TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 #define TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -30,6 +31,9 @@ class PartQueue {
   // alone; nothing behind the first task overtakes it, however small.
   bool Pop(PartTask* task);
 
+  // Never lowers it.
+  void RaiseCredit(uint64_t credit_bytes) { credit_bytes_ = std::max(credit_bytes_, credit_bytes); }
+
   // The server has taken in so many bytes (or they will never be sent).
   void ReturnCredit(uint64_t bytes);
 
@@ -40,7 +44,7 @@ class PartQueue {
   uint64_t bytes_on_the_way() const { return on_the_way_; }
 
  private:
-  const uint64_t credit_bytes_;
+  uint64_t credit_bytes_;
   uint64_t on_the_way_ = 0;
   uint64_t next_sequence_ = 0;
   // By falling priority, then in the order of Push.

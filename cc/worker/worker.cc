@@ -68,7 +68,7 @@ Status Worker::Start() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      servers_.push_back(std::make_unique<ServerLink>(job_.options.Credit()));
+      servers_.push_back(std::make_unique<ServerLink>(job_.options.Credit(0)));
     }
     Hello hello;
     hello.job_id = job_.job_id;
@@ -236,12 +236,20 @@ Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
     keys_[result.entry.key] = &key;
     Variant& variant = FindOrAddVariant(key, declared[i]);
     variant.entry = std::make_shared<const TableEntry>(std::move(result.entry));
+    RaiseCredit(*variant.entry);
     if (!is_waiting) continue;
     live->Place(variant.entry);
     Dispatch(live, actions);
   }
   SendDeclarations(actions);
   return OkStatus();
+}
+
+void Worker::RaiseCredit(const TableEntry& entry) {
+  for (const PartPlacement& part : entry.parts) {
+    const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
+    servers_[part.server]->queue.RaiseCredit(job_.options.Credit(bytes));
+  }
 }
 
 void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions) {

@@ -101,6 +101,7 @@ class Worker : private ConnectionHandler {
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
   void SendDeclarations(Actions* actions);
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
+  void RaiseCredit(const TableEntry& entry);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(ServerLink& server, Actions* actions);
   void ReturnCredit(ServerLink& server, const Connection& from, uint64_t bytes);
