@@ -149,15 +149,16 @@ class Config:
         "BYTEPS_PARTITION_BYTES",
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
-        default_text="128 KB to 4 MB: 1/128 of the gradients' bytes divided by the workers' hosts; on one host 1/64",
+        default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB; "
+        "on one host 1/64 of them, up to 4 MB",
         shared=True,
     )
     credit_bytes: int | None = option(
         None,
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
-        "Bytes on the way from a worker to one server.",
-        default_text="4 of the longest parts, at least 1 MB",
+        "Bytes on the way from a worker to all servers.",
+        default_text="16 of the longest parts, but 4 to 16 MB",
         shared=True,
     )
     connections_per_server: int = option(

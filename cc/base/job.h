@@ -22,7 +22,7 @@ struct Endpoint {
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
   uint64_t part_bytes = 0;       // longest part of a tensor; 0: see coordinator/placement.h
-  uint64_t credit_bytes = 0;     // on the way to one server (worker/part_queue.h); 0: see Credit
+  uint64_t credit_bytes = 0;     // on the way to all servers (worker/part_queue.h); 0: see Credit
   bool read_peer_memory = true;  // between processes of one host, see van/van.h
   int32_t connections_per_server = 1;
   int32_t io_threads = 2;           // threads that move bytes, per Van
@@ -33,13 +33,13 @@ struct EngineOptions {
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
 
-  // The credit where the longest part has so many bytes. Four parts keep a server busy while the
-  // acknowledgement of the first is on its way; more would only put more in front of what is
-  // urgent, and let workers get far apart in what they have sent, so that sums wait.
+  // The credit where the longest part has so many bytes. Sixteen parts keep all servers busy while
+  // acknowledgements are on their way; more would only put more in front of what is urgent, and let
+  // workers get far apart in what they have sent, so that sums wait.
   uint64_t Credit(uint64_t longest_part_bytes) const {
     if (credit_bytes > 0) return credit_bytes;
-    constexpr uint64_t kLeast = uint64_t{1} << 20, kMost = uint64_t{16} << 20;
-    return std::clamp(4 * longest_part_bytes, kLeast, kMost);
+    constexpr uint64_t kLeast = uint64_t{4} << 20, kMost = uint64_t{16} << 20;
+    return std::clamp(16 * longest_part_bytes, kLeast, kMost);
   }
 };
 

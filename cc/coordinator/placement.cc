@@ -12,9 +12,10 @@ namespace {
 constexpr double kPartOverheadBytes = 4096;
 
 constexpr uint64_t kLeastPartBytes = 128 * 1024;
-constexpr uint64_t kMostPartBytes = 4 * 1024 * 1024;
-constexpr uint64_t kPartsOnOneHost = 64;
+constexpr uint64_t kMostPartBytes = 512 * 1024;
+constexpr uint64_t kMostPartBytesOnOneHost = 4 * 1024 * 1024;
 constexpr uint64_t kPartsOfALink = 128;
+constexpr uint64_t kPartsOnOneHost = 64;
 
 }  // namespace
 
@@ -64,8 +65,10 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
 }
 
 uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_worker_hosts) {
-  const uint64_t parts = num_worker_hosts < 2 ? kPartsOnOneHost : kPartsOfALink * num_worker_hosts;
-  return std::clamp(model_bytes / parts, kLeastPartBytes, kMostPartBytes);
+  const bool links = num_worker_hosts > 1;
+  const uint64_t parts = links ? kPartsOfALink * num_worker_hosts : kPartsOnOneHost;
+  return std::clamp(model_bytes / parts, kLeastPartBytes,
+                    links ? kMostPartBytes : kMostPartBytesOnOneHost);
 }
 
 Placement::Placement(const std::vector<std::string>& worker_hosts,

@@ -30,8 +30,9 @@ std::vector<double> ServerShares(const std::vector<std::string>& worker_hosts,
 // are on their way to the servers no results can be, and while the results of the last parts are
 // on their way back nothing else is: at either end the parts of all worker hosts share a server's
 // link. Parts of 1/128 of what a host's link carries for a server keep both together below 2 % of a
-// step, and balance the servers' loads to about 1 %. On one host, where no link is shared, fewer
-// parts cost less. Between 128 KB, below which the work for each part tells, and 4 MB.
+// step, and balance the servers' loads to about 1 %. Longer parts than 512 KB gain nothing, and the
+// order among servers becomes coarser (see worker/part_queue.h). On one host, where no link is
+// shared, fewer parts cost less. Never below 128 KB, where the work for each part tells.
 uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_worker_hosts);
 
 // Assigns parts to servers, keeping every server's load in proportion to its share. Not

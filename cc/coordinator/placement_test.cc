@@ -74,9 +74,10 @@ TEST(ServerSharesTest, ServersOfOneHostDivideItsShare) {
 
 TEST(ChoosePartBytesTest, FollowsTheModelWithinLimits) {
   EXPECT_EQ(ChoosePartBytes(0, 2), 128u * 1024);
-  EXPECT_EQ(ChoosePartBytes(uint64_t{512} << 20, 4), 1u << 20);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{128} << 20, 4), 256u << 10);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{1} << 40, 4), 512u << 10);
   EXPECT_EQ(ChoosePartBytes(uint64_t{64} << 20, 1), 1u << 20);
-  EXPECT_EQ(ChoosePartBytes(uint64_t{1} << 40, 2), 4u << 20);
+  EXPECT_EQ(ChoosePartBytes(uint64_t{1} << 40, 1), 4u << 20);
 }
 
 // Places each tensor in a list of its own.
@@ -127,12 +128,12 @@ TEST(PlacementTest, ShortPartsOfAListFillWhatTheLongOnesLeave) {
 
 TEST(PlacementTest, ChoosesOnePartSizeForAList) {
   Placement placement({"a", "b"}, {"c", "d"}, 0);
-  const TensorDescription large = Float32({63 << 20});  // 256 MB in all: parts of 1 MB
+  const TensorDescription large = Float32({31 << 20});  // 128 MB in all: parts of 512 KB
   const TensorDescription small = Float32({1 << 20});
   const auto placed = placement.Place({{&small, nullptr}, {&large, nullptr}});
-  EXPECT_EQ(placed[0].size(), 2u);
-  EXPECT_EQ(placed[1].size(), 126u);
-  EXPECT_EQ(placement.Place({{&small, nullptr}})[0].size(), 2u) << "also for what comes later";
+  EXPECT_EQ(placed[0].size(), 8u);
+  EXPECT_EQ(placed[1].size(), 248u);
+  EXPECT_EQ(placement.Place({{&small, nullptr}})[0].size(), 8u) << "also for what comes later";
 }
 
 TEST(PlacementTest, IsDeterministic) {

@@ -1,5 +1,9 @@
-// PartQueue: what waits to be pushed to one server, in the order of priority, and the credit that
-// limits how much is on the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
+// PartQueue: what waits to be pushed, in the order of priority, and the credit that limits how much
+// is on the way (ByteScheduler, SOSP'19, section 4; protocol rule 9).
+//
+// One queue for all servers: parts leave in one order, so that each server gets its share of every
+// stretch of the gradients. With a queue for each server a worker's link is shared evenly by all of
+// them, and those that sum more fall behind: their links idle first and are the last to end.
 #ifndef TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 #define TF_BYTEPS_CC_WORKER_PART_QUEUE_H_
 

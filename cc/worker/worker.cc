@@ -45,7 +45,8 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
-      timeline_(timeline) {}
+      timeline_(timeline),
+      queue_(job.options.Credit(0)) {}
 
 Worker::~Worker() { Stop(); }
 
@@ -65,11 +66,11 @@ Status Worker::Start() {
       [this](ControlMessage message) { OnControl(std::move(message)); },
       [this](const Status& reason) { Fail(reason); });
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    servers_.resize(job_.num_servers());
+  }
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      servers_.push_back(std::make_unique<ServerLink>(job_.options.Credit(0)));
-    }
     Hello hello;
     hello.job_id = job_.job_id;
     hello.epoch = job_.epoch;
@@ -248,24 +249,23 @@ Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
 void Worker::RaiseCredit(const TableEntry& entry) {
   for (const PartPlacement& part : entry.parts) {
     const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
-    servers_[part.server]->queue.RaiseCredit(job_.options.Credit(bytes));
+    queue_.RaiseCredit(job_.options.Credit(bytes));
   }
 }
 
 void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions) {
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
-    servers_[parts[part].server]->queue.Push(
-        {exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
   }
-  for (const PartPlacement& part : parts) Pump(*servers_[part.server], actions);
+  Pump(actions);
 }
 
-void Worker::Pump(ServerLink& server, Actions* actions) {
+void Worker::Pump(Actions* actions) {
   PartTask task;
-  while (server.queue.Pop(&task)) {
+  while (queue_.Pop(&task)) {
     if (task.exchange->finished) {
-      server.queue.ReturnCredit(task.bytes);
+      queue_.ReturnCredit(task.bytes);
       continue;
     }
     counters_.pushed_bytes += task.bytes;
@@ -274,18 +274,19 @@ void Worker::Pump(ServerLink& server, Actions* actions) {
       trace.bytes = task.bytes;
       trace.push_ns = WallNanos();
     }
-    Path& path = *std::min_element(
-        server.paths.begin(), server.paths.end(),
-        [](const Path& a, const Path& b) { return a.bytes_on_the_way < b.bytes_on_the_way; });
+    std::vector<Path>& paths = servers_[task.exchange->entry->parts[task.part].server].paths;
+    Path& path = *std::min_element(paths.begin(), paths.end(), [](const Path& a, const Path& b) {
+      return a.bytes_on_the_way < b.bytes_on_the_way;
+    });
     path.bytes_on_the_way += task.bytes;
     actions->frames.emplace_back(
         path.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
   }
 }
 
-void Worker::ReturnCredit(ServerLink& server, const Connection& from, uint64_t bytes) {
-  server.queue.ReturnCredit(bytes);
-  for (Path& path : server.paths) {
+void Worker::ReturnCredit(const Connection& from, uint64_t bytes) {
+  queue_.ReturnCredit(bytes);
+  for (Path& path : servers_[from.peer().rank].paths) {
     if (path.connection.get() == &from)
       path.bytes_on_the_way -= std::min(bytes, path.bytes_on_the_way);
   }
@@ -293,7 +294,7 @@ void Worker::ReturnCredit(ServerLink& server, const Connection& from, uint64_t b
 
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(mutex_);
-  servers_[connection->peer().rank]->paths.push_back({connection, 0});
+  servers_[connection->peer().rank].paths.push_back({connection, 0});
 }
 
 Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
@@ -355,9 +356,8 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
-    ServerLink& server = *servers_[connection.peer().rank];
-    ReturnCredit(server, connection, header.credit_bytes);
-    Pump(server, &actions);
+    ReturnCredit(connection, header.credit_bytes);
+    Pump(&actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
   if (header.type != FrameType::kReply)
@@ -418,7 +418,7 @@ void Worker::FinishAll(const Status& reason, Actions* actions) {
     if (live != nullptr)
       Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
   }
-  for (const auto& server : servers_) server->queue.Clear();
+  queue_.Clear();
 }
 
 void Worker::OnClosed(Connection& connection, const Status& reason) {

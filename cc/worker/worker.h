@@ -1,7 +1,7 @@
 // Worker: sends this process's tensors to the summation servers and brings the results back.
 //
 // The life of a tensor: Enqueue -> (first use: declared, the coordinator answers with parts and
-// owners) -> its parts wait in the owners' PartQueues -> push frames -> replies are received into
+// owners) -> its parts wait in the PartQueue -> push frames -> replies are received into
 // the output -> done.
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
@@ -74,9 +74,7 @@ class Worker : private ConnectionHandler {
     uint64_t bytes_on_the_way = 0;
   };
   struct ServerLink {
-    explicit ServerLink(uint64_t credit_bytes) : queue(credit_bytes) {}
     std::vector<Path> paths;
-    PartQueue queue;
   };
   // What has to happen once the mutex is free.
   struct Actions;
@@ -103,8 +101,8 @@ class Worker : private ConnectionHandler {
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
   void RaiseCredit(const TableEntry& entry);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
-  void Pump(ServerLink& server, Actions* actions);
-  void ReturnCredit(ServerLink& server, const Connection& from, uint64_t bytes);
+  void Pump(Actions* actions);
+  void ReturnCredit(const Connection& from, uint64_t bytes);
   // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
   // such reply.
   Status FindReplied(Connection& connection, const FrameHeader& header,
@@ -124,7 +122,8 @@ class Worker : private ConnectionHandler {
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable goodbye_answered_;
-  std::vector<std::unique_ptr<ServerLink>> servers_;
+  std::vector<ServerLink> servers_;
+  PartQueue queue_;
   std::unordered_map<std::string, std::unique_ptr<Key>> keys_by_name_;
   std::unordered_map<uint64_t, Key*> keys_;  // those that the coordinator knows
   std::vector<TensorDescription> undeclared_;

@@ -265,7 +265,7 @@ def test_config_is_frozen_and_its_errors_are_ours():
     "arguments, env, code, expected",
     [
         ([], {"BYTEPS_IO_THREADS": "5"}, 0, "from BYTEPS_IO_THREADS"),
-        (["--markdown"], {}, 0, "| `BYTEPS_PARTITION_BYTES` | `part_bytes` | 128 KB to 4 MB"),
+        (["--markdown"], {}, 0, "| `BYTEPS_PARTITION_BYTES` | `part_bytes` | 1/128 of the"),
         ([], {"BYTEPS_IO_THREADS": "x"}, 1, 'BYTEPS_IO_THREADS is "x"'),
         (["--wrong"], {}, 2, "usage"),
     ],
