@@ -32,6 +32,7 @@ struct EngineOptions {
   double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
+  std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 
   // The credit where the longest part has so many bytes. Sixteen parts keep all servers busy while
   // acknowledgements are on their way; more would only put more in front of what is urgent, and let
@@ -51,6 +52,9 @@ struct JobDescription {
   std::vector<std::string> server_hosts;   // host id of each server, by rank
   std::vector<Endpoint> server_endpoints;  // by rank
   Endpoint coordinator_endpoint;
+  // Every worker has a GPU that it shares with no other worker: those of a host reduce among
+  // themselves first (TensorDescription::per_host).
+  bool gpus_share_hosts = false;
   EngineOptions options;
 
   int32_t num_workers() const { return static_cast<int32_t>(worker_hosts.size()); }

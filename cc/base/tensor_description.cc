@@ -63,6 +63,8 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     return InvalidArgument(who + "root_rank " + std::to_string(root_rank) + " is not one of the " +
                            std::to_string(num_workers) + " workers");
   }
+  if (per_host && kind == ExchangeKind::kGather)
+    return InvalidArgument(who + "a host does not gather for its workers");
   return OkStatus();
 }
 
@@ -76,12 +78,14 @@ std::string TensorDescription::ToString() const {
   text += "] ";
   text += average ? "average" : ExchangeKindName(kind);
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
+  if (per_host) text += " over GPUs";
   return text;
 }
 
 bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
   return dtype == other.dtype && kind == other.kind && average == other.average &&
-         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         per_host == other.per_host && shape == other.shape &&
+         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

@@ -34,6 +34,9 @@ struct TensorDescription {
   ExchangeKind kind = ExchangeKind::kSum;
   bool average = false;   // kSum only: divide by the number of workers, floating types only
   int32_t root_rank = 0;  // kBroadcast only
+  // The workers of each host share the exchange: of each part the servers get one contribution
+  // from each host (base/host_map.h). Not kGather.
+  bool per_host = false;
 
   // Elements of the whole tensor; for kGather elements of one row.
   int64_t ElementCount() const;
@@ -45,7 +48,7 @@ struct TensorDescription {
   // "float32[3,4] sum", as error messages show it.
   std::string ToString() const;
 
-  // Same dtype, shape, kind, average and root: the workers agree.
+  // Same dtype, shape, kind, average, root and per_host: the workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 };
 

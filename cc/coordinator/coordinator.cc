@@ -113,11 +113,14 @@ Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
 }
 
 void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
+  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
   Peer* peer = FindPeer(connection->peer());
   peer->presence = Presence::kConnected;
   peer->connection = connection;
   peer->last_seen_ns = MonotonicNanos();
+  for (Relay& relay : peer->relayed) outbox.Add(connection, std::move(relay));
+  peer->relayed.clear();
   LogInfo(connection->peer_name() + " is here");
 }
 
@@ -139,6 +142,17 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
     Leave(peer, &outbox);
+  } else if (auto* relay = std::get_if<Relay>(&message)) {
+    Hello addressee;
+    addressee.role = Role::kWorker;
+    addressee.rank = relay->to;
+    Peer* const to = FindPeer(addressee);
+    if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
+      return InvalidArgument(connection.peer_name() + " sent what cannot be passed on");
+    if (to->presence == Presence::kExpected)
+      to->relayed.push_back(std::move(*relay));
+    else
+      outbox.Add(to->connection, std::move(*relay));
   } else if (!std::holds_alternative<Heartbeat>(message)) {
     return InvalidArgument(connection.peer_name() +
                            " sent a message that only the coordinator sends");

@@ -54,7 +54,8 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     Presence presence = Presence::kExpected;
     std::shared_ptr<Connection> connection;
     int64_t last_seen_ns = 0;
-    uint64_t acked_update = 0;  // servers: the last TableUpdate they have taken in
+    uint64_t acked_update = 0;   // servers: the last TableUpdate they have taken in
+    std::vector<Relay> relayed;  // workers: for when they come
   };
   struct PendingReply {
     std::shared_ptr<Connection> connection;

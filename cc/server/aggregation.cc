@@ -3,18 +3,19 @@
 namespace byteps {
 
 std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
-                                            int32_t num_workers, const AggregationMemory& memory) {
+                                            const Participants& participants,
+                                            const AggregationMemory& memory) {
   switch (tensor.kind) {
     case ExchangeKind::kBroadcast:
-      return NewBroadcast(tensor, element_count, num_workers, memory);
+      return NewBroadcast(tensor, element_count, participants, memory);
     case ExchangeKind::kGather:
-      return NewGather(tensor, num_workers, memory);
+      return NewGather(tensor, participants, memory);
     case ExchangeKind::kSum:
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:
       break;
   }
-  return NewReduction(tensor, element_count, num_workers, memory);
+  return NewReduction(tensor, element_count, participants, memory);
 }
 
 }  // namespace byteps

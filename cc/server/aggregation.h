@@ -22,6 +22,13 @@ struct AggregationMemory {
   std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
 };
 
+// Who takes part in a round.
+struct Participants {
+  int32_t num_workers = 1;    // in the job: what an average is divided by
+  int32_t contributions = 1;  // one of each worker, or of each host
+  int32_t root = 0;           // kBroadcast: who pushes the value
+};
+
 // What a round leaves behind.
 struct AggregationResult {
   std::shared_ptr<Buffer> buffer;
@@ -64,14 +71,18 @@ class Aggregation {
 // For a part of `element_count` elements of `tensor` (kGather: ignored, contributions say their own
 // length).
 std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
-                                            int32_t num_workers, const AggregationMemory& memory);
+                                            const Participants& participants,
+                                            const AggregationMemory& memory);
 
 // The three kinds behind NewAggregation.
 std::unique_ptr<Aggregation> NewReduction(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const AggregationMemory& memory);
+                                          const Participants& participants,
+                                          const AggregationMemory& memory);
 std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const AggregationMemory& memory);
-std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
+                                          const Participants& participants,
+                                          const AggregationMemory& memory);
+std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor,
+                                       const Participants& participants,
                                        const AggregationMemory& memory);
 
 }  // namespace byteps

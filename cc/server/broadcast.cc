@@ -7,10 +7,10 @@ namespace {
 
 class Broadcast : public Aggregation {
  public:
-  Broadcast(const TensorDescription& tensor, uint64_t element_count, int32_t num_workers,
-            const AggregationMemory& memory)
-      : root_(tensor.root_rank),
-        num_workers_(num_workers),
+  Broadcast(const TensorDescription& tensor, uint64_t element_count,
+            const Participants& participants, const AggregationMemory& memory)
+      : root_(participants.root),
+        contributions_(participants.contributions),
         element_count_(element_count),
         payload_bytes_(element_count * DTypeSize(tensor.dtype)),
         buffers_(BufferPool::New(payload_bytes_, memory.held)) {}
@@ -24,7 +24,7 @@ class Broadcast : public Aggregation {
     return OkStatus();
   }
 
-  bool IsComplete(int32_t contributions) const override { return contributions == num_workers_; }
+  bool IsComplete(int32_t contributions) const override { return contributions == contributions_; }
 
   Status Finish(AggregationResult* result) override {
     result->element_count = element_count_;
@@ -39,7 +39,7 @@ class Broadcast : public Aggregation {
 
  private:
   const int32_t root_;
-  const int32_t num_workers_;
+  const int32_t contributions_;
   const uint64_t element_count_;
   const uint64_t payload_bytes_;
   const std::shared_ptr<BufferPool> buffers_;
@@ -49,8 +49,9 @@ class Broadcast : public Aggregation {
 }  // namespace
 
 std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const AggregationMemory& memory) {
-  return std::make_unique<Broadcast>(tensor, element_count, num_workers, memory);
+                                          const Participants& participants,
+                                          const AggregationMemory& memory) {
+  return std::make_unique<Broadcast>(tensor, element_count, participants, memory);
 }
 
 }  // namespace byteps

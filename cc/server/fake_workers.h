@@ -150,7 +150,8 @@ inline TableEntry Entry(const TensorDescription& tensor, uint32_t variant = 0,
 
 class FakeWorkers {
  public:
-  explicit FakeWorkers(int32_t count) : service({0, count, kTestEpoch}) {
+  explicit FakeWorkers(int32_t count, std::vector<std::string> hosts = {})
+      : service({0, count, kTestEpoch, std::move(hosts)}) {
     for (int32_t rank = 0; rank < count; ++rank) {
       connections.push_back(std::make_shared<FakeConnection>(rank));
       service.OnOpen(connections.back());

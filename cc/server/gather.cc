@@ -64,9 +64,10 @@ class Gather : public Aggregation {
 
 }  // namespace
 
-std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor, int32_t num_workers,
+std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor,
+                                       const Participants& participants,
                                        const AggregationMemory& memory) {
-  return std::make_unique<Gather>(tensor, num_workers, memory);
+  return std::make_unique<Gather>(tensor, participants.num_workers, memory);
 }
 
 }  // namespace byteps

@@ -1,6 +1,7 @@
 #include "cc/server/part_rounds.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cc/base/clock.h"
@@ -11,6 +12,17 @@ namespace {
 std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
 
 }  // namespace
+
+Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts) {
+  Participants participants;
+  participants.num_workers = hosts.num_workers();
+  participants.contributions = participants.num_workers;
+  participants.root = entry.tensor.root_rank;
+  if (!entry.tensor.per_host) return participants;
+  participants.contributions = hosts.num_hosts();
+  participants.root = hosts.OwnerOn(hosts.HostOf(entry.tensor.root_rank), entry.key, part);
+  return participants;
+}
 
 PartRounds::PartRounds(Options options)
     : options_(std::move(options)),
@@ -81,7 +93,8 @@ void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
                        replies);
     }
     for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-      if (contributions_[rank].state != State::kAbsent || !options_.membership->HasGone(rank))
+      if (contributions_[rank].state != State::kAbsent || !options_.membership->HasGone(rank) ||
+          !Contributes(*push.entry, rank))
         continue;
       gone_rank_ = rank;
       return FailRound(Cause::kGone, OkStatus(), replies);
@@ -96,9 +109,9 @@ void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
 
 Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink) {
   if (aggregation_entry_ != push.entry) {
-    aggregation_ =
-        NewAggregation(push.entry->tensor, push.entry->parts[options_.part].element_count,
-                       options_.num_workers, options_.memory);
+    aggregation_ = NewAggregation(
+        push.entry->tensor, push.entry->parts[options_.part].element_count,
+        ParticipantsOf(*push.entry, options_.part, *options_.hosts), options_.memory);
     aggregation_entry_ = push.entry;
   }
   return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
@@ -183,6 +196,7 @@ void PartRounds::OnLost(std::vector<Reply>* replies) {
 void PartRounds::OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (cause_ != Cause::kNone || !HasContributions()) return;
+  if (!Contributes(*aggregation_entry_, rank)) return;
   const State state = contributions_[rank].state;
   if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
   gone_rank_ = rank;
@@ -249,9 +263,18 @@ bool PartRounds::HasContributions() const {
       [](const Contribution& contribution) { return contribution.state != State::kAbsent; });
 }
 
-// A worker pushes a round only when it has the result of the one before.
-uint64_t PartRounds::Watermark() const {
-  const uint64_t pushed_rounds = *std::min_element(pushed_rounds_.begin(), pushed_rounds_.end());
+bool PartRounds::Contributes(const TableEntry& entry, int32_t worker) const {
+  return !entry.tensor.per_host || options_.hosts->OwnerOn(options_.hosts->HostOf(worker),
+                                                           entry.key, options_.part) == worker;
+}
+
+// A worker pushes a round only when it, and all for whom it pushes, have the result of the one
+// before.
+uint64_t PartRounds::Watermark(const TableEntry& entry) const {
+  uint64_t pushed_rounds = std::numeric_limits<uint64_t>::max();
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (Contributes(entry, worker)) pushed_rounds = std::min(pushed_rounds, pushed_rounds_[worker]);
+  }
   return pushed_rounds == 0 ? 0 : pushed_rounds - 1;
 }
 
@@ -268,7 +291,7 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   header.placement_version = to.entry->placement_version;
   header.worker = to.from->rank();
   header.priority = to.priority;
-  header.watermark = Watermark();
+  header.watermark = Watermark(*to.entry);
   header.begin_time_ns = to.begin_time_ns;
   header.receive_time_ns = to.receive_time_ns;
   return reply;

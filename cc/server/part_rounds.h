@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/host_map.h"
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/membership.h"
@@ -33,6 +34,9 @@ struct Push {
   int64_t begin_time_ns = 0;  // its header was here
 };
 
+// Who pushes a part in each round.
+Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts);
+
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
 class PartRounds {
@@ -43,6 +47,7 @@ class PartRounds {
     uint32_t epoch = 0;
     int32_t num_workers = 1;
     const Membership* membership = nullptr;  // outlives this object
+    const HostMap* hosts = nullptr;          // of the workers; outlives this object
     AggregationMemory memory;
   };
 
@@ -100,8 +105,9 @@ class PartRounds {
   std::string WhoSentWhat() const;
   std::string Contributors() const;
   bool HasContributions() const;
+  bool Contributes(const TableEntry& entry, int32_t worker) const;
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
-  uint64_t Watermark() const;
+  uint64_t Watermark(const TableEntry& entry) const;
   Reply NewReply(const Contribution& to, uint64_t round) const;
   Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
 

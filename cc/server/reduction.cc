@@ -9,15 +9,15 @@ namespace {
 
 class Reduction : public Aggregation {
  public:
-  Reduction(const TensorDescription& tensor, uint64_t element_count, int32_t num_workers,
-            const AggregationMemory& memory)
-      : num_workers_(num_workers),
+  Reduction(const TensorDescription& tensor, uint64_t element_count,
+            const Participants& participants, const AggregationMemory& memory)
+      : contributions_(participants.contributions),
         payload_bytes_(element_count * DTypeSize(tensor.dtype)),
         results_(BufferPool::New(payload_bytes_, memory.held)) {
     sum_options_.dtype = tensor.dtype;
     sum_options_.kind = tensor.kind;
-    sum_options_.divisor = tensor.average ? num_workers : 1;
-    sum_options_.num_contributions = num_workers;
+    sum_options_.divisor = tensor.average ? participants.num_workers : 1;
+    sum_options_.num_contributions = participants.contributions;
     sum_options_.element_count = element_count;
     sum_options_.scratch = memory.scratch;
     const DType accumulator = AccumulatorDType(tensor.dtype);
@@ -33,7 +33,7 @@ class Reduction : public Aggregation {
     return OkStatus();
   }
 
-  bool IsComplete(int32_t contributions) const override { return contributions == num_workers_; }
+  bool IsComplete(int32_t contributions) const override { return contributions == contributions_; }
 
   Status Finish(AggregationResult* result) override {
     result->element_count = sum_options_.element_count;
@@ -56,7 +56,7 @@ class Reduction : public Aggregation {
     return OkStatus();
   }
 
-  const int32_t num_workers_;
+  const int32_t contributions_;
   const uint64_t payload_bytes_;
   const std::shared_ptr<BufferPool> results_;
   std::shared_ptr<BufferPool> accumulators_;  // null if the sum becomes the result
@@ -67,8 +67,9 @@ class Reduction : public Aggregation {
 }  // namespace
 
 std::unique_ptr<Aggregation> NewReduction(const TensorDescription& tensor, uint64_t element_count,
-                                          int32_t num_workers, const AggregationMemory& memory) {
-  return std::make_unique<Reduction>(tensor, element_count, num_workers, memory);
+                                          const Participants& participants,
+                                          const AggregationMemory& memory) {
+  return std::make_unique<Reduction>(tensor, element_count, participants, memory);
 }
 
 }  // namespace byteps

@@ -91,8 +91,15 @@ Status CheckEntry(const TableEntry& entry, int32_t num_workers) {
   return OkStatus();
 }
 
-Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header) {
+Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const TensorDescription& tensor = entry.tensor;
+  if (tensor.per_host) {
+    const int32_t owner = hosts.OwnerOn(hosts.HostOf(header.worker), entry.key, header.part);
+    if (owner != header.worker) {
+      return InvalidArgument(", whose part " + std::to_string(header.part) + " worker " +
+                             std::to_string(owner) + " pushes for their host");
+    }
+  }
   const auto count = [&] { return std::to_string(header.element_count); };
   if (header.codec != Codec::kRaw) return InvalidArgument(" with an unknown codec");
   if (header.payload_offset != 0) {
@@ -112,7 +119,8 @@ Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header) {
   } else if (header.element_count != elements) {
     return InvalidArgument(" with " + count() + " elements; the part has " +
                            std::to_string(elements));
-  } else if (tensor.kind == ExchangeKind::kBroadcast && header.worker != tensor.root_rank) {
+  } else if (tensor.kind == ExchangeKind::kBroadcast &&
+             header.worker != ParticipantsOf(entry, header.part, hosts).root) {
     expected_bytes = 0;
   }
   if (header.payload_bytes != expected_bytes) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "cc/base/host_map.h"
 #include "cc/base/status.h"
 #include "cc/server/part_rounds.h"
 #include "cc/wire/control.h"
@@ -63,9 +64,9 @@ class ServedTensor {
 // Refuses a row of the table that makes no sense by itself.
 Status CheckEntry(const TableEntry& entry, int32_t num_workers);
 
-// Refuses a push whose sizes are not what `entry` promises of this worker. Messages go on after
-// "worker 1 made a push of tensor "x"".
-Status CheckPushSizes(const TableEntry& entry, const FrameHeader& header);
+// Refuses a push that is not this worker's to make, or whose sizes are not what `entry` promises of
+// it. Messages go on after "worker 1 made a push of tensor "x"".
+Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts);
 
 }  // namespace byteps
 

@@ -28,6 +28,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     SummationService::Options service_options;
     service_options.server_rank = rank;
     service_options.num_workers = job.num_workers();
+    service_options.worker_hosts = job.worker_hosts;
     service_options.epoch = job.epoch;
     service_ = std::make_shared<SummationService>(service_options);
     link_ = std::make_unique<CoordinatorLink>(

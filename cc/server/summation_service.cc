@@ -36,7 +36,7 @@ ConnectionContext* ContextOf(Connection& connection) {
 
 class SummationService::Impl {
  public:
-  explicit Impl(const Options& options) : options_(options) {}
+  explicit Impl(const Options& options) : options_(options), hosts_(HostsOf(options)) {}
 
   Status AddEntry(const TableEntry& entry);
   Status BeginPush(Connection& connection, const FrameHeader& header,
@@ -50,12 +50,17 @@ class SummationService::Impl {
   std::vector<TensorCounters> tensor_counters() const;
 
  private:
+  static HostMap HostsOf(const Options& options) {
+    if (!options.worker_hosts.empty()) return HostMap(options.worker_hosts);
+    return HostMap(std::vector<std::string>(options.num_workers));
+  }
   Status FindPart(const FrameHeader& header, ConnectionContext* context);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   template <typename Function>
   void ForEachPart(Function function);
 
   const Options options_;
+  const HostMap hosts_;
   Membership membership_;
   const AggregationMemory memory_;
   Tally tally_;
@@ -74,6 +79,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;
   part_options.membership = &membership_;
+  part_options.hosts = &hosts_;
   part_options.memory = memory_;
   std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
   std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
@@ -112,8 +118,8 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
   }
   context->push.entry = entry;
   context->rounds = context->tensor->FindPart(header.part);
-  const Status sizes = CheckPushSizes(*entry, header);
-  return sizes.ok() ? sizes : refused(sizes.code(), sizes.message());
+  const Status checked = CheckPush(*entry, header, hosts_);
+  return checked.ok() ? checked : refused(checked.code(), checked.message());
 }
 
 Status SummationService::Impl::BeginPush(Connection& connection, const FrameHeader& header,

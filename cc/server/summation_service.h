@@ -40,6 +40,7 @@ class SummationService : public ConnectionHandler {
     int32_t server_rank = 0;
     int32_t num_workers = 1;
     uint32_t epoch = 0;
+    std::vector<std::string> worker_hosts = {};  // by rank; empty: all workers are on one host
   };
 
   explicit SummationService(const Options& options);

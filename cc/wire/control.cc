@@ -14,6 +14,7 @@ void Put(ByteWriter& writer, const TensorDescription& tensor) {
   writer.Put(tensor.kind);
   writer.Put(static_cast<uint8_t>(tensor.average));
   writer.Put(tensor.root_rank);
+  writer.Put(static_cast<uint8_t>(tensor.per_host));
   writer.Put(static_cast<uint32_t>(tensor.shape.size()));
   for (const int64_t dimension : tensor.shape) writer.Put(dimension);
 }
@@ -25,6 +26,7 @@ TensorDescription GetTensor(ByteReader& reader) {
   tensor.kind = reader.Get<ExchangeKind>();
   tensor.average = reader.Get<uint8_t>() != 0;
   tensor.root_rank = reader.Get<int32_t>();
+  tensor.per_host = reader.Get<uint8_t>() != 0;
   tensor.shape.resize(reader.GetCount(sizeof(int64_t)));
   for (int64_t& dimension : tensor.shape) dimension = reader.Get<int64_t>();
   if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kGather) reader.Fail();
@@ -70,7 +72,7 @@ Status GetStatus(ByteReader& reader) {
 }
 
 // The smallest encodings, for checking counts.
-constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 4;
+constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4;
 constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
 
@@ -104,6 +106,11 @@ struct Encoder {
     writer.PutString(message.description.substr(0, kMaxTextBytes));
   }
   void operator()(const JobEnded&) {}
+  void operator()(const Relay& message) {
+    writer.Put(message.from);
+    writer.Put(message.to);
+    writer.PutString(message.bytes.substr(0, kMaxTextBytes));
+  }
 };
 
 struct Decoder {
@@ -137,6 +144,11 @@ struct Decoder {
     if (message.role > Role::kCoordinator) reader.Fail();
   }
   void operator()(JobEnded&) {}
+  void operator()(Relay& message) {
+    message.from = reader.Get<int32_t>();
+    message.to = reader.Get<int32_t>();
+    message.bytes = reader.GetString(kMaxTextBytes);
+  }
 };
 
 // Makes `message` hold the alternative with this index.

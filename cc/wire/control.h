@@ -81,8 +81,15 @@ struct PeerLost {
 // coordinator -> all: every worker has left; servers may end.
 struct JobEnded {};
 
+// worker -> coordinator -> worker: what workers that have no connection yet tell each other.
+struct Relay {
+  int32_t from = -1;
+  int32_t to = -1;
+  std::string bytes;
+};
+
 using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
-                                    Goodbye, PeerLost, JobEnded>;
+                                    Goodbye, PeerLost, JobEnded, Relay>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -14,6 +14,7 @@ TensorDescription SomeTensor(const std::string& name) {
   tensor.shape = {3, 0, 7};
   tensor.kind = ExchangeKind::kBroadcast;
   tensor.root_rank = 2;
+  tensor.per_host = true;
   return tensor;
 }
 
@@ -38,7 +39,8 @@ std::vector<ControlMessage> OneOfEach() {
           Heartbeat{},
           Goodbye{1},
           PeerLost{Role::kServer, 3, "server 3 is gone"},
-          JobEnded{}};
+          JobEnded{},
+          Relay{2, 0, "40321"}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
