@@ -5,7 +5,10 @@
 namespace byteps {
 
 Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
-    : request(std::move(exchange_request)), round(exchange_round), enqueued_ns(now_ns) {}
+    : request(std::move(exchange_request)),
+      by_parts(request.placed != nullptr),
+      round(exchange_round),
+      enqueued_ns(now_ns) {}
 
 std::string Exchange::Name() const {
   return "tensor \"" + request.tensor.name + "\", round " + std::to_string(round);
@@ -19,6 +22,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
     offset += PartBytes(part);
   }
   part_done.assign(entry->parts.size(), false);
+  if (by_parts) part_requests.resize(entry->parts.size());
   parts_left = entry->parts.size();
   if (trace != nullptr) trace->OnPlaced(*entry);
 }
@@ -28,6 +32,7 @@ uint64_t Exchange::PartBytes(uint32_t part) const {
 }
 
 uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
+  if (by_parts) return part_requests[part].input != nullptr ? PartBytes(part) : 0;
   switch (request.tensor.kind) {
     case ExchangeKind::kBroadcast:
       return rank == request.tensor.root_rank ? PartBytes(part) : 0;
@@ -36,6 +41,23 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
     default:
       return PartBytes(part);
   }
+}
+
+uint64_t Exchange::ReplyBytes(uint32_t part, int32_t rank) const {
+  if (by_parts) return part_requests[part].output != nullptr ? PartBytes(part) : 0;
+  const bool has_it =
+      request.tensor.kind == ExchangeKind::kBroadcast && rank == request.tensor.root_rank;
+  return has_it ? 0 : PartBytes(part);
+}
+
+const uint8_t* Exchange::PartInput(uint32_t part) const {
+  if (by_parts) return static_cast<const uint8_t*>(part_requests[part].input);
+  return static_cast<const uint8_t*>(request.input) + offsets[part];
+}
+
+uint8_t* Exchange::PartOutput(uint32_t part) const {
+  if (by_parts) return static_cast<uint8_t*>(part_requests[part].output);
+  return static_cast<uint8_t*>(request.output) + offsets[part];
 }
 
 OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
@@ -55,7 +77,7 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
                                    ? request.gather_rows * request.tensor.ElementCount()
                                    : entry->parts[part].element_count;
   frame.header.row_count = request.gather_rows;
-  frame.payload = static_cast<const uint8_t*>(request.input) + offsets[part];
+  frame.payload = PartInput(part);
   frame.keep_alive = self;
   return frame;
 }
@@ -70,9 +92,8 @@ void Exchange::CloseOutput() {
   output_closed_ = true;
 }
 
-RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint64_t offset)
-    : exchange_(std::move(exchange)),
-      next_(static_cast<uint8_t*>(exchange_->request.output) + offset) {}
+RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint32_t part)
+    : exchange_(std::move(exchange)), next_(exchange_->PartOutput(part)) {}
 
 PayloadSink::Span RegionSink::Prepare(uint64_t remaining) {
   return {next_, static_cast<size_t>(remaining)};

@@ -28,8 +28,13 @@ struct Exchange {
 
   // Bytes that this worker sends and receives for a part.
   uint64_t PushBytes(uint32_t part, int32_t rank) const;
+  uint64_t ReplyBytes(uint32_t part, int32_t rank) const;
   uint64_t PartBytes(uint32_t part) const;
   uint64_t PartOffset(uint32_t part) const { return offsets[part]; }
+
+  // Where they are; null if there are none.
+  const uint8_t* PartInput(uint32_t part) const;
+  uint8_t* PartOutput(uint32_t part) const;
 
   // The frame that carries a part to its server.
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
@@ -41,12 +46,14 @@ struct Exchange {
   void CloseOutput();
 
   ExchangeRequest request;
+  const bool by_parts;  // see ExchangeRequest::placed
   const uint64_t round;
   const int64_t enqueued_ns;
   std::shared_ptr<const TableEntry> entry;
   std::vector<uint64_t> offsets;  // of the parts, in bytes
 
   // ---- guarded by Worker::mutex_
+  std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part
   std::vector<bool> part_done;
   size_t parts_left = 0;
   bool finished = false;
@@ -60,7 +67,7 @@ struct Exchange {
 // Receives a part of the result where the caller wants it.
 class RegionSink : public PayloadSink {
  public:
-  RegionSink(std::shared_ptr<Exchange> exchange, uint64_t offset);
+  RegionSink(std::shared_ptr<Exchange> exchange, uint32_t part);
   Span Prepare(uint64_t remaining) override;
   void Commit(size_t bytes) override { next_ += bytes; }
 

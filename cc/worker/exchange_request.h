@@ -13,6 +13,8 @@
 
 namespace byteps {
 
+struct Exchange;
+
 // A priority that the worker learns: the later a name is used for the first time, the higher, from
 // 1 on. Backpropagation ends with the gradients that the next step's forward pass needs first, so
 // this is the forward order, whatever the order of a model's variables.
@@ -45,6 +47,26 @@ struct ExchangeRequest {
 
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
+
+  // Set: this is an exchange by parts. The engine calls it at most once, before `done`, when it
+  // knows parts and servers, and leaves all else to the caller, who sends those parts that are this
+  // worker's with Worker::SendPart and ends the exchange with Worker::End. `input`, `output` and
+  // `keep_alive` are unused. Must not block. Not for kGather.
+  std::function<void(const std::shared_ptr<Exchange>&)> placed;
+};
+
+// One part of an exchange by parts.
+struct PartRequest {
+  uint32_t part = 0;
+  // The part's bytes; null if this worker has nothing to send (kBroadcast).
+  const void* input = nullptr;
+  // Where the result goes; null if this worker has it already (kBroadcast).
+  void* output = nullptr;
+  // Keeps input and output alive; kept for as long as the exchange.
+  std::shared_ptr<void> keep_alive;
+  // Called at most once, when the result is there, on an engine thread. Must not block. Not called
+  // if the exchange has ended: then its own `done` has been.
+  std::function<void()> done;
 };
 
 }  // namespace byteps

@@ -20,12 +20,17 @@ namespace byteps {
 struct PartTrace {
   uint64_t bytes = 0;  // that this worker sends
   int32_t server = -1;
+  int64_t computed_ns = 0;       // GPU: the tensor was there
+  int64_t reduce_ns = 0;         // GPU: the workers of this host have reduced it
+  int64_t copy_out_ns = 0;       // GPU: it was in the host's memory
   int64_t push_ns = 0;           // handed to the Van
   int64_t arrival_begin_ns = 0;  // the server's clock: the push's header
   int64_t arrival_end_ns = 0;    // the server's clock: the push's last byte
   int64_t answer_ns = 0;         // the server's clock: the reply was queued
   int64_t reply_begin_ns = 0;    // the reply's header
   int64_t reply_end_ns = 0;      // the reply's last byte
+  int64_t copy_in_ns = 0;        // GPU: the result was in the memory of the GPU that sent the part
+  int64_t broadcast_ns = 0;      // GPU: the result was in this worker's GPU
 
   void OnReply(const FrameHeader& header);
 };

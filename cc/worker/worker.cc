@@ -23,6 +23,9 @@ constexpr auto kGoodbyePatience = std::chrono::seconds(5);
 // code.
 struct Worker::Actions {
   std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
+  std::vector<std::shared_ptr<Exchange>> placed;  // by parts
+  std::vector<std::function<void()>> parts_done;
+  std::vector<std::function<void()>> parts_dropped;  // never to be called
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
   std::vector<ControlMessage> messages;
   CoordinatorLink* const coordinator;
@@ -33,6 +36,12 @@ struct Worker::Actions {
   ~Actions() {
     for (const ControlMessage& message : messages) coordinator->Send(message);
     for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
+    for (const std::shared_ptr<Exchange>& exchange : placed) {
+      const auto tell = std::move(exchange->request.placed);
+      exchange->request.placed = nullptr;
+      tell(exchange);
+    }
+    for (const std::function<void()>& done : parts_done) done();
     for (auto& [exchange, status] : finished) {
       if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
       exchange->request.done(status);
@@ -106,7 +115,7 @@ void Worker::Enqueue(ExchangeRequest request) {
   Status status = CheckNotForked();
   if (status.ok()) status = request.tensor.Validate(job_.num_workers());
   if (!status.ok()) return request.done(status);
-  if (local_) return FinishLocally(std::move(request));
+  if (local_ && request.placed == nullptr) return FinishLocally(std::move(request));
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -120,7 +129,8 @@ void Worker::Enqueue(ExchangeRequest request) {
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
         exchange->trace = NewTrace(exchange->request, exchange->round);
-        const Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
+        Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
+        if (local_) PlaceAlone(&variant);
         if (variant.entry != nullptr) {
           exchange->Place(variant.entry);
           Dispatch(exchange, &actions);
@@ -152,7 +162,67 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
   SendDeclarations(&actions);
 }
 
+void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
+  Actions actions(this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (exchange->finished) return;
+  const uint32_t part = request.part;
+  exchange->part_requests[part] = std::move(request);
+  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+  Pump(&actions);
+}
+
+void Worker::End(const std::shared_ptr<Exchange>& exchange, const Status& status) {
+  Actions actions(this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  Finish(exchange, status, &actions);
+}
+
+void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
+                       int64_t PartTrace::* end_of_stage) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (exchange->trace == nullptr || exchange->finished) return;
+  exchange->trace->parts[part].*end_of_stage = WallNanos();
+}
+
+Status Worker::Attach(std::shared_ptr<WorkerCompanion> companion) {
+  std::vector<Relay> relayed;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    BYTEPS_RETURN_IF_ERROR(Refusal());
+    if (companion_ != nullptr) {
+      return FailedPrecondition("worker " + std::to_string(rank_) +
+                                " exchanges the tensors of another GPU already: give each GPU a "
+                                "worker of its own");
+    }
+    companion_ = companion;
+    relayed.swap(relayed_);
+  }
+  for (const Relay& relay : relayed) companion->OnRelay(relay.from, relay.bytes);
+  return OkStatus();
+}
+
+void Worker::RelayTo(int32_t worker, std::string bytes) {
+  coordinator_->Send(Relay{rank_, worker, std::move(bytes)});
+}
+
+void Worker::OnRelay(const Relay& relay) {
+  std::shared_ptr<WorkerCompanion> companion;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    companion = companion_;
+    if (companion == nullptr) relayed_.push_back(relay);
+  }
+  if (companion != nullptr) companion->OnRelay(relay.from, relay.bytes);
+}
+
 void Worker::Stop() {
+  std::shared_ptr<WorkerCompanion> companion;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!stopping_) companion = companion_;
+  }
+  if (companion != nullptr) companion->OnStop();
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -253,7 +323,19 @@ void Worker::RaiseCredit(const TableEntry& entry) {
   }
 }
 
+// Without a coordinator: one part, that of no server.
+void Worker::PlaceAlone(Variant* variant) {
+  undeclared_.clear();
+  if (variant->entry != nullptr) return;
+  TableEntry entry;
+  entry.tensor = variant->tensor;
+  entry.key = KeyOfName(variant->tensor.name);
+  entry.parts.push_back({static_cast<uint64_t>(variant->tensor.ElementCount()), -1});
+  variant->entry = std::make_shared<const TableEntry>(std::move(entry));
+}
+
 void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions) {
+  if (exchange->by_parts) return actions->placed.push_back(exchange);
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
@@ -314,6 +396,8 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
   if (live->entry == nullptr || header.part >= live->part_done.size())
     return unexpected("no such part");
   if (live->part_done[header.part]) return unexpected("answered before");
+  if (live->by_parts && live->part_requests[header.part].done == nullptr)
+    return unexpected("never sent");
   if (live->entry->parts[header.part].server != connection.peer().rank)
     return unexpected("not that part's owner");
   *exchange = live;
@@ -334,8 +418,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
     *sink = std::make_shared<BufferSink>();
     return OkStatus();
   }
-  uint64_t expected = exchange->PartBytes(header.part);
-  if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) expected = 0;
+  const uint64_t expected = exchange->ReplyBytes(header.part, rank_);
   if (tensor.kind == ExchangeKind::kGather) {
     if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
       return Internal("gather reply without row counts");
@@ -347,7 +430,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
                     " bytes for " + exchange->Name() + ", part " + std::to_string(header.part) +
                     " of " + std::to_string(expected));
   }
-  *sink = std::make_shared<RegionSink>(exchange, exchange->PartOffset(header.part));
+  *sink = std::make_shared<RegionSink>(exchange, header.part);
   return OkStatus();
 }
 
@@ -387,6 +470,11 @@ Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const Frame
       Finish(exchange, status, actions);
       return OkStatus();
     }
+  } else if (exchange->by_parts) {
+    actions->parts_done.push_back(std::move(exchange->part_requests[header.part].done));
+    exchange->part_done[header.part] = true;
+    --exchange->parts_left;
+    return OkStatus();
   } else if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) {
     const uint64_t offset = exchange->PartOffset(header.part);
     if (bytes > 0) {
@@ -408,6 +496,8 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   exchange->CloseOutput();
   ++counters_.exchanges;
   if (!status.ok()) ++counters_.failed_exchanges;
+  for (PartRequest& part : exchange->part_requests)
+    actions->parts_dropped.push_back(std::move(part.done));
   FindOrAddKey(exchange->request.tensor.name).live = nullptr;
   actions->finished.emplace_back(exchange, status);
 }
@@ -426,6 +516,7 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
 }
 
 void Worker::OnControl(ControlMessage message) {
+  if (const auto* relay = std::get_if<Relay>(&message)) return OnRelay(*relay);
   if (const auto* lost = std::get_if<PeerLost>(&message))
     return Fail(Unavailable(lost->description));
   Status status;
@@ -443,12 +534,17 @@ void Worker::OnControl(ControlMessage message) {
 }
 
 void Worker::Fail(const Status& reason) {
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok() || stopping_) return;
-  failure_ = reason;
-  LogError(reason.message());
-  FinishAll(reason, &actions);
+  std::shared_ptr<WorkerCompanion> companion;
+  {
+    Actions actions(this);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok() || stopping_) return;
+    failure_ = reason;
+    LogError(reason.message());
+    FinishAll(reason, &actions);
+    companion = companion_;
+  }
+  if (companion != nullptr) companion->OnFailure(reason);
 }
 
 void Worker::CheckDeadlines() {

@@ -32,6 +32,19 @@ struct WorkerCounters {
   VanCounters van;
 };
 
+// What lives and ends with a worker: the group of its host's GPUs. Calls come on engine threads.
+class WorkerCompanion {
+ public:
+  virtual ~WorkerCompanion() = default;
+
+  // What the companion of another worker has sent with Worker::RelayTo.
+  virtual void OnRelay(int32_t from, const std::string& bytes) = 0;
+  // Nothing can be exchanged any more. The worker's exchanges have ended.
+  virtual void OnFailure(const Status& reason) = 0;
+  // The worker is about to say goodbye; may block for some seconds. No call comes after it.
+  virtual void OnStop() = 0;
+};
+
 // Thread-safe.
 class Worker : private ConnectionHandler {
  public:
@@ -46,6 +59,26 @@ class Worker : private ConnectionHandler {
   // See engine/engine.h.
   void Enqueue(ExchangeRequest request);
   void Declare(std::vector<TensorDescription> tensors);
+
+  // For an exchange by parts, after it has been placed; a part at most once. Nothing happens if the
+  // exchange has ended meanwhile.
+  void SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request);
+  // Ends an exchange by parts; nothing happens if it has ended.
+  void End(const std::shared_ptr<Exchange>& exchange, const Status& status);
+  // Notes in the timeline, if one is recorded, that a part of an exchange by parts is past a stage.
+  void NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
+                 int64_t PartTrace::* end_of_stage);
+
+  // One at most; gets what was relayed before, too. The error says why there can be none: the
+  // worker has failed or is stopping.
+  Status Attach(std::shared_ptr<WorkerCompanion> companion);
+  // By way of the coordinator, in order; for what is urgent there are connections.
+  void RelayTo(int32_t worker, std::string bytes);
+
+  const JobDescription& job() const { return job_; }
+  int32_t rank() const { return rank_; }
+  // Whether it is the job's only worker, without a server.
+  bool is_alone() const { return local_; }
 
   // Ends what is pending with CANCELLED, says goodbye, closes all connections. Idempotent.
   void Stop();
@@ -91,12 +124,14 @@ class Worker : private ConnectionHandler {
   void CheckDeadlines();
   void Fail(const Status& reason);
   void FinishLocally(ExchangeRequest request);
+  void OnRelay(const Relay& relay);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
 
   // With mutex_ held.
   Status Refusal() const;
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
+  void PlaceAlone(Variant* variant);
   void SendDeclarations(Actions* actions);
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
   void RaiseCredit(const TableEntry& entry);
@@ -131,6 +166,8 @@ class Worker : private ConnectionHandler {
   uint64_t declare_request_ = 0;              // the request that is on the way; 0: none
   uint64_t next_request_ = 1;
   int32_t last_learned_priority_ = 0;
+  std::shared_ptr<WorkerCompanion> companion_;
+  std::vector<Relay> relayed_;  // before there was a companion
   Status failure_;
   bool stopping_ = false;
   bool left_ = false;  // the coordinator has answered our goodbye
