@@ -18,12 +18,13 @@ CopyEngine::~CopyEngine() {
   to_device_.reset();
 }
 
-Status CopyEngine::CopyToHost(CudaStreamHandle producer, CudaAddress from, void* to, size_t bytes,
-                              Done done) {
+Status CopyEngine::CopyToHost(CudaAddress from, void* to, size_t bytes, Done done,
+                              const CudaStreamHandle* producer) {
   const auto start = [&](CudaStreamHandle stream) {
     return driver_.Check(driver_.cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
   };
-  return to_host_->AddBehind(producer, start, std::move(done));
+  if (producer != nullptr) return to_host_->AddBehind(*producer, start, std::move(done));
+  return to_host_->Add(nullptr, start, std::move(done));
 }
 
 Status CopyEngine::CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done,

@@ -24,8 +24,9 @@ class CopyEngine {
   // Waits for the copies that were begun.
   ~CopyEngine();
 
-  // Copies GPU memory that `producer` is about to write.
-  Status CopyToHost(CudaStreamHandle producer, CudaAddress from, void* to, size_t bytes, Done done);
+  // Copies GPU memory that has been written, or that `producer` is about to write.
+  Status CopyToHost(CudaAddress from, void* to, size_t bytes, Done done,
+                    const CudaStreamHandle* producer = nullptr);
 
   // Copies to GPU memory that nothing on the GPU uses any more: its last user came before a copy to
   // the host that has ended. Where that is not so, `owner` is the stream in whose order the memory

@@ -36,9 +36,9 @@ class CopyEngineTest : public ::testing::Test {
   // Starts a copy to the host and returns its end.
   std::future<Status> ToHost(CudaStreamHandle producer, const DeviceBuffer& from, void* to) {
     auto ended = std::make_shared<std::promise<Status>>();
-    const Status status =
-        engine_->CopyToHost(producer, from.address(), to, from.bytes(),
-                            [ended](const Status& result) { ended->set_value(result); });
+    const Status status = engine_->CopyToHost(
+        from.address(), to, from.bytes(),
+        [ended](const Status& result) { ended->set_value(result); }, &producer);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return ended->get_future();
   }
@@ -110,12 +110,15 @@ TEST_F(CopyEngineTest, TheProducersStreamDoesNotWait) {
   std::shared_future<void> open = gate.get_future().share();
   const auto ended = std::make_shared<std::promise<void>>();
   std::future<void> end = ended->get_future();
+  const CudaStreamHandle producer = compute_->handle();
   ASSERT_TRUE(engine_
-                  ->CopyToHost(compute_->handle(), tensor->address(), host.get(), kBytes,
-                               [open, ended](const Status&) {
-                                 open.wait_for(kPatience);
-                                 ended->set_value();
-                               })
+                  ->CopyToHost(
+                      tensor->address(), host.get(), kBytes,
+                      [open, ended](const Status&) {
+                        open.wait_for(kPatience);
+                        ended->set_value();
+                      },
+                      &producer)
                   .ok());
   // The exchange that follows the copy has not ended, and yet:
   EXPECT_TRUE(compute_->Synchronize().ok());
@@ -187,10 +190,11 @@ TEST_F(CopyEngineTest, ManyTensorsAtOnceFromManyThreads) {
             for (size_t k = 0; k < bytes; ++k) ++data[k];
             EXPECT_TRUE(engine_->CopyToDevice(data, tensor.result->address(), bytes, back).ok());
           };
-          ASSERT_TRUE(engine_
-                          ->CopyToHost(stream->handle(), tensor.gpu->address(), tensor.block.get(),
-                                       bytes, change)
-                          .ok());
+          const CudaStreamHandle producer = stream->handle();
+          ASSERT_TRUE(
+              engine_
+                  ->CopyToHost(tensor.gpu->address(), tensor.block.get(), bytes, change, &producer)
+                  .ok());
         }
         ASSERT_EQ(all.get_future().wait_for(kPatience), std::future_status::ready);
         for (int i = 0; i < kTensors; ++i) {

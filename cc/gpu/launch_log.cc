@@ -2,74 +2,144 @@
 
 #include <utility>
 
-namespace byteps {
+#include "cc/base/host_map.h"
 
-std::string PartRound::ToString() const {
-  return "part " + std::to_string(part) + " of key " + std::to_string(key) + ", round " +
-         std::to_string(round);
+namespace byteps {
+namespace {
+
+std::string Title(uint64_t key, uint64_t round) {
+  return "key " + std::to_string(key) + ", round " + std::to_string(round);
 }
+
+std::string RankName(int32_t local_rank) { return "local rank " + std::to_string(local_rank); }
+
+Status HasLeft(int32_t local_rank) {
+  return FailedPrecondition(RankName(local_rank) +
+                            " of this host has left the job, and the others waited for it. Every "
+                            "worker has to exchange the same tensors before it shuts down.");
+}
+
+}  // namespace
 
 std::string LaunchEntry::ToString() const {
-  static constexpr const char* kNames[] = {"reduce ", "broadcast ", "exchange ", "refuse "};
-  return kNames[static_cast<int>(kind)] + part.ToString();
+  static constexpr const char* kNames[] = {"reduce", "broadcast", "exchange", "fail", "end"};
+  return std::string(kNames[static_cast<int>(kind)]) + " part " + std::to_string(part) + " of " +
+         Title(key, round);
 }
 
-int32_t LocalOwner(const PartRound& part, int32_t local_size) {
-  return static_cast<int32_t>((part.key + part.part) % static_cast<uint64_t>(local_size));
-}
+LaunchLog::LaunchLog(int32_t local_size, ResultsFrom results_from)
+    : local_size_(local_size), results_from_(results_from), left_(local_size) {}
 
 Status LaunchLog::Add(const LaunchReport& report) {
   if (report.local_rank < 0 || report.local_rank >= local_size_) {
-    return Internal("local rank " + std::to_string(report.local_rank) + " is not one of the " +
+    return Internal(RankName(report.local_rank) + " is not one of the " +
                     std::to_string(local_size_) + " on this host");
   }
-  for (const PartRound& part : report.parts) {
-    BYTEPS_RETURN_IF_ERROR(report.kind == LaunchReport::Kind::kReady
-                               ? AddReady(report.local_rank, part)
-                               : AddReplied(report.local_rank, part));
+  switch (report.kind) {
+    case LaunchReport::Kind::kReady:
+      return AddReady(report);
+    case LaunchReport::Kind::kReplied:
+      return AddReplied(report);
+    case LaunchReport::Kind::kFailed:
+      if (!HasFailed(report.key, report.round)) Fail(report.key, report.round, report.reason);
+      return OkStatus();
+    case LaunchReport::Kind::kLeaving:
+      AddLeaving(report.local_rank);
+      return OkStatus();
   }
-  return OkStatus();
+  return Internal(RankName(report.local_rank) + " sent a report of an unknown kind");
 }
 
-Status LaunchLog::AddReady(int32_t local_rank, const PartRound& part) {
-  Progress& progress = live_[part];
-  if (progress.ready.empty()) {
-    progress.round = part.round;
-    progress.agreement = part.agreement;
-    progress.ready.assign(local_size_, false);
-  }
-  if (progress.round != part.round || progress.ready[local_rank]) {
-    return Internal("local rank " + std::to_string(local_rank) + " has " + part.ToString() +
-                    " ready, but round " + std::to_string(progress.round) + " is on its way" +
-                    (progress.ready[local_rank] ? " and it was ready for that already" : ""));
-  }
-  progress.ready[local_rank] = true;
-  progress.agreed = progress.agreed && progress.agreement == part.agreement;
-  if (++progress.ready_count < local_size_) return OkStatus();
-  if (progress.agreed && results_from_ == ResultsFrom::kServers) {
-    progress.reduced = true;
-    appended_.entries.push_back({LaunchEntry::Kind::kReduce, part});
+Status LaunchLog::AddReady(const LaunchReport& report) {
+  // This rank comes late, and must be told again.
+  if (HasFailed(report.key, report.round)) {
+    Fail(report.key, report.round, failed_[report.key].reason);
     return OkStatus();
   }
-  appended_.entries.push_back(
-      {progress.agreed ? LaunchEntry::Kind::kExchange : LaunchEntry::Kind::kRefuse, part});
-  live_.erase(part);
+  for (int32_t rank = 0; left_count_ > 0 && rank < local_size_; ++rank) {
+    if (!left_[rank]) continue;
+    Fail(report.key, report.round, HasLeft(rank));
+    return OkStatus();
+  }
+  Progress& progress = live_[report.key];
+  if (progress.ready.empty()) {
+    progress.round = report.round;
+    progress.agreement = report.agreement;
+    progress.ready.assign(local_size_, false);
+  }
+  if (progress.round != report.round || progress.ready[report.local_rank]) {
+    return Internal(
+        RankName(report.local_rank) + " has " + Title(report.key, report.round) +
+        " ready, but round " + std::to_string(progress.round) + " is on its way" +
+        (progress.ready[report.local_rank] ? " and it was ready for that already" : ""));
+  }
+  progress.ready[report.local_rank] = true;
+  ++progress.ready_count;
+  if (progress.agreement != report.agreement) {
+    Fail(report.key, report.round,
+         FailedPrecondition("the workers of this host disagree about it"));
+  } else if (progress.ready_count == local_size_) {
+    AppendAllReady(report, &progress);
+  }
   return OkStatus();
 }
 
-Status LaunchLog::AddReplied(int32_t local_rank, const PartRound& part) {
-  const auto it = live_.find(part);
-  const int32_t owner = LocalOwner(part, local_size_);
-  if (owner != local_rank || it == live_.end() || it->second.round != part.round ||
-      !it->second.reduced) {
-    return Internal("local rank " + std::to_string(local_rank) + " has the result of " +
-                    part.ToString() + ", which " +
-                    (owner != local_rank ? "local rank " + std::to_string(owner) + " owns"
-                                         : std::string("was not reduced")));
+void LaunchLog::AppendAllReady(const LaunchReport& report, Progress* progress) {
+  if (results_from_ == ResultsFrom::kCollective) {
+    appended_.entries.push_back(
+        {LaunchEntry::Kind::kExchange, report.key, report.round, 0, OkStatus()});
+    live_.erase(report.key);
+    return;
   }
-  live_.erase(it);
-  appended_.entries.push_back({LaunchEntry::Kind::kBroadcast, part});
+  progress->replied.assign(report.part_count, false);
+  progress->parts_left = report.part_count;
+  for (uint32_t part = 0; part < report.part_count; ++part) {
+    appended_.entries.push_back(
+        {LaunchEntry::Kind::kReduce, report.key, report.round, part, OkStatus()});
+  }
+}
+
+Status LaunchLog::AddReplied(const LaunchReport& report) {
+  if (HasFailed(report.key, report.round)) return OkStatus();
+  const auto it = live_.find(report.key);
+  const int32_t owner = LocalOwner(report.key, report.part, local_size_);
+  if (owner != report.local_rank || it == live_.end() || it->second.round != report.round ||
+      report.part >= it->second.replied.size() || it->second.replied[report.part]) {
+    return Internal(
+        RankName(report.local_rank) + " has the result of part " + std::to_string(report.part) +
+        " of " + Title(report.key, report.round) + ", which " +
+        (owner != report.local_rank ? RankName(owner) + " owns" : std::string("was not reduced")));
+  }
+  it->second.replied[report.part] = true;
+  appended_.entries.push_back(
+      {LaunchEntry::Kind::kBroadcast, report.key, report.round, report.part, OkStatus()});
+  if (--it->second.parts_left == 0) live_.erase(it);
   return OkStatus();
+}
+
+void LaunchLog::AddLeaving(int32_t local_rank) {
+  if (left_[local_rank]) return;
+  left_[local_rank] = true;
+  std::vector<std::pair<uint64_t, uint64_t>> waiting;
+  for (const auto& [key, progress] : live_) {
+    if (!progress.ready[local_rank]) waiting.emplace_back(key, progress.round);
+  }
+  for (const auto& [key, round] : waiting) Fail(key, round, HasLeft(local_rank));
+  if (++left_count_ == local_size_) {
+    appended_.entries.push_back({LaunchEntry::Kind::kEnd, 0, 0, 0, OkStatus()});
+  }
+}
+
+void LaunchLog::Fail(uint64_t key, uint64_t round, const Status& reason) {
+  appended_.entries.push_back({LaunchEntry::Kind::kFail, key, round, 0, reason});
+  if (!HasFailed(key, round)) failed_[key] = {round, reason};
+  const auto it = live_.find(key);
+  if (it != live_.end() && it->second.round == round) live_.erase(it);
+}
+
+bool LaunchLog::HasFailed(uint64_t key, uint64_t round) const {
+  const auto it = failed_.find(key);
+  return it != failed_.end() && round <= it->second.round;
 }
 
 LogSlice LaunchLog::TakeNew() {

@@ -1,10 +1,11 @@
 // LaunchLog: in which order the GPUs of a host run their collectives (protocol rule 18).
 //
 // NCCL needs the same order on all ranks, but the ranks have their gradients ready in different
-// order, and the servers' replies come in any. One log for each host decides: "reduce p" is
-// appended when all local ranks have part p ready, "broadcast p" when p's owner has the servers'
-// reply. Every rank launches exactly this log. Where all workers of the job are on one host, no
-// server takes part, and "exchange p" is the only entry for a part.
+// order, and the servers' replies come in any. One log for each host decides: "reduce part p" is
+// appended for all parts of a tensor when all local ranks have it, "broadcast part p" when p's
+// owner has the servers' reply. Every rank launches exactly this log. Where all workers of the job
+// are on one host, no server takes part, and "exchange" is the only entry for a tensor. What fails
+// on one rank fails on all: "fail" is an entry, too, and the last one of its tensor's round.
 //
 // This class is the log's arithmetic, without threads; sequencer.h has them.
 #ifndef TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_
@@ -19,38 +20,25 @@
 
 namespace byteps {
 
-// A part of a tensor in one of its rounds.
-struct PartRound {
-  uint64_t key = 0;
-  uint32_t part = 0;
-  uint64_t round = 0;
-  // What all ranks must agree on (type, shape, operation), as a number.
-  uint64_t agreement = 0;
-
-  // The same part in the same round.
-  bool operator==(const PartRound& other) const {
-    return key == other.key && part == other.part && round == other.round;
-  }
-  std::string ToString() const;
-};
-
-// The local rank that a part is reduced to, and that alone exchanges it with the servers.
-// Consecutive parts of a tensor have different owners.
-int32_t LocalOwner(const PartRound& part, int32_t local_size);
-
 struct LaunchEntry {
+  // The values travel between the workers of a host.
   enum class Kind : uint8_t {
     kReduce = 0,
     kBroadcast = 1,
-    kExchange = 2,  // one collective gives all ranks the result
-    kRefuse = 3,    // no collective: the ranks disagree about the part
+    kExchange = 2,  // one collective gives all ranks the whole tensor's result
+    kFail = 3,      // no collective; nothing more of this round
+    kEnd = 4,       // all ranks leave: nothing follows
   };
 
   Kind kind = Kind::kReduce;
-  PartRound part;
+  uint64_t key = 0;
+  uint64_t round = 0;
+  uint32_t part = 0;
+  Status reason;  // kFail
 
+  // The same step of the same part.
   bool operator==(const LaunchEntry& other) const {
-    return kind == other.kind && part == other.part;
+    return kind == other.kind && key == other.key && round == other.round && part == other.part;
   }
   std::string ToString() const;  // "reduce part 3 of key 17, round 4"
 };
@@ -58,13 +46,20 @@ struct LaunchEntry {
 // What a local rank tells the sequencer of its host.
 struct LaunchReport {
   enum class Kind : uint8_t {
-    kReady = 0,    // this rank has the parts' input
-    kReplied = 1,  // the parts' owner has the servers' result
+    kReady = 0,    // this rank has the tensor
+    kReplied = 1,  // the part's owner has the servers' result
+    kFailed = 2,   // the exchange has failed on this rank
+    kLeaving = 3,  // this rank exchanges nothing any more
   };
 
-  int32_t local_rank = 0;
   Kind kind = Kind::kReady;
-  std::vector<PartRound> parts;
+  int32_t local_rank = 0;
+  uint64_t key = 0;
+  uint64_t round = 0;
+  uint32_t part = 0;        // kReplied
+  uint32_t part_count = 0;  // kReady
+  uint64_t agreement = 0;   // kReady: on what all must agree (type, shape, operation), as a number
+  Status reason;            // kFailed
 };
 
 // Consecutive entries of a log.
@@ -81,8 +76,7 @@ enum class ResultsFrom {
 
 class LaunchLog {
  public:
-  LaunchLog(int32_t local_size, ResultsFrom results_from)
-      : local_size_(local_size), results_from_(results_from) {}
+  LaunchLog(int32_t local_size, ResultsFrom results_from);
 
   // Appends what `report` makes possible. INTERNAL if no correct local rank can have sent it.
   Status Add(const LaunchReport& report);
@@ -91,32 +85,33 @@ class LaunchLog {
   LogSlice TakeNew();
 
  private:
-  struct Hash {
-    size_t operator()(const PartRound& part) const {
-      return part.key * 0x9E3779B97F4A7C15u + part.part;
-    }
-  };
-  struct SamePart {
-    bool operator()(const PartRound& a, const PartRound& b) const {
-      return a.key == b.key && a.part == b.part;
-    }
-  };
+  // A tensor on its way; one round of a tensor at a time (protocol rule 10).
   struct Progress {
     uint64_t round = 0;
     uint64_t agreement = 0;
-    bool agreed = true;
     std::vector<bool> ready;  // by local rank
     int32_t ready_count = 0;
-    bool reduced = false;  // is in the log
+    std::vector<bool> replied;  // by part; empty until the reductions are in the log
+    uint32_t parts_left = 0;
+  };
+  struct Failure {
+    uint64_t round = 0;
+    Status reason;
   };
 
-  Status AddReady(int32_t local_rank, const PartRound& part);
-  Status AddReplied(int32_t local_rank, const PartRound& part);
+  Status AddReady(const LaunchReport& report);
+  Status AddReplied(const LaunchReport& report);
+  void AddLeaving(int32_t local_rank);
+  void AppendAllReady(const LaunchReport& report, Progress* progress);
+  void Fail(uint64_t key, uint64_t round, const Status& reason);
+  bool HasFailed(uint64_t key, uint64_t round) const;
 
   const int32_t local_size_;
   const ResultsFrom results_from_;
-  // Parts on their way; one round of a part at a time (protocol rule 10).
-  std::unordered_map<PartRound, Progress, Hash, SamePart> live_;
+  std::unordered_map<uint64_t, Progress> live_;
+  std::unordered_map<uint64_t, Failure> failed_;  // by key: the last round that failed
+  std::vector<bool> left_;                        // by local rank
+  int32_t left_count_ = 0;
   LogSlice appended_;
 };
 

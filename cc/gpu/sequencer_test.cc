@@ -13,82 +13,143 @@
 #include <string>
 #include <unordered_map>
 
+#include "cc/base/host_map.h"
+
 namespace byteps {
 namespace {
 
 using Kind = LaunchEntry::Kind;
 
-LaunchReport Ready(int32_t local_rank, std::vector<PartRound> parts) {
-  return {local_rank, LaunchReport::Kind::kReady, std::move(parts)};
+LaunchReport Ready(int32_t local_rank, uint64_t key, uint64_t round, uint32_t parts = 1,
+                   uint64_t agreement = 0) {
+  LaunchReport report;
+  report.local_rank = local_rank;
+  report.key = key;
+  report.round = round;
+  report.part_count = parts;
+  report.agreement = agreement;
+  return report;
 }
 
-LaunchReport Replied(int32_t local_rank, std::vector<PartRound> parts) {
-  return {local_rank, LaunchReport::Kind::kReplied, std::move(parts)};
+LaunchReport Replied(int32_t local_rank, uint64_t key, uint64_t round, uint32_t part = 0) {
+  LaunchReport report = Ready(local_rank, key, round);
+  report.kind = LaunchReport::Kind::kReplied;
+  report.part = part;
+  return report;
 }
 
-TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenTheOwnerHasTheReply) {
+LaunchReport Failed(int32_t local_rank, uint64_t key, uint64_t round) {
+  LaunchReport report = Ready(local_rank, key, round);
+  report.kind = LaunchReport::Kind::kFailed;
+  report.reason = Unavailable("a server is lost");
+  return report;
+}
+
+LaunchReport Leaving(int32_t local_rank) {
+  LaunchReport report;
+  report.local_rank = local_rank;
+  report.kind = LaunchReport::Kind::kLeaving;
+  return report;
+}
+
+LaunchEntry Entry(Kind kind, uint64_t key, uint64_t round, uint32_t part = 0) {
+  LaunchEntry entry;
+  entry.kind = kind;
+  entry.key = key;
+  entry.round = round;
+  entry.part = part;
+  return entry;
+}
+
+using Entries = std::vector<LaunchEntry>;
+
+TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenAnOwnerHasTheReply) {
   LaunchLog log(2, ResultsFrom::kServers);
-  const PartRound a{10, 0, 0};
-  const PartRound b{10, 1, 0};
-  ASSERT_TRUE(log.Add(Ready(0, {a, b})).ok());
+  ASSERT_TRUE(log.Add(Ready(0, 10, 0, 2)).ok());
+  ASSERT_TRUE(log.Add(Ready(0, 20, 0)).ok());
   EXPECT_TRUE(log.TakeNew().entries.empty());
-  ASSERT_TRUE(log.Add(Ready(1, {b, a})).ok());
+  ASSERT_TRUE(log.Add(Ready(1, 20, 0)).ok());
+  ASSERT_TRUE(log.Add(Ready(1, 10, 0, 2)).ok());
   LogSlice slice = log.TakeNew();
   EXPECT_EQ(slice.first, 0u);
-  EXPECT_EQ(slice.entries, (std::vector<LaunchEntry>{{Kind::kReduce, b}, {Kind::kReduce, a}}));
-  ASSERT_TRUE(log.Add(Replied(LocalOwner(a, 2), {a})).ok());
+  EXPECT_EQ(slice.entries, (Entries{Entry(Kind::kReduce, 20, 0), Entry(Kind::kReduce, 10, 0, 0),
+                                    Entry(Kind::kReduce, 10, 0, 1)}));
+  ASSERT_TRUE(log.Add(Replied(1, 10, 0, 1)).ok());
   slice = log.TakeNew();
-  EXPECT_EQ(slice.first, 2u);
-  EXPECT_EQ(slice.entries, (std::vector<LaunchEntry>{{Kind::kBroadcast, a}}));
-  // The next round of a part may begin when its broadcast is in the log.
-  EXPECT_TRUE(log.Add(Ready(1, {{10, 0, 1}})).ok());
-  EXPECT_FALSE(log.Add(Ready(1, {{10, 1, 1}})).ok());
+  EXPECT_EQ(slice.first, 3u);
+  EXPECT_EQ(slice.entries, (Entries{Entry(Kind::kBroadcast, 10, 0, 1)}));
+  EXPECT_FALSE(log.Add(Ready(1, 10, 1, 2)).ok()) << "part 0 is on its way";
+  ASSERT_TRUE(log.Add(Replied(0, 10, 0, 0)).ok());
+  // The next round of a tensor may begin when its broadcasts are in the log.
+  EXPECT_TRUE(log.Add(Ready(1, 10, 1, 2)).ok());
 }
 
 TEST(LaunchLog, RefusesWhatNoRankMaySay) {
-  const PartRound part{10, 0, 0};
   LaunchLog log(2, ResultsFrom::kServers);
-  EXPECT_FALSE(log.Add(Ready(2, {part})).ok());
-  EXPECT_FALSE(log.Add(Ready(-1, {part})).ok());
-  EXPECT_FALSE(log.Add(Replied(0, {part})).ok());
-  ASSERT_TRUE(log.Add(Ready(0, {part})).ok());
-  EXPECT_NE(log.Add(Ready(0, {part})).message().find("ready for that already"), std::string::npos);
-  EXPECT_FALSE(log.Add(Replied(0, {part})).ok()) << "not reduced";
-  ASSERT_TRUE(log.Add(Ready(1, {part})).ok());
-  EXPECT_NE(log.Add(Replied(1, {part})).message().find("local rank 0 owns"), std::string::npos);
-  EXPECT_TRUE(log.Add(Replied(0, {part})).ok());
+  EXPECT_FALSE(log.Add(Ready(2, 10, 0)).ok());
+  EXPECT_FALSE(log.Add(Ready(-1, 10, 0)).ok());
+  EXPECT_FALSE(log.Add(Replied(0, 10, 0)).ok());
+  ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());
+  EXPECT_NE(log.Add(Ready(0, 10, 0)).message().find("ready for that already"), std::string::npos);
+  EXPECT_FALSE(log.Add(Replied(0, 10, 0)).ok()) << "not reduced";
+  ASSERT_TRUE(log.Add(Ready(1, 10, 0)).ok());
+  EXPECT_NE(log.Add(Replied(1, 10, 0)).message().find("local rank 0 owns"), std::string::npos);
+  EXPECT_FALSE(log.Add(Replied(0, 10, 0, 2)).ok()) << "no such part";
+  EXPECT_TRUE(log.Add(Replied(0, 10, 0)).ok());
+  EXPECT_FALSE(log.Add(Replied(0, 10, 0)).ok()) << "again";
 }
 
 TEST(LaunchLog, ExchangesInOneStepWithoutServers) {
   LaunchLog log(2, ResultsFrom::kCollective);
   for (uint64_t round = 0; round < 3; ++round) {
-    const PartRound part{10, 0, round};
-    ASSERT_TRUE(log.Add(Ready(0, {part})).ok());
-    ASSERT_TRUE(log.Add(Ready(1, {part})).ok());
-    EXPECT_EQ(log.TakeNew().entries, (std::vector<LaunchEntry>{{Kind::kExchange, part}}));
+    ASSERT_TRUE(log.Add(Ready(0, 10, round, 5)).ok());
+    ASSERT_TRUE(log.Add(Ready(1, 10, round, 5)).ok());
+    EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kExchange, 10, round)}));
   }
 }
 
-TEST(LaunchLog, RefusesAPartThatTheRanksDisagreeAbout) {
+TEST(LaunchLog, FailsATensorThatTheRanksDisagreeAbout) {
   for (const ResultsFrom results_from : {ResultsFrom::kServers, ResultsFrom::kCollective}) {
     LaunchLog log(3, results_from);
-    ASSERT_TRUE(log.Add(Ready(0, {{10, 0, 0, 77}})).ok());
-    ASSERT_TRUE(log.Add(Ready(1, {{10, 0, 0, 78}})).ok());
-    ASSERT_TRUE(log.Add(Ready(2, {{10, 0, 0, 77}})).ok());
-    EXPECT_EQ(log.TakeNew().entries, (std::vector<LaunchEntry>{{Kind::kRefuse, {10, 0, 0}}}));
+    ASSERT_TRUE(log.Add(Ready(0, 10, 0, 2, 77)).ok());
+    ASSERT_TRUE(log.Add(Ready(1, 10, 0, 3, 78)).ok());
+    ASSERT_TRUE(log.Add(Ready(2, 10, 0, 2, 77)).ok());
+    const Entries entries = log.TakeNew().entries;
+    // The one that came late is told once more.
+    EXPECT_EQ(entries, (Entries{Entry(Kind::kFail, 10, 0), Entry(Kind::kFail, 10, 0)}));
+    EXPECT_NE(entries[1].reason.message().find("disagree"), std::string::npos);
     // The next round may agree again.
-    for (int32_t rank = 0; rank < 3; ++rank)
-      ASSERT_TRUE(log.Add(Ready(rank, {{10, 0, 1, 5}})).ok());
-    EXPECT_NE(log.TakeNew().entries[0].kind, Kind::kRefuse);
+    for (int32_t rank = 0; rank < 3; ++rank) ASSERT_TRUE(log.Add(Ready(rank, 10, 1, 1, 5)).ok());
+    EXPECT_NE(log.TakeNew().entries[0].kind, Kind::kFail);
   }
 }
 
-TEST(LaunchLog, OwnersTakeTurns) {
-  for (int32_t size = 1; size <= 8; ++size) {
-    std::vector<int> owned(size);
-    for (uint32_t part = 0; part < 800; ++part) ++owned[LocalOwner({~0ull - 5, part, 0}, size)];
-    for (const int count : owned) EXPECT_NEAR(count, 800.0 / size, 2);
-  }
+TEST(LaunchLog, AFailureIsTheLastEntryOfItsRound) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  ASSERT_TRUE(log.Add(Ready(0, 10, 0, 2)).ok());
+  ASSERT_TRUE(log.Add(Ready(1, 10, 0, 2)).ok());
+  ASSERT_TRUE(log.Add(Failed(0, 10, 0)).ok());
+  EXPECT_EQ(log.TakeNew().entries.back(), Entry(Kind::kFail, 10, 0));
+  // What the other rank had on its way is late, and no fault.
+  EXPECT_TRUE(log.Add(Replied(1, 10, 0, 1)).ok());
+  EXPECT_TRUE(log.Add(Failed(1, 10, 0)).ok());
+  EXPECT_TRUE(log.TakeNew().entries.empty());
+  ASSERT_TRUE(log.Add(Ready(1, 10, 1, 2)).ok());
+  ASSERT_TRUE(log.Add(Ready(0, 10, 1, 2)).ok());
+  EXPECT_EQ(log.TakeNew().entries.size(), 2u);
+}
+
+TEST(LaunchLog, ThoseWhoWaitForALeaverAreTold) {
+  LaunchLog log(2, ResultsFrom::kCollective);
+  ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());
+  ASSERT_TRUE(log.Add(Leaving(1)).ok());
+  ASSERT_TRUE(log.Add(Ready(0, 20, 0)).ok());
+  const Entries entries = log.TakeNew().entries;
+  EXPECT_EQ(entries, (Entries{Entry(Kind::kFail, 10, 0), Entry(Kind::kFail, 20, 0)}));
+  EXPECT_NE(entries[0].reason.message().find("local rank 1 of this host has left"),
+            std::string::npos);
+  ASSERT_TRUE(log.Add(Leaving(0)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kEnd, 0, 0)}));
 }
 
 TEST(LogFollower, LaunchesTheLogWithoutGaps) {
@@ -97,8 +158,8 @@ TEST(LogFollower, LaunchesTheLogWithoutGaps) {
     launched.push_back(entry);
     return OkStatus();
   });
-  const LaunchEntry a{Kind::kReduce, {1, 0, 0}};
-  const LaunchEntry b{Kind::kBroadcast, {1, 0, 0}};
+  const LaunchEntry a = Entry(Kind::kReduce, 1, 0);
+  const LaunchEntry b = Entry(Kind::kBroadcast, 1, 0);
   ASSERT_TRUE(follower.Receive({0, {a}}).ok());
   EXPECT_FALSE(follower.Receive({2, {b}}).ok());
   EXPECT_FALSE(follower.Receive({0, {a}}).ok());
@@ -122,10 +183,10 @@ TEST(Sequencer, FailsOnce) {
     Sequencer sequencer(
         1, ResultsFrom::kServers, [](const LogSlice&) { ADD_FAILURE(); },
         [&](const Status&) { ++failures; });
-    sequencer.Add(Ready(7, {{}}));
+    sequencer.Add(Ready(7, 0, 0));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (failures == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    sequencer.Add(Ready(7, {{}}));
+    sequencer.Add(Ready(7, 0, 0));
   }
   EXPECT_EQ(failures, 1);
 }
@@ -142,7 +203,7 @@ struct Event {
   };
   Kind kind;
   LogSlice slice;
-  PartRound part;
+  LaunchEntry step;  // whose value it is
   int64_t value = 0;
 };
 
@@ -188,14 +249,14 @@ class FakeCommunicator {
       return Internal("local rank " + std::to_string(rank) + " launches " + entry.ToString() +
                       ", another one " + collective.entry.ToString());
     }
-    const int32_t owner = LocalOwner(entry.part, static_cast<int32_t>(ranks_.size()));
+    const int32_t owner = LocalOwner(entry.key, entry.part, static_cast<int32_t>(ranks_.size()));
     if (entry.kind == Kind::kReduce || rank == owner) collective.value += value;
     if (++collective.joined < ranks_.size()) return OkStatus();
     if (entry.kind == Kind::kReduce) {
-      ranks_[owner]->Post({Event::Kind::kReduced, {}, entry.part, collective.value});
+      ranks_[owner]->Post({Event::Kind::kReduced, {}, entry, collective.value});
     } else {
       for (Mailbox* mailbox : ranks_) {
-        mailbox->Post({Event::Kind::kResult, {}, entry.part, collective.value});
+        mailbox->Post({Event::Kind::kResult, {}, entry, collective.value});
       }
     }
     collectives_.pop_front();
@@ -221,23 +282,23 @@ class FakeServer {
  public:
   explicit FakeServer(size_t hosts) : hosts_(hosts) {}
 
-  void Push(const PartRound& part, int64_t value, Mailbox* owner) {
+  void Push(const LaunchEntry& step, int64_t value, Mailbox* owner) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Round& round = rounds_[part.key];
-    ASSERT_TRUE(round.owners.empty() || round.part == part) << "two rounds at once";
-    round.part = part;
+    Round& round = rounds_[step.key];
+    ASSERT_TRUE(round.owners.empty() || round.step == step) << "two rounds at once";
+    round.step = step;
     round.sum += value;
     round.owners.push_back(owner);
     if (round.owners.size() < hosts_) return;
     for (Mailbox* mailbox : round.owners) {
-      mailbox->Post({Event::Kind::kReply, {}, part, round.sum});
+      mailbox->Post({Event::Kind::kReply, {}, step, round.sum});
     }
     round = Round();
   }
 
  private:
   struct Round {
-    PartRound part;
+    LaunchEntry step;
     int64_t sum = 0;
     std::vector<Mailbox*> owners;
   };
@@ -289,12 +350,7 @@ class Rank {
     for (uint64_t step = 0; step < steps; ++step) {
       std::shuffle(order.begin(), order.end(), random_);
       left_ = tensors;
-      for (size_t begin = 0; begin < tensors;) {
-        const size_t end = std::min<size_t>(tensors, begin + 1 + random_() % 20);
-        LaunchReport report = Ready(local_rank_, {});
-        for (; begin < end; ++begin) report.parts.push_back({order[begin], 0, step});
-        host_.sequencer->Add(std::move(report));
-      }
+      for (const uint64_t key : order) host_.sequencer->Add(Ready(local_rank_, key, step));
       while (left_ > 0) {
         if (!HandleEvents()) return false;
       }
@@ -304,9 +360,8 @@ class Rank {
 
  private:
   Status Launch(const LaunchEntry& entry) {
-    const int64_t value = entry.kind == Kind::kReduce
-                              ? Value(rank_, entry.part.key, entry.part.round)
-                              : replies_[entry.part.key];
+    const int64_t value =
+        entry.kind == Kind::kReduce ? Value(rank_, entry.key, entry.round) : replies_[entry.key];
     return host_.communicator->Launch(local_rank_, entry, value);
   }
 
@@ -316,7 +371,7 @@ class Rank {
       ADD_FAILURE() << "rank " << rank_ << " waits for " << left_ << " tensors";
       return false;
     }
-    LaunchReport replied = Replied(local_rank_, {});
+    std::vector<LaunchReport> replied;
     for (const Event& event : events) {
       switch (event.kind) {
         case Event::Kind::kSlice: {
@@ -326,25 +381,25 @@ class Rank {
           break;
         }
         case Event::Kind::kReduced:
-          server_.Push(event.part, event.value, &host_.mailboxes[local_rank_]);
+          server_.Push(event.step, event.value, &host_.mailboxes[local_rank_]);
           break;
         case Event::Kind::kReply:
-          replies_[event.part.key] = event.value;
-          replied.parts.push_back(event.part);
+          replies_[event.step.key] = event.value;
+          replied.push_back(Replied(local_rank_, event.step.key, event.step.round));
           break;
         case Event::Kind::kResult:
           --left_;
           int64_t expected = 0;
           for (int32_t rank = 0; rank < size_; ++rank) {
-            expected += Value(rank, event.part.key, event.part.round);
+            expected += Value(rank, event.step.key, event.step.round);
           }
-          EXPECT_EQ(event.value, expected) << event.part.ToString();
+          EXPECT_EQ(event.value, expected) << event.step.ToString();
           if (event.value != expected) return false;
           break;
       }
     }
-    std::shuffle(replied.parts.begin(), replied.parts.end(), random_);
-    if (!replied.parts.empty()) host_.sequencer->Add(std::move(replied));
+    std::shuffle(replied.begin(), replied.end(), random_);
+    for (LaunchReport& report : replied) host_.sequencer->Add(std::move(report));
     return true;
   }
 
@@ -389,8 +444,8 @@ TEST(Sequencer, TheFakeCommunicatorNoticesAnotherOrder) {
   Mailbox first;
   Mailbox second;
   FakeCommunicator communicator({&first, &second});
-  const LaunchEntry a{Kind::kReduce, {1, 0, 0}};
-  const LaunchEntry b{Kind::kReduce, {2, 0, 0}};
+  const LaunchEntry a = Entry(Kind::kReduce, 1, 0);
+  const LaunchEntry b = Entry(Kind::kReduce, 2, 0);
   EXPECT_TRUE(communicator.Launch(0, a, 1).ok());
   EXPECT_FALSE(communicator.Launch(1, b, 1).ok());
 }

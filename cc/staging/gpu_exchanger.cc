@@ -5,18 +5,19 @@
 #include <utility>
 
 #include "cc/engine/engine.h"
+#include "cc/gpu/gpu_rank_device.h"
 
 namespace byteps {
 
-// One exchange. Kept by whoever is at work on it: a copy, or the engine, which may still receive
-// into the output's block after a failed exchange has ended.
+// One gather. Kept by whoever is at work on it: a copy, or the engine, which may still receive into
+// the output's block after a failed exchange has ended.
 struct GpuExchanger::Staged {
   ExchangeRequest gpu;  // as it was given
   CudaStreamHandle stream = nullptr;
   PinnedPool::Block input;
   PinnedPool::Block output;
   uint64_t output_bytes = 0;
-  std::vector<int64_t> rows;  // kGather
+  std::vector<int64_t> rows;
 
   void Finish(const Status& status) {
     const auto done = std::move(gpu.done);
@@ -25,12 +26,14 @@ struct GpuExchanger::Staged {
   }
 };
 
-GpuExchanger::GpuExchanger(std::shared_ptr<GpuDevice> device, EnqueueFunction enqueue)
-    : enqueue_(std::move(enqueue)), pool_(PinnedPool::Create(PinnedMemoryOf(std::move(device)))) {}
+GpuExchanger::GpuExchanger(std::shared_ptr<GpuDevice> device, FindWorker find_worker)
+    : device_(device),
+      find_worker_(std::move(find_worker)),
+      pool_(PinnedPool::Create(PinnedMemoryOf(std::move(device)))) {}
 
-Status GpuExchanger::Create(std::shared_ptr<GpuDevice> device, EnqueueFunction enqueue,
+Status GpuExchanger::Create(std::shared_ptr<GpuDevice> device, FindWorker find_worker,
                             std::unique_ptr<GpuExchanger>* exchanger) {
-  std::unique_ptr<GpuExchanger> created(new GpuExchanger(device, std::move(enqueue)));
+  std::unique_ptr<GpuExchanger> created(new GpuExchanger(device, std::move(find_worker)));
   BYTEPS_RETURN_IF_ERROR(CopyEngine::Create(std::move(device), &created->copies_));
   *exchanger = std::move(created);
   return OkStatus();
@@ -50,8 +53,7 @@ Status GpuExchanger::OfStream(CudaStreamHandle stream, GpuExchanger** exchanger)
     BYTEPS_RETURN_IF_ERROR(GpuDevice::OfStream(stream, &device));
     std::unique_ptr<GpuExchanger>& of_gpu = all->by_gpu[device->ordinal()];
     if (of_gpu == nullptr) {
-      const auto enqueue = [](ExchangeRequest request) { byteps::Enqueue(std::move(request)); };
-      BYTEPS_RETURN_IF_ERROR(Create(device, enqueue, &of_gpu));
+      BYTEPS_RETURN_IF_ERROR(Create(device, CurrentWorker, &of_gpu));
     }
     known = of_gpu.get();
   }
@@ -60,59 +62,77 @@ Status GpuExchanger::OfStream(CudaStreamHandle stream, GpuExchanger** exchanger)
 }
 
 void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
+  const std::shared_ptr<Worker> worker = find_worker_();
+  // The engine says that there is none.
+  if (worker == nullptr) return byteps::Enqueue(std::move(request));
+  if (request.tensor.kind == ExchangeKind::kGather)
+    return Gather(worker, stream, std::move(request));
+  std::shared_ptr<LocalGroup> group;
+  const Status status = FindGroup(worker, &group);
+  status.ok() ? group->Enqueue(stream, std::move(request)) : request.done(status);
+}
+
+Status GpuExchanger::FindGroup(const std::shared_ptr<Worker>& worker,
+                               std::shared_ptr<LocalGroup>* group) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (worker_.lock() != worker) {
+    std::shared_ptr<RankDevice> device;
+    BYTEPS_RETURN_IF_ERROR(
+        GpuRankDevice::Create(device_, pool_, worker->job().options.nccl_libraries, &device));
+    BYTEPS_RETURN_IF_ERROR(LocalGroup::Create(worker.get(), std::move(device), &group_));
+    worker_ = worker;
+  }
+  *group = group_;
+  return OkStatus();
+}
+
+void GpuExchanger::Gather(const std::shared_ptr<Worker>& worker, CudaStreamHandle stream,
+                          ExchangeRequest request) {
   const auto staged = std::make_shared<Staged>();
   staged->gpu = std::move(request);
   staged->stream = stream;
-  const TensorDescription& tensor = staged->gpu.tensor;
-  const bool is_gather = tensor.kind == ExchangeKind::kGather;
-  const uint64_t bytes = tensor.ByteCount() * (is_gather ? staged->gpu.gather_rows : 1);
+  const uint64_t bytes = staged->gpu.tensor.ByteCount() * staged->gpu.gather_rows;
+  if (bytes == 0) return SendRows(worker, staged);
   Status status = pool_->Take(bytes, &staged->input);
-  if (status.ok() && !is_gather) {
-    staged->output_bytes = bytes;
-    status = pool_->Take(bytes, &staged->output);
-  }
-  if (status.ok() && bytes == 0) return Exchange(staged);
-  // Also what a broadcast's receivers have: behind this copy the output's memory is free.
   if (status.ok()) {
-    status = copies_->CopyToHost(stream, reinterpret_cast<CudaAddress>(staged->gpu.input),
-                                 staged->input.get(), bytes, [this, staged](const Status& result) {
-                                   result.ok() ? Exchange(staged) : staged->Finish(result);
-                                 });
+    status = copies_->CopyToHost(
+        reinterpret_cast<CudaAddress>(staged->gpu.input), staged->input.get(), bytes,
+        [this, worker, staged](const Status& result) {
+          result.ok() ? SendRows(worker, staged) : staged->Finish(result);
+        },
+        &stream);
   }
   if (!status.ok()) staged->Finish(status);
 }
 
-void GpuExchanger::Exchange(const std::shared_ptr<Staged>& staged) {
+void GpuExchanger::SendRows(const std::shared_ptr<Worker>& worker,
+                            const std::shared_ptr<Staged>& staged) {
   ExchangeRequest request;
   request.tensor = staged->gpu.tensor;
   request.priority = staged->gpu.priority;
   request.input = staged->input.get();
   request.gather_rows = staged->gpu.gather_rows;
-  request.output = staged->output.get();
-  if (staged->gpu.allocate_output != nullptr) {
-    // The engine keeps `staged` alive for as long as it may call this.
-    request.allocate_output = [pool = pool_,
-                               raw = staged.get()](const std::vector<int64_t>& rows) -> void* {
-      raw->rows = rows;
-      uint64_t total = 0;
-      for (const int64_t count : rows) total += count;
-      raw->output_bytes = total * raw->gpu.tensor.ByteCount();
-      return pool->Take(raw->output_bytes, &raw->output).ok() ? raw->output.get() : nullptr;
-    };
-  }
+  // The engine keeps `staged` alive for as long as it may call this.
+  request.allocate_output = [pool = pool_,
+                             raw = staged.get()](const std::vector<int64_t>& rows) -> void* {
+    raw->rows = rows;
+    uint64_t total = 0;
+    for (const int64_t count : rows) total += count;
+    raw->output_bytes = total * raw->gpu.tensor.ByteCount();
+    return pool->Take(raw->output_bytes, &raw->output).ok() ? raw->output.get() : nullptr;
+  };
   request.keep_alive = staged;
   request.done = [this, staged](const Status& status) {
     status.ok() ? CopyIn(staged) : staged->Finish(status);
   };
-  enqueue_(std::move(request));
+  worker->Enqueue(std::move(request));
 }
 
 void GpuExchanger::CopyIn(const std::shared_ptr<Staged>& staged) {
   ExchangeRequest& gpu = staged->gpu;
-  // A gathered result gets its memory only now, and in the stream's order it may be in use.
-  const bool is_new = gpu.allocate_output != nullptr;
-  if (is_new) gpu.output = gpu.allocate_output(staged->rows);
-  if (is_new && gpu.output == nullptr) {
+  // The result gets its memory only now, and in the stream's order it may be in use.
+  gpu.output = gpu.allocate_output(staged->rows);
+  if (gpu.output == nullptr) {
     return staged->Finish(ResourceExhausted("tensor \"" + gpu.tensor.name +
                                             "\": no GPU memory for " +
                                             std::to_string(staged->output_bytes) + " bytes"));
@@ -120,8 +140,7 @@ void GpuExchanger::CopyIn(const std::shared_ptr<Staged>& staged) {
   if (staged->output_bytes == 0) return staged->Finish(OkStatus());
   const Status status = copies_->CopyToDevice(
       staged->output.get(), reinterpret_cast<CudaAddress>(gpu.output), staged->output_bytes,
-      [staged](const Status& result) { staged->Finish(result); },
-      is_new ? &staged->stream : nullptr);
+      [staged](const Status& result) { staged->Finish(result); }, &staged->stream);
   if (!status.ok()) staged->Finish(status);
 }
 

@@ -1,29 +1,31 @@
-// GpuExchanger: exchanges tensors that are in a GPU's memory, by way of pinned host memory.
+// GpuExchanger: exchanges tensors that are in a GPU's memory.
 //
-// copy out -> exchange with the servers -> copy in: each on threads and streams of its own, so that
-// several tensors are in different stages at one time. The stream that computes the tensors never
-// waits for any of them.
+// Those of fixed shape go by way of the host's group of GPUs (staging/local_group.h). Gathered rows
+// go through pinned host memory: copy out -> exchange with the servers -> copy in. The stream that
+// computes the tensors never waits for any of it.
 #ifndef TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
 #define TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
 
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include "cc/base/status.h"
 #include "cc/gpu/copy_engine.h"
 #include "cc/gpu/device.h"
 #include "cc/gpu/pinned_pool.h"
-#include "cc/worker/exchange_request.h"
+#include "cc/staging/local_group.h"
+#include "cc/worker/worker.h"
 
 namespace byteps {
 
 // Thread-safe.
 class GpuExchanger {
  public:
-  // As Enqueue of engine/engine.h.
-  using EnqueueFunction = std::function<void(ExchangeRequest)>;
+  // The worker that a tensor goes to, or null if there is none now.
+  using FindWorker = std::function<std::shared_ptr<Worker>()>;
 
-  static Status Create(std::shared_ptr<GpuDevice> device, EnqueueFunction enqueue,
+  static Status Create(std::shared_ptr<GpuDevice> device, FindWorker find_worker,
                        std::unique_ptr<GpuExchanger>* exchanger);
 
   // The one of the stream's GPU that hands tensors to this process's engine. Made by the first call
@@ -40,13 +42,21 @@ class GpuExchanger {
  private:
   struct Staged;
 
-  GpuExchanger(std::shared_ptr<GpuDevice> device, EnqueueFunction enqueue);
-  void Exchange(const std::shared_ptr<Staged>& staged);
+  GpuExchanger(std::shared_ptr<GpuDevice> device, FindWorker find_worker);
+  Status FindGroup(const std::shared_ptr<Worker>& worker, std::shared_ptr<LocalGroup>* group);
+  void Gather(const std::shared_ptr<Worker>& worker, CudaStreamHandle stream,
+              ExchangeRequest request);
+  void SendRows(const std::shared_ptr<Worker>& worker, const std::shared_ptr<Staged>& staged);
   void CopyIn(const std::shared_ptr<Staged>& staged);
 
-  const EnqueueFunction enqueue_;
+  const std::shared_ptr<GpuDevice> device_;
+  const FindWorker find_worker_;
   const std::shared_ptr<PinnedPool> pool_;
   std::unique_ptr<CopyEngine> copies_;
+
+  std::mutex mutex_;  // guards all below
+  std::weak_ptr<Worker> worker_;
+  std::shared_ptr<LocalGroup> group_;  // of worker_
 };
 
 }  // namespace byteps

@@ -29,7 +29,7 @@ struct OnGpu {
 };
 
 struct GpuWorker {
-  std::unique_ptr<Worker> worker;
+  std::shared_ptr<Worker> worker;
   std::shared_ptr<GpuDevice> device;
   std::unique_ptr<CudaStream> stream;
   std::unique_ptr<GpuExchanger> exchanger;
@@ -47,6 +47,7 @@ class GpuExchangerTest : public ::testing::Test {
     ASSERT_TRUE(coordinator_->Listen("127.0.0.1", 0).ok());
     job.coordinator_endpoint = coordinator_->endpoint();
     job.worker_hosts.assign(kWorkers, "host");
+    job.gpus_share_hosts = GpuDevice::Count() >= kWorkers && MissingNccl().empty();
     job.server_hosts.assign(1, "host");
     server_ = std::make_unique<Server>(job.options);
     ASSERT_TRUE(server_->Listen("127.0.0.1", 0).ok());
@@ -55,21 +56,26 @@ class GpuExchangerTest : public ::testing::Test {
     ASSERT_TRUE(server_->Start(job, 0).ok());
     for (int rank = 0; rank < kWorkers; ++rank) {
       GpuWorker& mine = workers_[rank];
-      mine.worker = std::make_unique<Worker>(job, rank);
+      mine.worker = std::make_shared<Worker>(job, rank);
       ASSERT_TRUE(mine.worker->Start().ok());
       mine.device = OpenGpu(rank % GpuDevice::Count());
       mine.stream = NewStream(mine.device);
-      const auto enqueue = [worker = mine.worker.get()](ExchangeRequest request) {
-        worker->Enqueue(std::move(request));
-      };
-      const Status status = GpuExchanger::Create(mine.device, enqueue, &mine.exchanger);
+      const Status status =
+          GpuExchanger::Create(mine.device, [&mine] { return mine.worker; }, &mine.exchanger);
       ASSERT_TRUE(status.ok()) << status.ToString();
     }
   }
 
-  // Workers end first, so that no exchange is pending when their GPU's goes.
+  // Workers end first, so that no exchange is pending when their GPU's goes, and together.
   void TearDown() override {
-    for (GpuWorker& mine : workers_) mine.worker.reset();
+    OnEachWorker([](GpuWorker& mine, int) {
+      if (mine.worker != nullptr) mine.worker->Stop();
+    });
+  }
+
+  static std::string MissingNccl() {
+    const Nccl* nccl = nullptr;
+    return Nccl::Get(&nccl).message();
   }
 
   // Runs `body` for each worker, each on a thread of its own.

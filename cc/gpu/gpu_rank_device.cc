@@ -1,0 +1,143 @@
+#include "cc/gpu/gpu_rank_device.h"
+
+#include <utility>
+
+namespace byteps {
+namespace {
+
+CudaAddress Address(const void* pointer) { return reinterpret_cast<CudaAddress>(pointer); }
+
+}  // namespace
+
+GpuRankDevice::GpuRankDevice(std::shared_ptr<GpuDevice> device, std::shared_ptr<PinnedPool> pool,
+                             std::vector<std::string> nccl_libraries)
+    : device_(std::move(device)),
+      pool_(std::move(pool)),
+      nccl_libraries_(std::move(nccl_libraries)) {}
+
+Status GpuRankDevice::Create(std::shared_ptr<GpuDevice> device, std::shared_ptr<PinnedPool> pool,
+                             std::vector<std::string> nccl_libraries,
+                             std::shared_ptr<RankDevice>* created) {
+  std::shared_ptr<GpuRankDevice> made(
+      new GpuRankDevice(device, std::move(pool), std::move(nccl_libraries)));
+  BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-ready", &made->computed_));
+  BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-nccl", &made->collectives_));
+  BYTEPS_RETURN_IF_ERROR(CopyEngine::Create(device, &made->copies_));
+  *created = std::move(made);
+  return OkStatus();
+}
+
+GpuRankDevice::~GpuRankDevice() {
+  // What was begun ends first: an end may begin the next stage.
+  computed_.reset();
+  collectives_.reset();
+  copies_.reset();
+}
+
+Status GpuRankDevice::OpenNccl() const {
+  const Nccl* nccl = nullptr;
+  return nccl_libraries_.empty() ? Nccl::Get(&nccl) : Nccl::Get(nccl_libraries_, &nccl);
+}
+
+Status GpuRankDevice::NewGroup(NcclUniqueId* id) {
+  BYTEPS_RETURN_IF_ERROR(OpenNccl());
+  return NcclCommunicator::NewGroup(id);
+}
+
+Status GpuRankDevice::Connect(const NcclUniqueId& id, int32_t size, int32_t rank) {
+  BYTEPS_RETURN_IF_ERROR(OpenNccl());
+  std::unique_ptr<NcclCommunicator> communicator;
+  BYTEPS_RETURN_IF_ERROR(NcclCommunicator::Connect(device_, id, size, rank, &communicator));
+  std::lock_guard<std::mutex> lock(launch_mutex_);
+  BYTEPS_RETURN_IF_ERROR(failure());
+  communicator_ = std::move(communicator);
+  return OkStatus();
+}
+
+Status GpuRankDevice::failure() const {
+  std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_;
+}
+
+void GpuRankDevice::Abort(const Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.ok()) failure_ = reason;
+  }
+  std::unique_ptr<NcclCommunicator> aborted;
+  std::lock_guard<std::mutex> lock(launch_mutex_);
+  aborted.swap(communicator_);
+}
+
+Status GpuRankDevice::Finish() {
+  std::lock_guard<std::mutex> lock(launch_mutex_);
+  if (communicator_ == nullptr) return OkStatus();
+  const std::unique_ptr<NcclCommunicator> finished = std::move(communicator_);
+  return finished->Finish();
+}
+
+Status GpuRankDevice::WhenComputed(CudaStreamHandle stream, Done done) {
+  const auto nothing = [](CudaStreamHandle) { return OkStatus(); };
+  return computed_->AddBehind(stream, nothing, std::move(done));
+}
+
+template <typename Start>
+Status GpuRankDevice::Launch(const Start& start, Done done) {
+  std::lock_guard<std::mutex> lock(launch_mutex_);
+  if (communicator_ == nullptr) {
+    const Status reason = failure();
+    return reason.ok() ? Internal("a collective without a group") : reason;
+  }
+  return collectives_->Add(nullptr, start, [this, done = std::move(done)](const Status& result) {
+    // An aborted collective ends, too.
+    const Status reason = failure();
+    done(reason.ok() ? result : reason);
+  });
+}
+
+Status GpuRankDevice::AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) {
+  const auto start = [&](CudaStreamHandle stream) {
+    return communicator_->AllReduce(span.from, span.to, span.count, span.dtype, operation, stream);
+  };
+  return Launch(start, std::move(done));
+}
+
+Status GpuRankDevice::Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root,
+                             Done done) {
+  const auto start = [&](CudaStreamHandle stream) {
+    return communicator_->Reduce(span.from, span.to, span.count, span.dtype, operation, root,
+                                 stream);
+  };
+  return Launch(start, std::move(done));
+}
+
+Status GpuRankDevice::Broadcast(const DeviceSpan& span, int32_t root, Done done) {
+  const auto start = [&](CudaStreamHandle stream) {
+    return communicator_->Broadcast(span.from, span.to, span.count, span.dtype, root, stream);
+  };
+  return Launch(start, std::move(done));
+}
+
+Status GpuRankDevice::CopyToHost(const void* from, void* to, size_t bytes, Done done) {
+  return copies_->CopyToHost(Address(from), to, bytes, std::move(done));
+}
+
+Status GpuRankDevice::CopyToDevice(const void* from, void* to, size_t bytes, Done done) {
+  return copies_->CopyToDevice(from, Address(to), bytes, std::move(done));
+}
+
+Status GpuRankDevice::CopyWithin(const DeviceSpan& span, Done done) {
+  const CudaDriver& driver = device_->driver();
+  const auto start = [&](CudaStreamHandle stream) {
+    return driver.Check(
+        driver.cuMemcpyDtoDAsync(Address(span.to), Address(span.from), span.bytes(), stream),
+        "cuMemcpyDtoDAsync");
+  };
+  return collectives_->Add(nullptr, start, std::move(done));
+}
+
+Status GpuRankDevice::TakePinned(size_t bytes, PinnedPool::Block* block) {
+  return pool_->Take(bytes, block);
+}
+
+}  // namespace byteps

@@ -1,0 +1,68 @@
+// RankDevice: what a worker's GPU does for its host's exchanges: collectives with the GPUs of the
+// other local ranks, and copies between its own memory and the host's.
+//
+// An interface, because everything around it (staging/local_group.h) is order and bookkeeping,
+// which tests run without a GPU, too. All but Connect return at once; an error that a call returns
+// means that its `done` is never called. `done` comes on a thread of the device and must not block.
+// Thread-safe; but the collectives of all ranks must be called in one order.
+#ifndef TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
+#define TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "cc/base/dtype.h"
+#include "cc/base/status.h"
+#include "cc/gpu/cuda_driver.h"
+#include "cc/gpu/nccl.h"
+#include "cc/gpu/pinned_pool.h"
+
+namespace byteps {
+
+// `count` elements of GPU memory, before and after a collective; may be the same.
+struct DeviceSpan {
+  const void* from = nullptr;
+  void* to = nullptr;
+  size_t count = 0;
+  DType dtype = DType::kFloat32;
+
+  size_t bytes() const { return count * DTypeSize(dtype); }
+};
+
+class RankDevice {
+ public:
+  using Done = std::function<void(const Status&)>;
+
+  virtual ~RankDevice() = default;
+
+  // A name for the group of a host's ranks, made by one of them.
+  virtual Status NewGroup(NcclUniqueId* id) = 0;
+  // Connects to the other ranks; blocks until all `size` of them call it.
+  virtual Status Connect(const NcclUniqueId& id, int32_t size, int32_t rank) = 0;
+  // Ends all collectives, those on their way, too, with `reason`.
+  virtual void Abort(const Status& reason) = 0;
+  // Leaves the group in order; all ranks call it, after their last collective has ended.
+  virtual Status Finish() = 0;
+
+  // Calls `done` when all that `stream` holds now is computed.
+  virtual Status WhenComputed(CudaStreamHandle stream, Done done) = 0;
+
+  virtual Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) = 0;
+  // `to` counts at `root` only.
+  virtual Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root,
+                        Done done) = 0;
+  // `from` counts at `root` only.
+  virtual Status Broadcast(const DeviceSpan& span, int32_t root, Done done) = 0;
+
+  virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
+  virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;
+  virtual Status CopyWithin(const DeviceSpan& span, Done done) = 0;
+
+  // Host memory that the copies are fast with.
+  virtual Status TakePinned(size_t bytes, PinnedPool::Block* block) = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_RANK_DEVICE_H_

@@ -1,0 +1,305 @@
+#include "cc/staging/local_group.h"
+
+#include <charconv>
+#include <chrono>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+
+namespace byteps {
+namespace {
+
+// How long a worker on its way out waits for the others of its host.
+constexpr auto kLeavePatience = std::chrono::seconds(5);
+
+std::vector<int32_t> GroupOf(const HostMap& hosts, const Worker& worker) {
+  if (!worker.job().gpus_share_hosts) return {worker.rank()};
+  return hosts.WorkersOn(hosts.HostOf(worker.rank()));
+}
+
+// Equal for tensors that can be combined with each other.
+uint64_t Agreement(const TensorDescription& tensor) { return KeyOfName(tensor.ToString()); }
+
+}  // namespace
+
+LocalGroup::LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device)
+    : worker_(worker),
+      device_(std::move(device)),
+      hosts_(worker->job().worker_hosts),
+      shares_host_(worker->job().gpus_share_hosts),
+      workers_(GroupOf(hosts_, *worker)),
+      local_rank_(shares_host_ ? hosts_.LocalRank(worker->rank()) : 0),
+      local_size_(static_cast<int32_t>(workers_.size())),
+      results_from_(worker->is_alone() || (local_size_ == hosts_.num_workers() && local_size_ > 1)
+                        ? ResultsFrom::kCollective
+                        : ResultsFrom::kServers),
+      follower_([this](const LaunchEntry& entry) { return Follow(entry); }) {}
+
+Status LocalGroup::Create(Worker* worker, std::shared_ptr<RankDevice> device,
+                          std::shared_ptr<LocalGroup>* group) {
+  std::shared_ptr<LocalGroup> created(new LocalGroup(worker, std::move(device)));
+  BYTEPS_RETURN_IF_ERROR(created->Start());
+  *group = created;
+  return worker->Attach(std::move(created));
+}
+
+Status LocalGroup::Start() {
+  if (alone()) {
+    connected_ = true;
+    return OkStatus();
+  }
+  LocalLink::Options options;
+  options.job = &worker_->job();
+  options.workers = workers_;
+  options.local_rank = local_rank_;
+  options.on_message = [this](LocalMessage message) { return Receive(std::move(message)); };
+  options.on_lost = [this](int32_t rank, const Status& reason) { OnLost(rank, reason); };
+  link_ = std::make_unique<LocalLink>(std::move(options));
+  if (local_rank_ == 0) {
+    NcclUniqueId id;
+    BYTEPS_RETURN_IF_ERROR(device_->NewGroup(&id));
+    Endpoint endpoint;
+    BYTEPS_RETURN_IF_ERROR(link_->Listen(&endpoint));
+    sequencer_ = std::make_unique<Sequencer>(
+        local_size_, results_from_, [this](const LogSlice& slice) { Publish(slice); },
+        [this](const Status& reason) { Fail(reason); });
+    inbox_.push_back(id);
+    for (int32_t rank = 1; rank < local_size_; ++rank) {
+      link_->Send(rank, id);
+      worker_->RelayTo(workers_[rank], std::to_string(endpoint.port));
+    }
+  }
+  thread_ = std::thread([this] {
+    SetThreadName("byteps-group");
+    Run();
+  });
+  return OkStatus();
+}
+
+LocalGroup::~LocalGroup() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  sequencer_.reset();
+  if (link_ != nullptr) link_->Stop();
+  if (thread_.joinable()) thread_.join();
+  device_.reset();  // its last callbacks come before the end of what they use
+}
+
+void LocalGroup::OnRelay(int32_t from, const std::string& bytes) {
+  if (alone() || from != workers_[0]) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    rank_zero_port_ = bytes;
+  }
+  changed_.notify_all();
+}
+
+Status LocalGroup::Receive(LocalMessage message) {
+  const bool is_report = std::holds_alternative<LaunchReport>(message);
+  if (is_report != (local_rank_ == 0)) {
+    return InvalidArgument("local rank " + std::to_string(local_rank_) +
+                           " got a message that is not for it");
+  }
+  if (is_report) {
+    sequencer_->Add(std::move(std::get<LaunchReport>(message)));
+    return OkStatus();
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    inbox_.push_back(std::move(message));
+  }
+  changed_.notify_all();
+  return OkStatus();
+}
+
+void LocalGroup::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (local_rank_ > 0) {
+    changed_.wait(lock, [this] { return stopping_ || !rank_zero_port_.empty(); });
+    if (stopping_) return;
+    const std::string port = rank_zero_port_;
+    lock.unlock();
+    const Status status = ConnectToRankZero(port);
+    if (!status.ok()) Fail(status);
+    lock.lock();
+  }
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
+    if (stopping_) return;
+    const LocalMessage message = std::move(inbox_.front());
+    inbox_.pop_front();
+    lock.unlock();
+    const Status status = Handle(message);
+    if (!status.ok()) Fail(status);
+    lock.lock();
+  }
+}
+
+Status LocalGroup::ConnectToRankZero(const std::string& port) {
+  Endpoint endpoint;
+  endpoint.host = "127.0.0.1";
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  if (error != std::errc() || end != port.data() + port.size())
+    return Internal("local rank 0 listens at port \"" + port + "\", which is none");
+  return link_->Connect(endpoint);
+}
+
+Status LocalGroup::Handle(const LocalMessage& message) {
+  if (const auto* id = std::get_if<NcclUniqueId>(&message)) return Connect(*id);
+  return follower_.Receive(std::get<LogSlice>(message));
+}
+
+// NCCL waits for all ranks without a limit. Should one of them be lost meanwhile, the attempt is
+// left behind, with its thread.
+Status LocalGroup::Connect(const NcclUniqueId& id) {
+  struct Attempt {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool ended = false;
+    Status status;
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  std::thread([attempt, device = device_, id, size = local_size_, rank = local_rank_] {
+    SetThreadName("byteps-connect");
+    const Status status = device->Connect(id, size, rank);
+    std::lock_guard<std::mutex> lock(attempt->mutex);
+    attempt->status = status;
+    attempt->ended = true;
+    attempt->changed.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(attempt->mutex);
+  while (!attempt->changed.wait_for(lock, std::chrono::milliseconds(100),
+                                    [&] { return attempt->ended; })) {
+    std::lock_guard<std::mutex> group_lock(mutex_);
+    if (stopping_) return Cancelled("the worker leaves");
+    BYTEPS_RETURN_IF_ERROR(failure_);
+  }
+  BYTEPS_RETURN_IF_ERROR(attempt->status);
+  std::lock_guard<std::mutex> group_lock(mutex_);
+  connected_ = true;
+  return OkStatus();
+}
+
+Status LocalGroup::Follow(const LaunchEntry& entry) {
+  TensorPointer tensor;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    BYTEPS_RETURN_IF_ERROR(failure_);
+    if (entry.kind == LaunchEntry::Kind::kEnd) {
+      log_ended_ = true;
+      changed_.notify_all();
+      return OkStatus();
+    }
+    const auto it = live_.find(entry.key);
+    if (it != live_.end() && it->second->exchange->round == entry.round) tensor = it->second;
+  }
+  const bool is_failure = entry.kind == LaunchEntry::Kind::kFail;
+  if (tensor == nullptr) {
+    // What has failed may have ended here before, or not begun.
+    return is_failure ? OkStatus() : Internal(entry.ToString() + ": it is not ready here");
+  }
+  if (is_failure) {
+    const std::string here = "; here it is " + tensor->exchange->request.tensor.ToString();
+    FailTensor(tensor, Status(entry.reason.code(),
+                              tensor->exchange->Name() + ": " + entry.reason.message() + here));
+    return OkStatus();
+  }
+  if (entry.part >= tensor->exchange->entry->parts.size())
+    return Internal(entry.ToString() + ": it has no such part here");
+  if (entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part);
+  if (entry.kind == LaunchEntry::Kind::kBroadcast) StartBroadcast(tensor, entry.part);
+  if (entry.kind == LaunchEntry::Kind::kExchange) StartExchange(tensor);
+  return OkStatus();
+}
+
+void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
+                              const Status& reason) {
+  LaunchReport report;
+  report.kind = kind;
+  report.key = exchange.entry->key;
+  report.round = exchange.round;
+  report.part = part;
+  report.part_count = static_cast<uint32_t>(exchange.entry->parts.size());
+  report.agreement = Agreement(exchange.request.tensor);
+  report.reason = reason;
+  Report(std::move(report));
+}
+
+void LocalGroup::Report(LaunchReport report) {
+  report.local_rank = local_rank_;
+  if (sequencer_ != nullptr) return sequencer_->Add(std::move(report));
+  link_->Send(0, report);
+}
+
+void LocalGroup::Publish(const LogSlice& slice) {
+  for (int32_t rank = 1; rank < local_size_; ++rank) link_->Send(rank, slice);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    inbox_.push_back(slice);
+  }
+  changed_.notify_all();
+}
+
+void LocalGroup::OnLost(int32_t local_rank, const Status& reason) {
+  Fail(Unavailable("worker " + std::to_string(workers_[local_rank]) +
+                   " of this host has left its group of GPUs (" + reason.message() + ")"));
+}
+
+Status LocalGroup::failure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+void LocalGroup::Fail(const Status& reason) {
+  std::vector<TensorPointer> ended;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = reason;
+    for (const auto& [key, tensor] : live_) ended.push_back(tensor);
+  }
+  changed_.notify_all();
+  // The others wait for this rank's collectives: they must learn that there will be none.
+  if (link_ != nullptr) link_->Close(reason);
+  device_->Abort(reason);
+  for (const TensorPointer& tensor : ended) {
+    FailTensor(tensor, Status(reason.code(), tensor->exchange->Name() + ": " + reason.message()));
+  }
+}
+
+void LocalGroup::OnStop() {
+  bool in_order = false;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (leaving_) return;
+    leaving_ = true;
+    in_order = failure_.ok() && live_.empty();
+  }
+  if (in_order && !alone()) {
+    LaunchReport report;
+    report.kind = LaunchReport::Kind::kLeaving;
+    Report(std::move(report));
+    // The others may still be at work with what this rank has done.
+    std::unique_lock<std::mutex> lock(mutex_);
+    in_order = changed_.wait_for(lock, kLeavePatience, [this] {
+      return log_ended_ || !failure_.ok();
+    }) && log_ended_;
+  }
+  if (in_order) {
+    const Status finished = device_->Finish();
+    if (!finished.ok()) LogWarning(finished.message());
+  }
+  Fail(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"));
+  {
+    // What the device was doing with the tensors' memory ends.
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait_for(lock, kLeavePatience, [this] { return live_.empty(); });
+  }
+  if (link_ != nullptr) link_->Stop();
+}
+
+}  // namespace byteps

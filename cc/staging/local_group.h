@@ -1,0 +1,138 @@
+// LocalGroup: the workers of a host, a GPU each, and their exchanges in the order of one log.
+//
+// Every worker with a GPU has one. A tensor that is computed is reported to local rank 0, where the
+// host's sequencer is; its log (gpu/launch_log.h) comes back to all, and every rank does what the
+// log says, on streams of its own. The streams that compute never wait.
+//
+// One host: one collective gives all ranks the result. Several hosts, for each part of a tensor:
+// reduce to the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. Each
+// part goes its own way, so that all stages are busy with different parts at one time. A worker
+// that is alone on its host skips what others would take part in, and the log.
+#ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
+#define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cc/base/host_map.h"
+#include "cc/base/status.h"
+#include "cc/gpu/rank_device.h"
+#include "cc/gpu/sequencer.h"
+#include "cc/staging/local_link.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+// Thread-safe.
+class LocalGroup : public WorkerCompanion {
+ public:
+  // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
+  // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
+  static Status Create(Worker* worker, std::shared_ptr<RankDevice> device,
+                       std::shared_ptr<LocalGroup>* group);
+  ~LocalGroup() override;
+
+  // Exchanges a tensor whose `input` and `output` are in the device's memory; of any kind but
+  // kGather. `stream` is where the input is computed, possibly later, and in whose order the
+  // output's memory became free. Otherwise as Enqueue of engine/engine.h.
+  void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
+
+  void OnRelay(int32_t from, const std::string& bytes) override;
+  void OnFailure(const Status& reason) override { Fail(reason); }
+  void OnStop() override;
+
+ private:
+  // A tensor on its way. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
+  // it.
+  struct Tensor {
+    ExchangeRequest gpu;                 // as it was given
+    std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
+    bool computed = false;
+    bool reported = false;
+    uint32_t parts_left = 0;
+    int32_t at_work = 0;  // steps of the device that use the tensor's memory
+    Status failure;       // not OK: ends as soon as nothing is at work
+    bool finished = false;
+  };
+  using TensorPointer = std::shared_ptr<Tensor>;
+  // One part of it, on its way from the reduction to the broadcast.
+  struct Part;
+  using PartPointer = std::shared_ptr<Part>;
+
+  LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device);
+  Status Start();
+  bool alone() const { return local_size_ == 1; }
+
+  // ---- local_group.cc: connecting, the log, the end
+  void Run();
+  Status Handle(const LocalMessage& message);
+  Status Receive(LocalMessage message);
+  Status Connect(const NcclUniqueId& id);
+  Status ConnectToRankZero(const std::string& port);
+  Status Follow(const LaunchEntry& entry);
+  void Report(LaunchReport report);
+  void ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
+                    const Status& reason);
+  void Publish(const LogSlice& slice);
+  void OnLost(int32_t local_rank, const Status& reason);
+  void Fail(const Status& reason);
+  Status failure();
+
+  // ---- local_group_stages.cc: the stages of a tensor
+  void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
+  void OnComputed(const TensorPointer& tensor, const Status& status);
+  void OnEnded(const TensorPointer& tensor, const Status& status);
+  void ReportIfReady(const TensorPointer& tensor);
+  void StartReduce(const TensorPointer& tensor, uint32_t part);
+  void OnReduced(const PartPointer& part);
+  void CopyOut(const PartPointer& part);
+  void Send(const PartPointer& part);
+  void CopyIn(const PartPointer& part);
+  void OnCopiedIn(const PartPointer& part);
+  void StartBroadcast(const TensorPointer& tensor, uint32_t part);
+  void OnPartDone(const TensorPointer& tensor);
+  void StartExchange(const TensorPointer& tensor);
+  // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
+  template <typename StartStep>
+  void Step(const TensorPointer& tensor, const StartStep& start, std::function<void()> next);
+  void FailTensor(const TensorPointer& tensor, const Status& reason);
+  void FinishTensor(const TensorPointer& tensor, const Status& status);
+  DeviceSpan SpanOf(const Tensor& tensor, uint32_t part) const;
+  bool RootIsHere(const TensorDescription& tensor) const;
+  int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
+
+  Worker* const worker_;                // outlives OnStop
+  std::shared_ptr<RankDevice> device_;  // only a connection that never came about keeps it, too
+  const HostMap hosts_;
+  const bool shares_host_;              // with other workers, or others share theirs (per_host)
+  const std::vector<int32_t> workers_;  // of this host, by local rank; this one only if not shared
+  const int32_t local_rank_;
+  const int32_t local_size_;
+  const ResultsFrom results_from_;
+  std::unique_ptr<LocalLink> link_;       // null if alone
+  std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
+  LogFollower follower_;                  // of the thread
+  std::thread thread_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::deque<LocalMessage> inbox_;
+  std::string rank_zero_port_;  // what rank 0 has told
+  bool connected_ = false;
+  std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
+  Status failure_;
+  bool leaving_ = false;
+  bool log_ended_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_

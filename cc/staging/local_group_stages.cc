@@ -1,0 +1,315 @@
+// What happens to a tensor between Enqueue and its end; see local_group.h for the stages.
+#include <utility>
+
+#include "cc/staging/local_group.h"
+
+namespace byteps {
+namespace {
+
+NcclOperation OperationOf(const TensorDescription& tensor) {
+  switch (tensor.kind) {
+    case ExchangeKind::kMin:
+      return NcclOperation::kMin;
+    case ExchangeKind::kMax:
+      return NcclOperation::kMax;
+    default:
+      return NcclOperation::kSum;
+  }
+}
+
+}  // namespace
+
+struct LocalGroup::Part {
+  TensorPointer tensor;
+  uint32_t number = 0;
+  DeviceSpan span;
+  const void* reduced = nullptr;  // in the device's memory
+  // Of a broadcast only one host has something to send, and all others something to receive.
+  bool sends = true;
+  bool receives = true;
+  PinnedPool::Block input;
+  PinnedPool::Block output;
+};
+
+void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
+  Status status = failure();
+  if (status.ok() && request.tensor.kind == ExchangeKind::kGather)
+    status = InvalidArgument("tensor \"" + request.tensor.name + "\": GPUs do not gather rows");
+  if (!status.ok()) return request.done(status);
+  const auto tensor = std::make_shared<Tensor>();
+  tensor->gpu = std::move(request);
+  ExchangeRequest by_parts;
+  by_parts.tensor = tensor->gpu.tensor;
+  by_parts.tensor.per_host = shares_host_;
+  by_parts.priority = tensor->gpu.priority;
+  by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
+    OnPlaced(tensor, exchange);
+  };
+  by_parts.done = [this, tensor](const Status& ended) { OnEnded(tensor, ended); };
+  const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
+  status = device_->WhenComputed(stream, computed);
+  if (!status.ok()) return FinishTensor(tensor, status);
+  worker_->Enqueue(std::move(by_parts));
+}
+
+void LocalGroup::OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange) {
+  Status failed;
+  TensorPointer previous;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tensor->finished) return;  // and the exchange, too: the worker has failed
+    tensor->exchange = exchange;
+    tensor->parts_left = static_cast<uint32_t>(exchange->entry->parts.size());
+    TensorPointer& live = live_[exchange->entry->key];
+    previous = std::move(live);
+    live = tensor;
+    failed = failure_;
+  }
+  // One that has failed, but not ended, while its name was used for another.
+  if (previous != nullptr) FailTensor(previous, Cancelled("its name was used again"));
+  failed.ok() ? ReportIfReady(tensor) : FailTensor(tensor, failed);
+}
+
+void LocalGroup::OnComputed(const TensorPointer& tensor, const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->computed = true;
+  }
+  // Without its device no rank can count on this one any more.
+  status.ok() ? ReportIfReady(tensor) : Fail(status);
+}
+
+void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const bool ready = tensor->exchange != nullptr && tensor->computed;
+    if (!ready || tensor->reported || !tensor->failure.ok() || tensor->finished) return;
+    tensor->reported = true;
+  }
+  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  for (uint32_t part = 0; part < parts; ++part)
+    worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
+  if (!alone()) {
+    return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus());
+  }
+  if (results_from_ == ResultsFrom::kCollective) return StartExchange(tensor);
+  for (uint32_t part = 0; part < parts; ++part) StartReduce(tensor, part);
+}
+
+// The worker has ended the exchange: by FinishTensor, or because it failed.
+void LocalGroup::OnEnded(const TensorPointer& tensor, const Status& status) {
+  if (status.ok()) return;
+  bool by_itself = false;
+  bool connected = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tensor->finished || !tensor->failure.ok()) return;
+    by_itself = alone() || tensor->exchange == nullptr || !failure_.ok();
+    connected = connected_;
+  }
+  if (by_itself) return FailTensor(tensor, status);
+  // It fails on all ranks, at one point of the log; without connections, nothing can go on.
+  if (!connected) return Fail(status);
+  ReportTensor(LaunchReport::Kind::kFailed, *tensor->exchange, 0, status);
+}
+
+template <typename StartStep>
+void LocalGroup::Step(const TensorPointer& tensor, const StartStep& start,
+                      std::function<void()> next) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++tensor->at_work;
+  }
+  const auto ended = [this, tensor, next = std::move(next)](const Status& status) {
+    bool finish = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      --tensor->at_work;
+      finish = !tensor->failure.ok() && tensor->at_work == 0;
+    }
+    if (finish) return FinishTensor(tensor, tensor->failure);
+    if (!tensor->failure.ok()) return;
+    status.ok() ? next() : Fail(status);
+  };
+  const Status status = start(ended);
+  if (status.ok()) return;
+  // The device is broken: no rank can count on this one any more.
+  Fail(status);
+  ended(status);
+}
+
+DeviceSpan LocalGroup::SpanOf(const Tensor& tensor, uint32_t part) const {
+  const uint64_t offset = tensor.exchange->PartOffset(part);
+  DeviceSpan span;
+  span.from = static_cast<const char*>(tensor.gpu.input) + offset;
+  span.to = static_cast<char*>(tensor.gpu.output) + offset;
+  span.count = tensor.exchange->entry->parts[part].element_count;
+  span.dtype = tensor.gpu.tensor.dtype;
+  return span;
+}
+
+bool LocalGroup::RootIsHere(const TensorDescription& tensor) const {
+  if (!shares_host_) return tensor.root_rank == worker_->rank();
+  return hosts_.HostOf(tensor.root_rank) == hosts_.HostOf(worker_->rank());
+}
+
+int32_t LocalGroup::OwnerOf(const Tensor& tensor, uint32_t part) const {
+  return LocalOwner(tensor.exchange->entry->key, part, local_size_);
+}
+
+void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number) {
+  const auto part = std::make_shared<Part>();
+  part->tensor = tensor;
+  part->number = number;
+  part->span = SpanOf(*tensor, number);
+  // The result's memory holds the host's sum meanwhile.
+  part->reduced = alone() ? part->span.from : part->span.to;
+  const TensorDescription& description = tensor->gpu.tensor;
+  const bool is_broadcast = description.kind == ExchangeKind::kBroadcast;
+  if (is_broadcast) {
+    part->sends = RootIsHere(description);
+    part->receives = !part->sends;
+  }
+  const auto next = [this, part] { OnReduced(part); };
+  const int32_t owner = OwnerOf(*tensor, number);
+  const DeviceSpan& span = part->span;
+  const auto start = [&](const RankDevice::Done& done) {
+    if (alone()) return device_->CopyWithin(span, done);
+    if (is_broadcast)
+      return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
+    return device_->Reduce(span, OperationOf(description), owner, done);
+  };
+  const bool is_nothing =
+      span.count == 0 || (is_broadcast && !part->sends) || (alone() && !is_broadcast);
+  is_nothing ? next() : Step(tensor, start, next);
+}
+
+void LocalGroup::OnReduced(const PartPointer& part) {
+  if (!alone()) worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::reduce_ns);
+  if (OwnerOf(*part->tensor, part->number) == local_rank_) CopyOut(part);
+}
+
+void LocalGroup::CopyOut(const PartPointer& part) {
+  const size_t bytes = part->span.bytes();
+  if (bytes == 0) return Send(part);
+  Status status;
+  if (part->sends) status = device_->TakePinned(bytes, &part->input);
+  if (status.ok() && part->receives) status = device_->TakePinned(bytes, &part->output);
+  if (!status.ok()) return OnEnded(part->tensor, status);
+  if (!part->sends) return Send(part);
+  const auto start = [&](const RankDevice::Done& done) {
+    return device_->CopyToHost(part->reduced, part->input.get(), bytes, done);
+  };
+  Step(part->tensor, start, [this, part] {
+    worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_out_ns);
+    Send(part);
+  });
+}
+
+void LocalGroup::Send(const PartPointer& part) {
+  PartRequest request;
+  request.part = part->number;
+  request.input = part->input.get();
+  request.output = part->output.get();
+  // Not the part itself, which keeps the exchange.
+  request.keep_alive =
+      std::make_shared<std::pair<PinnedPool::Block, PinnedPool::Block>>(part->input, part->output);
+  request.done = [this, part] { CopyIn(part); };
+  worker_->SendPart(part->tensor->exchange, std::move(request));
+}
+
+void LocalGroup::CopyIn(const PartPointer& part) {
+  if (part->output == nullptr) return OnCopiedIn(part);
+  const auto start = [&](const RankDevice::Done& done) {
+    return device_->CopyToDevice(part->output.get(), part->span.to, part->span.bytes(), done);
+  };
+  Step(part->tensor, start, [this, part] {
+    worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_in_ns);
+    OnCopiedIn(part);
+  });
+}
+
+void LocalGroup::OnCopiedIn(const PartPointer& part) {
+  if (alone()) return OnPartDone(part->tensor);
+  ReportTensor(LaunchReport::Kind::kReplied, *part->tensor->exchange, part->number, OkStatus());
+}
+
+void LocalGroup::StartBroadcast(const TensorPointer& tensor, uint32_t part) {
+  DeviceSpan span = SpanOf(*tensor, part);
+  span.from = span.to;
+  const auto next = [this, tensor, part] {
+    worker_->NoteStage(tensor->exchange, part, &PartTrace::broadcast_ns);
+    OnPartDone(tensor);
+  };
+  const TensorDescription& description = tensor->gpu.tensor;
+  const bool has_it = description.kind == ExchangeKind::kBroadcast && RootIsHere(description);
+  if (span.count == 0 || has_it) return OnPartDone(tensor);
+  const auto start = [&](const RankDevice::Done& done) {
+    return device_->Broadcast(span, OwnerOf(*tensor, part), done);
+  };
+  Step(tensor, start, next);
+}
+
+void LocalGroup::OnPartDone(const TensorPointer& tensor) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!tensor->failure.ok() || --tensor->parts_left > 0) return;
+  }
+  FinishTensor(tensor, OkStatus());
+}
+
+// Jobs on one host.
+void LocalGroup::StartExchange(const TensorPointer& tensor) {
+  DeviceSpan span;
+  span.from = tensor->gpu.input;
+  span.to = tensor->gpu.output;
+  span.count = tensor->gpu.tensor.ElementCount();
+  span.dtype = tensor->gpu.tensor.dtype;
+  const TensorDescription& description = tensor->gpu.tensor;
+  const auto start = [&](const RankDevice::Done& done) {
+    if (alone()) return device_->CopyWithin(span, done);
+    if (description.kind == ExchangeKind::kBroadcast)
+      return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
+    const bool average = description.average;
+    return device_->AllReduce(span, average ? NcclOperation::kAverage : OperationOf(description),
+                              done);
+  };
+  const auto next = [this, tensor] {
+    const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+    for (uint32_t part = 0; part < parts; ++part)
+      worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
+    FinishTensor(tensor, OkStatus());
+  };
+  span.count == 0 ? next() : Step(tensor, start, next);
+}
+
+void LocalGroup::FailTensor(const TensorPointer& tensor, const Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tensor->finished || !tensor->failure.ok()) return;
+    tensor->failure = reason;
+    if (tensor->at_work > 0) return;
+  }
+  FinishTensor(tensor, reason);
+}
+
+void LocalGroup::FinishTensor(const TensorPointer& tensor, const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tensor->finished) return;
+    tensor->finished = true;
+    if (tensor->exchange != nullptr) {
+      const auto it = live_.find(tensor->exchange->entry->key);
+      if (it != live_.end() && it->second == tensor) live_.erase(it);
+    }
+  }
+  changed_.notify_all();
+  // The name is free before the caller may use it again.
+  if (tensor->exchange != nullptr) worker_->End(tensor->exchange, status);
+  const auto done = std::move(tensor->gpu.done);
+  tensor->gpu.done = nullptr;
+  done(status);
+  tensor->gpu.keep_alive = nullptr;
+}
+
+}  // namespace byteps

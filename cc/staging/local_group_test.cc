@@ -1,0 +1,466 @@
+// Whole jobs of workers with GPUs: a coordinator, a server and the workers of several hosts in this
+// process, over real sockets. Everything runs twice: with GPUs, skipped where there are not enough,
+// and with arithmetic for GPUs and NCCL, so that order and bookkeeping are tested everywhere.
+#include "cc/staging/local_group.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <numeric>
+#include <random>
+
+#include "cc/coordinator/coordinator.h"
+#include "cc/gpu/gpu_rank_device.h"
+#include "cc/gpu/test_gpus.h"
+#include "cc/server/server.h"
+#include "cc/staging/cpu_rank_device.h"
+
+namespace byteps {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+// Floats on a device.
+class Values {
+ public:
+  Values(std::shared_ptr<GpuDevice> gpu, CudaStream* stream, size_t count)
+      : stream_(stream), on_cpu_(gpu == nullptr ? count : 0) {
+    if (gpu != nullptr) on_gpu_ = NewDeviceBuffer(gpu, std::max<size_t>(count * sizeof(float), 1));
+    count_ = count;
+  }
+  void Set(const std::vector<float>& values) {
+    ASSERT_EQ(values.size(), count_);
+    if (on_gpu_ == nullptr) {
+      on_cpu_ = values;
+    } else if (count_ > 0) {
+      std::vector<uint8_t> bytes(count_ * sizeof(float));
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+      Upload(bytes, *on_gpu_, stream_);
+    }
+  }
+  std::vector<float> Get() const {
+    if (on_gpu_ == nullptr) return on_cpu_;
+    std::vector<float> values(count_);
+    const std::vector<uint8_t> bytes = Download(*on_gpu_, stream_);
+    if (count_ > 0) std::memcpy(values.data(), bytes.data(), count_ * sizeof(float));
+    return values;
+  }
+  void* pointer() { return on_gpu_ != nullptr ? on_gpu_->pointer() : on_cpu_.data(); }
+
+ private:
+  CudaStream* const stream_;
+  std::vector<float> on_cpu_;
+  std::unique_ptr<DeviceBuffer> on_gpu_;
+  size_t count_ = 0;
+};
+
+struct Sent {
+  std::unique_ptr<Values> input;
+  std::unique_ptr<Values> output;
+  std::promise<Status> ended;
+
+  Status Wait() {
+    std::future<Status> end = ended.get_future();
+    if (end.wait_for(kPatience) != std::future_status::ready) return Internal("did not end");
+    return end.get();
+  }
+};
+
+struct Rank {
+  std::shared_ptr<GpuDevice> gpu;  // null: arithmetic
+  std::unique_ptr<CudaStream> stream;
+  std::unique_ptr<Worker> worker;
+  std::shared_ptr<LocalGroup> group;
+  CpuRankDevice* cpu_device = nullptr;
+
+  CudaStreamHandle stream_handle() const { return stream != nullptr ? stream->handle() : nullptr; }
+  std::unique_ptr<Values> NewValues(size_t count) const {
+    return std::make_unique<Values>(gpu, stream.get(), count);
+  }
+
+  std::shared_ptr<Sent> Send(const TensorDescription& tensor, const std::vector<float>& values) {
+    auto sent = std::make_shared<Sent>();
+    sent->input = NewValues(values.size());
+    sent->output = NewValues(values.size());
+    sent->input->Set(values);
+    Send(tensor, sent);
+    return sent;
+  }
+  void Send(const TensorDescription& tensor, const std::shared_ptr<Sent>& sent) {
+    ExchangeRequest request;
+    request.tensor = tensor;
+    request.input = sent->input->pointer();
+    request.output = sent->output->pointer();
+    request.done = [sent](const Status& status) { sent->ended.set_value(status); };
+    group->Enqueue(stream_handle(), std::move(request));
+  }
+};
+
+TensorDescription Tensor(const std::string& name, int64_t count,
+                         ExchangeKind kind = ExchangeKind::kSum) {
+  TensorDescription tensor;
+  tensor.name = name;
+  tensor.shape = {count};
+  tensor.kind = kind;
+  return tensor;
+}
+
+// Whether there are GPUs in it.
+class LocalGroupTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void StartJob(const std::vector<std::string>& hosts, EngineOptions options = {},
+                bool gpus_share_hosts = true) {
+    if (GetParam()) {
+      const std::string missing = MissingGpus(static_cast<int>(hosts.size()));
+      if (!missing.empty()) GTEST_SKIP() << missing;
+      const Nccl* nccl = nullptr;
+      const Status status = Nccl::Get(&nccl);
+      if (!status.ok()) GTEST_SKIP() << status.message();
+    }
+    if (options.part_bytes == 0) options.part_bytes = 4096;
+    options.heartbeat_interval = 0.2;
+    job_.job_id = "group-test";
+    job_.options = options;
+    job_.worker_hosts = hosts;
+    job_.gpus_share_hosts = gpus_share_hosts;
+    job_.server_hosts = {"server"};
+    coordinator_ = std::make_unique<Coordinator>(options);
+    Check(coordinator_->Listen("127.0.0.1", 0));
+    job_.coordinator_endpoint = coordinator_->endpoint();
+    server_ = std::make_unique<Server>(options);
+    Check(server_->Listen("127.0.0.1", 0));
+    job_.server_endpoints.push_back(server_->endpoint());
+    Check(coordinator_->Start(job_));
+    Check(server_->Start(job_, 0));
+    ranks_.resize(hosts.size());
+    for (int32_t rank = 0; rank < size(); ++rank) StartRank(rank);
+  }
+
+  void StartRank(int32_t rank) {
+    Rank& mine = ranks_[rank];
+    mine.worker = std::make_unique<Worker>(job_, rank);
+    Check(mine.worker->Start());
+    std::shared_ptr<RankDevice> device;
+    if (GetParam()) {
+      mine.gpu = OpenGpu(rank);
+      mine.stream = NewStream(mine.gpu);
+      Check(GpuRankDevice::Create(mine.gpu, PinnedPool::Create(PinnedMemoryOf(mine.gpu)), {},
+                                  &device));
+    } else {
+      const auto cpu_device = std::make_shared<CpuRankDevice>();
+      mine.cpu_device = cpu_device.get();
+      device = cpu_device;
+    }
+    if (rank == without_group_) return;
+    Check(LocalGroup::Create(mine.worker.get(), std::move(device), &mine.group));
+  }
+
+  // Workers leave together, as in a real job.
+  void TearDown() override {
+    std::vector<std::thread> threads;
+    for (Rank& rank : ranks_) {
+      threads.emplace_back([&rank] {
+        if (rank.worker != nullptr) rank.worker->Stop();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (Rank& rank : ranks_) rank.worker.reset();
+    ranks_.clear();
+  }
+
+  template <typename Body>
+  void OnEachRank(Body body) {
+    std::vector<std::thread> threads;
+    for (int32_t rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] { body(ranks_[rank], rank); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
+  static void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
+
+  // All kinds, with the values and counts that make parts of odd lengths.
+  void ExpectAllKinds() {
+    OnEachRank([&](Rank& mine, int32_t rank) {
+      const float n = static_cast<float>(size());
+      for (const size_t count : {0, 1, 1023, 1024, 1025, 5000}) {
+        std::vector<float> values(count);
+        for (size_t i = 0; i < count; ++i) values[i] = (rank + 1.0f) * (i % 13);
+        const auto expect = [&](TensorDescription tensor, const char* what, float factor) {
+          tensor.name = std::string(what) + std::to_string(count);
+          for (int round = 0; round < 2; ++round) {
+            const auto sent = mine.Send(tensor, values);
+            const Status status = sent->Wait();
+            ASSERT_TRUE(status.ok()) << status.ToString();
+            std::vector<float> expected(count);
+            for (size_t i = 0; i < count; ++i) expected[i] = factor * (i % 13);
+            ASSERT_EQ(sent->output->Get(), expected) << tensor.name;
+          }
+        };
+        const auto elements = static_cast<int64_t>(count);
+        TensorDescription average = Tensor("", elements);
+        average.average = true;
+        expect(Tensor("", elements), "sum", n * (n + 1) / 2);
+        expect(average, "average", (n + 1) / 2);
+        expect(Tensor("", elements, ExchangeKind::kMin), "min", 1);
+        expect(Tensor("", elements, ExchangeKind::kMax), "max", n);
+        for (int32_t root = 0; root < size(); ++root) {
+          TensorDescription broadcast = Tensor("", elements, ExchangeKind::kBroadcast);
+          broadcast.root_rank = root;
+          expect(broadcast, ("from" + std::to_string(root) + " ").c_str(), root + 1.0f);
+        }
+      }
+    });
+  }
+
+  int32_t without_group_ = -1;  // a worker that uses no GPU yet
+  JobDescription job_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Server> server_;
+  std::vector<Rank> ranks_;
+};
+
+INSTANTIATE_TEST_SUITE_P(With, LocalGroupTest, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Gpus" : "Arithmetic"; });
+
+TEST_P(LocalGroupTest, OneHostExchangesWithoutServers) {
+  StartJob({"a", "a", "a"});
+  if (IsSkipped()) return;
+  ExpectAllKinds();
+  EXPECT_EQ(server_->counters().pushes, 0u);
+}
+
+TEST_P(LocalGroupTest, TwoOnOneHost) {
+  StartJob({"a", "a"});
+  if (!IsSkipped()) ExpectAllKinds();
+}
+
+TEST_P(LocalGroupTest, OneOnEachOfTwoHosts) {
+  StartJob({"a", "b"});
+  if (!IsSkipped()) ExpectAllKinds();
+}
+
+TEST_P(LocalGroupTest, WorkersThatShareAGpuAreOnTheirOwn) {
+  StartJob({"a", "a"}, {}, /*gpus_share_hosts=*/false);
+  if (IsSkipped()) return;
+  ExpectAllKinds();
+  EXPECT_GT(server_->counters().pushes, 0u);
+}
+
+TEST_P(LocalGroupTest, HostsOfThreeAndOne) {
+  StartJob({"a", "b", "a", "a"});
+  if (!IsSkipped()) ExpectAllKinds();
+}
+
+TEST_P(LocalGroupTest, HostsOfTwoAndTwo) {
+  StartJob({"a", "a", "b", "b"});
+  if (!IsSkipped()) ExpectAllKinds();
+}
+
+TEST_P(LocalGroupTest, EachHostSendsAGradientOnce) {
+  StartJob({"a", "a", "b", "b"});
+  if (IsSkipped()) return;
+  constexpr int64_t kCount = 100000;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    const auto sent = mine.Send(Tensor("gradient", kCount), std::vector<float>(kCount, rank));
+    const Status status = sent->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(sent->output->Get(), std::vector<float>(kCount, 6));
+  });
+  EXPECT_EQ(server_->counters().pushed_bytes, 2u * kCount * sizeof(float));
+  uint64_t pushed = 0;
+  for (const Rank& rank : ranks_) {
+    const WorkerCounters counters = rank.worker->counters();
+    // The workers of a host take turns.
+    EXPECT_NEAR(counters.pushed_bytes, kCount * sizeof(float) / 2.0, 4096);
+    EXPECT_EQ(counters.received_bytes, counters.pushed_bytes);
+    pushed += counters.pushed_bytes;
+  }
+  EXPECT_EQ(pushed, 2u * kCount * sizeof(float));
+}
+
+// Protocol rules 10 and 18: every rank has its own order, several steps overlap.
+TEST_P(LocalGroupTest, TwoHundredTensorsInDifferentOrder) {
+  StartJob({"a", "b", "a", "a"});
+  if (IsSkipped()) return;
+  constexpr int kTensors = 200;
+  constexpr int kSteps = 20;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    std::mt19937 random(rank);
+    std::vector<int> order(kTensors);
+    std::iota(order.begin(), order.end(), 0);
+    for (int step = 0; step < kSteps; ++step) {
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::shared_ptr<Sent>> sent(kTensors);
+      for (const int i : order) {
+        sent[i] = mine.Send(Tensor("tensor " + std::to_string(i), i * 11),
+                            std::vector<float>(i * 11, i + step * 0.5f + rank));
+      }
+      for (int i = 0; i < kTensors; ++i) {
+        const Status status = sent[i]->Wait();
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        ASSERT_EQ(sent[i]->output->Get(), std::vector<float>(i * 11, 4 * i + step * 2 + 6.0f));
+      }
+    }
+  });
+}
+
+class DisagreementTest : public LocalGroupTest {
+ protected:
+  // One worker has another length; the name works again afterwards.
+  void ExpectAnErrorOnAllRanks(int32_t dissenter) {
+    OnEachRank([&](Rank& mine, int32_t rank) {
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const int64_t count = 3000 + (rank == dissenter ? 2000 : 0);
+        const auto disputed = mine.Send(Tensor("disputed", count), std::vector<float>(count));
+        const Status status = disputed->Wait();
+        EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+        EXPECT_NE(status.message().find("disagree"), std::string::npos) << status.message();
+        const auto agreed = mine.Send(Tensor("disputed", 10), std::vector<float>(10, 1));
+        const Status again = agreed->Wait();
+        ASSERT_TRUE(again.ok()) << again.ToString();
+        EXPECT_EQ(agreed->output->Get(), std::vector<float>(10, size()));
+      }
+    });
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(With, DisagreementTest, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Gpus" : "Arithmetic"; });
+
+TEST_P(DisagreementTest, WithinAHost) {
+  StartJob({"a", "a", "a"});
+  if (!IsSkipped()) ExpectAnErrorOnAllRanks(1);
+}
+
+TEST_P(DisagreementTest, WithinOneOfTwoHosts) {
+  EngineOptions options;
+  options.operation_timeout = 4;  // of the host that agrees in itself
+  StartJob({"a", "a", "b"}, options);
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    const int64_t count = rank == 1 ? 5 : 4;
+    const Status status = mine.Send(Tensor("disputed", count), std::vector<float>(count))->Wait();
+    EXPECT_FALSE(status.ok());
+    if (rank < 2) std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_TRUE(mine.Send(Tensor("other", 4), std::vector<float>(4))->Wait().ok());
+  });
+}
+
+TEST_P(DisagreementTest, BetweenHosts) {
+  StartJob({"a", "a", "b"});
+  if (!IsSkipped()) ExpectAnErrorOnAllRanks(2);
+}
+
+TEST_P(LocalGroupTest, WhoLeavesIsNamedToThoseWhoWait) {
+  StartJob({"a", "a"});
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t) {
+    ASSERT_TRUE(mine.Send(Tensor("both", 4), std::vector<float>(4))->Wait().ok());
+  });
+  const auto waiting = ranks_[0].Send(Tensor("alone", 4), std::vector<float>(4));
+  std::thread leaving([&] { ranks_[1].worker->Stop(); });
+  const Status status = waiting->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+  EXPECT_NE(status.message().find("\"alone\""), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("local rank 1 of this host has left"), std::string::npos)
+      << status.message();
+  leaving.join();
+}
+
+TEST_P(LocalGroupTest, ALostServerEndsWhatIsOnItsWay) {
+  StartJob({"a", "a", "b"});
+  if (IsSkipped()) return;
+  // Worker 2 sends nothing: the others' tensor waits at the server.
+  std::thread losing([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    server_->Stop();
+  });
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    if (rank == 2) return;
+    const Status status = mine.Send(Tensor("t", 5000), std::vector<float>(5000))->Wait();
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+    const Status later = mine.Send(Tensor("u", 5), std::vector<float>(5))->Wait();
+    EXPECT_EQ(later.code(), StatusCode::kUnavailable) << later.ToString();
+  });
+  losing.join();
+}
+
+TEST_P(LocalGroupTest, AWorkerThatStopsInTheMiddleEndsTheOthersExchanges) {
+  StartJob({"a", "a", "b"});
+  if (IsSkipped()) return;
+  std::vector<std::shared_ptr<Sent>> sent;
+  for (const int rank : {0, 1})
+    sent.push_back(ranks_[rank].Send(Tensor("t", 5000), std::vector<float>(5000)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ranks_[1].worker->Stop();
+  EXPECT_EQ(sent[1]->Wait().code(), StatusCode::kCancelled);
+  const Status status = sent[0]->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_NE(status.message().find("worker 1"), std::string::npos) << status.message();
+}
+
+TEST_P(LocalGroupTest, ATensorThatOneRankNeverSendsEndsAtItsDeadline) {
+  EngineOptions options;
+  options.operation_timeout = 1;
+  StartJob({"a", "a"}, options);
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t) {
+    ASSERT_TRUE(mine.Send(Tensor("both", 4), std::vector<float>(4))->Wait().ok());
+  });
+  const Status status = ranks_[0].Send(Tensor("late", 4), std::vector<float>(4))->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+  // Who comes later learns the same, and the name works again.
+  const Status late = ranks_[1].Send(Tensor("late", 4), std::vector<float>(4))->Wait();
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();
+  OnEachRank([&](Rank& mine, int32_t) {
+    const Status again = mine.Send(Tensor("late", 4), std::vector<float>(4))->Wait();
+    EXPECT_TRUE(again.ok()) << again.ToString();
+  });
+}
+
+TEST_P(LocalGroupTest, ARankThatNeverComesIsAnErrorAtTheDeadline) {
+  EngineOptions options;
+  options.operation_timeout = 1;
+  without_group_ = 0;
+  StartJob({"a", "a"}, options);
+  if (IsSkipped()) return;
+  const Status status = ranks_[1].Send(Tensor("t", 4), std::vector<float>(4))->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+}
+
+TEST_P(LocalGroupTest, OneWorkerAloneCopies) {
+  if (GetParam() && !MissingGpus(1).empty()) GTEST_SKIP() << MissingGpus(1);
+  job_.worker_hosts = {"a"};
+  job_.gpus_share_hosts = true;
+  ranks_.resize(1);
+  StartRank(0);
+  for (int round = 0; round < 3; ++round) {
+    const auto sent = ranks_[0].Send(Tensor("t", 1000), std::vector<float>(1000, round));
+    const Status status = sent->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(sent->output->Get(), std::vector<float>(1000, round));
+  }
+  ranks_[0].worker->Stop();
+  EXPECT_FALSE(ranks_[0].Send(Tensor("t", 1), {1})->Wait().ok());
+}
+
+TEST_P(LocalGroupTest, GroupsEndInOrder) {
+  StartJob({"a", "a", "b"});
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t) {
+    ASSERT_TRUE(mine.Send(Tensor("t", 4), std::vector<float>(4))->Wait().ok());
+    const auto begin = std::chrono::steady_clock::now();
+    mine.worker->Stop();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+    if (mine.cpu_device != nullptr) {
+      EXPECT_EQ(mine.cpu_device->finished(), 1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace byteps

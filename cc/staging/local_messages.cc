@@ -1,0 +1,105 @@
+#include "cc/staging/local_messages.h"
+
+#include "cc/wire/bytes.h"
+
+namespace byteps {
+namespace {
+
+constexpr size_t kMaxTextBytes = 16384;
+constexpr size_t kMinEntryBytes = 1 + 8 + 8 + 4 + 1 + 4;
+
+void Put(ByteWriter& writer, const Status& status) {
+  writer.Put(status.code());
+  writer.PutString(status.message().substr(0, kMaxTextBytes));
+}
+
+Status GetStatus(ByteReader& reader) {
+  const StatusCode code = reader.Get<StatusCode>();
+  std::string text = reader.GetString(kMaxTextBytes);
+  if (code > StatusCode::kInternal) reader.Fail();
+  return code == StatusCode::kOk ? OkStatus() : Status(code, std::move(text));
+}
+
+struct Encoder {
+  ByteWriter& writer;
+
+  void operator()(const NcclUniqueId& id) {
+    for (const char byte : id.bytes) writer.Put(byte);
+  }
+  void operator()(const LaunchReport& report) {
+    writer.Put(report.kind);
+    writer.Put(report.local_rank);
+    writer.Put(report.key);
+    writer.Put(report.round);
+    writer.Put(report.part);
+    writer.Put(report.part_count);
+    writer.Put(report.agreement);
+    Put(writer, report.reason);
+  }
+  void operator()(const LogSlice& slice) {
+    writer.Put(slice.first);
+    writer.Put(static_cast<uint32_t>(slice.entries.size()));
+    for (const LaunchEntry& entry : slice.entries) {
+      writer.Put(entry.kind);
+      writer.Put(entry.key);
+      writer.Put(entry.round);
+      writer.Put(entry.part);
+      Put(writer, entry.reason);
+    }
+  }
+};
+
+struct Decoder {
+  ByteReader& reader;
+
+  void operator()(NcclUniqueId& id) {
+    for (char& byte : id.bytes) byte = reader.Get<char>();
+  }
+  void operator()(LaunchReport& report) {
+    report.kind = reader.Get<LaunchReport::Kind>();
+    report.local_rank = reader.Get<int32_t>();
+    report.key = reader.Get<uint64_t>();
+    report.round = reader.Get<uint64_t>();
+    report.part = reader.Get<uint32_t>();
+    report.part_count = reader.Get<uint32_t>();
+    report.agreement = reader.Get<uint64_t>();
+    report.reason = GetStatus(reader);
+    if (report.kind > LaunchReport::Kind::kLeaving) reader.Fail();
+  }
+  void operator()(LogSlice& slice) {
+    slice.first = reader.Get<uint64_t>();
+    slice.entries.resize(reader.GetCount(kMinEntryBytes));
+    for (LaunchEntry& entry : slice.entries) {
+      entry.kind = reader.Get<LaunchEntry::Kind>();
+      entry.key = reader.Get<uint64_t>();
+      entry.round = reader.Get<uint64_t>();
+      entry.part = reader.Get<uint32_t>();
+      entry.reason = GetStatus(reader);
+      if (entry.kind > LaunchEntry::Kind::kEnd) reader.Fail();
+    }
+  }
+};
+
+}  // namespace
+
+std::string EncodeLocal(const LocalMessage& message) {
+  ByteWriter writer;
+  writer.Put(static_cast<uint8_t>(message.index()));
+  std::visit(Encoder{writer}, message);
+  return writer.Take();
+}
+
+Status DecodeLocal(const std::string& bytes, LocalMessage* message) {
+  ByteReader reader(bytes.data(), bytes.size());
+  const uint8_t index = reader.Get<uint8_t>();
+  if (index == 0) message->emplace<NcclUniqueId>();
+  if (index == 1) message->emplace<LaunchReport>();
+  if (index == 2) message->emplace<LogSlice>();
+  if (index > 2) reader.Fail();
+  std::visit(Decoder{reader}, *message);
+  if (reader.ok() && reader.left() == 0) return OkStatus();
+  return InvalidArgument("a malformed message between the workers of a host (type " +
+                         std::to_string(index) + ", " + std::to_string(bytes.size()) + " bytes)");
+}
+
+}  // namespace byteps

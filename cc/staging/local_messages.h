@@ -1,0 +1,24 @@
+// What the workers of a host tell each other, and its form in bytes.
+#ifndef TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_
+#define TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_
+
+#include <string>
+#include <variant>
+
+#include "cc/base/status.h"
+#include "cc/gpu/launch_log.h"
+#include "cc/gpu/nccl.h"
+
+namespace byteps {
+
+// Local rank 0 sends the first and the last, all others the second.
+using LocalMessage = std::variant<NcclUniqueId, LaunchReport, LogSlice>;
+
+std::string EncodeLocal(const LocalMessage& message);
+
+// Refuses an unknown type, unknown kinds, a truncated message and trailing bytes.
+Status DecodeLocal(const std::string& bytes, LocalMessage* message);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_STAGING_LOCAL_MESSAGES_H_

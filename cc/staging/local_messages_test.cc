@@ -1,0 +1,69 @@
+#include "cc/staging/local_messages.h"
+
+#include <gtest/gtest.h>
+
+namespace byteps {
+namespace {
+
+std::vector<LocalMessage> OneOfEach() {
+  NcclUniqueId id;
+  for (size_t i = 0; i < id.bytes.size(); ++i) id.bytes[i] = static_cast<char>(i);
+  LaunchReport report;
+  report.kind = LaunchReport::Kind::kFailed;
+  report.local_rank = 3;
+  report.key = 1ull << 60;
+  report.round = 5;
+  report.part = 6;
+  report.part_count = 7;
+  report.agreement = 8;
+  report.reason = Unavailable("a server is lost");
+  LogSlice slice;
+  slice.first = 9;
+  slice.entries.resize(2);
+  slice.entries[0].kind = LaunchEntry::Kind::kBroadcast;
+  slice.entries[0].key = 10;
+  slice.entries[0].round = 11;
+  slice.entries[0].part = 12;
+  slice.entries[1].kind = LaunchEntry::Kind::kFail;
+  slice.entries[1].reason = FailedPrecondition("they disagree");
+  return {id, report, slice};
+}
+
+TEST(LocalMessages, EveryMessageSurvivesARoundTrip) {
+  for (const LocalMessage& sent : OneOfEach()) {
+    const std::string bytes = EncodeLocal(sent);
+    LocalMessage received;
+    ASSERT_TRUE(DecodeLocal(bytes, &received).ok()) << sent.index();
+    EXPECT_EQ(received.index(), sent.index());
+    EXPECT_EQ(EncodeLocal(received), bytes);
+  }
+}
+
+TEST(LocalMessages, FieldsArriveWhereTheyBelong) {
+  LocalMessage received;
+  ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[1]), &received).ok());
+  const auto& report = std::get<LaunchReport>(received);
+  EXPECT_EQ(report.part, 6u);
+  EXPECT_EQ(report.part_count, 7u);
+  EXPECT_EQ(report.reason.message(), "a server is lost");
+  ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[2]), &received).ok());
+  const auto& slice = std::get<LogSlice>(received);
+  EXPECT_EQ(slice.first, 9u);
+  ASSERT_EQ(slice.entries.size(), 2u);
+  EXPECT_EQ(slice.entries[0].part, 12u);
+  EXPECT_EQ(slice.entries[1].reason.code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(LocalMessages, RefusesTruncationTrailingBytesAndUnknownTypes) {
+  LocalMessage received;
+  for (const LocalMessage& message : OneOfEach()) {
+    const std::string bytes = EncodeLocal(message);
+    for (size_t length = 0; length < bytes.size(); ++length)
+      EXPECT_FALSE(DecodeLocal(bytes.substr(0, length), &received).ok()) << length;
+    EXPECT_FALSE(DecodeLocal(bytes + "x", &received).ok());
+  }
+  EXPECT_FALSE(DecodeLocal("\3", &received).ok());
+}
+
+}  // namespace
+}  // namespace byteps
