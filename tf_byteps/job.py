@@ -4,8 +4,10 @@ Each runs in a process of its own (`tf_byteps.server`, `tf_byteps.scheduler`) or
 (`tf_byteps.runtime`). Nothing here needs TensorFlow or NumPy.
 """
 
+import importlib.util
 import json
 import logging
+import os
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError
@@ -26,6 +28,7 @@ def engine_options(values, config):
         setattr(options, name, value)
     options.io_threads = config.io_threads
     options.read_peer_memory = config.read_peer_memory
+    options.nccl_libraries = nccl_libraries()
     return options
 
 
@@ -36,12 +39,25 @@ def job_description(book, config):
     job.epoch = book.epoch
     job.worker_hosts = book.worker_hosts
     job.server_hosts = book.server_hosts
+    job.gpus_share_hosts = book.gpus_share_hosts
     job.server_endpoints = [_engine.Endpoint(a.host, a.port) for a in book.server_endpoints]
     if book.coordinator_endpoint is not None:
         address = book.coordinator_endpoint
         job.coordinator_endpoint = _engine.Endpoint(address.host, address.port)
     job.options = engine_options(book.options, config)
     return job
+
+
+def nccl_libraries():
+    """Names to open NCCL by, in turn: what is loaded or on the path, then what pip has installed."""
+    names = ["libnccl.so.2"]
+    try:
+        package = importlib.util.find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        package = None
+    for folder in package.submodule_search_locations if package else []:
+        names.append(os.path.join(folder, "lib", names[0]))
+    return names
 
 
 class SummationServer:

@@ -46,12 +46,19 @@ class Part:
         server: rank of the server that sums it; -1 if there is none.
         enqueued: TensorFlow had the tensor and handed it to the engine.
         placed: parts and servers were known.
+        computed: tensors of a GPU: the GPU had computed the tensor.
+        reduced: tensors of a GPU: the workers of this host had reduced it among themselves. On a job
+            on one host that is the result.
+        copied_out: tensors of a GPU, at the worker that sends the part for its host: it was in the
+            host's memory.
         pushed: its turn had come: handed to the network.
         arrival_began: server's clock: the first bytes were there.
         arrived: server's clock: the last byte was there.
         answered: server's clock: all workers' parts were there, the sum was on its way back.
         reply_began: the first bytes of the sum were there.
         reply_received: the last byte of the sum was there.
+        copied_in: tensors of a GPU, at the worker that sent the part: the sum was in its GPU.
+        broadcast: tensors of a GPU: the sum had come from there to this worker's GPU.
         done: all parts of the tensor were there; TensorFlow went on.
     """
 
@@ -68,25 +75,31 @@ class Part:
     server: int
     enqueued: int
     placed: int | None
+    computed: int | None
+    reduced: int | None
+    copied_out: int | None
     pushed: int | None
     arrival_began: int | None
     arrived: int | None
     answered: int | None
     reply_began: int | None
     reply_received: int | None
+    copied_in: int | None
+    broadcast: int | None
     done: int
 
     def stages(self):
         """What it went through: (name, begin, end) of each of `STAGES`, as far as it came.
 
         Each begins where the one before ends. Where clocks of two machines contradict that, a stage
-        is empty instead of ending before it begins.
+        is empty instead of ending before it begins. Stages of GPUs are those of tensors in their
+        memory; a part that another worker sends for this host has no push, sum and pull here.
         """
         found, begin = [], self.enqueued
         for name, field in STAGES:
             end = getattr(self, field)
-            if end is None:
-                break
+            if end is None or (field == "done" and not (found and self.status == "OK")):
+                continue
             end = min(max(begin, end), self.done)
             found.append((name, begin, end))
             begin = end
@@ -97,10 +110,15 @@ class Part:
 # it belongs, and a time in `Part`.
 STAGES = (
     ("declare", "placed"),
+    ("compute", "computed"),
+    ("reduce", "reduced"),
+    ("copy out", "copied_out"),
     ("queue", "pushed"),
     ("push", "arrived"),
     ("sum", "answered"),
     ("pull", "reply_received"),
+    ("copy in", "copied_in"),
+    ("broadcast", "broadcast"),
     ("other parts", "done"),
 )
 
@@ -203,12 +221,17 @@ def _parts(exchange, rank):
             server=part.get("server", -1),
             enqueued=times["enqueue"],
             placed=times["place"] or None,
+            computed=part.get("computed_ns") or None,
+            reduced=part.get("reduce_ns") or None,
+            copied_out=part.get("copy_out_ns") or None,
             pushed=part.get("push_ns") or None,
             arrival_began=part.get("arrival_begin_ns") or None,
             arrived=part.get("arrival_end_ns") or None,
             answered=part.get("answer_ns") or None,
             reply_began=part.get("reply_begin_ns") or None,
             reply_received=part.get("reply_end_ns") or None,
+            copied_in=part.get("copy_in_ns") or None,
+            broadcast=part.get("broadcast_ns") or None,
             done=times["done"],
         )
 

@@ -262,12 +262,17 @@ py::list PartTracesList(const ExchangeTrace& trace) {
     py::dict values;
     values["bytes"] = part.bytes;
     values["server"] = part.server;
+    values["computed_ns"] = part.computed_ns;
+    values["reduce_ns"] = part.reduce_ns;
+    values["copy_out_ns"] = part.copy_out_ns;
     values["push_ns"] = part.push_ns;
     values["arrival_begin_ns"] = part.arrival_begin_ns;
     values["arrival_end_ns"] = part.arrival_end_ns;
     values["answer_ns"] = part.answer_ns;
     values["reply_begin_ns"] = part.reply_begin_ns;
     values["reply_end_ns"] = part.reply_end_ns;
+    values["copy_in_ns"] = part.copy_in_ns;
+    values["broadcast_ns"] = part.broadcast_ns;
     parts.append(values);
   }
   return parts;
@@ -357,7 +362,8 @@ void DefineJob(py::module_& module) {
       .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)
       .def_readwrite("heartbeat_interval", &EngineOptions::heartbeat_interval)
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
-      .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout);
+      .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
+      .def_readwrite("nccl_libraries", &EngineOptions::nccl_libraries);
   py::class_<JobDescription>(module, "JobDescription",
                              "One membership epoch of a job: who takes part, and where.")
       .def(py::init<>())
@@ -367,6 +373,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("server_hosts", &JobDescription::server_hosts)
       .def_readwrite("server_endpoints", &JobDescription::server_endpoints)
       .def_readwrite("coordinator_endpoint", &JobDescription::coordinator_endpoint)
+      .def_readwrite("gpus_share_hosts", &JobDescription::gpus_share_hosts)
       .def_readwrite("options", &JobDescription::options);
 }
 

@@ -14,6 +14,8 @@ from tf_byteps import BytePSError, _engine, timeline
 PART_BYTES = 1 << 20
 SECONDS = 40
 LATE = 0.3
+ON_GPUS = ("computed", "reduced", "copied_out", "copied_in", "broadcast")
+CPU_STAGES = ["declare", "queue", "push", "sum", "pull", "other parts"]
 
 
 def exchange(name, elements=1, **arguments):
@@ -83,7 +85,8 @@ def test_times_are_in_order(parts):
         assert part.arrival_began <= part.arrived <= part.answered, part
         assert part.answered <= part.reply_began <= part.reply_received <= part.done, part
         stages = part.stages()
-        assert [name for name, _, _ in stages] == [name for name, _ in timeline.STAGES]
+        assert [name for name, _, _ in stages] == CPU_STAGES
+        assert not any(getattr(part, name) for name in ON_GPUS)
         assert stages[0][1] == part.enqueued and stages[-1][2] == part.done
         assert all(a[2] == b[1] for a, b in zip(stages, stages[1:], strict=False))
     assert abs(part.done - time.time_ns()) < 600e9
@@ -170,10 +173,25 @@ def test_clocks_that_differ_make_no_stage_end_before_it_begins():
     times = dict.fromkeys(("arrival_began", "arrived", "answered"), 50)  # 100 behind
     times |= {"enqueued": 100, "placed": 110, "pushed": 120}
     times |= {"reply_began": 170, "reply_received": 180, "done": 190}
+    times |= dict.fromkeys(ON_GPUS)
     part = timeline.Part(0, "x", "sum", "float32", 0, 0, "OK", 0, 1, 4, 0, **times)
     durations = {name: end - begin for name, begin, end in part.stages()}
     assert durations["push"] == durations["sum"] == 0 and durations["pull"] == 60
     assert sum(durations.values()) == part.done - part.enqueued
+
+
+def test_a_part_that_another_worker_sends_has_the_stages_of_its_gpu():
+    times = dict.fromkeys((*ON_GPUS, "arrival_began", "arrived", "answered", "reply_began"))
+    times |= {"enqueued": 100, "placed": 110, "computed": 120, "reduced": 130, "pushed": None}
+    times |= {"reply_received": None, "broadcast": 180, "done": 190}
+    part = timeline.Part(0, "x", "sum", "float32", 0, 0, "OK", 0, 1, 4, 0, **times)
+    assert [(name, end) for name, _, end in part.stages()] == [
+        ("declare", 110),
+        ("compute", 120),
+        ("reduce", 130),
+        ("broadcast", 180),
+        ("other parts", 190),
+    ]
 
 
 def test_what_is_no_timeline(tmp_path):

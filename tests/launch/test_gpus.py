@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_byteps.launch.gpus import assigned_gpu, visible_gpus
+from tf_byteps.launch.gpus import assigned_gpu, own_gpu, visible_gpus
 
 
 @pytest.fixture
@@ -42,6 +42,13 @@ def test_visible_gpus(devices, given, expected):
 def test_a_machine_without_gpus(tmp_path):
     assert visible_gpus({}, tmp_path) == []
     assert assigned_gpu(worker(0, 2), tmp_path) == ({}, "")
+
+
+def test_the_gpu_of_a_worker(devices, tmp_path_factory):
+    assert own_gpu({}, devices) == "0"
+    assert own_gpu({"CUDA_VISIBLE_DEVICES": "3"}, devices) == "3"
+    assert own_gpu({"CUDA_VISIBLE_DEVICES": "-1"}, devices) is None
+    assert own_gpu({"CUDA_VISIBLE_DEVICES": "3"}, tmp_path_factory.mktemp("none")) is None
 
 
 def test_each_local_rank_gets_its_own(devices):

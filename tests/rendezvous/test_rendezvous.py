@@ -95,6 +95,32 @@ def test_local_ranks_follow_host_ids_in_rank_order():
         assert [book.local_size(rank) for rank in range(4)] == [3, 1, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "share"),
+    [
+        (["0", "1"], ["a", "a"], True),
+        (["0", "0"], ["a", "b"], True),
+        (["0", "0"], ["a", "a"], False),
+        ([None, None], ["a", "a"], False),
+    ],
+)
+def test_workers_with_a_gpu_each_share_their_hosts(monkeypatch, gpus, hosts, share):
+    monkeypatch.setattr(client, "own_gpu", lambda environment, left=list(gpus): left.pop())
+    with Job(workers=2) as job:
+        for rank, host in enumerate(hosts):
+            job.worker(rank, host_id=host)
+        assert job.book.result(20).gpus_share_hosts is share
+
+
+def test_workers_with_and_without_a_gpu_are_no_job(monkeypatch):
+    monkeypatch.setattr(client, "own_gpu", lambda environment, left=["0", None]: left.pop())
+    with Job(workers=2) as job:
+        futures = [job.worker(rank) for rank in range(2)]
+        for message in [told(future) for future in futures]:
+            assert "has no GPU, but worker" in message
+            assert "hide all with CUDA_VISIBLE_DEVICES=-1" in message
+
+
 def test_server_processes_come_before_colocated_servers_and_in_order():
     def start(book, rank):
         started.append(rank)

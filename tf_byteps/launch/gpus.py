@@ -19,14 +19,27 @@ def visible_gpus(environment, device_folder="/dev"):
     """
     given = environment.get("CUDA_VISIBLE_DEVICES")
     if given is None:
-        files = [name for name in os.listdir(device_folder) if _DEVICE_FILE.fullmatch(name)]
-        return [str(number) for number in range(len(files))]
+        return [str(number) for number in range(_count(device_folder))]
     names = []
     for name in given.split(","):
         if not name.strip() or name.strip().startswith("-"):
             break  # CUDA ignores what follows, too
         names.append(name.strip())
     return names
+
+
+def own_gpu(environment, device_folder="/dev"):
+    """The GPU that a worker with this environment computes on.
+
+    Args:
+        environment: a mapping of variables.
+        device_folder: see `visible_gpus`.
+
+    Returns:
+        A string as in CUDA_VISIBLE_DEVICES: the first of those that are visible. None without one.
+    """
+    gpus = visible_gpus(environment, device_folder) if _count(device_folder) else []
+    return gpus[0] if gpus else None
 
 
 def assigned_gpu(environment, device_folder="/dev"):
@@ -55,3 +68,7 @@ def assigned_gpu(environment, device_folder="/dev"):
             f"start fewer workers on this machine"
         )
     return {"CUDA_VISIBLE_DEVICES": gpus[local_rank % len(gpus)]}, remark
+
+
+def _count(device_folder):
+    return sum(1 for name in os.listdir(device_folder) if _DEVICE_FILE.fullmatch(name))

@@ -10,6 +10,7 @@ import zmq
 
 import tf_byteps
 from tf_byteps.errors import RendezvousError
+from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
 
@@ -68,6 +69,7 @@ def _request(config, server_endpoint):
         host_id=host_id(config),
         server_endpoint=server_endpoint,
         options={name: value for name, value in shared.items() if config.is_set(name)},
+        gpu=own_gpu(os.environ) if config.role == "worker" else None,
     )
 
 

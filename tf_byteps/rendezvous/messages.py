@@ -46,6 +46,7 @@ class Book:
     server_endpoints: list[Address]
     coordinator_endpoint: Address | None
     options: dict[str, float]
+    gpus_share_hosts: bool = False  # each worker has a GPU that no other worker uses
 
     def local_rank(self, rank):
         """The worker's number among those on its host, in rank order."""
@@ -72,6 +73,7 @@ class Join:
     host_id: str
     server_endpoint: Address | None  # if the process hosts a server
     options: dict[str, float]  # the shared options that were set here
+    gpu: str | None = None  # the one that a worker computes on, as CUDA_VISIBLE_DEVICES names it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +155,8 @@ def _read(expected, value, where):
         return {
             str(key): _read(arguments[1], item, f"{where}.{key}") for key, item in value.items()
         }
+    if expected is bool and isinstance(value, bool):
+        return value
     accepted = (int, float) if expected is float else expected
     if origin is None and isinstance(value, accepted) and not isinstance(value, bool):
         return value

@@ -4,6 +4,7 @@ import dataclasses
 import secrets
 
 import tf_byteps
+from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous.messages import Address, Book, Join
 
 
@@ -123,7 +124,24 @@ class Roster:
             server_endpoints=[p.join.server_endpoint for p in servers],
             coordinator_endpoint=None,
             options=self._shared_options(),
+            gpus_share_hosts=self._each_has_a_gpu(workers),
         )
+
+    def _each_has_a_gpu(self, workers):
+        """Whether each worker computes on a GPU that no other one uses.
+
+        Raises:
+            RendezvousError: some have a GPU, and some have none.
+        """
+        without = [p for p in workers if p.join.gpu is None]
+        if 0 < len(without) < len(workers):
+            has_one = next(p for p in workers if p.join.gpu is not None)
+            raise RendezvousError(
+                f"{without[0]} has no GPU, but {has_one} has one: give every worker a GPU, or hide "
+                f"all with CUDA_VISIBLE_DEVICES=-1"
+            )
+        used = {(p.join.host_id, p.join.gpu) for p in workers}
+        return not without and len(used) == len(workers)
 
     def _shared_options(self):
         options = dict(self._defaults)
