@@ -47,10 +47,10 @@ class Part:
         enqueued: TensorFlow had the tensor and handed it to the engine.
         placed: parts and servers were known.
         computed: tensors of a GPU: the GPU had computed the tensor.
-        reduced: tensors of a GPU: the workers of this host had reduced it among themselves. On a job
-            on one host that is the result.
-        copied_out: tensors of a GPU, at the worker that sends the part for its host: it was in the
-            host's memory.
+        reduced: tensors of a GPU: the workers of this host had reduced it among themselves; in a
+            job on one host that is the result.
+        copied_out: tensors of a GPU, at the worker that sends the part for its host: it was in
+            the host's memory.
         pushed: its turn had come: handed to the network.
         arrival_began: server's clock: the first bytes were there.
         arrived: server's clock: the last byte was there.

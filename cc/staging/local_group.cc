@@ -245,6 +245,12 @@ void LocalGroup::Publish(const LogSlice& slice) {
 }
 
 void LocalGroup::OnLost(int32_t local_rank, const Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++lost_count_;
+    changed_.notify_all();
+    if (log_ended_) return;
+  }
   Fail(Unavailable("worker " + std::to_string(workers_[local_rank]) +
                    " of this host has left its group of GPUs (" + reason.message() + ")"));
 }
@@ -292,6 +298,11 @@ void LocalGroup::OnStop() {
   if (in_order) {
     const Status finished = device_->Finish();
     if (!finished.ok()) LogWarning(finished.message());
+    // Local rank 0 is the last to hang up, so that all others have heard of the end.
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (local_rank_ == 0) {
+      changed_.wait_for(lock, kLeavePatience, [this] { return lost_count_ == local_size_ - 1; });
+    }
   }
   Fail(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"));
   {

@@ -98,6 +98,7 @@ class LocalGroup : public WorkerCompanion {
   void OnCopiedIn(const PartPointer& part);
   void StartBroadcast(const TensorPointer& tensor, uint32_t part);
   void OnPartDone(const TensorPointer& tensor);
+  void FinishIfDone(const TensorPointer& tensor);
   void StartExchange(const TensorPointer& tensor);
   // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
   template <typename StartStep>
@@ -130,6 +131,7 @@ class LocalGroup : public WorkerCompanion {
   Status failure_;
   bool leaving_ = false;
   bool log_ended_ = false;
+  int32_t lost_count_ = 0;  // connections that have ended
   bool stopping_ = false;
 };
 

@@ -118,18 +118,24 @@ void LocalGroup::Step(const TensorPointer& tensor, const StartStep& start,
                       std::function<void()> next) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (!tensor->failure.ok()) return;  // its memory may be gone
     ++tensor->at_work;
   }
   const auto ended = [this, tensor, next = std::move(next)](const Status& status) {
-    bool finish = false;
+    bool failed = false;
+    bool last = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      --tensor->at_work;
-      finish = !tensor->failure.ok() && tensor->at_work == 0;
+      last = --tensor->at_work == 0;
+      failed = !tensor->failure.ok();
     }
-    if (finish) return FinishTensor(tensor, tensor->failure);
-    if (!tensor->failure.ok()) return;
-    status.ok() ? next() : Fail(status);
+    if (failed) {
+      if (last) FinishTensor(tensor, tensor->failure);
+      return;
+    }
+    if (!status.ok()) return Fail(status);
+    next();
+    FinishIfDone(tensor);
   };
   const Status status = start(ended);
   if (status.ok()) return;
@@ -253,7 +259,16 @@ void LocalGroup::StartBroadcast(const TensorPointer& tensor, uint32_t part) {
 void LocalGroup::OnPartDone(const TensorPointer& tensor) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!tensor->failure.ok() || --tensor->parts_left > 0) return;
+    --tensor->parts_left;
+  }
+  FinishIfDone(tensor);
+}
+
+// A part can be done while a collective of another one still reads the tensor.
+void LocalGroup::FinishIfDone(const TensorPointer& tensor) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!tensor->failure.ok() || tensor->parts_left > 0 || tensor->at_work > 0) return;
   }
   FinishTensor(tensor, OkStatus());
 }
@@ -276,9 +291,10 @@ void LocalGroup::StartExchange(const TensorPointer& tensor) {
   };
   const auto next = [this, tensor] {
     const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-    for (uint32_t part = 0; part < parts; ++part)
+    for (uint32_t part = 0; part < parts; ++part) {
       worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
-    FinishTensor(tensor, OkStatus());
+      OnPartDone(tensor);
+    }
   };
   span.count == 0 ? next() : Step(tensor, start, next);
 }
