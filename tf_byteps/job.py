@@ -49,7 +49,7 @@ def job_description(book, config):
 
 
 def nccl_libraries():
-    """Names to open NCCL by, in turn: what is loaded or on the path, then what pip has installed."""
+    """Names to open NCCL by, in turn: what is loaded or on the path, then what pip installed."""
     names = ["libnccl.so.2"]
     try:
         package = importlib.util.find_spec("nvidia.nccl")
