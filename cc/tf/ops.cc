@@ -27,6 +27,9 @@ const InputColocationExemptionRegistration kExempt[] = {
     InputColocationExemptionRegistration("BytePSPushPull"),
     InputColocationExemptionRegistration("BytePSBroadcast"),
     InputColocationExemptionRegistration("BytePSGather"),
+    InputColocationExemptionRegistration("BytePSPushPullStart"),
+    InputColocationExemptionRegistration("BytePSGatherStart"),
+    InputColocationExemptionRegistration("BytePSWait"),
 };
 
 absl::Status SameShapeAsValue(InferenceContext* context) {
@@ -86,6 +89,48 @@ REGISTER_OP("BytePSGather")
     .Doc(
         "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
         "result.");
+
+REGISTER_OP("BytePSPushPullStart")
+    .Input("token: resource")
+    .Input("value: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("priority: int = -2147483648")  // kLearnedPriority
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(
+        "Starts what BytePSPushPull does; BytePSWait has the result, in this step or a later one.");
+
+REGISTER_OP("BytePSGatherStart")
+    .Input("token: resource")
+    .Input("value: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("priority: int = -2147483648")  // kLearnedPriority
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Starts what BytePSGather does; BytePSWait has the result, in this step or a later one.");
+
+REGISTER_OP("BytePSWait")
+    .Input("token: resource")
+    .Output("result: T")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("shape: shape")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
+    .Doc("The result of the exchange that was started under a name; once for each start.");
+
+REGISTER_OP("BytePSForget")
+    .Attr("tensor_names: list(string)")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(
+        "Nobody will wait for what was started under these names. The others get it all the same.");
 
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")

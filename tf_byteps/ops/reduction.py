@@ -130,10 +130,15 @@ class _Group:
         )
 
     def _declaration(self, tensor, name):
-        average = self.op == reduce_op.Average
-        kind = str(reduce_op.Sum if average else self.op)
         sent, _ = self.compression.compress(tensor)
-        return (name, sent.dtype.name, sent.shape.as_list(), kind, average, 0)
+        return declaration(sent, name, self.op)
+
+
+def declaration(tensor, name, op):
+    """How the engine is told of a tensor before its first exchange."""
+    average = op == reduce_op.Average
+    kind = str(reduce_op.Sum if average else op)
+    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0)
 
 
 def _scaled(tensor, factor):

@@ -1,9 +1,28 @@
 """`push_pull` of `tf.IndexedSlices`: only the rows that some worker touched travel."""
 
+import dataclasses
+
 import tensorflow as tf
 
 # Marks the one row by which each worker is counted. No gradient has this index.
 _COUNTING_INDEX = tf.int64.min
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What `tf.IndexedSlices` are besides their rows.
+
+    Attributes:
+        row_shape: an integer tensor.
+        static_row_shape: what is known of it when the function is traced.
+        index_dtype: a `tf.DType`.
+        dense_shape: a tensor, or `None`.
+    """
+
+    row_shape: tf.Tensor
+    static_row_shape: tuple
+    index_dtype: tf.DType
+    dense_shape: tf.Tensor | None
 
 
 def reduce_rows(slices, gather, average, compression):
@@ -24,16 +43,63 @@ def reduce_rows(slices, gather, average, compression):
         A `tf.IndexedSlices` with each index once, in ascending order.
     """
     values = tf.convert_to_tensor(slices.values)
-    row_shape = tf.shape(values)[1:]
-    rows = tf.reshape(values, tf.stack([tf.shape(values)[0], tf.reduce_prod(row_shape)]))
+    form = Form(tf.shape(values)[1:], values.shape[1:], slices.indices.dtype, slices.dense_shape)
+    packed, context = pack(slices, compression)
+    return unpack(gather(packed), form, average, lambda rows: compression.decompress(rows, context))
+
+
+def pack(slices, compression):
+    """What a worker sends: its indices and merged rows, side by side.
+
+    Returns:
+        A tensor of two axes, and what `compression.decompress` needs.
+    """
+    values = tf.convert_to_tensor(slices.values)
+    width = tf.reduce_prod(tf.shape(values)[1:])
+    rows = tf.reshape(values, tf.stack([tf.shape(values)[0], width]))
     indices, rows = _merge(tf.cast(slices.indices, tf.int64), rows)
     compressed, context = compression.compress(rows)
-    gathered_indices, gathered, workers = _exchange(indices, compressed, gather)
-    divisor = tf.cast(workers, tf.float64) if average else None
-    indices, rows = _merge(gathered_indices, compression.decompress(gathered, context), divisor)
-    result = tf.reshape(rows, tf.concat([tf.shape(rows)[:1], row_shape], 0))
-    result = tf.ensure_shape(result, [None, *values.shape[1:]])
-    return tf.IndexedSlices(result, tf.cast(indices, slices.indices.dtype), slices.dense_shape)
+    # The workers are counted by what they send: a traced function must not hold their number
+    # (protocol rule 16).
+    indices = tf.concat([[_COUNTING_INDEX], indices], 0)
+    compressed = tf.pad(compressed, [[1, 0], [0, 0]])
+    words = _index_words(compressed.dtype)
+    return tf.concat(
+        [tf.reshape(tf.bitcast(indices, compressed.dtype), [-1, words]), compressed], 1
+    ), context
+
+
+def unpack(gathered, form, average=False, decompress=None):
+    """The result of all workers' rows.
+
+    Args:
+        gathered: what all workers have packed, along axis 0.
+        form: a `Form`, the result's.
+        average: see `reduce_rows`.
+        decompress: a function of the rows, or `None`.
+
+    Returns:
+        A `tf.IndexedSlices` with each index once, in ascending order.
+    """
+    words = _index_words(gathered.dtype)
+    index_words = gathered[:, :words] if gathered.dtype.size < tf.int64.size else gathered[:, 0]
+    all_indices = tf.bitcast(index_words, tf.int64)
+    is_row = tf.not_equal(all_indices, _COUNTING_INDEX)
+    workers = tf.size(is_row) - tf.math.count_nonzero(is_row, dtype=tf.int32)
+    rows = tf.boolean_mask(gathered[:, words:], is_row)
+    indices, rows = _merge(
+        tf.boolean_mask(all_indices, is_row),
+        rows if decompress is None else decompress(rows),
+        tf.cast(workers, tf.float64) if average else None,
+    )
+    shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
+    result = tf.ensure_shape(tf.reshape(rows, shape), [None, *form.static_row_shape])
+    return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)
+
+
+def _index_words(dtype):
+    """How many elements of a row's dtype an index takes."""
+    return max(1, tf.int64.size // dtype.size)
 
 
 def _merge(indices, rows, divisor=None):
@@ -47,25 +113,3 @@ def _merge(indices, rows, divisor=None):
     if divisor is not None:
         sums /= tf.cast(divisor, sums.dtype)
     return tf.gather(unique, order), tf.cast(sums, rows.dtype)
-
-
-def _exchange(indices, rows, gather):
-    """All workers' indices and rows, and the number of workers.
-
-    The workers are counted by what they send: a traced function must not hold their number
-    (protocol rule 16).
-    """
-    indices = tf.concat([[_COUNTING_INDEX], indices], 0)
-    rows = tf.pad(rows, [[1, 0], [0, 0]])
-    words = max(1, tf.int64.size // rows.dtype.size)
-    index_words = tf.reshape(tf.bitcast(indices, rows.dtype), [-1, words])
-    gathered = gather(tf.concat([index_words, rows], 1))
-    index_words = gathered[:, :words] if rows.dtype.size < tf.int64.size else gathered[:, 0]
-    all_indices = tf.bitcast(index_words, tf.int64)
-    is_row = tf.not_equal(all_indices, _COUNTING_INDEX)
-    workers = tf.size(is_row) - tf.math.count_nonzero(is_row, dtype=tf.int32)
-    return (
-        tf.boolean_mask(all_indices, is_row),
-        tf.boolean_mask(gathered[:, words:], is_row),
-        workers,
-    )
