@@ -62,6 +62,11 @@ class Group:
         assert not failures, "\n".join(failures)
         return results
 
+    def of_worker(self, rank, scenario):
+        """What it returned on one worker, when others may have been killed."""
+        assert scenario in self._results[rank], self._logs[rank]
+        return self._results[rank][scenario]
+
     def failures(self, scenario):
         """The `Failure` of every worker; fails the test if one did not fail."""
         results = [worker.get(scenario) for worker in self._results]

@@ -16,6 +16,8 @@ from tf_byteps.strategy.agreement import gather_objects
 class FitCallback(keras.callbacks.Callback):
     """Runs after the user's callbacks, at points of `fit` that all workers pass."""
 
+    reads_weights = False  # where a batch ends
+
     def on_train_begin(self, logs=None):
         """Weights and the first epoch are worker 0's, also after a callback restored a backup."""
         model = self.model
@@ -37,6 +39,13 @@ class EveryBatch(FitCallback):
         stopping.agree(self.model)
 
 
+def flat(callbacks):
+    """The list of callbacks that `fit` was given, see `completed`."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks.callbacks
+    return tf.nest.flatten(callbacks or [])
+
+
 def completed(callbacks, model):
     """The callbacks of a training, and ours. A collective: all workers call it.
 
@@ -49,7 +58,7 @@ def completed(callbacks, model):
         What `fit` is to be given instead.
     """
     is_container = isinstance(callbacks, keras.callbacks.CallbackList)
-    mine = callbacks.callbacks if is_container else tf.nest.flatten(callbacks or [])
+    mine = flat(callbacks)
     on_batches = [
         callback
         for callback in mine

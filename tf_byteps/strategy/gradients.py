@@ -6,7 +6,7 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
-from tf_byteps.ops import Min, Sum, names, push_pull
+from tf_byteps.ops import Min, Sum, names, push_pull, split
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy import local_batch
 
@@ -39,11 +39,29 @@ def reduce_gradients(gradients, variables, reduction=_SUM, scope=""):
     Returns:
         The list of results; `None` stays.
     """
-    prepared = [
+    prepared = _contributions(gradients, reduction)
+    return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
+
+
+def start_sums(gradients, variables):
+    """Starts what `reduce_gradients` does, under the same names.
+
+    Args:
+        gradients: see `reduce_gradients`.
+        variables: what they are gradients of: `keras.Variable`.
+
+    Returns:
+        The list of `StartedSum`; `None` stays.
+    """
+    prepared = _contributions(gradients, _SUM)
+    return split.start_sums(prepared, _names(variables), [v.shape for v in variables])
+
+
+def _contributions(gradients, reduction):
+    return [
         None if gradient is None else local_batch.contribution(reduction.prepare(gradient))
         for gradient in gradients
     ]
-    return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
 
 
 def finite_everywhere(finite):

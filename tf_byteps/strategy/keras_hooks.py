@@ -5,6 +5,9 @@ made; each asks first whether a `BytePSStrategy` is at work and otherwise does e
 before.
 
 * `Variable._initialize`: to tell Keras's variables from the user's (see `variables`).
+* `Variable.value` and `_direct_assign`, `BaseOptimizer.apply` and `_get_current_learning_rate`,
+  `TensorFlowTrainer.make_train_function` and `make_test_function`, `Model.export`: a step's updates
+  may be left to the next step, but nobody else may notice (see `cross_step`).
 * `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
   sum must come first, once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
@@ -31,12 +34,12 @@ before.
 * `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
 """
 
-import contextlib
 import inspect
 import threading
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.variables import Variable as KerasVariable
 from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
@@ -51,11 +54,13 @@ from tf_byteps.strategy import (
     arrays,
     building,
     callbacks,
+    cross_step,
     local_batch,
     metrics,
     shuffle,
     statistics,
     stopping,
+    updates,
     whole_files,
 )
 from tf_byteps.strategy.accumulation import reduce_if_updating
@@ -80,6 +85,10 @@ def install():
         _installed = True
     trainer = keras_trainer.TensorFlowTrainer
     wrap(keras_core.Variable, "_initialize", _initialize_variable)
+    wrap(keras_core.Variable, "_direct_assign", _assign_variable)
+    keras_core.Variable.value = property(_value_of_variable)
+    wrap(BaseOptimizer, "apply", _apply)
+    wrap(BaseOptimizer, "_get_current_learning_rate", _learning_rate)
     wrap(BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients)
     wrap(BaseOptimizer, "_clip_gradients", _clip_gradients)
     wrap(TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients)
@@ -93,9 +102,12 @@ def install():
     trainer.stop_training = stopping.attribute()
     wrap(trainer, "_maybe_symbolic_build", _build)
     wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
+    wrap(trainer, "make_train_function", _make_train_function)
+    wrap(trainer, "make_test_function", _make_test_function)
     wrap(trainer, "predict", _predict)
     wrap(trainer, "predict_on_batch", _predict_on_batch)
     wrap(trainer, "make_predict_function", _make_predict_function)
+    wrap(keras.Model, "export", _export)
     wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
     wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)
     wrap(data_adapters, "is_tf_dataset", _is_dataset)
@@ -116,44 +128,40 @@ def _initialize_variable(original, self, value):
         return original(self, value)
 
 
+def _assign_variable(original, self, value):
+    cross_step.flush_before_use(self)
+    return original(self, value)
+
+
+def _value_of_variable(self):
+    cross_step.flush_before_use(self)
+    return KerasVariable.value.fget(self)
+
+
 # Gradients.
 
 
-class _Update:
-    """An optimizer's update under way in this thread."""
-
-    def __init__(self, optimizer, variables, outer=None):
-        self.optimizer = optimizer
-        self.variables = variables
-        self.reduced = outer is not None and outer.reduced
-        self.reduced_of = None if outer is None else outer.reduced_of  # see `accumulation`
+def _apply(original, self, grads, trainable_variables=None):
+    if not cross_step.defer(self, grads, trainable_variables):
+        original(self, grads, trainable_variables)
 
 
-def _current_update():
-    return getattr(_local, "update", None)
-
-
-@contextlib.contextmanager
-def _updating(optimizer, variables):
-    outer = _current_update()
-    _local.update = _Update(optimizer, variables, outer)
-    try:
-        yield _local.update
-    finally:
-        _local.update = outer
+def _learning_rate(original, self):
+    kept = cross_step.own_learning_rate(self)
+    return original(self) if kept is None else kept
 
 
 def _backend_apply_gradients(original, self, grads, trainable_variables):
     if not _in_our_replica():
         return original(self, grads, trainable_variables)
     adopt_optimizer(self)
-    with _updating(self, trainable_variables):
+    with updates.updating(self, trainable_variables):
         return original(self, grads, trainable_variables)
 
 
 def _clip_gradients(original, self, grads):
     """The first thing that Keras does with the gradients of an update, and only in updates."""
-    update = _current_update()
+    update = updates.current()
     if update is not None and update.optimizer is self and not update.reduced:
         if update.reduced_of is None:
             grads = reduce_gradients(grads, update.variables)
@@ -164,7 +172,7 @@ def _clip_gradients(original, self, grads):
 
 
 def _all_reduce_sum_gradients(original, self, grads_and_vars):
-    update = _current_update()
+    update = updates.current()
     if update is not None and update.reduced:
         return list(grads_and_vars)
     return original(self, grads_and_vars)
@@ -176,20 +184,19 @@ def _add_slot(original, self, *args, **kwargs):
 
 
 def _loss_scale_apply(original, self, grads, trainable_variables=None):
-    if not _in_our_replica() or _current_update() is not None:
+    if not _in_our_replica() or updates.current() is not None:
         return original(self, grads, trainable_variables)
     variables = trainable_variables or self._trainable_variables
     # With accumulation the gradients are reduced once in several steps, see _check_finite.
     reduce_now = not self.inner_optimizer.gradient_accumulation_steps
     if reduce_now:
         grads = reduce_gradients(grads, variables)
-    with _updating(self, variables) as update:
-        update.reduced = reduce_now
+    with updates.updating(self, variables, reduced=reduce_now):
         return original(self, grads, trainable_variables)
 
 
 def _check_finite(original, self, grads):
-    update = _current_update()
+    update = updates.current()
     if update is None or update.reduced:
         return original(self, grads)
 
@@ -237,7 +244,8 @@ def _fit(original, self, *args, **kwargs):
     given = call.arguments.get("callbacks")
     call.arguments["callbacks"] = callbacks.completed(given, self)
     try:
-        return original(*call.args, **call.kwargs)
+        with cross_step.training(self, callbacks.flat(given)):
+            return original(*call.args, **call.kwargs)
     finally:
         stopping.forget(self)
 
@@ -254,12 +262,30 @@ def _build(original, self, iterator=None, data_batch=None):
 
 def _metrics_result(original, self, logs):
     """Called at the end of each epoch and each evaluation, and nowhere else."""
+    cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, logs)
     statistics.end_epoch(self)
     metrics.reduce_states(self)
     result = original(self, logs)
     return metrics.average_logs(logs) if result is logs else result
+
+
+def _make_train_function(original, self, force=False):
+    cross_step.flush()
+    result = original(self, force)
+    cross_step.prepare(self)
+    return result
+
+
+def _make_test_function(original, self, force=False):
+    cross_step.flush()
+    return original(self, force)
+
+
+def _export(original, self, *args, **kwargs):
+    cross_step.flush()
+    return original(self, *args, **kwargs)
 
 
 def _predict(original, self, *args, **kwargs):
@@ -276,6 +302,7 @@ def _predict_on_batch(original, self, *args, **kwargs):
 
 def _make_predict_function(original, self, force=False):
     """`predict` and `predict_on_batch` share a function that Keras keeps, but ours differ."""
+    cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, force)
     collecting = local_batch.is_collecting_predictions()

@@ -45,6 +45,9 @@ class BytePSStrategy(tf.distribute.Strategy):
         config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default:
             from the environment (`TF_CONFIG`, `DMLC_*` and `BYTEPS_*` variables, `bpslaunch`); with
             nothing there it is one worker without any network.
+        cross_step: whether steps of `Model.fit` leave their updates to the next step, whose forward
+            pass then begins while the last gradients are still on the way: each layer waits for its
+            own update only. Losses and weights are the same as without it. See docs/api.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached.
@@ -60,10 +63,11 @@ class BytePSStrategy(tf.distribute.Strategy):
     ```
     """
 
-    def __init__(self, config=None):
+    def __init__(self, config=None, cross_step=False):
         if not runtime.is_initialized():
             runtime.init(config)
         super().__init__(BytePSExtended(self))
+        self.cross_step = bool(cross_step)
         shuffle.agree_on_seed(self)
         keras_hooks.install()
 
