@@ -17,7 +17,8 @@ import subprocess
 from benchmarks.sessions import BenchmarkError
 
 _PREFIX = "byteps-bench"
-_BURST_BYTES = 131072
+_LEAST_BURST_BYTES = 131072
+_BURST_SECONDS = 1e-3  # a bucket is filled as often as the kernel's timers allow
 # How long a packet waits in front of the bucket at most: the buffer of the emulated switch.
 _QUEUE_MILLISECONDS = 20
 _MTU = 1500
@@ -46,8 +47,8 @@ class EmulatedCluster:
 
     Args:
         hosts: their number.
-        gigabits: the rate of each NIC, each way, in Gbit/s; a number, or one (sent, received)
-            pair for each host.
+        gigabits: the rate of each NIC, each way, in Gbit/s; a number, None for no limit, or one
+            (sent, received) pair for each host.
     """
 
     def __init__(self, hosts, gigabits):
@@ -58,7 +59,7 @@ class EmulatedCluster:
         self._switch = f"{self._name}-switch"
         self.namespaces = [f"{self._name}-{host}" for host in range(hosts)]
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
-        single = isinstance(gigabits, (int, float))
+        single = gigabits is None or isinstance(gigabits, (int, float))
         self._rates = [(gigabits, gigabits)] * hosts if single else list(gigabits)
 
     def __enter__(self):
@@ -114,7 +115,12 @@ class EmulatedCluster:
 
 
 def _limit(namespace, device, gigabits):
-    bucket = f"rate {round(gigabits * 1e6)}kbit burst {_BURST_BYTES}"
+    if gigabits is None:
+        command = ["tc", "-n", namespace, *f"qdisc delete dev {device} root".split()]
+        subprocess.run(command, capture_output=True, timeout=30)  # there may be none
+        return
+    burst = max(_LEAST_BURST_BYTES, round(gigabits * 1e9 / 8 * _BURST_SECONDS))
+    bucket = f"rate {round(gigabits * 1e6)}kbit burst {burst}"
     queue = f"latency {_QUEUE_MILLISECONDS}ms"
     _run("tc", "-n", namespace, *f"qdisc replace dev {device} root tbf {bucket} {queue}".split())
 

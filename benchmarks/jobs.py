@@ -44,9 +44,22 @@ class Job:
         cluster: an `EmulatedCluster`: worker i runs on host i, server j on host `workers` + j.
             Default: all processes run here.
         settings: more variables for all processes, such as BYTEPS_PARTITION_BYTES.
+        workers_per_host: with a cluster: workers i * n to i * n + n - 1 run on host i, and the
+            servers on the hosts after those.
+        worker_settings: more variables of a worker: a function of its rank that returns a dict.
     """
 
-    def __init__(self, program, workers, servers, colocated=None, cluster=None, settings=None):
+    def __init__(
+        self,
+        program,
+        workers,
+        servers,
+        colocated=None,
+        cluster=None,
+        settings=None,
+        workers_per_host=1,
+        worker_settings=lambda rank: {},
+    ):
         self._folder = tempfile.TemporaryDirectory(prefix="byteps_bench_")
         self._cluster = cluster
         self._settings = dict(settings or {})
@@ -54,14 +67,16 @@ class Job:
             self._settings["BYTEPS_COLOCATED_SERVER"] = str(int(colocated))
         self._processes = []
         self._program = program
-        names = [f"emulated{number}" for number in range(workers + servers)]
+        self._worker_settings = worker_settings
+        hosts = workers // workers_per_host
+        names = [f"emulated{number}" for number in range(hosts + servers)]
         self._plan = Plan(
             workers=workers,
             servers=servers,
-            hosts=tuple(Host(n, 1) for n in names[:workers])
+            hosts=tuple(Host(n, workers_per_host) for n in names[:hosts])
             if cluster
             else (Host("localhost", workers),),
-            server_hosts=tuple(names[workers:]) if cluster else ("localhost",),
+            server_hosts=tuple(names[hosts:]) if cluster else ("localhost",),
             job_id=secrets.token_hex(8),
             command=(),
         )
@@ -153,6 +168,7 @@ class Job:
     def _variables(self, task):
         # The counters' folders sort in the order of hosts: workers, then servers.
         counters = self._path / f"counters-{_COUNTERS_ORDER[task.role]}-{task.number:03d}"
-        return environment(
-            **self._settings, **task.variables, BYTEPS_SERVER_STATS_FILE=f"{counters}/"
-        )
+        settings = dict(self._settings)
+        if task.role == "worker":
+            settings.update(self._worker_settings(task.number))
+        return environment(**settings, **task.variables, BYTEPS_SERVER_STATS_FILE=f"{counters}/")

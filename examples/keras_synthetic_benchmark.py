@@ -80,7 +80,8 @@ def make_strategy(name):
 
 
 def make_step(strategy, model_name, batch):
-    """A function that trains all replicas for one step and returns the loss of one of them."""
+    """A function that trains all replicas for one step and returns the loss of one of them, and the
+    model."""
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
@@ -105,14 +106,13 @@ def make_step(strategy, model_name, batch):
     def step():
         return strategy.experimental_local_results(strategy.run(replica_step))[0]
 
-    return step, model.count_params()
+    return step, model
 
 
 def measure(step, warmup, steps, rounds):
     """Milliseconds of a step: the median of each round, of `steps` steps."""
     for _ in range(warmup):
-        loss = step()
-    float(loss)
+        float(step())
     times = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -131,7 +131,7 @@ def main():
     keras.utils.set_random_seed(1)
     strategy, prints = make_strategy(options.strategy)
     batch = options.batch or MODELS[options.model][1]
-    step, parameters = make_step(strategy, options.model, batch)
+    step, model = make_step(strategy, options.model, batch)
     times = measure(step, options.warmup, options.steps, options.rounds)
     if not prints:
         return
@@ -139,8 +139,8 @@ def main():
     milliseconds = statistics.median(times)
     rate = replicas * batch / milliseconds * 1e3
     line = (
-        f"{options.model} {parameters / 1e6:.1f}M parameters, {options.strategy}, {replicas} "
-        f"replica(s) with batch {batch}, {'mixed_bfloat16' if options.mixed else 'float32'}: "
+        f"{options.model} {model.count_params() / 1e6:.1f}M parameters, {options.strategy}, "
+        f"{replicas} replica(s) with batch {batch}, {'mixed_bfloat16' if options.mixed else 'float32'}: "
         f"{milliseconds:.2f} ms a step ({min(times):.2f} to {max(times):.2f}), "
         f"{rate:.1f} samples/s"
     )

@@ -104,6 +104,20 @@ def many_tensors():
     return count * steps
 
 
+def sums_one_tensor():
+    """Returns the number of its elements."""
+    _start()
+    elements = 3_000_000
+    with tf.device("/GPU:0"):
+        value = tf.range(elements, dtype=tf.float32) % 100 + float(bps.rank())
+        result = bps.push_pull(value, op=bps.Sum, name="large").numpy()
+    size = bps.size()
+    expected = np.arange(elements) % 100 * size + sum(range(size))
+    np.testing.assert_array_equal(result, expected.astype(np.float32))
+    bps.shutdown()
+    return elements
+
+
 def computes_while_waiting(seconds):
     """Worker 1 comes late; returns how long worker 0's GPU and exchange took meanwhile."""
     _start()

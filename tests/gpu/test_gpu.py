@@ -1,14 +1,18 @@
 """The operations on tensors in a GPU's memory; skipped where there is no GPU.
 
-Every worker has a GPU of its own, or shares the only one.
+Every worker has a GPU of its own, or shares the only one. With GPUs of their own the workers of one
+host exchange with NCCL alone; BYTEPS_HOST_ID makes hosts of them.
 """
 
+import functools
+import json
 import os
 
 import pytest
 
 from tests.cluster import describe, run_processes, run_workers
 from tests.gpu import programs
+from tf_byteps import timeline
 from tf_byteps.launch.gpus import visible_gpus
 
 GPUS = visible_gpus(os.environ)
@@ -16,18 +20,31 @@ GPUS = visible_gpus(os.environ)
 pytestmark = pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU")
 
 
-def environment(label):
+def environment(label, hosts=None, **variables):
+    """The variables of a process; `hosts` names each worker's."""
     role, _, number = label.partition(" ")
     if role != "worker":
-        return {}
+        return variables
+    number = int(number)
+    if hosts:
+        variables["BYTEPS_HOST_ID"] = hosts[number]
     return {
-        "CUDA_VISIBLE_DEVICES": GPUS[int(number) % len(GPUS)],
+        "CUDA_VISIBLE_DEVICES": GPUS[number % len(GPUS)],
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "NCCL_NVLS_ENABLE": "0",
+        **variables,
     }
 
 
-def run(function, servers=1, args=()):
-    return run_workers(function, 2, servers, environment, timeout=200, args=args)
+def run(function, servers=1, args=(), hosts=None, **variables):
+    if hosts and len(hosts) > len(GPUS):
+        pytest.skip(f"needs {len(hosts)} GPUs, there are {len(GPUS)}")
+    env = functools.partial(environment, hosts=hosts, **variables)
+    workers = len(hosts) if hosts else 2
+    return run_workers(function, workers, servers, env, timeout=200, args=args)
+
+
+HOSTS = ["aa", "ab", "aba", "aabb"]
 
 
 def test_all_types_and_operations():
@@ -35,8 +52,39 @@ def test_all_types_and_operations():
     assert run(programs.exchanges) == [2 * (8 * 5 + 4)] * 2
 
 
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_all_types_and_operations_between_hosts(hosts):
+    results = run(programs.exchanges, hosts=hosts, BYTEPS_PARTITION_BYTES="1024")
+    assert results == [2 * (8 * 5 + 4)] * len(hosts)
+
+
 def test_tensors_that_are_still_being_computed():
     assert run(programs.many_tensors, servers=0) == [1200] * 2
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_tensors_that_are_still_being_computed_between_hosts(hosts):
+    results = run(programs.many_tensors, hosts=hosts, BYTEPS_PARTITION_BYTES="65536")
+    assert results == [1200] * len(hosts)
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_each_host_sends_a_tensor_once(hosts, tmp_path):
+    """And none at all if there is only one host."""
+    settings = {"BYTEPS_SERVER_STATS_FILE": f"{tmp_path}/", "BYTEPS_TIMELINE": f"{tmp_path}/"}
+    elements = run(programs.sums_one_tensor, hosts=hosts, **settings)[0]
+    counters = json.loads((tmp_path / "server-0.json").read_text())
+    several = len(set(hosts)) > 1
+    assert counters["pushed_bytes"] == (4 * elements * len(set(hosts)) if several else 0)
+    stages = {}
+    for part in timeline.read(tmp_path):
+        names = [name for name, _, _ in part.stages()]
+        assert names[:2] == ["declare", "compute"], part
+        assert ("reduce" in names) == (hosts.count(hosts[part.worker]) > 1), part
+        stages.setdefault(part.worker, set()).update(names)
+    on_way = {"copy out", "push", "sum", "pull", "copy in"}
+    for worker, seen in stages.items():
+        assert on_way <= seen if several else not on_way & seen, (worker, seen)
 
 
 def test_the_gpu_computes_while_an_exchange_waits():
@@ -45,8 +93,10 @@ def test_the_gpu_computes_while_an_exchange_waits():
     assert computed < 2
 
 
-def test_a_lost_worker_is_an_error():
-    outcomes = run_processes(programs.is_left_alone, 2, 1, environment, timeout=120)
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_a_lost_worker_is_an_error(hosts):
+    env = functools.partial(environment, hosts=hosts)
+    outcomes = run_processes(programs.is_left_alone, 2, 1, env, timeout=120)
     left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
     assert left.result is not None and "worker 1" in left.result, describe(outcomes)
 
@@ -57,6 +107,13 @@ def test_training_keeps_the_workers_equal(mixed):
     assert first["digest"] == second["digest"]
     assert first["losses"][-1] < first["losses"][0]
     assert all("GPU" in device for device in first["devices"]), first["devices"]
+
+
+@pytest.mark.parametrize("hosts", ["ab", "aba", "aabb"])
+def test_training_keeps_the_workers_of_several_hosts_equal(hosts):
+    results = run(programs.trains, args=[False], hosts=hosts)
+    assert len({result["digest"] for result in results}) == 1
+    assert results[0]["losses"][-1] < results[0]["losses"][0]
 
 
 def test_training_equals_the_cpus_within_rounding():

@@ -1,0 +1,1 @@
+"""Training on several GPUs, against TensorFlow's own strategies: `python -m benchmarks.gpu`."""

@@ -1,0 +1,128 @@
+"""Groups of training processes: one GPU alone, TensorFlow's strategies, and tf_byteps."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import tempfile
+
+from benchmarks.jobs import Job, environment
+from benchmarks.measure import Runs
+from benchmarks.sessions import Session
+
+_PROGRAM = "benchmarks.programs.gpu_training"
+# Importing TensorFlow, building and tracing BERT-large take most of it.
+JOIN_SECONDS = 240
+_MEASURE_SECONDS = 240
+_PORT = 29431
+# The NVLink multicast of NCCL puts a whole host's GPUs at risk where they are shared.
+_GPU_SETTINGS = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NCCL_NVLS_ENABLE": "0"}
+# NCCL would find that the emulated hosts are one machine.
+_OTHER_HOSTS = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_SOCKET_IFNAME": "eth0",
+}
+_ENGINE_SETTINGS = {"BYTEPS_IO_THREADS": "4", "BYTEPS_CONNECTIONS_PER_SERVER": "2"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """How long to measure."""
+
+    warmup: int = 5
+    steps: int = 5
+    rounds: int = 3
+
+
+class Training:
+    """Processes that have made their model.
+
+    Args:
+        session: their `Session`.
+        strategy: its name, as examples/keras_synthetic_benchmark.py has it.
+        options: `model`, `mixed` and `batch`.
+        gpus: what each process must see.
+    """
+
+    def __init__(self, session, strategy, options, gpus=1):
+        self._session = session
+        about = session.call("join", JOIN_SECONDS, strategy=strategy, gpus=gpus, **options)[0]
+        self.batch = about["batch"]
+        self.replicas = about["replicas"]
+        self.gradient_bytes = about["gradient_bytes"]
+
+    def measure(self, steps):
+        """Milliseconds of a step as `Runs`: a step lasts until its slowest process has done it."""
+        answers = self._session.call("measure", _MEASURE_SECONDS, **dataclasses.asdict(steps))
+        return Runs(tuple(max(times) for times in zip(*answers, strict=True)), "ms")
+
+    def first_gradient(self):
+        """Seconds into a step until the first gradient is there, at the slowest worker."""
+        return max(self._session.call("first_gradient", _MEASURE_SECONDS, steps=4))
+
+    def weights_are_equal(self):
+        """Whether all processes have the same weights, bit for bit."""
+        return len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
+
+    def leave(self):
+        self._session.call("leave", 60)
+
+
+@contextlib.contextmanager
+def alone(options):
+    """One process on the first GPU."""
+    with _session([_gpu_environment("0")]) as session:
+        yield Training(session, "none", options)
+
+
+@contextlib.contextmanager
+def mirrored(options, gpus):
+    """MirroredStrategy: one process with all GPUs."""
+    visible = ",".join(str(number) for number in range(gpus))
+    with _session([_gpu_environment(visible)]) as session:
+        yield Training(session, "mirrored", options, gpus)
+
+
+@contextlib.contextmanager
+def multi_worker(options, cluster, hosts):
+    """MultiWorkerMirroredStrategy with NCCL over TCP: a GPU on each emulated host."""
+    addresses = [f"{address}:{_PORT}" for address in cluster.addresses[:hosts]]
+    environments = []
+    for rank in range(hosts):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+        settings = {**_OTHER_HOSTS, "TF_CONFIG": json.dumps(task)}
+        environments.append(_gpu_environment(str(rank), **settings))
+    with _session(environments, cluster.namespaces[:hosts]) as session:
+        yield Training(session, "mwms", options)
+
+
+@contextlib.contextmanager
+def byteps(options, workers, servers, cluster=None, workers_per_host=1):
+    """BytePSStrategy: a GPU for each worker. Servers are processes, on emulated hosts of their own;
+    without a cluster there are none."""
+    job = Job(
+        _PROGRAM,
+        workers,
+        servers,
+        cluster=cluster,
+        settings=_ENGINE_SETTINGS,
+        workers_per_host=workers_per_host,
+        worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank)},
+    )
+    with job:
+        training = Training(job.workers, "byteps", options)
+        yield training
+        training.leave()
+
+
+def _gpu_environment(visible, **variables):
+    return environment(**{**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": visible, **variables})
+
+
+@contextlib.contextmanager
+def _session(environments, namespaces=None):
+    with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
+        with Session(_PROGRAM, environments, pathlib.Path(folder), namespaces) as session:
+            yield session
