@@ -140,7 +140,8 @@ def main():
     rate = replicas * batch / milliseconds * 1e3
     line = (
         f"{options.model} {model.count_params() / 1e6:.1f}M parameters, {options.strategy}, "
-        f"{replicas} replica(s) with batch {batch}, {'mixed_bfloat16' if options.mixed else 'float32'}: "
+        f"{replicas} replica(s) with batch {batch}, "
+        f"{'mixed_bfloat16' if options.mixed else 'float32'}: "
         f"{milliseconds:.2f} ms a step ({min(times):.2f} to {max(times):.2f}), "
         f"{rate:.1f} samples/s"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_byteps.launch.gpus import assigned_gpu, own_gpu, visible_gpus
+from tf_byteps.launch.gpus import assigned_gpu, beside_gpu, own_gpu, visible_gpus
 
 
 @pytest.fixture
@@ -84,3 +84,42 @@ def test_bpslaunch_says_that_workers_share(launch):
     running = launch("-np", "2", "true", CUDA_VISIBLE_DEVICES="5")
     assert running.wait() == 0, running.err
     assert running.err.count("2 workers share 1 GPU(s)") == 1
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """What a machine with two GPUs beside two nodes of processors says of them."""
+    for number, bus in enumerate(("0000:0F:00.0", "0000:4E:00.0")):
+        gpu = tmp_path / "gpus" / bus
+        gpu.mkdir(parents=True)
+        (gpu / "information").write_text(f"Model: NVIDIA H200\nGPU UUID: GPU-aaa{number}\n")
+        device = tmp_path / "pci" / bus.lower()
+        device.mkdir(parents=True)
+        (device / "numa_node").write_text(f"{number}\n")
+    return tmp_path
+
+
+def found(name):
+    return f"/usr/bin/{name}"
+
+
+@pytest.mark.parametrize(("gpu", "node"), [("0", 0), ("1", 1), ("GPU-aaa1", 1)])
+def test_a_worker_runs_beside_its_gpu(machine, gpu, node):
+    command = beside_gpu(gpu, found, machine / "gpus", machine / "pci")
+    assert command == [
+        "/usr/bin/numactl",
+        f"--cpunodebind={node}",
+        f"--preferred={node}",
+        "--",
+    ]
+
+
+def test_where_nothing_is_known_of_nodes_workers_run_anywhere(machine, tmp_path):
+    def beside(gpu, find=found, driver="gpus"):
+        return beside_gpu(gpu, find, machine / driver, machine / "pci")
+
+    assert beside("0", find=lambda name: None) == []
+    assert beside("2") == [] and beside("MIG-7") == [] and beside("GPU-bbb") == []
+    assert beside("0", driver="none") == []
+    (machine / "pci" / "0000:0f:00.0" / "numa_node").write_text("-1\n")
+    assert beside("0") == []

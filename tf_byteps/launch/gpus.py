@@ -1,6 +1,7 @@
-"""Which GPU each worker of a machine gets."""
+"""Which GPU each worker of a machine gets, and the processors beside it."""
 
 import os
+import pathlib
 import re
 
 _DEVICE_FILE = re.compile(r"nvidia\d+")
@@ -68,6 +69,49 @@ def assigned_gpu(environment, device_folder="/dev"):
             f"start fewer workers on this machine"
         )
     return {"CUDA_VISIBLE_DEVICES": gpus[local_rank % len(gpus)]}, remark
+
+
+def beside_gpu(
+    name,
+    find_program,
+    driver_folder="/proc/driver/nvidia/gpus",
+    pci_folder="/sys/bus/pci/devices",
+):
+    """What to put in front of a command so that it runs on the processors beside a GPU.
+
+    Copies between a GPU and memory of the other processors' go through the link between them, which
+    all GPUs share.
+
+    Args:
+        name: the GPU as CUDA_VISIBLE_DEVICES names it.
+        find_program: `shutil.which`.
+        driver_folder: where NVIDIA's driver describes its GPUs, by PCI address.
+        pci_folder: where the kernel describes PCI devices.
+
+    Returns:
+        A list of arguments; empty without numactl, and where the machine says nothing of it.
+    """
+    numactl = find_program("numactl")
+    address = _pci_address(name, pathlib.Path(driver_folder))
+    if numactl is None or address is None:
+        return []
+    try:
+        node = int((pathlib.Path(pci_folder) / address / "numa_node").read_text())
+    except (OSError, ValueError):
+        return []
+    # Memory of other nodes is better than none.
+    return [numactl, f"--cpunodebind={node}", f"--preferred={node}", "--"] if node >= 0 else []
+
+
+def _pci_address(name, driver_folder):
+    """The PCI address of a GPU; CUDA numbers equal GPUs in the order of their addresses."""
+    folders = sorted(driver_folder.iterdir()) if driver_folder.is_dir() else []
+    if name.isdecimal():
+        return folders[int(name)].name.lower() if int(name) < len(folders) else None
+    for folder in folders:
+        if name.startswith("GPU-") and name in (folder / "information").read_text():
+            return folder.name.lower()
+    return None
 
 
 def _count(device_folder):

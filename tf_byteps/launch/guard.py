@@ -6,19 +6,21 @@ names a signal for the command's process group, and its end (bpslaunch was kille
 broke) means that everything has to end. Whatever the command leaves running is ended, too. The exit
 code is the command's, 128 + n if signal n ended it.
 
-It also gives a worker its GPU: only here, on the worker's machine, it is known which there are.
+It also gives a worker its GPU, and with numactl the processors beside that: only here, on the
+worker's machine, it is known which there are.
 """
 
 import argparse
 import ctypes
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from tf_byteps.launch.gpus import assigned_gpu
+from tf_byteps.launch.gpus import assigned_gpu, beside_gpu
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -175,10 +177,13 @@ def main():
     arguments = parser.parse_args()
     variables, remark = assigned_gpu(os.environ)
     os.environ.update(variables)
+    command = arguments.command
+    if variables:
+        command = beside_gpu(variables["CUDA_VISIBLE_DEVICES"], shutil.which) + command
     if remark:
         print(f"bpslaunch: {remark}", file=sys.stderr)
     try:
-        guard = Guard(arguments.command, arguments.grace, arguments.keep_fd)
+        guard = Guard(command, arguments.grace, arguments.keep_fd)
     except OSError as error:
         print(f"cannot start {arguments.command[0]!r}: {error.strerror}", file=sys.stderr)
         return _CANNOT_START
