@@ -169,6 +169,13 @@ def _signals_to_pipe():
     return readable
 
 
+def _usable(prefix):
+    """`prefix` if it starts programs here; in containers numactl often may not."""
+    if prefix and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
+        return prefix
+    return []
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m tf_byteps.launch.guard")
     parser.add_argument("--grace", type=float, default=5.0)
@@ -179,7 +186,7 @@ def main():
     os.environ.update(variables)
     command = arguments.command
     if variables:
-        command = beside_gpu(variables["CUDA_VISIBLE_DEVICES"], shutil.which) + command
+        command = _usable(beside_gpu(variables["CUDA_VISIBLE_DEVICES"], shutil.which)) + command
     if remark:
         print(f"bpslaunch: {remark}", file=sys.stderr)
     try:
