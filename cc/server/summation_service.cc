@@ -188,8 +188,9 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
 
 // What the replies have not taken along.
 void SummationService::Impl::SendCredit(WorkerConnection* worker) {
+  if (worker->credit() < options_.least_credit_frame) return;
   const uint64_t credit = worker->TakeCredit();
-  if (credit == 0) return;
+  if (credit == 0) return;  // a reply has taken it along meanwhile
   OutgoingFrame frame;
   frame.header.type = FrameType::kCredit;
   frame.header.epoch = options_.epoch;

@@ -41,6 +41,9 @@ class SummationService : public ConnectionHandler {
     int32_t num_workers = 1;
     uint32_t epoch = 0;
     std::vector<std::string> worker_hosts = {};  // by rank; empty: all workers are on one host
+    // Credit that no reply has taken along gets a frame of its own once it is so many bytes. Must
+    // leave a worker most of its credit, also if all servers keep back as much.
+    uint64_t least_credit_frame = 1;
   };
 
   explicit SummationService(const Options& options);

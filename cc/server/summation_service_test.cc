@@ -278,6 +278,23 @@ TEST(SummationServiceTest, EmptyPartsCompleteLikeOthers) {
   }
 }
 
+TEST(SummationServiceTest, LittleCreditWaitsForAReplyOrMore) {
+  FakeWorkers workers(2, {}, 40);
+  const TableEntry a = Entry(Tensor("a", DType::kFloat32, {4})),
+                   b = Entry(Tensor("b", DType::kFloat32, {6}));
+  workers.Add(a);
+  workers.Add(b);
+  FakeConnection& connection = *workers.connections[0];
+  workers.Push(a, 0, 0, std::string(16, '\0'));
+  workers.service.OnDrained(connection);
+  EXPECT_TRUE(connection.TakeSent().empty());
+  workers.Push(b, 0, 0, std::string(24, '\0'));
+  workers.service.OnDrained(connection);
+  const std::vector<SentFrame> sent = connection.TakeSent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].header.credit_bytes, 40u);
+}
+
 TEST(SummationServiceTest, CreditComesWithAReplyOrInOneFrameWhenReadingPauses) {
   FakeWorkers workers(2);
   const TableEntry a = Entry(Tensor("a", DType::kFloat32, {4})),

@@ -21,6 +21,7 @@ class WorkerConnection {
 
   // Credit (protocol rule 9): bytes that have been taken in and not been acknowledged. Any thread.
   void AddCredit(uint64_t bytes) { credit_ += bytes; }
+  uint64_t credit() const { return credit_; }
   uint64_t TakeCredit() { return credit_.exchange(0); }
 
   // Any thread. Dropped when the connection is gone.
