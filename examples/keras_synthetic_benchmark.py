@@ -79,9 +79,9 @@ def make_strategy(name):
     return strategy, tf_byteps.rank() == 0
 
 
-def make_step(strategy, model_name, batch):
+def make_step(strategy, model_name, batch, dense=False):
     """A function that trains all replicas for one step and returns the loss of one of them, and the
-    model."""
+    model. `dense`: gradients of embeddings become dense tensors before they are reduced."""
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
@@ -95,7 +95,10 @@ def make_step(strategy, model_name, batch):
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
             loss = tf.reduce_mean(losses) / strategy.num_replicas_in_sync
         variables = model.trainable_variables
-        optimizer.apply(tape.gradient(loss, variables), variables)
+        gradients = tape.gradient(loss, variables)
+        if dense:
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        optimizer.apply(gradients, variables)
         return loss * strategy.num_replicas_in_sync
 
     with strategy.scope():  # on the device from now on
@@ -131,7 +134,7 @@ def main():
     keras.utils.set_random_seed(1)
     strategy, prints = make_strategy(options.strategy)
     batch = options.batch or MODELS[options.model][1]
-    step, model = make_step(strategy, options.model, batch)
+    step, model = make_step(strategy, options.model, batch, options.dense)
     times = measure(step, options.warmup, options.steps, options.rounds)
     if not prints:
         return
@@ -158,6 +161,7 @@ def parse_arguments():
     )
     parser.add_argument("--batch", type=int, help="samples of a replica in a step")
     parser.add_argument("--mixed", action="store_true", help="compute in bfloat16")
+    parser.add_argument("--dense", action="store_true", help="gradients of embeddings, too")
     parser.add_argument("--warmup", type=int, default=10, help="steps before measuring")
     parser.add_argument("--steps", type=int, default=10, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=5)

@@ -185,6 +185,7 @@ def _options(arguments, model):
         "model": model,
         "mixed": not arguments.float32,
         "batch": arguments.batch,
+        "dense": arguments.dense,
         "cpu": arguments.cpu,
     }
 
@@ -206,6 +207,9 @@ def main():
     parser.add_argument("--rates", nargs="+", type=_rate, default=[None, 25.0, 10.0])
     parser.add_argument("--batch", type=int, help="samples of each GPU; default: the example's")
     parser.add_argument("--float32", action="store_true", help="instead of mixed_bfloat16")
+    parser.add_argument(
+        "--dense", action="store_true", help="make gradients of embeddings dense, for all alike"
+    )
     parser.add_argument("--cpu", action="store_true", help="no GPUs: tries the program itself")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="of a round")

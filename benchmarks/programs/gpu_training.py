@@ -18,7 +18,7 @@ import keras_synthetic_benchmark as synthetic  # noqa: E402
 _training = {}
 
 
-def join(strategy, model, mixed, batch, gpus, cpu=False):
+def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
     """Makes strategy and model; returns what is to be known of them."""
     seen = tf.config.list_physical_devices("GPU")
     if len(seen) != gpus and not cpu:
@@ -29,7 +29,7 @@ def join(strategy, model, mixed, batch, gpus, cpu=False):
     keras.utils.set_random_seed(1)
     made, _ = synthetic.make_strategy(strategy)
     batch = batch or synthetic.MODELS[model][1]
-    step, built = synthetic.make_step(made, model, batch)
+    step, built = synthetic.make_step(made, model, batch, dense)
     _training.update(strategy=strategy, step=step, model=built)
     gradients = sum(np.prod(v.shape) * v.dtype.size for v in _variables())
     return {"batch": batch, "replicas": made.num_replicas_in_sync, "gradient_bytes": int(gradients)}

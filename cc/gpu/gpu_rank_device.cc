@@ -81,6 +81,11 @@ Status GpuRankDevice::WhenComputed(CudaStreamHandle stream, Done done) {
   return computed_->AddBehind(stream, nothing, std::move(done));
 }
 
+Status GpuRankDevice::StartAfter(CudaStreamHandle stream) {
+  const auto nothing = [](CudaStreamHandle) { return OkStatus(); };
+  return collectives_->AddBehind(stream, nothing, [](const Status&) {});
+}
+
 template <typename Start>
 Status GpuRankDevice::Launch(const Start& start, Done done) {
   std::lock_guard<std::mutex> lock(launch_mutex_);

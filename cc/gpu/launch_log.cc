@@ -66,6 +66,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
     progress.round = report.round;
     progress.agreement = report.agreement;
     progress.ready.assign(local_size_, false);
+    progress.rows.assign(local_size_, 0);
   }
   if (progress.round != report.round || progress.ready[report.local_rank]) {
     return Internal(
@@ -74,6 +75,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
         (progress.ready[report.local_rank] ? " and it was ready for that already" : ""));
   }
   progress.ready[report.local_rank] = true;
+  progress.rows[report.local_rank] = report.rows;
   ++progress.ready_count;
   if (progress.agreement != report.agreement) {
     Fail(report.key, report.round,
@@ -87,7 +89,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
 void LaunchLog::AppendAllReady(const LaunchReport& report, Progress* progress) {
   if (results_from_ == ResultsFrom::kCollective) {
     appended_.entries.push_back(
-        {LaunchEntry::Kind::kExchange, report.key, report.round, 0, OkStatus()});
+        {LaunchEntry::Kind::kExchange, report.key, report.round, 0, OkStatus(), progress->rows});
     live_.erase(report.key);
     return;
   }

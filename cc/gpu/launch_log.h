@@ -34,7 +34,8 @@ struct LaunchEntry {
   uint64_t key = 0;
   uint64_t round = 0;
   uint32_t part = 0;
-  Status reason;  // kFail
+  Status reason;                   // kFail
+  std::vector<int64_t> rows = {};  // kExchange of a gather: of each local rank
 
   // The same step of the same part.
   bool operator==(const LaunchEntry& other) const {
@@ -58,6 +59,7 @@ struct LaunchReport {
   uint64_t round = 0;
   uint32_t part = 0;        // kReplied
   uint32_t part_count = 0;  // kReady
+  int64_t rows = 0;         // kReady of a gather: this rank's
   uint64_t agreement = 0;   // kReady: on what all must agree (type, shape, operation), as a number
   Status reason;            // kFailed
 };
@@ -90,6 +92,7 @@ class LaunchLog {
     uint64_t round = 0;
     uint64_t agreement = 0;
     std::vector<bool> ready;  // by local rank
+    std::vector<int64_t> rows;
     int32_t ready_count = 0;
     std::vector<bool> replied;  // by part; empty until the reductions are in the log
     uint32_t parts_left = 0;

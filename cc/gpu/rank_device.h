@@ -48,6 +48,10 @@ class RankDevice {
   // Calls `done` when all that `stream` holds now is computed.
   virtual Status WhenComputed(CudaStreamHandle stream, Done done) = 0;
 
+  // What collectives and copies within the device are called from now on starts after all that
+  // `stream` holds now.
+  virtual Status StartAfter(CudaStreamHandle stream) = 0;
+
   virtual Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) = 0;
   // `to` counts at `root` only.
   virtual Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root,

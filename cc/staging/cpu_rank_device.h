@@ -211,6 +211,7 @@ class CpuRankDevice : public RankDevice {
     computed_.Add([done = std::move(done)] { done(OkStatus()); });
     return OkStatus();
   }
+  Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
   Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override {
     return Launch({'a', span, operation, 0, std::move(done), &collectives_});
   }

@@ -65,11 +65,11 @@ void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
   const std::shared_ptr<Worker> worker = find_worker_();
   // The engine says that there is none.
   if (worker == nullptr) return byteps::Enqueue(std::move(request));
-  if (request.tensor.kind == ExchangeKind::kGather)
-    return Gather(worker, stream, std::move(request));
   std::shared_ptr<LocalGroup> group;
   const Status status = FindGroup(worker, &group);
-  status.ok() ? group->Enqueue(stream, std::move(request)) : request.done(status);
+  if (!status.ok()) return request.done(status);
+  if (group->CanExchange(request.tensor)) return group->Enqueue(stream, std::move(request));
+  Gather(worker, stream, std::move(request));
 }
 
 Status GpuExchanger::FindGroup(const std::shared_ptr<Worker>& worker,

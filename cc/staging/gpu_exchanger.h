@@ -1,8 +1,8 @@
 // GpuExchanger: exchanges tensors that are in a GPU's memory.
 //
-// Those of fixed shape go by way of the host's group of GPUs (staging/local_group.h). Gathered rows
-// go through pinned host memory: copy out -> exchange with the servers -> copy in. The stream that
-// computes the tensors never waits for any of it.
+// They go by way of the host's group of GPUs (staging/local_group.h). Only rows that are gathered
+// from several hosts do not: they go through pinned host memory, copy out -> exchange with the
+// servers -> copy in. The stream that computes the tensors never waits for any of it.
 #ifndef TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
 #define TF_BYTEPS_CC_STAGING_GPU_EXCHANGER_H_
 

@@ -212,7 +212,10 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
     return Internal(entry.ToString() + ": it has no such part here");
   if (entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part);
   if (entry.kind == LaunchEntry::Kind::kBroadcast) StartBroadcast(tensor, entry.part);
-  if (entry.kind == LaunchEntry::Kind::kExchange) StartExchange(tensor);
+  if (entry.kind == LaunchEntry::Kind::kExchange) {
+    const bool is_gather = tensor->gpu.tensor.kind == ExchangeKind::kGather;
+    is_gather ? StartGather(tensor, entry.rows) : StartExchange(tensor);
+  }
   return OkStatus();
 }
 
@@ -224,6 +227,7 @@ void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange,
   report.round = exchange.round;
   report.part = part;
   report.part_count = static_cast<uint32_t>(exchange.entry->parts.size());
+  report.rows = exchange.request.gather_rows;
   report.agreement = Agreement(exchange.request.tensor);
   report.reason = reason;
   Report(std::move(report));

@@ -39,9 +39,14 @@ class LocalGroup : public WorkerCompanion {
                        std::shared_ptr<LocalGroup>* group);
   ~LocalGroup() override;
 
-  // Exchanges a tensor whose `input` and `output` are in the device's memory; of any kind but
-  // kGather. `stream` is where the input is computed, possibly later, and in whose order the
-  // output's memory became free. Otherwise as Enqueue of engine/engine.h.
+  // Whether it can exchange a tensor: rows are gathered in jobs on one host only.
+  bool CanExchange(const TensorDescription& tensor) const {
+    return tensor.kind != ExchangeKind::kGather || results_from_ == ResultsFrom::kCollective;
+  }
+
+  // Exchanges a tensor whose `input` and `output` (and what `allocate_output` returns) are in the
+  // device's memory. `stream` is where the input is computed, possibly later, and in whose order
+  // the output's memory became free. Otherwise as Enqueue of engine/engine.h.
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
 
   void OnRelay(int32_t from, const std::string& bytes) override;
@@ -52,7 +57,8 @@ class LocalGroup : public WorkerCompanion {
   // A tensor on its way. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
   // it.
   struct Tensor {
-    ExchangeRequest gpu;                 // as it was given
+    ExchangeRequest gpu;  // as it was given
+    CudaStreamHandle stream = nullptr;
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
     bool computed = false;
     bool reported = false;
@@ -100,6 +106,7 @@ class LocalGroup : public WorkerCompanion {
   void OnPartDone(const TensorPointer& tensor);
   void FinishIfDone(const TensorPointer& tensor);
   void StartExchange(const TensorPointer& tensor);
+  void StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows);
   // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
   template <typename StartStep>
   void Step(const TensorPointer& tensor, const StartStep& start, std::function<void()> next);

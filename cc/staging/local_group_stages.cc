@@ -33,14 +33,18 @@ struct LocalGroup::Part {
 
 void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
   Status status = failure();
-  if (status.ok() && request.tensor.kind == ExchangeKind::kGather)
-    status = InvalidArgument("tensor \"" + request.tensor.name + "\": GPUs do not gather rows");
+  if (status.ok() && !CanExchange(request.tensor)) {
+    status = InvalidArgument("tensor \"" + request.tensor.name +
+                             "\": the GPUs of several hosts do not gather rows");
+  }
   if (!status.ok()) return request.done(status);
   const auto tensor = std::make_shared<Tensor>();
   tensor->gpu = std::move(request);
+  tensor->stream = stream;
   ExchangeRequest by_parts;
   by_parts.tensor = tensor->gpu.tensor;
-  by_parts.tensor.per_host = shares_host_;
+  by_parts.tensor.per_host = shares_host_ && by_parts.tensor.kind != ExchangeKind::kGather;
+  by_parts.gather_rows = tensor->gpu.gather_rows;
   by_parts.priority = tensor->gpu.priority;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
@@ -92,6 +96,8 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
   if (!alone()) {
     return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus());
   }
+  if (tensor->gpu.tensor.kind == ExchangeKind::kGather)
+    return StartGather(tensor, {tensor->gpu.gather_rows});
   if (results_from_ == ResultsFrom::kCollective) return StartExchange(tensor);
   for (uint32_t part = 0; part < parts; ++part) StartReduce(tensor, part);
 }
@@ -297,6 +303,37 @@ void LocalGroup::StartExchange(const TensorPointer& tensor) {
     }
   };
   span.count == 0 ? next() : Step(tensor, start, next);
+}
+
+// Jobs on one host, too: each rank broadcasts its rows to where they belong. The result's memory is
+// new, and free only behind what TensorFlow's stream holds now.
+void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows) {
+  ExchangeRequest& gpu = tensor->gpu;
+  gpu.output = gpu.allocate_output(rows);
+  Status status;
+  if (gpu.output == nullptr)
+    status = ResourceExhausted(tensor->exchange->Name() + ": no GPU memory for the gathered rows");
+  if (status.ok()) status = device_->StartAfter(tensor->stream);
+  // The others wait for this rank's rows.
+  if (!status.ok()) return Fail(status);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->parts_left = static_cast<uint32_t>(rows.size());
+  }
+  DeviceSpan span;
+  span.from = gpu.input;
+  span.to = gpu.output;
+  span.dtype = gpu.tensor.dtype;
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    span.count = rows[rank] * gpu.tensor.ElementCount();
+    const auto start = [&](const RankDevice::Done& done) {
+      if (alone()) return device_->CopyWithin(span, done);
+      return device_->Broadcast(span, static_cast<int32_t>(rank), done);
+    };
+    const auto next = [this, tensor] { OnPartDone(tensor); };
+    span.count == 0 ? next() : Step(tensor, start, next);
+    span.to = static_cast<char*>(span.to) + span.bytes();
+  }
 }
 
 void LocalGroup::FailTensor(const TensorPointer& tensor, const Status& reason) {

@@ -448,6 +448,44 @@ TEST_P(LocalGroupTest, OneWorkerAloneCopies) {
   EXPECT_FALSE(ranks_[0].Send(Tensor("t", 1), {1})->Wait().ok());
 }
 
+TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
+  StartJob({"a", "a", "a"});
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    for (const std::vector<int64_t>& rows :
+         {std::vector<int64_t>{3, 1, 2}, std::vector<int64_t>{0, 2, 0},
+          std::vector<int64_t>{0, 0, 0}}) {
+      TensorDescription tensor = Tensor("rows", 2, ExchangeKind::kGather);
+      tensor.shape = {-1, 2};
+      auto sent = std::make_shared<Sent>();
+      sent->input = mine.NewValues(2 * rows[rank]);
+      sent->input->Set(std::vector<float>(2 * rows[rank], rank + 1.0f));
+      std::vector<int64_t> told;
+      ExchangeRequest request;
+      request.tensor = tensor;
+      request.input = sent->input->pointer();
+      request.gather_rows = rows[rank];
+      request.allocate_output = [&](const std::vector<int64_t>& all) -> void* {
+        told = all;
+        sent->output = mine.NewValues(2 * std::accumulate(all.begin(), all.end(), int64_t{0}) + 1);
+        return sent->output->pointer();
+      };
+      request.done = [sent](const Status& status) { sent->ended.set_value(status); };
+      mine.group->Enqueue(mine.stream_handle(), std::move(request));
+      const Status status = sent->Wait();
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(told, rows);
+      std::vector<float> expected;
+      for (int from = 0; from < 3; ++from)
+        expected.insert(expected.end(), 2 * rows[from], from + 1);
+      std::vector<float> result = sent->output->Get();
+      result.pop_back();
+      EXPECT_EQ(result, expected);
+    }
+  });
+  EXPECT_EQ(server_->counters().pushes, 0u);
+}
+
 TEST_P(LocalGroupTest, GroupsEndInOrder) {
   StartJob({"a", "a", "b"});
   if (IsSkipped()) return;

@@ -6,7 +6,7 @@ namespace byteps {
 namespace {
 
 constexpr size_t kMaxTextBytes = 16384;
-constexpr size_t kMinEntryBytes = 1 + 8 + 8 + 4 + 1 + 4;
+constexpr size_t kMinEntryBytes = 1 + 8 + 8 + 4 + 1 + 4 + 4;
 
 void Put(ByteWriter& writer, const Status& status) {
   writer.Put(status.code());
@@ -33,6 +33,7 @@ struct Encoder {
     writer.Put(report.round);
     writer.Put(report.part);
     writer.Put(report.part_count);
+    writer.Put(report.rows);
     writer.Put(report.agreement);
     Put(writer, report.reason);
   }
@@ -45,6 +46,8 @@ struct Encoder {
       writer.Put(entry.round);
       writer.Put(entry.part);
       Put(writer, entry.reason);
+      writer.Put(static_cast<uint32_t>(entry.rows.size()));
+      for (const int64_t rows : entry.rows) writer.Put(rows);
     }
   }
 };
@@ -62,6 +65,7 @@ struct Decoder {
     report.round = reader.Get<uint64_t>();
     report.part = reader.Get<uint32_t>();
     report.part_count = reader.Get<uint32_t>();
+    report.rows = reader.Get<int64_t>();
     report.agreement = reader.Get<uint64_t>();
     report.reason = GetStatus(reader);
     if (report.kind > LaunchReport::Kind::kLeaving) reader.Fail();
@@ -75,6 +79,8 @@ struct Decoder {
       entry.round = reader.Get<uint64_t>();
       entry.part = reader.Get<uint32_t>();
       entry.reason = GetStatus(reader);
+      entry.rows.resize(reader.GetCount(sizeof(int64_t)));
+      for (int64_t& rows : entry.rows) rows = reader.Get<int64_t>();
       if (entry.kind > LaunchEntry::Kind::kEnd) reader.Fail();
     }
   }

@@ -16,6 +16,7 @@ std::vector<LocalMessage> OneOfEach() {
   report.part = 6;
   report.part_count = 7;
   report.agreement = 8;
+  report.rows = 9;
   report.reason = Unavailable("a server is lost");
   LogSlice slice;
   slice.first = 9;
@@ -24,6 +25,7 @@ std::vector<LocalMessage> OneOfEach() {
   slice.entries[0].key = 10;
   slice.entries[0].round = 11;
   slice.entries[0].part = 12;
+  slice.entries[0].rows = {3, 0};
   slice.entries[1].kind = LaunchEntry::Kind::kFail;
   slice.entries[1].reason = FailedPrecondition("they disagree");
   return {id, report, slice};
@@ -45,12 +47,14 @@ TEST(LocalMessages, FieldsArriveWhereTheyBelong) {
   const auto& report = std::get<LaunchReport>(received);
   EXPECT_EQ(report.part, 6u);
   EXPECT_EQ(report.part_count, 7u);
+  EXPECT_EQ(report.rows, 9);
   EXPECT_EQ(report.reason.message(), "a server is lost");
   ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[2]), &received).ok());
   const auto& slice = std::get<LogSlice>(received);
   EXPECT_EQ(slice.first, 9u);
   ASSERT_EQ(slice.entries.size(), 2u);
   EXPECT_EQ(slice.entries[0].part, 12u);
+  EXPECT_EQ(slice.entries[0].rows, (std::vector<int64_t>{3, 0}));
   EXPECT_EQ(slice.entries[1].reason.code(), StatusCode::kFailedPrecondition);
 }
 

@@ -51,7 +51,7 @@ struct ExchangeRequest {
   // Set: this is an exchange by parts. The engine calls it at most once, before `done`, when it
   // knows parts and servers, and leaves all else to the caller, who sends those parts that are this
   // worker's with Worker::SendPart and ends the exchange with Worker::End. `input`, `output` and
-  // `keep_alive` are unused. Must not block. Not for kGather.
+  // `keep_alive` are unused. Must not block. A kGather has one part, which cannot be sent.
   std::function<void(const std::shared_ptr<Exchange>&)> placed;
 };
 
