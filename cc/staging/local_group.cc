@@ -240,6 +240,11 @@ void LocalGroup::Report(LaunchReport report) {
 }
 
 void LocalGroup::Publish(const LogSlice& slice) {
+  if (slice.entries.back().kind == LaunchEntry::Kind::kEnd) {
+    // Another rank may read it, and hang up, before this one does.
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_published_ = true;
+  }
   for (int32_t rank = 1; rank < local_size_; ++rank) link_->Send(rank, slice);
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -253,7 +258,7 @@ void LocalGroup::OnLost(int32_t local_rank, const Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
     ++lost_count_;
     changed_.notify_all();
-    if (log_ended_) return;
+    if (log_ended_ || end_published_) return;
   }
   Fail(Unavailable("worker " + std::to_string(workers_[local_rank]) +
                    " of this host has left its group of GPUs (" + reason.message() + ")"));

@@ -137,6 +137,7 @@ class LocalGroup : public WorkerCompanion {
   std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
   Status failure_;
   bool leaving_ = false;
+  bool end_published_ = false;
   bool log_ended_ = false;
   int32_t lost_count_ = 0;  // connections that have ended
   bool stopping_ = false;
