@@ -42,6 +42,9 @@ struct EngineOptions {
     constexpr uint64_t kLeast = uint64_t{4} << 20, kMost = uint64_t{16} << 20;
     return std::clamp(16 * longest_part_bytes, kLeast, kMost);
   }
+
+  // What all servers together may keep back of it until a reply takes it along.
+  uint64_t CreditKeptBack() const { return Credit(0) / 8; }
 };
 
 // One membership epoch of a job: who takes part and where they are.

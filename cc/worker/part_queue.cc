@@ -13,7 +13,7 @@ bool PartQueue::Pop(PartTask* task) {
   if (waiting_.empty()) return false;
   const auto first = waiting_.begin();
   const uint64_t bytes = first->second.bytes;
-  if (on_the_way_ > 0 && on_the_way_ + bytes > credit_bytes_) return false;
+  if (on_the_way_ > kept_back_bytes_ && on_the_way_ + bytes > credit_bytes_) return false;
   on_the_way_ += bytes;
   *task = std::move(first->second);
   waiting_.erase(first);

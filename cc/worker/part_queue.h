@@ -27,7 +27,10 @@ struct PartTask {
 // Not thread-safe.
 class PartQueue {
  public:
-  explicit PartQueue(uint64_t credit_bytes) : credit_bytes_(credit_bytes) {}
+  // Of the credit the servers may keep back `kept_back_bytes`: with no more than that on the way,
+  // nothing may be.
+  explicit PartQueue(uint64_t credit_bytes, uint64_t kept_back_bytes = 0)
+      : kept_back_bytes_(kept_back_bytes), credit_bytes_(credit_bytes) {}
 
   void Push(PartTask task);
 
@@ -48,6 +51,7 @@ class PartQueue {
   uint64_t bytes_on_the_way() const { return on_the_way_; }
 
  private:
+  const uint64_t kept_back_bytes_;
   uint64_t credit_bytes_;
   uint64_t on_the_way_ = 0;
   uint64_t next_sequence_ = 0;

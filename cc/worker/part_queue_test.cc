@@ -56,6 +56,17 @@ TEST(PartQueueTest, APartLargerThanTheCreditGoesAlone) {
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1}));
 }
 
+TEST(PartQueueTest, WhatTheServersKeepBackDoesNotHoldALargePart) {
+  PartQueue queue(10, 2);
+  queue.Push(Task(0, 6));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0}));
+  queue.Push(Task(1, 100));
+  queue.ReturnCredit(3);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{})) << "a part is on the way";
+  queue.ReturnCredit(1);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1}));
+}
+
 TEST(PartQueueTest, ALargePartIsNotStarvedBySmallOnes) {
   PartQueue queue(10);
   queue.Push(Task(0, 6));

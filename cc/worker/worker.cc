@@ -55,7 +55,7 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
       timeline_(timeline),
-      queue_(job.options.Credit(0)) {}
+      queue_(job.options.Credit(0), job.options.CreditKeptBack()) {}
 
 Worker::~Worker() { Stop(); }
 
