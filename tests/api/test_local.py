@@ -57,6 +57,21 @@ def test_optimizer_bears_its_own_name():
     assert type(restored) is keras.optimizers.Adam
 
 
+@pytest.mark.parametrize("name, expected", [(None, "gradient/v"), ("left", "left/gradient/v")])
+def test_exchanges_bear_the_optimizers_name(name, expected):
+    variable = keras.Variable(1.0, name="v")
+    optimizer = bps.DistributedOptimizer(keras.optimizers.SGD(), name=name)
+    optimizer.build([variable])
+
+    @tf.function
+    def step():
+        optimizer.apply([tf.constant(1.0)], [variable])
+
+    operations = step.get_concrete_function().graph.get_operations()
+    names = [op.get_attr("tensor_name") for op in operations if op.type == "BytePSPushPull"]
+    assert names == [expected.encode()]
+
+
 def test_checkpoints_are_those_of_the_plain_optimizer(tmp_path):
     variable = keras.Variable([1.0])
     wrapped = bps.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))

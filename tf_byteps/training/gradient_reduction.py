@@ -93,6 +93,7 @@ class GradientReduction:
             [gradients[index] for index in common],
             [variables[index] for index in common],
             reduction,
+            self.scope,
         )
         for index, gradient in zip(common, reduced, strict=True):
             gradients[index] = gradient
