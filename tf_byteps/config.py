@@ -158,7 +158,7 @@ class Config:
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
         "Bytes on the way from a worker to all servers.",
-        default_text="16 of the longest parts, but 4 to 16 MB",
+        default_text="16 of the longest parts, but 2 to 16 MB",
         shared=True,
     )
     connections_per_server: int = option(
@@ -168,8 +168,12 @@ class Config:
         "Connections from a worker to each server; one TCP stream may not fill a fast network.",
         shared=True,
     )
-    io_threads: int = option(
-        2, "BYTEPS_IO_THREADS", whole(1, 64), "Threads that move bytes, in a worker or a server."
+    io_threads: int | None = option(
+        None,
+        "BYTEPS_IO_THREADS",
+        whole(1, 64),
+        "Threads that move bytes, in a worker or a server.",
+        default_text="2, or 1 where there are fewer than 4 processors",
     )
     read_peer_memory: bool = option(
         True,

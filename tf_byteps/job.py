@@ -26,10 +26,15 @@ def engine_options(values, config):
     options = _engine.EngineOptions()
     for name, value in values.items():
         setattr(options, name, value)
-    options.io_threads = config.io_threads
+    options.io_threads = config.io_threads or _default_io_threads()
     options.read_peer_memory = config.read_peer_memory
     options.nccl_libraries = nccl_libraries()
     return options
+
+
+def _default_io_threads():
+    """More threads than processors take turns with each other and with the computation."""
+    return 1 if len(os.sched_getaffinity(0)) < 4 else 2
 
 
 def job_description(book, config):

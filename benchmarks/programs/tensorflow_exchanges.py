@@ -47,9 +47,8 @@ def build_all_reduce(elements):
         tensor = tf.Variable(tf.ones([elements]))
 
     def reduce():
-        value = _strategy.experimental_local_results(tensor)[0]
         context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(tensor))
 
     def barrier():
         context = tf.distribute.get_replica_context()

@@ -39,7 +39,7 @@ struct EngineOptions {
   // workers get far apart in what they have sent, so that sums wait.
   uint64_t Credit(uint64_t longest_part_bytes) const {
     if (credit_bytes > 0) return credit_bytes;
-    constexpr uint64_t kLeast = uint64_t{4} << 20, kMost = uint64_t{16} << 20;
+    constexpr uint64_t kLeast = uint64_t{2} << 20, kMost = uint64_t{16} << 20;
     return std::clamp(16 * longest_part_bytes, kLeast, kMost);
   }
 
