@@ -16,8 +16,9 @@ namespace {
 // Room behind a header for the frames that arrive with it; larger payloads are received where they
 // belong.
 constexpr size_t kInputBytes = 8 * 1024;
-// After so much from one connection the loop looks at the others.
-constexpr uint64_t kReadBudget = 4 * 1024 * 1024;
+// After so much from one connection the loop looks at the others. Little enough that a server finds
+// a sum in the cache when the next worker's contribution to it comes.
+constexpr uint64_t kReadBudget = 1024 * 1024;
 constexpr size_t kDiscardBytes = 64 * 1024;
 // A caller of Send writes small frames itself; larger ones are left to the loop, so that Send stays
 // short.
