@@ -287,7 +287,7 @@ def step_fails():
         try:
             model.fit(*_data(), batch_size=BATCH, verbose=0)
             error = "none"
-        except tf.errors.InvalidArgumentError as raised:
+        except tf.errors.OpError as raised:
             error = str(raised)
     return {
         "error": error,

@@ -52,6 +52,7 @@ def test_of_a_step_the_worse_worker_counts():
 def _part(worker, tensor, **times):
     unknown = dict.fromkeys(("placed", "pushed", "arrived", "answered"))
     unknown |= dict.fromkeys(("reply_began", "reply_received"))
+    unknown |= dict.fromkeys(("computed", "reduced", "copied_out", "copied_in", "broadcast"))
     return Part(
         worker, tensor, "sum", "float32", 0, 0, "OK", 0, 1, 4, 0, **unknown, **times, done=90
     )
