@@ -4,10 +4,13 @@ What TensorFlow ships to check it, `strategy_test_lib`, runs against `BytePSStra
 says which of its methods, and why not the others. docs/strategy_contract.md has the same table.
 """
 
+import contextlib
 import inspect
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -197,11 +200,17 @@ def test_in_the_processes_of_tensorflow(tmp_path):
     )
     program.chmod(0o755)
     with open(tmp_path / "output", "wb") as file:  # a pipe would stay open in the forked processes
-        result = subprocess.run(
-            [program], env=clean_environment(), stdout=file, stderr=file, timeout=_TIMEOUT
+        process = subprocess.Popen(
+            [program], env=clean_environment(), stdout=file, stderr=file, start_new_session=True
         )
+        try:
+            process.wait(_TIMEOUT)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                # The runner leaves its last pool of processes.
+                os.killpg(process.pid, signal.SIGKILL)
     output = (tmp_path / "output").read_text()
-    assert result.returncode == 0, output
+    assert process.returncode == 0, output
     passed = re.findall(r"^\[ +OK \] .*\.(test\w+)_test_", output, re.MULTILINE)
     assert len(passed) == 4, output
 
