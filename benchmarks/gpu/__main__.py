@@ -18,6 +18,7 @@ import sys
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.gpu import competitors
 from benchmarks.gpu.competitors import Steps
+from benchmarks.models import optimal_seconds
 from benchmarks.sessions import BenchmarkError
 from benchmarks.wire import measure_wire
 
@@ -54,19 +55,11 @@ class Table:
             pathlib.Path(self._path).write_text(json.dumps(self._rows, indent=1))
 
 
-def optimum(gradient_bytes, hosts, server_hosts, bytes_per_second):
-    """Seconds that the NICs need for the gradients at least: BytePS (OSDI'20), section 3."""
-    n, k = hosts, min(server_hosts, hosts)
-    return 2 * n * (n - 1) * gradient_bytes / ((n * n + k * n - 2 * k) * bytes_per_second)
-
-
 def one_host(arguments, table):
     """All GPUs of a host: NCCL only."""
     for model in arguments.models:
         options = _options(arguments, model)
-        with competitors.alone(options) as training:
-            alone = training.measure(arguments.duration)
-            table.add(f"{model}, one GPU, batch {training.batch}", alone)
+        alone = _measure_alone(arguments, table, model, options)
         with competitors.mirrored(options, GPUS) as training:
             mirrored = training.measure(arguments.duration)
             table.add(f"{model}, MirroredStrategy, {GPUS} GPUs", mirrored)
@@ -87,9 +80,7 @@ def four_hosts(arguments, table):
         wires = _measure_wires(cluster, arguments.rates, table)
         for model in arguments.models:
             options = _options(arguments, model)
-            with competitors.alone(options) as training:
-                alone = training.measure(arguments.duration)
-                table.add(f"{model}, one GPU, batch {training.batch}", alone)
+            alone = _measure_alone(arguments, table, model, options)
             mirrored = {}
             with competitors.multi_worker(options, cluster, GPUS) as training:
                 for rate in arguments.rates:
@@ -114,9 +105,7 @@ def two_hosts(arguments, table):
         wires = _measure_wires(cluster, arguments.rates, table)
         for model in arguments.models:
             options = _options(arguments, model)
-            with competitors.alone(options) as training:
-                alone = training.measure(arguments.duration)
-                table.add(f"{model}, one GPU, batch {training.batch}", alone)
+            alone = _measure_alone(arguments, table, model, options)
             cluster.set_rate(None)
             with competitors.byteps(options, GPUS, 2, cluster, workers_per_host=2) as training:
                 for rate in arguments.rates:
@@ -128,13 +117,20 @@ def two_hosts(arguments, table):
             cluster.set_rate(None)
 
 
+def _measure_alone(arguments, table, model, options):
+    with competitors.alone(options) as training:
+        step = training.measure(arguments.duration)
+        table.add(f"{model}, one GPU, batch {training.batch}", step)
+    return step
+
+
 def _measure_byteps(training, arguments, table, what, alone, wire, hosts=GPUS):
     step = training.measure(arguments.duration)
     if wire is None:
         table.add(what, step)
         return step
     first = training.first_gradient()
-    least = optimum(training.gradient_bytes, hosts, hosts, wire.both_ways)
+    least = optimal_seconds(hosts, hosts, training.gradient_bytes, wire.both_ways)
     bound = max(alone.median / 1e3, first + least) * 1e3
     numbers = {"t_first": first, "t_opt": least, "compute": alone.median / 1e3, "bound_ms": bound}
     goal = f"≤ {WITHIN_BOUND} × {bound:.0f} ms (t_opt {least * 1e3:.0f})"
