@@ -223,6 +223,15 @@ class Config:
         "How long a process that hosts a server or the scheduler waits for the others to end.",
         shared=True,
     )
+    deterministic: bool = option(
+        False,
+        "BYTEPS_DETERMINISTIC",
+        flag(),
+        "Servers add the workers' tensors in rank order, so that a sum does not depend on who is "
+        "first. See [determinism](determinism.md).",
+        default_text="what tf.config.experimental.enable_op_determinism() says",
+        shared=True,
+    )
     log_level: str = option(
         "WARNING",
         "BYTEPS_LOG_LEVEL",
@@ -389,8 +398,11 @@ class Config:
             A dict of numbers, by field name.
         """
         values = {name: getattr(self, name) for name, o in OPTIONS.items() if o.shared}
-        # The engine chooses what is 0.
-        return {name: 0 if value is None else value for name, value in values.items()}
+        # The engine chooses what is 0. Flags are numbers, too.
+        return {
+            name: 0 if value is None else int(value) if isinstance(value, bool) else value
+            for name, value in values.items()
+        }
 
     def with_shared_values(self, values, source):
         """A copy with the values that all processes of a job share.
@@ -402,11 +414,7 @@ class Config:
         Returns:
             A `Config`.
         """
-        fields = {field.name: field for field in dataclasses.fields(self)}
-        chosen = {
-            name: None if value == 0 and fields[name].default is None else value
-            for name, value in values.items()
-        }
+        chosen = {name: _own_form(name, value) for name, value in values.items()}
         return self.replace(source=source, **chosen)
 
     def _check_ranks(self):
@@ -478,6 +486,14 @@ class Config:
 
 _FIELDS = {f.name: f for f in dataclasses.fields(Config) if "option" in f.metadata}
 OPTIONS = {name: f.metadata["option"] for name, f in _FIELDS.items()}
+
+
+def _own_form(name, value):
+    """The value of a field that all processes share, from the number that travels."""
+    default = _FIELDS[name].default
+    if default is None and value == 0:
+        return None
+    return bool(value) if isinstance(default, bool) else value
 
 
 def _check_names(values):

@@ -70,7 +70,7 @@ class _Runtime:
 
     def __init__(self, config):
         self.requested = config
-        self.config = config
+        self.config = _with_op_determinism(config)
         self.rank = 0
         self.local_rank = 0
         self.local_size = 1
@@ -437,6 +437,26 @@ def _current(function):
             f"tf_byteps.init() has not been called: {function}() is known only after it"
         )
     return _runtime
+
+
+def op_determinism():
+    """What `tf.config.experimental.enable_op_determinism()` has set; None without TensorFlow."""
+    if "tensorflow" not in sys.modules:
+        return None
+    from tensorflow.python.framework import config as tensorflow_config
+
+    return tensorflow_config.is_op_determinism_enabled()
+
+
+def _with_op_determinism(config):
+    """The configuration with what TensorFlow's setting says, if the user gave nothing else.
+
+    A worker also says that it is off: the others may have it on.
+    """
+    enabled = op_determinism()
+    if enabled is None or config.is_set("deterministic"):
+        return config
+    return config.replace(source="TensorFlow's op determinism", deterministic=enabled)
 
 
 def _book_of_one(config):

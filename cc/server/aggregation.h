@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
@@ -27,6 +28,9 @@ struct Participants {
   int32_t num_workers = 1;    // in the job: what an average is divided by
   int32_t contributions = 1;  // one of each worker, or of each host
   int32_t root = 0;           // kBroadcast: who pushes the value
+  // The workers that contribute, in the order in which their contributions are added; empty: in
+  // the order in which they arrive.
+  std::vector<int32_t> order = {};
 };
 
 // What a round leaves behind.
@@ -36,8 +40,8 @@ struct AggregationResult {
   uint64_t payload_bytes = 0;
 };
 
-// Not thread-safe: the part's mutex guards every call. A round is Begin for each worker, then the
-// payloads, then Finish or Reset.
+// Not thread-safe: the part's mutex guards every call. A round is Begin for each worker, then its
+// payload, then End for it; after the last one Finish. Reset ends it at any time.
 class Aggregation {
  public:
   virtual ~Aggregation() = default;
@@ -47,6 +51,9 @@ class Aggregation {
   // nothing to take.
   virtual Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
                        std::shared_ptr<PayloadSink>* sink) = 0;
+
+  // All of `worker`'s payload is in its sink.
+  virtual void End(int32_t worker) { (void)worker; }
 
   // The completion rule (protocol rule 4): may the round end with so many complete contributions?
   virtual bool IsComplete(int32_t contributions) const = 0;

@@ -75,6 +75,17 @@ void BlockSum::Leave(size_t index) {
   }
 }
 
+void BlockSum::ContributeAll(const uint8_t* wire) {
+  for (size_t index = 0; index < blocks_.size(); ++index) {
+    int32_t contributions_before = 0;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      contributions_before = blocks_[index].contributions++;
+    }
+    Combine(index, contributions_before, wire + index * block_elements_ * wire_size_);
+  }
+}
+
 void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const {
   const SumKernels& kernels = ActiveSumKernels();
   const auto combine = contributions_before == 0             ? kernels.store

@@ -51,6 +51,9 @@ class BlockSum {
   // Takes a whole block of a contribution.
   void Contribute(size_t block, std::unique_ptr<Scratch> wire);
 
+  // Takes a whole contribution at once, while no other one is being taken in.
+  void ContributeAll(const uint8_t* wire);
+
   ScratchPool& scratch() { return *options_.scratch; }
 
   // Complete when EndClaim or Contribute has returned for every block of every contribution, and

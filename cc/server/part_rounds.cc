@@ -13,14 +13,19 @@ std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); 
 
 }  // namespace
 
-Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts) {
+Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
+                            bool in_rank_order) {
   Participants participants;
   participants.num_workers = hosts.num_workers();
   participants.contributions = participants.num_workers;
   participants.root = entry.tensor.root_rank;
-  if (!entry.tensor.per_host) return participants;
-  participants.contributions = hosts.num_hosts();
-  participants.root = hosts.OwnerOn(hosts.HostOf(entry.tensor.root_rank), entry.key, part);
+  if (entry.tensor.per_host) {
+    participants.contributions = hosts.num_hosts();
+    participants.root = hosts.OwnerOn(hosts.HostOf(entry.tensor.root_rank), entry.key, part);
+  }
+  // By host where hosts contribute: who speaks for a host depends on how a tensor is cut.
+  for (int32_t i = 0; in_rank_order && i < participants.contributions; ++i)
+    participants.order.push_back(entry.tensor.per_host ? hosts.OwnerOn(i, entry.key, part) : i);
   return participants;
 }
 
@@ -111,7 +116,8 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
   if (aggregation_entry_ != push.entry) {
     aggregation_ = NewAggregation(
         push.entry->tensor, push.entry->parts[options_.part].element_count,
-        ParticipantsOf(*push.entry, options_.part, *options_.hosts), options_.memory);
+        ParticipantsOf(*push.entry, options_.part, *options_.hosts, options_.in_rank_order),
+        options_.memory);
     aggregation_entry_ = push.entry;
   }
   return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
@@ -138,6 +144,7 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   contribution.state = State::kWaiting;
   contribution.receive_time_ns = WallNanos();
   outcome.counted = true;
+  aggregation_->End(push.header.worker);
   if (aggregation_->IsComplete(++waiting_)) {
     CompleteRound(replies);
     outcome.round_complete = round_ > round;

@@ -34,8 +34,9 @@ struct Push {
   int64_t begin_time_ns = 0;  // its header was here
 };
 
-// Who pushes a part in each round.
-Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts);
+// Who pushes a part in each round. `in_rank_order`: contributions are added in that order.
+Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
+                            bool in_rank_order = false);
 
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
@@ -46,6 +47,7 @@ class PartRounds {
     uint32_t part = 0;
     uint32_t epoch = 0;
     int32_t num_workers = 1;
+    bool in_rank_order = false;
     const Membership* membership = nullptr;  // outlives this object
     const HostMap* hosts = nullptr;          // of the workers; outlives this object
     AggregationMemory memory;

@@ -78,6 +78,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   PartRounds::Options part_options;
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;
+  part_options.in_rank_order = options_.in_rank_order;
   part_options.membership = &membership_;
   part_options.hosts = &hosts_;
   part_options.memory = memory_;

@@ -44,6 +44,7 @@ class SummationService : public ConnectionHandler {
     // Credit that no reply has taken along gets a frame of its own once it is so many bytes. Must
     // leave a worker most of its credit, also if all servers keep back as much.
     uint64_t least_credit_frame = 1;
+    bool in_rank_order = false;  // sums do not depend on the order of arrival
   };
 
   explicit SummationService(const Options& options);

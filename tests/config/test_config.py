@@ -55,6 +55,13 @@ def test_a_value_of_the_wrong_form_gives_one_clear_sentence(variable, given, exp
     assert "\n" not in str(caught.value)
 
 
+def test_flags_that_a_job_shares_travel_as_numbers():
+    given = Config.from_environment({"BYTEPS_DETERMINISTIC": "1"})
+    assert given.shared_values()["deterministic"] == 1
+    assert Config().with_shared_values(given.shared_values(), "scheduler").deterministic is True
+    assert given.with_shared_values(Config().shared_values(), "scheduler").deterministic is False
+
+
 def test_an_argument_of_the_wrong_type_is_refused():
     with pytest.raises(ConfigError, match=r"part_bytes\) is '4MB', but must be a whole number"):
         Config(part_bytes="4MB")

@@ -7,6 +7,13 @@ import tf_byteps
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous.messages import Address, Book, Join
 
+_SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
+# What else to do about a setting that differs.
+_ADVICE = {
+    "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
+    "none before tf_byteps starts, or set BYTEPS_DETERMINISTIC to one value everywhere"
+}
+
 
 class Refusal(Exception):
     """Why a process cannot take part, in words for its user."""
@@ -218,8 +225,8 @@ class Roster:
             agreed, owner = self._options.get(name, (value, ""))
             if agreed != value:
                 raise Refusal(
-                    f"its {name} is {value} but that of {owner} is {agreed}: set it to the same "
-                    f"value everywhere, or in one process only"
+                    f"its {name} is {value} but that of {owner} is {agreed}: "
+                    f"{_ADVICE.get(name, _SAME_EVERYWHERE)}"
                 )
         for name, value in participant.join.options.items():
             self._options.setdefault(name, (value, str(participant)))

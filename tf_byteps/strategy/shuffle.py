@@ -15,6 +15,7 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tf_byteps import runtime
 from tf_byteps.ops import names
 from tf_byteps.strategy.agreement import gather_objects
 
@@ -29,8 +30,8 @@ def agree_on_seed(strategy):
     """Takes worker 0's seed for all workers: its user's, else a random one. A collective."""
     global _seed
     mine = context.global_seed()
-    if mine is None:
-        mine = random.SystemRandom().getrandbits(62)
+    if mine is None:  # a deterministic job has the same one in every run
+        mine = 0 if runtime.config().deterministic else random.SystemRandom().getrandbits(62)
     agreed = gather_objects("shuffle seed", mine)[0]
     with _lock:
         _seed = agreed

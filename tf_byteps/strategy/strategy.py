@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.errors import BytePSError
 from tf_byteps.strategy import keras_hooks, shuffle
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.local_batch import distributed_step
@@ -66,6 +67,7 @@ class BytePSStrategy(tf.distribute.Strategy):
     def __init__(self, config=None, cross_step=False):
         if not runtime.is_initialized():
             runtime.init(config)
+        _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         shuffle.agree_on_seed(self)
@@ -87,3 +89,13 @@ class BytePSStrategy(tf.distribute.Strategy):
         """
         self.extended.synchronize_new_variables()
         return super().run(distributed_step(self, fn), args, kwargs, options)
+
+
+def _check_determinism():
+    """TensorFlow's setting must be there before `tf_byteps.init`, which tells the servers."""
+    if runtime.op_determinism() and runtime.size() > 1 and not runtime.config().deterministic:
+        raise BytePSError(
+            "op determinism is on, but this job was started without it, so that its sums depend on "
+            "the order in which workers send: call tf.config.experimental.enable_op_determinism() "
+            "before tf_byteps.init(), or set BYTEPS_DETERMINISTIC=1"
+        )
