@@ -30,6 +30,7 @@ import psutil
 
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
+from tf_byteps.rendezvous.secret import new_secret
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -107,12 +108,14 @@ class Cluster:
         workers: their number.
         servers: number of server processes; 0: every worker hosts one.
         env: variables for all processes, or a function of a process's label that returns some.
+            BYTEPS_JOB_SECRET is a new secret, as from bpslaunch; "" takes it away.
         args: what the function is called with; JSON must be able to hold it.
     """
 
     def __init__(self, function, workers=2, servers=1, env=None, args=()):
         self._folder = tempfile.TemporaryDirectory(prefix="tf_byteps_test_")
         self._env = env if callable(env) else lambda label: env or {}
+        self._secret = new_secret()
         self.scheduler = None
         self.servers, self.workers = [], []
         self._reports = None
@@ -171,7 +174,8 @@ class Cluster:
         return int(line.split()[1])
 
     def _process(self, task, pass_fds=()):
-        env = clean_environment(**task.variables, **self._env(task.label))
+        secret = {"BYTEPS_JOB_SECRET": self._secret}
+        env = clean_environment(**{**secret, **task.variables, **self._env(task.label)})
         folder = pathlib.Path(self._folder.name)
         return Process(task.label, task.command, env, folder, pass_fds)
 

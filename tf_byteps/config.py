@@ -124,6 +124,21 @@ class Config:
         "Tells jobs apart: processes with another text are refused.",
         default_text="drawn by the scheduler",
     )
+    job_secret: str | None = option(
+        None,
+        "BYTEPS_JOB_SECRET",
+        text(minimum=16),
+        "What all processes of the job know and nobody else: others are refused (see "
+        "[security](security.md)).",
+        default_text="none; bpslaunch makes one",
+        hidden=True,
+    )
+    job_secret_file: str | None = option(
+        None,
+        "BYTEPS_JOB_SECRET_FILE",
+        text(),
+        "A file with the secret, instead of BYTEPS_JOB_SECRET.",
+    )
     colocated_server: bool | None = option(
         None,
         "BYTEPS_COLOCATED_SERVER",
@@ -316,6 +331,10 @@ class Config:
             self._check_servers()
         if self.role != "evaluator":
             self._check_scheduler()
+        if self.job_secret is not None and self.job_secret_file is not None:
+            raise ConfigError(
+                f"{self.named('job_secret')}, and {self.named('job_secret_file')}: unset one"
+            )
         if self.heartbeat_timeout <= self.heartbeat_interval:
             raise ConfigError(
                 f"{self.named('heartbeat_timeout')}, but must be longer than "
@@ -336,7 +355,7 @@ class Config:
         label = f"{known} ({name})" if source != known else known
         if source == "TF_CONFIG":
             label = f"{name} of TF_CONFIG"
-        return f"{label} is {getattr(self, name)!r}"
+        return f"{label} is {OPTIONS[name].shown(getattr(self, name))}"
 
     def is_set(self, name):
         """Whether a field was set, by a variable or an argument, even to its default.
@@ -475,7 +494,9 @@ class Config:
 
     def _printed(self, name):
         value = getattr(self, name)
-        return "" if value is None else str(value)
+        if value is None:
+            return ""
+        return "(hidden)" if OPTIONS[name].hidden else str(value)
 
     def _origin(self, name):
         if name in self.sources:

@@ -12,9 +12,10 @@ import os
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.rendezvous.host import bindable_address, own_address
+from tf_byteps.rendezvous.host import listening_address, own_address
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
+from tf_byteps.rendezvous.secret import engine_key, job_secret
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 
@@ -29,6 +30,7 @@ def engine_options(values, config):
     options.io_threads = config.io_threads or _default_io_threads()
     options.read_peer_memory = config.read_peer_memory
     options.nccl_libraries = nccl_libraries()
+    options.secret = engine_key(job_secret(config))
     return options
 
 
@@ -80,7 +82,9 @@ class SummationServer:
         host = own_address(config)
         options = engine_options(config.shared_values(), config)
         try:
-            self._server = _engine.Server(bindable_address(host), config.server_port, options)
+            self._server = _engine.Server(
+                listening_address(config, host), config.server_port, options
+            )
         except _engine.EngineError as error:
             raise BytePSError(f"the server cannot start: {error}") from error
         self.address = Address(host, self._server.endpoint.port)
@@ -180,7 +184,9 @@ class JobScheduler:
         host = self._config.node_host or self.address.host
         options = engine_options(book.options, self._config)
         try:
-            self._coordinator = _engine.Coordinator(bindable_address(host), 0, options)
+            self._coordinator = _engine.Coordinator(
+                listening_address(self._config, host), 0, options
+            )
             self._coordinator.start(job_description(book, self._config))
         except _engine.EngineError as error:
             raise RendezvousError(f"the coordinator cannot start: {error}") from error

@@ -52,12 +52,14 @@ def seconds(zero_means=None):
     return Kind(description, float, accepts, "seconds")
 
 
-def text(maximum=None):
+def text(maximum=None, minimum=1):
     """Any text that is not empty."""
     limit = "" if maximum is None else f" of at most {maximum} bytes"
+    if minimum > 1:
+        limit = f" of at least {minimum} bytes"
 
     def accepts(value):
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or len(value.encode()) < minimum:
             return False
         return maximum is None or len(value.encode()) <= maximum
 
@@ -102,6 +104,7 @@ class Option:
         help: one or two sentences for the documentation.
         default_text: says what the default is when it depends on other fields.
         shared: whether it must be the same in all processes of a job.
+        hidden: whether its value is never shown.
     """
 
     variable: str
@@ -109,6 +112,11 @@ class Option:
     help: str
     default_text: str = ""
     shared: bool = False
+    hidden: bool = False
+
+    def shown(self, value):
+        """A value as messages may show it."""
+        return "(hidden)" if self.hidden and value is not None else repr(value)
 
     def read(self, given):
         """The value that the variable's text `given` stands for."""
@@ -117,11 +125,12 @@ class Option:
         except ValueError:
             value = None
         if value is None or not self.kind.accepts(value):
-            raise ConfigError(f'{self.variable} is "{given}", but must be {self.kind.description}')
+            given = "(hidden)" if self.hidden else f'"{given}"'
+            raise ConfigError(f"{self.variable} is {given}, but must be {self.kind.description}")
         return value
 
 
-def option(default, variable, kind, help, default_text="", shared=False):
+def option(default, variable, kind, help, default_text="", shared=False, hidden=False):
     """A dataclass field with an `Option`."""
-    described = Option(variable, kind, help, default_text, shared)
-    return dataclasses.field(default=default, metadata={"option": described})
+    described = Option(variable, kind, help, default_text, shared, hidden)
+    return dataclasses.field(default=default, repr=not hidden, metadata={"option": described})

@@ -426,7 +426,10 @@ def _check_same(config):
     differences = [n for n in OPTIONS if getattr(config, n) != getattr(running, n)]
     raise BytePSError(
         "tf_byteps runs already with another configuration: "
-        + "; ".join(f"{config.named(name)}, not {getattr(running, name)!r}" for name in differences)
+        + "; ".join(
+            f"{config.named(name)}, not {OPTIONS[name].shown(getattr(running, name))}"
+            for name in differences
+        )
         + ". Call tf_byteps.shutdown() first"
     )
 

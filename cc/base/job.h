@@ -32,7 +32,8 @@ struct EngineOptions {
   double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
-  bool deterministic = false;               // add contributions in rank order (server/reduction.cc)
+  bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
+  std::string secret;          // what processes prove to each other that they know; empty: nothing
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 
   // The credit where the longest part has so many bytes. Sixteen parts keep all servers busy while

@@ -30,6 +30,7 @@ struct Coordinator::Outbox {
 Coordinator::Coordinator(const EngineOptions& options) : options_(options) {
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
+  van_options.secret = options.secret;
   van_ = NewTcpVan(van_options);
 }
 

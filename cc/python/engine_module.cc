@@ -364,6 +364,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
+      .def_readwrite("secret", &EngineOptions::secret)
       .def_readwrite("nccl_libraries", &EngineOptions::nccl_libraries);
   py::class_<JobDescription>(module, "JobDescription",
                              "One membership epoch of a job: who takes part, and where.")

@@ -11,6 +11,7 @@ Server::Server(const EngineOptions& options) : options_(options) {
   VanOptions van_options;
   van_options.io_threads = options.io_threads;
   van_options.read_peer_memory = options.read_peer_memory;
+  van_options.secret = options.secret;
   van_ = NewTcpVan(van_options);
 }
 

@@ -8,17 +8,20 @@
 namespace byteps {
 namespace {
 
-std::unique_ptr<Van> NewLocalVan() {
+std::unique_ptr<Van> NewLocalVan(const std::string& secret) {
   VanOptions options;
   options.io_threads = 1;
   options.read_peer_memory = false;  // the messages are short
+  options.secret = secret;
   return NewTcpVan(options);
 }
 
 }  // namespace
 
 LocalLink::LocalLink(Options options)
-    : options_(std::move(options)), van_(NewLocalVan()), lines_(options_.workers.size()) {}
+    : options_(std::move(options)),
+      van_(NewLocalVan(options_.job->options.secret)),
+      lines_(options_.workers.size()) {}
 
 LocalLink::~LocalLink() { Stop(); }
 

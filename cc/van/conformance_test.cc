@@ -154,6 +154,7 @@ struct VanKind {
   const char* name;
   std::unique_ptr<Van> (*create)(const VanOptions&);
   bool same_host = false;
+  const char* secret = "";
 };
 
 class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
@@ -161,6 +162,7 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
   void SetUp() override {
     VanOptions options;
     options.handshake_timeout = 2;
+    options.secret = GetParam().secret;
     server_van_ = GetParam().create(options);
     client_van_ = GetParam().create(options);
     ASSERT_TRUE(server_van_->Listen("127.0.0.1", 0, &acceptor_, &endpoint_).ok());
@@ -363,6 +365,18 @@ TEST_P(VanConformanceTest, RefusalTellsTheReason) {
   EXPECT_EQ(connection, nullptr);
 }
 
+TEST_P(VanConformanceTest, AnotherSecretIsRefusedBeforeAnybodyIsAsked) {
+  VanOptions options;
+  options.secret = std::string(GetParam().secret) + "another";
+  const std::unique_ptr<Van> stranger = GetParam().create(options);
+  std::shared_ptr<Connection> connection;
+  const Status status =
+      stranger->Connect(endpoint_, WorkerHello(), ServerPeer(), &client_, 5, &connection);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("secret"), std::string::npos) << status.message();
+  EXPECT_EQ(acceptor_.hellos_, 0);
+}
+
 TEST_P(VanConformanceTest, TriesAgainWhileThePeerIsNotReady) {
   acceptor_.not_ready_ = 3;
   EXPECT_NE(Connect(), nullptr);
@@ -481,7 +495,9 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
 }
 
 const auto kVans =
-    ::testing::Values(VanKind{"Tcp", NewTcpVan, false}, VanKind{"TcpSameHost", NewTcpVan, true});
+    ::testing::Values(VanKind{"Tcp", NewTcpVan, false}, VanKind{"TcpSameHost", NewTcpVan, true},
+                      VanKind{"TcpWithSecret", NewTcpVan, false, "secret"},
+                      VanKind{"TcpSameHostWithSecret", NewTcpVan, true, "secret"});
 const auto kVanName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(AllVans, VanConformanceTest, kVans, kVanName);
 INSTANTIATE_TEST_SUITE_P(AllVans, VanProcessTest, kVans, kVanName);

@@ -123,6 +123,7 @@ struct VanOptions {
   // Payloads between two processes of one host may be read from the sender's memory by the
   // receiver, where both ends want it and the kernel allows it.
   bool read_peer_memory = true;
+  std::string secret = {};  // that peers must know (wire/authentication.h); empty: none
 };
 
 // Counters since the start, for tests and telemetry.

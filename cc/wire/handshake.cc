@@ -10,8 +10,10 @@
 namespace byteps {
 namespace {
 
-constexpr uint32_t kHelloMagic = 0x48535042;    // "BPSH"
-constexpr uint32_t kWelcomeMagic = 0x57535042;  // "BPSW"
+constexpr uint32_t kHelloMagic = 0x48535042;      // "BPSH"
+constexpr uint32_t kChallengeMagic = 0x43535042;  // "BPSC"
+constexpr uint32_t kResponseMagic = 0x52535042;   // "BPSR"
+constexpr uint32_t kWelcomeMagic = 0x57535042;    // "BPSW"
 
 // Text in a fixed field: its length, then its bytes, then zeros.
 void PutFixed(ByteWriter& writer, const std::string& text, size_t capacity) {
@@ -24,6 +26,15 @@ void Store(ByteWriter& writer, uint8_t* out, size_t bytes) {
   std::string text = writer.Take();
   text.resize(bytes, '\0');
   std::memcpy(out, text.data(), bytes);
+}
+
+void StoreWithProof(ByteWriter& writer, const Digest& proof, uint8_t* out, size_t bytes) {
+  Store(writer, out, bytes - proof.size());
+  std::memcpy(out + bytes - proof.size(), proof.data(), proof.size());
+}
+
+void LoadProof(const uint8_t* in, size_t bytes, Digest* proof) {
+  std::memcpy(proof->data(), in + bytes - proof->size(), proof->size());
 }
 
 void PutNonce(ByteWriter& writer, const Nonce& nonce) {
@@ -47,6 +58,38 @@ MemoryOffer GetOffer(ByteReader& reader) {
 }
 
 constexpr size_t kMaxRefusalBytes = 400;
+
+bool IsControlCharacter(char character) {
+  const auto byte = static_cast<uint8_t>(character);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+// They would let a stranger write lines of his own into a log.
+bool HasControlCharacters(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), IsControlCharacter);
+}
+
+void PutStatus(ByteWriter& writer, const Status& status) {
+  writer.Put(kProtocolVersion);
+  writer.Put(status.code());
+  PutFixed(writer, status.message(), kMaxRefusalBytes);
+}
+
+// Refuses what is not the `magic` message of a tf_byteps process.
+Status GetStatus(ByteReader& reader, uint32_t magic, Status* status) {
+  if (reader.Get<uint32_t>() != magic) return InvalidArgument("the peer does not speak tf_byteps");
+  const uint16_t version = reader.Get<uint16_t>();
+  const StatusCode code = reader.Get<StatusCode>();
+  std::string message = reader.GetString(kMaxRefusalBytes);
+  for (size_t i = message.size(); i < kMaxRefusalBytes; ++i) reader.Get<uint8_t>();
+  if (!reader.ok() || code > StatusCode::kInternal) {
+    return InvalidArgument("malformed answer to a hello (the peer speaks protocol version " +
+                           std::to_string(version) + ")");
+  }
+  std::replace_if(message.begin(), message.end(), IsControlCharacter, '?');
+  *status = code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
+  return OkStatus();
+}
 
 }  // namespace
 
@@ -80,7 +123,6 @@ void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
   writer.Put(hello.role);
   writer.Put(hello.rank);
   PutNonce(writer, hello.nonce);
-  PutOffer(writer, hello.memory);
   PutFixed(writer, hello.job_id, kMaxJobIdBytes);
   Store(writer, out, kHelloBytes);
 }
@@ -102,10 +144,9 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   hello->role = reader.Get<Role>();
   hello->rank = reader.Get<int32_t>();
   GetNonce(reader, &hello->nonce);
-  hello->memory = GetOffer(reader);
-  hello->same_host = hello->memory.pid != 0;
   hello->job_id = reader.GetString(kMaxJobIdBytes);
-  if (!reader.ok()) return InvalidArgument("malformed hello");
+  if (!reader.ok() || HasControlCharacters(hello->job_id))
+    return InvalidArgument("malformed hello");
   if (hello->role > Role::kCoordinator) {
     return InvalidArgument("hello with unknown role " +
                            std::to_string(static_cast<int>(hello->role)));
@@ -118,35 +159,54 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   return OkStatus();
 }
 
+void EncodeChallenge(const Challenge& challenge, uint8_t out[kChallengeBytes]) {
+  ByteWriter writer;
+  writer.Put(kChallengeMagic);
+  PutStatus(writer, challenge.status);
+  writer.Put(challenge.features);
+  PutNonce(writer, challenge.nonce);
+  Store(writer, out, kChallengeBytes);
+}
+
+Status DecodeChallenge(const uint8_t in[kChallengeBytes], Challenge* challenge) {
+  ByteReader reader(in, kChallengeBytes);
+  BYTEPS_RETURN_IF_ERROR(GetStatus(reader, kChallengeMagic, &challenge->status));
+  challenge->features = reader.Get<uint64_t>();
+  GetNonce(reader, &challenge->nonce);
+  return OkStatus();
+}
+
+void EncodeResponse(const Response& response, uint8_t out[kResponseBytes]) {
+  ByteWriter writer;
+  writer.Put(kResponseMagic);
+  PutOffer(writer, response.memory);
+  StoreWithProof(writer, response.proof, out, kResponseBytes);
+}
+
+Status DecodeResponse(const uint8_t in[kResponseBytes], Response* response) {
+  ByteReader reader(in, kResponseBytes);
+  if (reader.Get<uint32_t>() != kResponseMagic)
+    return InvalidArgument("the peer does not speak tf_byteps");
+  response->memory = GetOffer(reader);
+  LoadProof(in, kResponseBytes, &response->proof);
+  return OkStatus();
+}
+
 void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]) {
   ByteWriter writer;
   writer.Put(kWelcomeMagic);
-  writer.Put(kProtocolVersion);
-  writer.Put(welcome.status.code());
-  writer.Put(welcome.features);
-  PutNonce(writer, welcome.nonce);
+  PutStatus(writer, welcome.status);
   writer.Put(static_cast<uint8_t>(welcome.reads_memory));
   PutOffer(writer, welcome.memory);
-  PutFixed(writer, welcome.status.message(), kMaxRefusalBytes);
-  Store(writer, out, kWelcomeBytes);
+  StoreWithProof(writer, welcome.proof, out, kWelcomeBytes);
 }
 
 Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
   ByteReader reader(in, kWelcomeBytes);
-  if (reader.Get<uint32_t>() != kWelcomeMagic)
-    return InvalidArgument("the peer does not speak tf_byteps");
-  const uint16_t version = reader.Get<uint16_t>();
-  const StatusCode code = reader.Get<StatusCode>();
-  welcome->features = reader.Get<uint64_t>();
-  GetNonce(reader, &welcome->nonce);
+  BYTEPS_RETURN_IF_ERROR(GetStatus(reader, kWelcomeMagic, &welcome->status));
   welcome->reads_memory = reader.Get<uint8_t>() != 0;
   welcome->memory = GetOffer(reader);
-  std::string message = reader.GetString(kMaxRefusalBytes);
-  if (!reader.ok() || code > StatusCode::kInternal) {
-    return InvalidArgument("malformed welcome (the peer speaks protocol version " +
-                           std::to_string(version) + ")");
-  }
-  welcome->status = code == StatusCode::kOk ? OkStatus() : Status(code, std::move(message));
+  LoadProof(in, kWelcomeBytes, &welcome->proof);
   return OkStatus();
 }
 

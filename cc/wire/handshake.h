@@ -1,6 +1,15 @@
-// The first exchange on every connection (protocol rule 1): the side that connects says Hello, the
-// other answers Welcome or a refusal with its reason. Nothing else is read before, and a Hello has
-// a fixed size, so that a stranger costs little.
+// The messages with which every connection begins (protocol rule 1):
+//
+//     the side that connects          the side that listens
+//     Hello                    ->
+//                              <-     Challenge
+//     Response                 ->
+//                              <-     Welcome
+//
+// Nothing else is read before, and each has a fixed size, so that a stranger costs little.
+// Challenge and Welcome may be a refusal with its reason. Where the job has a secret, Response and
+// Welcome prove that their sender knows it (wire/authentication.h); then a stranger learns nothing
+// of the job, and neither side tells where its memory is before that.
 #ifndef TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
 #define TF_BYTEPS_CC_WIRE_HANDSHAKE_H_
 
@@ -9,15 +18,17 @@
 #include <cstdint>
 #include <string>
 
+#include "cc/base/sha256.h"
 #include "cc/base/status.h"
 
 namespace byteps {
 
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 
-// Features that this build offers and demands; an unknown demanded bit is refused. None is defined
-// yet: authentication, TLS, compression and resuming will take bits.
-inline constexpr uint64_t kSupportedFeatures = 0;
+// Features that this build offers and demands; an unknown demanded bit is refused. TLS, compression
+// and resuming will take bits.
+inline constexpr uint64_t kSecretFeature = 1;  // the sender has a secret to prove
+inline constexpr uint64_t kSupportedFeatures = kSecretFeature;
 
 enum class Role : uint8_t { kWorker = 0, kServer = 1, kCoordinator = 2 };
 
@@ -36,35 +47,55 @@ struct MemoryOffer {
 
 struct Hello {
   uint16_t protocol_version = kProtocolVersion;
-  uint64_t features = kSupportedFeatures;  // what the sender can do
-  uint64_t required_features = 0;          // what it insists on
-  std::string job_id;                      // at most kMaxJobIdBytes
+  uint64_t features = 0;           // what the sender can do
+  uint64_t required_features = 0;  // what it insists on
+  std::string job_id;              // at most kMaxJobIdBytes
   uint32_t epoch = 0;
   Role role = Role::kWorker;
   int32_t rank = -1;
   Nonce nonce{};
-  bool same_host = false;  // both ends are known to be on one host (protocol rule 17)
-  MemoryOffer memory;      // filled by the Van
+  // Not part of the message: both ends are known to be on one host (protocol rule 17). On the side
+  // that listens: the peer's Response offers its memory.
+  bool same_host = false;
 
   // "worker 3".
   std::string PeerName() const { return std::string(RoleName(role)) + " " + std::to_string(rank); }
 };
 
-struct Welcome {
+struct Challenge {
   Status status;          // not OK: refused; the message says why
-  uint64_t features = 0;  // what both sides will use
+  uint64_t features = 0;  // as Hello's
   Nonce nonce{};
-  bool reads_memory = false;  // the sender of this can read the memory that the Hello offered
+};
+
+struct Response {
   MemoryOffer memory;
+  Digest proof{};
+};
+
+struct Welcome {
+  Status status;              // not OK: refused; the message says why
+  bool reads_memory = false;  // the sender of this can read the memory that the Response offered
+  MemoryOffer memory;
+  Digest proof{};
 };
 
 inline constexpr size_t kMaxJobIdBytes = 64;
 inline constexpr size_t kHelloBytes = 160;
+inline constexpr size_t kChallengeBytes = 512;
+inline constexpr size_t kResponseBytes = 64;
 inline constexpr size_t kWelcomeBytes = 512;
 
 void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]);
 // Refuses a wrong magic, another protocol version, an unknown role and an unknown required feature.
 Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello);
+
+void EncodeChallenge(const Challenge& challenge, uint8_t out[kChallengeBytes]);
+Status DecodeChallenge(const uint8_t in[kChallengeBytes], Challenge* challenge);
+
+// A proof is the last thing in its message: it is about all before it.
+void EncodeResponse(const Response& response, uint8_t out[kResponseBytes]);
+Status DecodeResponse(const uint8_t in[kResponseBytes], Response* response);
 
 void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]);
 Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome);

@@ -20,7 +20,6 @@ Hello SomeHello() {
   hello.role = Role::kServer;
   hello.rank = 5;
   hello.nonce = RandomNonce();
-  hello.memory = {77, 88};
   return hello;
 }
 
@@ -33,8 +32,6 @@ TEST(HandshakeTest, HelloSurvivesARoundTrip) {
   EXPECT_EQ(received.role, Role::kServer);
   EXPECT_EQ(received.rank, 5);
   EXPECT_EQ(received.nonce, sent.nonce);
-  EXPECT_EQ(received.memory.pid, 77);
-  EXPECT_EQ(received.memory.address, 88u);
   EXPECT_EQ(received.PeerName(), "server 5");
 }
 
@@ -67,9 +64,38 @@ TEST(HandshakeTest, JobIdIsBounded) {
   EXPECT_EQ(received.job_id, hello.job_id);
 
   auto bytes = Encode(hello);
-  const size_t length_at = 4 + 2 + 8 + 8 + 4 + 1 + 4 + 16 + 8 + 8;
+  const size_t length_at = 4 + 2 + 8 + 8 + 4 + 1 + 4 + 16;
   bytes[length_at] = 255;
   EXPECT_FALSE(DecodeHello(bytes.data(), &received).ok());
+}
+
+TEST(HandshakeTest, NobodyWritesLinesIntoOurLogs) {
+  Hello hello = SomeHello();
+  hello.job_id = "job\nERROR all is lost";
+  Hello received;
+  EXPECT_FALSE(DecodeHello(Encode(hello).data(), &received).ok());
+
+  Welcome sent;
+  sent.status = FailedPrecondition("no\nyes");
+  std::array<uint8_t, kWelcomeBytes> bytes;
+  EncodeWelcome(sent, bytes.data());
+  Welcome welcome;
+  ASSERT_TRUE(DecodeWelcome(bytes.data(), &welcome).ok());
+  EXPECT_EQ(welcome.status.message(), "no?yes");
+}
+
+TEST(HandshakeTest, RefusesUnknownRolesAndStatusCodes) {
+  auto hello = Encode(SomeHello());
+  hello[4 + 2 + 8 + 8 + 4] = 3;
+  Hello received;
+  EXPECT_FALSE(DecodeHello(hello.data(), &received).ok());
+
+  std::array<uint8_t, kChallengeBytes> bytes;
+  EncodeChallenge(Challenge(), bytes.data());
+  Challenge challenge;
+  ASSERT_TRUE(DecodeChallenge(bytes.data(), &challenge).ok());
+  bytes[4 + 2] = 200;
+  EXPECT_FALSE(DecodeChallenge(bytes.data(), &challenge).ok());
 }
 
 TEST(HandshakeTest, RefusalCarriesItsReason) {

@@ -70,6 +70,7 @@ Status Worker::Start() {
   VanOptions van_options;
   van_options.io_threads = job_.options.io_threads;
   van_options.read_peer_memory = job_.options.read_peer_memory;
+  van_options.secret = job_.options.secret;
   van_ = NewTcpVan(van_options);
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },

@@ -166,6 +166,22 @@ def test_workers_get_their_place_and_variables(launch):
         assert f"[worker {rank}] worker 1 {rank} 2 mine a b\n" in running.out
 
 
+def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("a secret that the user has chosen\n")
+    path.chmod(0o600)
+    found = []
+    for variables in ({}, {}, {"BYTEPS_JOB_SECRET_FILE": str(path)}):
+        command = ["sh", "-c", 'echo "$BYTEPS_JOB_SECRET|$BYTEPS_JOB_SECRET_FILE"']
+        running = launch("-np", "2", "--servers", "1", *command, **variables)
+        assert running.wait() == 0, running.err
+        of_workers = {line.partition("] ")[2] for line in running.out.splitlines()}
+        assert len(of_workers) == 1
+        found += of_workers
+    assert len(set(found)) == 3 and len(found[0]) == len(found[1]) == 65
+    assert found[2] == "a secret that the user has chosen|"
+
+
 @pytest.mark.parametrize(
     "arguments, code, expected",
     [
@@ -178,6 +194,7 @@ def test_workers_get_their_place_and_variables(launch):
         (["-np", "3", "-H", "localhost:2", "true"], 1, "-H localhost:2 takes only 2 workers"),
         (["-np", "1", "--env", "NOT_THERE", "true"], 1, "there is no such variable here"),
         (["-H", "no-such-host.invalid:2", "true"], 1, "give it with --scheduler-host"),
+        (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 1, "can see a command line"),
     ],
 )
 def test_wrong_use(launch, arguments, code, expected):

@@ -42,6 +42,22 @@ def test_command_and_variables_arrive_as_they_are(launch, sshd):
     assert folder
 
 
+@pytest.mark.parametrize("given", [None, "a secret that the user has chosen"])
+def test_the_secret_arrives_and_no_command_line_shows_it(launch, sshd, given):
+    script = 'echo "secret: $BYTEPS_JOB_SECRET"; sleep 2'
+    arguments = ["-H", HOSTS, "--servers", "1", "--verbose", *sshd.options, "sh", "-c", script]
+    variables = {"BYTEPS_JOB_SECRET": given} if given else {}
+    running = launch(*arguments, **variables)
+    running.wait_for("secret: ", 2)
+    lines = [" ".join(p.cmdline()) for p in [*running.processes(), *remote_processes(sshd)]]
+    assert running.wait() == 0, running.err
+    found = {line.partition("secret: ")[2] for line in running.out.splitlines()}
+    assert len(found) == 1
+    secret = found.pop()
+    assert secret == given if given else len(secret) == 64
+    assert lines and not any(secret in text for text in [*lines, running.err])
+
+
 def test_streams_stay_apart(launch, sshd):
     running = launch("-H", "127.0.0.2", *sshd.options, "sh", "-c", "echo one; echo two >&2")
     assert running.wait() == 0
@@ -110,5 +126,7 @@ class TestWithoutConnection:
 
     def test_only_what_a_job_needs_is_passed_on(self):
         names = ["BYTEPS_X", "DMLC_Y", "TF_Z", "XLA_FLAGS", "PATH", "AWS_SECRET", "MINE", "HOME"]
-        passed = passed_environment(dict.fromkeys(names, "1"), ["MINE"])
-        assert sorted(set(names) - set(passed)) == ["AWS_SECRET", "HOME"]
+        secrets = ["BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE"]
+        passed = passed_environment(dict.fromkeys(names + secrets, "1"), ["MINE", secrets[0]])
+        assert set(names) - set(passed) == {"AWS_SECRET", "HOME"}
+        assert not set(secrets) & set(passed)

@@ -4,7 +4,8 @@ bpslaunch starts every command through a guard, on its own machine or at the far
 connection: `python -m tf_byteps.launch.guard -- command...`. Standard input is the leash: each line
 names a signal for the command's process group, and its end (bpslaunch was killed, the connection
 broke) means that everything has to end. Whatever the command leaves running is ended, too. The exit
-code is the command's, 128 + n if signal n ended it.
+code is the command's, 128 + n if signal n ended it. With --secret-by-stdin the first line is the
+job's secret, which the command finds in BYTEPS_JOB_SECRET.
 
 It also gives a worker its GPU, and with numactl the processors beside that: only here, on the
 worker's machine, it is known which there are.
@@ -169,6 +170,16 @@ def _signals_to_pipe():
     return readable
 
 
+def _first_line():
+    """The first line of standard input; what follows stays there."""
+    line = b""
+    while byte := os.read(0, 1):
+        if byte == b"\n":
+            break
+        line += byte
+    return line.decode()
+
+
 def _usable(prefix):
     """`prefix` if it starts programs here; in containers numactl often may not."""
     if prefix and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
@@ -180,8 +191,11 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tf_byteps.launch.guard")
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--keep-fd", type=int, action="append", default=[])
+    parser.add_argument("--secret-by-stdin", action="store_true")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
+    if arguments.secret_by_stdin:
+        os.environ["BYTEPS_JOB_SECRET"] = _first_line()
     variables, remark = assigned_gpu(os.environ)
     os.environ.update(variables)
     command = arguments.command

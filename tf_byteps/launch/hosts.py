@@ -11,6 +11,7 @@ from tf_byteps.rendezvous.host import route_address
 
 # What a remote process gets of this environment, besides what --env names.
 _PASSED_PREFIXES = ("BYTEPS_", "DMLC_", "TF_", "XLA_", "CUDA_")
+_NEVER_PASSED = ("BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE")  # on a command line, see Launcher
 _PASSED = ("PYTHONPATH", "PYTHONUNBUFFERED", "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
@@ -107,13 +108,16 @@ def passed_environment(environment, names):
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_PASSED_PREFIXES) or name in _PASSED or name in names
+        if name not in _NEVER_PASSED
+        and (name.startswith(_PASSED_PREFIXES) or name in _PASSED or name in names)
     }
 
 
-def guarded(command, grace, keep=()):
+def guarded(command, grace, keep=(), secret_by_stdin=False):
     """The command that runs `command` under a guard."""
     line = [sys.executable, "-m", "tf_byteps.launch.guard", "--grace", f"{grace:g}"]
+    if secret_by_stdin:
+        line.append("--secret-by-stdin")
     for descriptor in keep:
         line += ["--keep-fd", str(descriptor)]
     return [*line, "--", *command]

@@ -12,6 +12,7 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import Host, Ssh, address_for, parse_hosts, passed_environment
 from tf_byteps.launch.plan import TOPOLOGY, Plan, tasks_of_one_role
 from tf_byteps.launch.running import Job, Launcher
+from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
 
 _DESCRIPTION = """\
 Starts a training job: a scheduler, servers, and the workers that run the command.
@@ -55,9 +56,11 @@ def _run_job(options, environment):
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
     plan = _plan(options)
+    secret = _take_secret(environment) if plan.needs_scheduler else None
     ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
     remote = passed_environment(environment, given)
-    with Job(Launcher(environment, remote, ssh, options.grace), verbose=options.verbose) as job:
+    launcher = Launcher(environment, remote, ssh, options.grace, secret)
+    with Job(launcher, verbose=options.verbose) as job:
         address, port = "", 0
         if plan.needs_scheduler:
             address = options.scheduler_host or address_for(plan.host_names())
@@ -65,6 +68,22 @@ def _run_job(options, environment):
         for task in plan.server_tasks(address, port) + plan.worker_tasks(address, port):
             job.start(task)
         return job.run()
+
+
+def _take_secret(environment):
+    """The job's secret: what the environment gives, or a new one. Removes it from there."""
+    secret = environment.pop("BYTEPS_JOB_SECRET", "").strip()
+    path = environment.pop("BYTEPS_JOB_SECRET_FILE", "").strip()
+    if secret and path:
+        raise BytePSError("BYTEPS_JOB_SECRET and BYTEPS_JOB_SECRET_FILE are set: unset one of them")
+    if path:
+        return read_secret_file(path)
+    if secret and len(secret.encode()) < MIN_BYTES:
+        raise BytePSError(
+            f"BYTEPS_JOB_SECRET has {len(secret.encode())} bytes, but must have at least "
+            f"{MIN_BYTES}: unset it, and the job gets a secret of its own"
+        )
+    return secret or new_secret()
 
 
 def _plan(options):
@@ -106,6 +125,11 @@ def _require_command(parser, options):
 def _read_variable(text, environment):
     """A pair of name and value from "NAME=VALUE", or from "NAME" and this environment."""
     name, has_value, value = text.partition("=")
+    if has_value and name == "BYTEPS_JOB_SECRET":
+        raise BytePSError(
+            "--env BYTEPS_JOB_SECRET=...: everybody on this machine can see a command line; set "
+            "the variable in the environment of bpslaunch, or BYTEPS_JOB_SECRET_FILE"
+        )
     if has_value:
         return name, value
     if name not in environment:

@@ -29,27 +29,39 @@ class Launcher:
         remote_environment: those that remote processes get.
         ssh: an `Ssh`.
         grace: seconds from asking a process to end to killing it.
+        secret: the job's, or None. It goes to remote processes through their guards' standard
+            input: a variable would be on ssh's command line.
     """
 
-    def __init__(self, environment, remote_environment, ssh, grace):
+    def __init__(self, environment, remote_environment, ssh, grace, secret=None):
         self._environment = environment
+        self._secret = secret
         self._remote_environment = remote_environment
         self._ssh = ssh
         self.grace = grace
 
     def start(self, task, keep=()):
         """Starts a task under a guard; returns the `Popen` of the guard or of ssh."""
-        command = guarded(task.command, self.grace, keep)
+        by_stdin = self._secret is not None and not is_local(task.host)
+        command = guarded(task.command, self.grace, keep, by_stdin)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         if is_local(task.host):
             environment = {**self._environment, **task.variables}
+            if self._secret is not None:
+                environment["BYTEPS_JOB_SECRET"] = self._secret
         else:
             variables = {**self._remote_environment, **task.variables}
             command = self._ssh.command(task.host, command, variables)
             environment = None  # ssh itself runs in ours
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, env=environment, pass_fds=keep, bufsize=0, start_new_session=True, **pipes
         )
+        if by_stdin:
+            try:
+                process.stdin.write(f"{self._secret}\n".encode())
+            except BrokenPipeError:
+                pass  # it has ended already, and is about to be noticed
+        return process
 
     def describe(self, task):
         """What is started, for --verbose."""

@@ -13,10 +13,12 @@ from tf_byteps.errors import RendezvousError
 from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
+from tf_byteps.rendezvous.secret import curve_keys, job_secret
 
 _JOIN_SECONDS = 1.0
 _LOG_SECONDS = 30.0
 _PROBE_SECONDS = 2.0
+_RECONNECT_MILLISECONDS = 250
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -40,7 +42,7 @@ def join(config, server_endpoint=None, start_server=None, scheduler_address=None
     address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
     request = _request(config, server_endpoint)
     last_stage = "worker" if config.role == "worker" else "server"
-    with _Line(address) as line:
+    with _Line(address, job_secret(config)) as line:
         try:
             while True:
                 assigned = _wait_for_assignment(line, request, config)
@@ -110,9 +112,10 @@ def _check_patience(line, config, waited, silent, progress):
     if not line.answered and waited > config.connect_timeout:
         raise RendezvousError(
             f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
-            f"{line.sent} requests ({_diagnose(line.address)}). Check that it runs and that "
-            f"DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or TF_CONFIG) name its address; "
-            f"BYTEPS_CONNECT_TIMEOUT sets how long to try"
+            f"{line.sent} requests ({_diagnose(line.address)}). Check that it runs, that "
+            f"DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or TF_CONFIG) name its address, and that its "
+            f"BYTEPS_JOB_SECRET is the same ({'one is' if line.has_secret else 'none is'} set "
+            f"here); BYTEPS_CONNECT_TIMEOUT sets how long to try"
         )
     if line.answered and silent > config.heartbeat_timeout:
         raise RendezvousError(
@@ -142,8 +145,9 @@ def _diagnose(address):
 class _Line:
     """A connection to the scheduler."""
 
-    def __init__(self, address):
+    def __init__(self, address, secret=None):
         self.address = address
+        self.has_secret = secret is not None
         self.answered = False
         self.sent = 0
         self._context = zmq.Context()
@@ -152,6 +156,11 @@ class _Line:
         addresses = numeric_addresses(address.host)
         self._socket.setsockopt(zmq.IPV6, int(bool(addresses) and ":" in addresses[0]))
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+        if secret is not None:
+            self._socket.curve_serverkey = curve_keys(secret, "scheduler")[0]
+            keys = curve_keys(secret, "participant")
+            self._socket.curve_publickey, self._socket.curve_secretkey = keys
+        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
         self._socket.setsockopt(zmq.SNDHWM, 4)  # requests that nobody reads need no queue
         self._socket.connect(f"tcp://{address}")
 

@@ -10,6 +10,7 @@ from tf_byteps.errors import ConfigError
 
 _GET_INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR
 _DISCARD_PORT = 9
+ALL_INTERFACES = "0.0.0.0"
 
 
 def host_id(config):
@@ -54,6 +55,17 @@ def route_address(host):
         return host
 
 
+def listening_address(config, host):
+    """Where to listen so that others reach this process at `host`: a numeric address.
+
+    If the name does not say it: the configured interface's, or else that of all interfaces.
+    """
+    address = bindable_address(host)
+    if address == ALL_INTERFACES and config.interface:
+        return _interface_address(config.interface)
+    return address
+
+
 def bindable_address(host):
     """Where to listen so that others reach this process at `host`: a numeric address.
 
@@ -71,7 +83,7 @@ def bindable_address(host):
                 return address
             except OSError:
                 continue
-    return "0.0.0.0"
+    return ALL_INTERFACES
 
 
 def numeric_addresses(host):

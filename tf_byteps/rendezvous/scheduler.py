@@ -8,8 +8,10 @@ import zmq
 
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.host import bindable_address
+from tf_byteps.rendezvous.gate import Gate
+from tf_byteps.rendezvous.host import listening_address
 from tf_byteps.rendezvous.roster import Refusal, Roster
+from tf_byteps.rendezvous.secret import job_secret
 
 POLL_SECONDS = 0.2
 LINGER_MILLISECONDS = 2000  # for the last messages on their way
@@ -45,8 +47,10 @@ class Scheduler:
             options={name: value for name, value in shared.items() if config.is_set(name)},
             defaults=shared,
         )
+        secret = job_secret(config)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
+        self._gate = Gate(self._context, self._socket, secret) if secret else None
         self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
@@ -77,7 +81,7 @@ class Scheduler:
 
     def refuse_late_joins(self):
         """Answers processes that come while the job runs. Returns at once."""
-        while self._socket.poll(0):
+        while self._poll(0):
             route, message = self._receive()
             if isinstance(message, messages.Join):
                 if message.participant not in self._roster.participants:
@@ -89,11 +93,19 @@ class Scheduler:
 
     def close(self):
         """Closes the socket. Idempotent."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
         self._socket.close()
         self._context.term()
 
+    def _poll(self, seconds):
+        """Whether a message comes within that time."""
+        polled = self._socket if self._gate is None else self._gate
+        return bool(polled.poll(int(1000 * seconds)))
+
     def _bind(self, host, port):
-        numeric = bindable_address(host)
+        numeric = listening_address(self._config, host)
         self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
         try:
             self._socket.bind(f"tcp://{messages.Address(numeric, port)}")  # port 0: any
@@ -114,7 +126,7 @@ class Scheduler:
                 raise RendezvousError("the scheduler was stopped before the job began")
             if time.monotonic() > deadline:
                 raise RendezvousError(f"{explain()}, after {timeout:g} s")
-            if self._socket.poll(int(POLL_SECONDS * 1000)):
+            if self._poll(POLL_SECONDS):
                 self._handle(*self._receive())
             self._drop_silent()
 

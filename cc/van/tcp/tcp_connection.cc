@@ -24,9 +24,12 @@ constexpr size_t kDiscardBytes = 64 * 1024;
 // short.
 constexpr uint64_t kInlineBytes = 64 * 1024;
 
-static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kFrameHeaderBytes);
+static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kResponseBytes &&
+              kInputBytes >= kFrameHeaderBytes);
 
 }  // namespace
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 VanCounters AtomicVanCounters::Read() const {
   VanCounters counters;
@@ -49,24 +52,31 @@ TcpConnection::TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory,
       memory_(std::move(memory)) {}
 
 void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
-                           const VanOptions& options, AtomicVanCounters* counters) {
+                           const VanOptions& options, AtomicVanCounters* counters,
+                           Strangers* strangers) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(socket), PeerMemory(options.read_peer_memory), counters));
   connection->acceptor_ = acceptor;
   connection->peer_name_ = PeerAddress(connection->socket_);
   connection->stage_ = Stage::kHello;
+  connection->is_stranger_ = true;
+  connection->strangers_ = strangers;
+  connection->handshake_ =
+      std::make_unique<ListeningHandshake>(options.secret, connection->memory_.nonce());
+  strangers->Add(connection);
   connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(options.handshake_timeout);
   loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
 }
 
 std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket,
-                                                   PeerMemory memory, const Welcome& welcome,
-                                                   const Hello& peer, ConnectionHandler* handler,
+                                                   PeerMemory memory, const Nonce& nonce,
+                                                   const Welcome& welcome, const Hello& peer,
+                                                   ConnectionHandler* handler,
                                                    AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(socket), std::move(memory), counters));
   if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
-  if (connection->memory_.Probe(welcome.memory, welcome.nonce)) {
+  if (connection->memory_.Probe(welcome.memory, nonce)) {
     OutgoingFrame readable;
     readable.header.type = FrameType::kMemoryReadable;
     connection->queue_.Push(std::move(readable));
@@ -118,8 +128,8 @@ void TcpConnection::OnEvents(uint32_t events) {
 }
 
 void TcpConnection::OnTick(int64_t now_ns) {
-  if (stage_ == Stage::kHello && now_ns > handshake_deadline_ns_) {
-    Finish(DeadlineExceeded("no hello within the time for it"));
+  if (is_stranger_ && now_ns > handshake_deadline_ns_) {
+    Finish(DeadlineExceeded("no handshake within the time for it"));
   }
 }
 
@@ -156,8 +166,13 @@ void TcpConnection::Finish(const Status& reason) {
   sink_.reset();
   if (handler_ != nullptr) {
     handler_->OnClosed(*this, reason);
-  } else if (reason.code() != StatusCode::kCancelled) {
-    LogInfo("connection from " + peer_name_ + " ended before its handshake: " + reason.ToString());
+  } else if (reason.code() != StatusCode::kCancelled && !may_try_again_) {
+    const std::string what = strangers_->Failed(
+        HostOf(peer_name_), "refused a connection from " + peer_name_ + ": " + reason.message(),
+        MonotonicNanos());
+    // Who opens a port and says nothing may be a load balancer's health check.
+    const bool said_something = stage_ != Stage::kHello || input_end_ > 0;
+    if (!what.empty()) Log(said_something ? LogLevel::kWarning : LogLevel::kInfo, what);
   }
 }
 
@@ -220,6 +235,9 @@ Status TcpConnection::ParseInput() {
     if (stage_ == Stage::kHello) {
       if (available < kHelloBytes) return OkStatus();
       BYTEPS_RETURN_IF_ERROR(ReceiveHello());
+    } else if (stage_ == Stage::kResponse) {
+      if (available < kResponseBytes) return OkStatus();
+      BYTEPS_RETURN_IF_ERROR(ReceiveResponse());
     } else if (stage_ == Stage::kHeader) {
       if (available < kFrameHeaderBytes) return OkStatus();
       BYTEPS_RETURN_IF_ERROR(BeginFrame());
@@ -241,36 +259,51 @@ Status TcpConnection::ParseInput() {
 }
 
 Status TcpConnection::ReceiveHello() {
+  const Status status = handshake_->ReadHello(input_.data() + input_begin_, &peer_);
+  // No word to those who speak something else.
+  if (status.code() == StatusCode::kInvalidArgument) return status;
+  uint8_t challenge[kChallengeBytes];
+  handshake_->WriteChallenge(status, challenge);
+  BYTEPS_RETURN_IF_ERROR(SendInHandshake(challenge, sizeof(challenge)));
+  input_begin_ += kHelloBytes;
+  stage_ = Stage::kResponse;
+  return status;
+}
+
+Status TcpConnection::ReceiveResponse() {
+  Response response;
   Welcome welcome;
-  welcome.features = kSupportedFeatures;
-  welcome.nonce = RandomNonce();
   ConnectionHandler* handler = nullptr;
-  welcome.status = DecodeHello(input_.data() + input_begin_, &peer_);
-  if (welcome.status.ok()) welcome.status = acceptor_->OnHello(peer_, peer_name_, &handler);
+  welcome.status = handshake_->ReadResponse(input_.data() + input_begin_, &response);
+  if (welcome.status.code() == StatusCode::kInvalidArgument) return welcome.status;
+  if (welcome.status.ok()) {
+    peer_.same_host = response.memory.pid != 0;
+    welcome.status = acceptor_->OnHello(peer_, peer_name_, &handler);
+  }
   if (welcome.status.ok() && peer_.same_host) {
-    welcome.nonce = memory_.nonce();
     welcome.memory = memory_.offer();
-    welcome.reads_memory = memory_.Probe(peer_.memory, peer_.nonce);
+    welcome.reads_memory = memory_.Probe(response.memory, peer_.nonce);
   }
   uint8_t answer[kWelcomeBytes];
-  EncodeWelcome(welcome, answer);
-  // Nothing has been sent on this socket before, so that it takes so little at once.
-  const ssize_t sent = send(socket_.get(), answer, sizeof(answer), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(sizeof(answer)))
-    return Unavailable(ErrnoMessage("answer " + peer_name_));
-  counters_->wire_bytes_sent += sent;
-  if (!welcome.status.ok()) {
-    // UNAVAILABLE asks the peer to try again: nothing that a person must know of.
-    const bool is_final = welcome.status.code() != StatusCode::kUnavailable;
-    Log(is_final ? LogLevel::kWarning : LogLevel::kInfo,
-        "refused a connection from " + peer_name_ + ": " + welcome.status.message());
-    return welcome.status;
-  }
-  input_begin_ += kHelloBytes;
+  handshake_->WriteWelcome(welcome, answer);
+  BYTEPS_RETURN_IF_ERROR(SendInHandshake(answer, sizeof(answer)));
+  may_try_again_ = welcome.status.code() == StatusCode::kUnavailable;
+  BYTEPS_RETURN_IF_ERROR(welcome.status);
+  input_begin_ += kResponseBytes;
   stage_ = Stage::kHeader;
+  is_stranger_ = false;
+  handshake_ = nullptr;
   peer_name_ = peer_.PeerName() + " at " + peer_name_;
   handler_ = handler;
   handler_->OnOpen(shared_from_this());
+  return OkStatus();
+}
+
+// So little has been sent on this socket before that it takes a message at once.
+Status TcpConnection::SendInHandshake(const uint8_t* message, size_t bytes) {
+  const ssize_t sent = send(socket_.get(), message, bytes, MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(bytes)) return Unavailable(ErrnoMessage("answer " + peer_name_));
+  counters_->wire_bytes_sent += sent;
   return OkStatus();
 }
 

@@ -15,7 +15,9 @@
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/peer_memory.h"
 #include "cc/van/tcp/socket.h"
+#include "cc/van/tcp/strangers.h"
 #include "cc/van/van.h"
+#include "cc/wire/authentication.h"
 
 namespace byteps {
 
@@ -97,17 +99,18 @@ class SendQueue {
 
 class TcpConnection : public Connection,
                       public Watcher,
+                      public Stranger,
                       public std::enable_shared_from_this<TcpConnection> {
  public:
-  // A stranger that has connected; its Hello is read on the loop.
+  // A stranger that has connected; its Hello is read on the loop. `strangers` outlives the loop.
   static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
-                     const VanOptions& options, AtomicVanCounters* counters);
+                     const VanOptions& options, AtomicVanCounters* counters, Strangers* strangers);
 
-  // A connection whose handshake the connecting side has finished: `welcome` is the answer,
-  // `memory` what the Hello offered.
+  // A connection whose handshake the connecting side has finished: `nonce` and `welcome` are what
+  // the other side has said, `memory` is what was offered to it.
   static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, PeerMemory memory,
-                                             const Welcome& welcome, const Hello& peer,
-                                             ConnectionHandler* handler,
+                                             const Nonce& nonce, const Welcome& welcome,
+                                             const Hello& peer, ConnectionHandler* handler,
                                              AtomicVanCounters* counters);
 
   void Send(OutgoingFrame frame) override;
@@ -119,8 +122,11 @@ class TcpConnection : public Connection,
   void OnTick(int64_t now_ns) override;
   void OnStop() override;
 
+  bool is_stranger() const override { return is_stranger_; }
+  void EndHandshake(const Status& reason) override { Close(reason); }
+
  private:
-  enum class Stage { kHello, kHeader, kPayload };
+  enum class Stage { kHello, kResponse, kHeader, kPayload };
 
   TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory, AtomicVanCounters* counters);
 
@@ -129,6 +135,8 @@ class TcpConnection : public Connection,
   Status ReceiveSome(bool* drained);
   Status ParseInput();
   Status ReceiveHello();
+  Status ReceiveResponse();
+  Status SendInHandshake(const uint8_t* message, size_t bytes);
   Status BeginFrame();
   Status ReadPayloadFromMemory();
   Status EndFrame();
@@ -149,6 +157,9 @@ class TcpConnection : public Connection,
 
   // Loop thread only.
   ConnectionAcceptor* acceptor_ = nullptr;
+  std::unique_ptr<ListeningHandshake> handshake_;  // until it is done
+  Strangers* strangers_ = nullptr;
+  bool may_try_again_ = false;  // it was told so: nothing that a person must know of
   int64_t handshake_deadline_ns_ = 0;
   Stage stage_ = Stage::kHeader;
   std::vector<uint8_t> input_;  // bytes that arrived together with a header
@@ -168,7 +179,11 @@ class TcpConnection : public Connection,
   bool finished_ = false;
   Status close_reason_;  // what Close was given first
   std::atomic<bool> closing_{false};
+  std::atomic<bool> is_stranger_{false};
 };
+
+// The numeric address in "10.0.0.7:40312".
+std::string HostOf(const std::string& address);
 
 }  // namespace byteps
 

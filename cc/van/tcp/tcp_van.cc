@@ -58,8 +58,10 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
     auto listener =
         std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
+          if (!strangers_.MayTry(HostOf(PeerAddress(accepted)), MonotonicNanos())) return;
           if (!PrepareDataSocket(accepted).ok()) return;
-          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_, &counters_);
+          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_, &counters_,
+                                &strangers_);
         });
     const int descriptor = listener->descriptor();
     loops_[0]->Add(descriptor, EPOLLIN, std::move(listener));
@@ -74,10 +76,12 @@ class TcpVan : public Van {
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
     Socket socket;
     PeerMemory memory(hello.same_host && options_.read_peer_memory);
+    Nonce nonce;
     Welcome welcome;
     int attempts = 0;
     while (true) {
-      const Status status = ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &welcome);
+      const Status status =
+          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &nonce, &welcome);
       ++attempts;
       if (status.ok()) break;
       const bool may_come_up = status.code() == StatusCode::kUnavailable;
@@ -89,8 +93,8 @@ class TcpVan : public Van {
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
-    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), welcome,
-                                      peer, handler, &counters_);
+    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), nonce,
+                                      welcome, peer, handler, &counters_);
     return OkStatus();
   }
 
@@ -117,26 +121,35 @@ class TcpVan : public Van {
 
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
-  // One attempt: connect, Hello, Welcome.
+  // One attempt to connect, and the handshake. `nonce` is the other side's.
   Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
-                    int64_t deadline_ns, Socket* socket, Welcome* welcome) {
+                    int64_t deadline_ns, Socket* socket, Nonce* nonce, Welcome* welcome) {
     BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
     hello.nonce = memory.nonce();
-    hello.memory = memory.offer();
+    ConnectingHandshake handshake(options_.secret, hello);
     uint8_t out[kHelloBytes];
-    EncodeHello(hello, out);
+    handshake.WriteHello(out);
     BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), deadline_ns));
+    uint8_t challenge_bytes[kChallengeBytes];
+    BYTEPS_RETURN_IF_ERROR(
+        ReceiveExactly(*socket, challenge_bytes, sizeof(challenge_bytes), deadline_ns));
+    Challenge challenge;
+    BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, &challenge));
+    *nonce = challenge.nonce;
+    uint8_t response[kResponseBytes];
+    handshake.WriteResponse(memory.offer(), response);
+    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, response, sizeof(response), deadline_ns));
     uint8_t in[kWelcomeBytes];
     BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), deadline_ns));
-    counters_.wire_bytes_sent += sizeof(out);
-    counters_.wire_bytes_received += sizeof(in);
-    BYTEPS_RETURN_IF_ERROR(DecodeWelcome(in, welcome));
-    return welcome->status;
+    counters_.wire_bytes_sent += sizeof(out) + sizeof(response);
+    counters_.wire_bytes_received += sizeof(challenge_bytes) + sizeof(in);
+    return handshake.ReadWelcome(in, welcome);
   }
 
   const VanOptions options_;
   AtomicVanCounters counters_;
+  Strangers strangers_;
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::atomic<size_t> next_loop_{0};

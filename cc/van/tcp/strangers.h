@@ -1,0 +1,68 @@
+// Strangers: what those who have not shaken hands may cost a listener.
+#ifndef TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
+#define TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// A connection that may still be in its handshake.
+class Stranger {
+ public:
+  virtual ~Stranger() = default;
+  virtual bool is_stranger() const = 0;
+  // Any thread.
+  virtual void EndHandshake(const Status& reason) = 0;
+};
+
+// Thread-safe.
+//
+// A host whose handshakes fail again and again is not listened to for a while: its connections are
+// closed at once, without a word. Nobody is shut out for long, because processes of the job may run
+// on that host too, and try again. At most kMostWaiting handshakes are open: a newer one ends the
+// oldest, which is not a process of the job, as those take milliseconds.
+class Strangers {
+ public:
+  static constexpr double kBurst = 20;      // failures of a host at once
+  static constexpr double kPerSecond = 10;  // and lasting
+  static constexpr size_t kMostWaiting = 256;
+  static constexpr size_t kMostHosts = 1024;  // that are told apart
+  static constexpr double kLogsPerSecond = 0.5;
+  static constexpr double kLogBurst = 10;
+
+  // `host`: a numeric address. False: close it.
+  bool MayTry(const std::string& host, int64_t now_ns);
+
+  // A handshake begins.
+  void Add(const std::weak_ptr<Stranger>& stranger);
+
+  // One has failed. Returns what to log: "" if there has been too much of it.
+  std::string Failed(const std::string& host, const std::string& what, int64_t now_ns);
+
+ private:
+  // Holds up to `most`, gains `per_second`.
+  struct Bucket {
+    double level = 0;
+    int64_t filled_at_ns = 0;
+  };
+  static void Fill(Bucket* bucket, double most, double per_second, int64_t now_ns);
+  Bucket& BucketOf(const std::string& host, int64_t now_ns);
+
+  std::mutex mutex_;  // guards all below
+  std::unordered_map<std::string, Bucket> hosts_;
+  Bucket all_others_{kBurst, 0};
+  std::deque<std::weak_ptr<Stranger>> waiting_;  // some may have ended
+  Bucket log_{kLogBurst, 0};
+  uint64_t not_logged_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_

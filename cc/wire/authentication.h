@@ -1,0 +1,56 @@
+// The two sides of the handshake, as far as they are bytes: who may go on, and what is answered.
+//
+// With a secret both sides prove that they know it, each with an HMAC of all that has been said
+// before: both nonces, so that no proof can be used again, and job, role, rank, features and memory
+// offers, so that nobody in between can change them. The side that listens proves only to those who
+// have proved. What follows the handshake is neither signed nor encrypted (docs/security.md).
+#ifndef TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
+#define TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/wire/handshake.h"
+
+namespace byteps {
+
+// The side that connects. Every call once, in this order; after an error no further one.
+class ConnectingHandshake {
+ public:
+  // `secret`: empty if the job has none. `hello`: but for its features.
+  ConnectingHandshake(std::string secret, const Hello& hello);
+
+  void WriteHello(uint8_t out[kHelloBytes]);
+  // An error is the other side's refusal, or it has another idea of secrets than this one.
+  Status ReadChallenge(const uint8_t in[kChallengeBytes], Challenge* challenge);
+  void WriteResponse(const MemoryOffer& memory, uint8_t out[kResponseBytes]);
+  // An error is the other side's refusal, or it does not know the secret.
+  Status ReadWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome);
+
+ private:
+  const std::string secret_;
+  const Hello hello_;
+  std::string said_;  // all messages so far
+};
+
+// The side that listens. Every call once, in this order. What ReadHello and ReadResponse return is
+// sent: an error as the refusal, which is the last message.
+class ListeningHandshake {
+ public:
+  ListeningHandshake(std::string secret, const Nonce& nonce);
+
+  Status ReadHello(const uint8_t in[kHelloBytes], Hello* hello);
+  void WriteChallenge(const Status& status, uint8_t out[kChallengeBytes]);
+  Status ReadResponse(const uint8_t in[kResponseBytes], Response* response);
+  void WriteWelcome(Welcome welcome, uint8_t out[kWelcomeBytes]);
+
+ private:
+  const std::string secret_;
+  const Nonce nonce_;
+  std::string said_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
