@@ -13,7 +13,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-all sanitize bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-all sanitize bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +30,9 @@ test-cc: build/packages.stamp
 
 test-python: build
 	$(BIN)/python -m pytest
+
+test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
+	$(BIN)/python -m pytest -m "" tests/faults
 
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''

@@ -40,6 +40,7 @@ _DEFAULTS = {
     "BYTEPS_RENDEZVOUS_TIMEOUT": "180",
     "BYTEPS_OPERATION_TIMEOUT": "60",
     "BYTEPS_SHUTDOWN_TIMEOUT": "20",
+    "BYTEPS_RESTART_TIMEOUT": "0",
     "CUDA_VISIBLE_DEVICES": "",
     "PYTHONUNBUFFERED": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -66,10 +67,10 @@ class Outcome:
 class Process:
     """A process of a test, with its output in a file."""
 
-    def __init__(self, label, command, env, folder, pass_fds=()):
+    def __init__(self, label, command, env, folder, pass_fds=(), suffix=""):
         self.label = label
-        self._output = folder / f"{label.replace(' ', '-')}.log"
-        self.result_file = folder / f"{label.replace(' ', '-')}.json"
+        self._output = folder / f"{label.replace(' ', '-')}{suffix}.log"
+        self.result_file = folder / f"{label.replace(' ', '-')}{suffix}.json"
         with open(self._output, "wb") as file:
             self.popen = subprocess.Popen(
                 command,
@@ -119,13 +120,16 @@ class Cluster:
         self.scheduler = None
         self.servers, self.workers = [], []
         self._reports = None
+        self._port = 0
+        self._tasks = {}
+        self._replaced = []
         self._plan = Plan(
             workers=workers,
             servers=servers,
             hosts=(Host("localhost", workers),),
             server_hosts=("localhost",),
             job_id=secrets.token_hex(8),
-            command=_worker_command(function, args),
+            command=worker_command(function, args),
         )
 
     def __enter__(self):
@@ -137,7 +141,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        for process in self.processes():
+        for process in self.processes() + self._replaced:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.popen.pid, signal.SIGKILL)
             process.popen.wait()
@@ -159,9 +163,35 @@ class Cluster:
     def _start(self):
         address, port = "127.0.0.1", 0
         if self._plan.needs_scheduler:
-            port = self._start_scheduler(address)
+            self._port = port = self._start_scheduler(address)
         self.servers += [self._process(t) for t in self._plan.server_tasks(address, port)]
         self.workers += [self._process(t) for t in self._plan.worker_tasks(address, port)]
+
+    def replace(self, process, command=None):
+        """Starts another process in the place of one that has ended; returns it.
+
+        Args:
+            process: one of `processes()`; it is killed if it runs.
+            command: what the new one runs, instead of the same.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.popen.pid, signal.SIGKILL)
+        process.popen.wait()
+        task = self._tasks[process.label]
+        if command is not None:
+            task = dataclasses.replace(task, command=command)
+        if task.role == "scheduler":
+            # It is looked for where the first one was, and nobody reads its reports any more.
+            variables = {**task.variables, "DMLC_PS_ROOT_PORT": str(self._port)}
+            task = dataclasses.replace(task, command=task.command[:3], variables=variables)
+        self._replaced.append(process)
+        new = self._process(task, suffix=f"-{len(self._replaced)}")
+        if process is self.scheduler:
+            self.scheduler = new
+        else:
+            group = self.servers if process in self.servers else self.workers
+            group[group.index(process)] = new
+        return new
 
     def _start_scheduler(self, address):
         readable, writable = os.pipe()
@@ -173,11 +203,12 @@ class Cluster:
         assert line.startswith("port "), self.scheduler.output()
         return int(line.split()[1])
 
-    def _process(self, task, pass_fds=()):
+    def _process(self, task, pass_fds=(), suffix=""):
+        self._tasks[task.label] = task
         secret = {"BYTEPS_JOB_SECRET": self._secret}
         env = clean_environment(**{**secret, **task.variables, **self._env(task.label)})
         folder = pathlib.Path(self._folder.name)
-        return Process(task.label, task.command, env, folder, pass_fds)
+        return Process(task.label, task.command, env, folder, pass_fds, suffix)
 
 
 def run_processes(function, workers=2, servers=1, env=None, timeout=60, args=()):
@@ -252,7 +283,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def _worker_command(function, args):
+def worker_command(function, args=()):
+    """What a worker runs to call a function of a module."""
     assert "." not in function.__qualname__, "workers can only find functions of a module"
     module, name = function.__module__, function.__name__
     return (sys.executable, "-m", "tests.cluster", module, name, json.dumps(args))

@@ -247,6 +247,13 @@ class Config:
         default_text="what tf.config.experimental.enable_op_determinism() says",
         shared=True,
     )
+    restart_timeout: float = option(
+        30.0,
+        "BYTEPS_RESTART_TIMEOUT",
+        seconds(zero_means="they end at once"),
+        "How long server and scheduler processes wait, after somebody was lost, for the job's "
+        "processes to come together again; then they end with exit code 1.",
+    )
     log_level: str = option(
         "WARNING",
         "BYTEPS_LOG_LEVEL",

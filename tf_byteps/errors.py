@@ -15,3 +15,7 @@ class ConfigError(BytePSError, ValueError):
 
 class RendezvousError(BytePSError):
     """The processes of a job did not find each other, or one of them was refused."""
+
+
+class StartInterruptedError(RendezvousError):
+    """One of a job's processes was lost while it began; the others may come together again."""

@@ -46,6 +46,7 @@ def job_description(book, config):
     job.epoch = book.epoch
     job.worker_hosts = book.worker_hosts
     job.server_hosts = book.server_hosts
+    job.server_workers = book.server_workers
     job.gpus_share_hosts = book.gpus_share_hosts
     job.server_endpoints = [_engine.Endpoint(a.host, a.port) for a in book.server_endpoints]
     if book.coordinator_endpoint is not None:
@@ -149,17 +150,17 @@ class JobScheduler:
         """Where processes join."""
         return self._rendezvous.address
 
-    def run_rendezvous(self):
-        """Brings the job's processes together; returns the `Book`."""
-        return self._rendezvous.run()
+    def run_rendezvous(self, patience=None):
+        """Brings the job's processes together; returns the `Book`. See `Scheduler.run`."""
+        return self._rendezvous.run(patience)
 
     def close_rendezvous(self):
         """No process can join any more, and the port is free. Idempotent."""
         self._rendezvous.close()
 
-    def refuse_late_joins(self):
+    def answer_late_joins(self):
         """Answers processes that come too late; needed only while the port is open."""
-        self._rendezvous.refuse_late_joins()
+        self._rendezvous.answer_late_joins(is_failing=bool(self.failure))
 
     def request_stop(self):
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""

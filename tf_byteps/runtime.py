@@ -469,6 +469,7 @@ def _book_of_one(config):
         worker_hosts=[host_id(config)],
         server_hosts=[],
         server_endpoints=[],
+        server_workers=[],
         coordinator_endpoint=None,
         options=config.shared_values(),
     )

@@ -1,7 +1,9 @@
 """The scheduler: `python -m tf_byteps.scheduler`, configured by environment variables.
 
-Ends with code 0 when the job has ended, with 1 when somebody was lost or the job did not start, and
-cleanly on SIGINT and SIGTERM. Needs neither TensorFlow nor NumPy.
+Ends with code 0 when the job has ended, and cleanly on SIGINT and SIGTERM. When somebody was lost
+it waits for the job's processes to come together again, `BYTEPS_RESTART_TIMEOUT` seconds for the
+first of them; if none comes, or the job did not start, it ends with code 1. Needs neither
+TensorFlow nor NumPy.
 """
 
 import argparse
@@ -10,7 +12,7 @@ import os
 import sys
 
 from tf_byteps import process
-from tf_byteps.errors import ConfigError
+from tf_byteps.errors import ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler
 
 _logger = logging.getLogger("tf_byteps")
@@ -32,14 +34,34 @@ def schedule(config, report=lambda line: None):
     if config.role != "scheduler":
         raise ConfigError(f"{config.named('role')}, but a scheduler's must be 'scheduler'")
     scheduler = JobScheduler(config)
+    _logger.info("the scheduler listens at %s", scheduler.address)
+    report(f"port {scheduler.address.port}")
+    # Who comes back looks for it at the same place.
+    config = config.replace(scheduler_port=scheduler.address.port)
+    failure = _run_job(scheduler, report)
+    while failure and config.restart_timeout:
+        _logger.warning(
+            "the job has failed: %s. Waiting %g s for its processes to come back",
+            failure,
+            config.restart_timeout,
+        )
+        try:
+            failure = _run_job(JobScheduler(config), report, config.restart_timeout)
+        except RendezvousError as error:
+            _logger.error("the job was not started again: %s", error)
+            break
+    return failure
+
+
+def _run_job(scheduler, report, patience=None):
     try:
-        _logger.info("the scheduler listens at %s", scheduler.address)
-        report(f"port {scheduler.address.port}")
-        scheduler.run_rendezvous()
+        scheduler.run_rendezvous(patience)
         report("started")
         while not scheduler.wait(WAIT_SECONDS):
-            scheduler.refuse_late_joins()
+            scheduler.answer_late_joins()
         return scheduler.failure
+    except StartInterruptedError as error:
+        return str(error)
     finally:
         scheduler.stop()
 

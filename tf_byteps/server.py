@@ -1,14 +1,15 @@
 """A summation server: `python -m tf_byteps.server`, configured by environment variables.
 
-Ends with code 0 when the job has ended, with 1 when somebody was lost, and cleanly on SIGINT and
-SIGTERM. Needs neither TensorFlow nor NumPy.
+Ends with code 0 when the job has ended, and cleanly on SIGINT and SIGTERM. When somebody was lost
+it joins again, and ends with code 1 if no scheduler answers within `BYTEPS_RESTART_TIMEOUT` seconds
+or the job does not start again. Needs neither TensorFlow nor NumPy.
 """
 
 import logging
 import sys
 
 from tf_byteps import process
-from tf_byteps.errors import ConfigError
+from tf_byteps.errors import ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
 from tf_byteps.rendezvous import client
 
@@ -29,13 +30,27 @@ def serve(config):
     """
     if config.role != "server":
         raise ConfigError(f"{config.named('role')}, but a server's must be 'server'")
+    failure = _serve_job(config)
+    while failure and config.restart_timeout:
+        _logger.warning("the job has failed: %s. Joining again", failure)
+        try:
+            failure = _serve_job(config, config.restart_timeout)
+        except RendezvousError as error:
+            _logger.error("the job was not started again: %s", error)
+            break
+    return failure
+
+
+def _serve_job(config, patience=None):
     server = SummationServer(config)
     try:
         _logger.info("the server listens at %s", server.address)
-        client.join(config, server.address, server.start)
+        client.join(config, server.address, server.start, patience=patience)
         while not server.wait(WAIT_SECONDS):
             pass
         return server.failure
+    except StartInterruptedError as error:
+        return str(error)
     finally:
         server.stop()
 

@@ -56,6 +56,8 @@ struct JobDescription {
   std::vector<std::string> worker_hosts;   // host id (protocol rule 17) of each worker, by rank
   std::vector<std::string> server_hosts;   // host id of each server, by rank
   std::vector<Endpoint> server_endpoints;  // by rank
+  // By rank: the worker whose process each server is in, or -1. May be empty: no worker hosts any.
+  std::vector<int32_t> server_workers;
   Endpoint coordinator_endpoint;
   // Every worker has a GPU that it shares with no other worker: those of a host reduce among
   // themselves first (TensorDescription::per_host).
@@ -64,6 +66,16 @@ struct JobDescription {
 
   int32_t num_workers() const { return static_cast<int32_t>(worker_hosts.size()); }
   int32_t num_servers() const { return static_cast<int32_t>(server_hosts.size()); }
+
+  // The worker whose process a server is in, or -1.
+  int32_t HostOfServer(int32_t server) const {
+    return server_workers.empty() ? -1 : server_workers[server];
+  }
+  // " (in the process of worker 2)", or "": to go after a server's name.
+  std::string InProcessOf(int32_t server) const {
+    const int32_t worker = HostOfServer(server);
+    return worker < 0 ? "" : " (in the process of worker " + std::to_string(worker) + ")";
+  }
 };
 
 }  // namespace byteps

@@ -143,6 +143,16 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
     Leave(peer, &outbox);
+  } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
+    Hello accused;
+    accused.role = lost->role;
+    accused.rank = lost->rank;
+    Peer* const to = FindPeer(accused);
+    if (peer->role != Role::kWorker || lost->role != Role::kServer || to == nullptr)
+      return InvalidArgument(connection.peer_name() + " may not say that this process is lost");
+    const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft;
+    if (is_news && !AllWorkersGone())
+      Lose(to, lost->description + " (says " + connection.peer_name() + ")", &outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
     Hello addressee;
     addressee.role = Role::kWorker;
@@ -169,7 +179,9 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
-  Lose(peer, connection.peer_name() + " ended without a goodbye (" + reason.message() + ")",
+  const std::string process =
+      peer->role == Role::kServer ? job_->InProcessOf(peer->rank) : std::string();
+  Lose(peer, connection.peer_name() + process + " ended without a goodbye: " + reason.message(),
        &outbox);
 }
 
@@ -224,8 +236,8 @@ void Coordinator::SendReadyReplies(Outbox* outbox) {
 void Coordinator::Leave(Peer* peer, Outbox* outbox) {
   peer->presence = Presence::kLeft;
   // The leaver, too: that is how it knows that it may close its connection.
-  ToAll(Goodbye{peer->rank}, nullptr, outbox);
-  if (AllWorkersGone()) ToAll(JobEnded{}, nullptr, outbox);
+  ToAll(Goodbye{peer->rank}, outbox);
+  if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
   changed_.notify_all();
 }
 
@@ -236,15 +248,14 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
     failure_ = what;
     failed_at_ns_ = MonotonicNanos();
   }
-  ToAll(PeerLost{peer->role, peer->rank, what}, peer, outbox);
-  if (AllWorkersGone()) ToAll(JobEnded{}, nullptr, outbox);
+  // The peer, too: one that was only stopped learns what it has missed.
+  ToAll(PeerLost{peer->role, peer->rank, what}, outbox);
+  if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
   changed_.notify_all();
 }
 
-void Coordinator::ToAll(const ControlMessage& message, const Peer* except, Outbox* outbox) {
-  for (const Peer& peer : peers_) {
-    if (&peer != except) outbox->Add(peer.connection, message);
-  }
+void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
+  for (const Peer& peer : peers_) outbox->Add(peer.connection, message);
 }
 
 bool Coordinator::AllWorkersGone() const {
@@ -255,8 +266,9 @@ bool Coordinator::AllWorkersGone() const {
 }
 
 bool Coordinator::NobodyConnected() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.connection == nullptr; });
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.connection == nullptr || peer.presence == Presence::kLost;
+  });
 }
 
 void Coordinator::BeatAndCheck() {

@@ -77,7 +77,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void SendReadyReplies(Outbox* outbox);
   void Leave(Peer* peer, Outbox* outbox);
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
-  void ToAll(const ControlMessage& message, const Peer* except, Outbox* outbox);
+  void ToAll(const ControlMessage& message, Outbox* outbox);
   bool AllWorkersGone() const;
   bool NobodyConnected() const;
 

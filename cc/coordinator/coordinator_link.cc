@@ -5,14 +5,18 @@
 
 namespace byteps {
 
-void SendControl(Connection& connection, const ControlMessage& message) {
+OutgoingFrame ControlFrame(const ControlMessage& message) {
   auto bytes = std::make_shared<const std::string>(EncodeControl(message));
   OutgoingFrame frame;
   frame.header.type = FrameType::kControl;
   frame.header.payload_bytes = bytes->size();
   frame.payload = bytes->data();
   frame.keep_alive = std::move(bytes);
-  connection.Send(std::move(frame));
+  return frame;
+}
+
+void SendControl(Connection& connection, const ControlMessage& message) {
+  connection.Send(ControlFrame(message));
 }
 
 Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& header,

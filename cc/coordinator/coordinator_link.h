@@ -13,6 +13,9 @@
 
 namespace byteps {
 
+// The frame that carries `message`.
+OutgoingFrame ControlFrame(const ControlMessage& message);
+
 // Sends `message` as a control frame.
 void SendControl(Connection& connection, const ControlMessage& message);
 

@@ -374,6 +374,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("worker_hosts", &JobDescription::worker_hosts)
       .def_readwrite("server_hosts", &JobDescription::server_hosts)
       .def_readwrite("server_endpoints", &JobDescription::server_endpoints)
+      .def_readwrite("server_workers", &JobDescription::server_workers)
       .def_readwrite("coordinator_endpoint", &JobDescription::coordinator_endpoint)
       .def_readwrite("gpus_share_hosts", &JobDescription::gpus_share_hosts)
       .def_readwrite("options", &JobDescription::options);

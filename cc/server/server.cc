@@ -6,6 +6,11 @@
 #include "cc/base/logging.h"
 
 namespace byteps {
+namespace {
+
+constexpr auto kFarewell = std::chrono::milliseconds(500);
+
+}  // namespace
 
 Server::Server(const EngineOptions& options) : options_(options) {
   VanOptions van_options;
@@ -46,7 +51,11 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
 
 bool Server::Wait(double timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return over_; });
+  if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return over_; }))
+    return false;
+  // Not to close the connections before the workers have read why.
+  if (coordinator_lost_) changed_.wait_for(lock, kFarewell, [this] { return stopped_; });
+  return true;
 }
 
 std::string Server::failure() const {
@@ -68,7 +77,7 @@ void Server::Stop() {
   CoordinatorLink* link = nullptr;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    over_ = true;
+    over_ = stopped_ = true;
     link = link_.get();
   }
   changed_.notify_all();
@@ -111,8 +120,9 @@ void Server::OnMessage(const ControlMessage& message) {
 
 void Server::OnCoordinatorLost(const Status& reason) {
   Fail(reason.message());
+  service_->SendToWorkers(ControlFrame(PeerLost{Role::kCoordinator, 0, reason.message()}));
   std::lock_guard<std::mutex> lock(mutex_);
-  over_ = true;
+  over_ = coordinator_lost_ = true;
   changed_.notify_all();
 }
 

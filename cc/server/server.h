@@ -61,6 +61,8 @@ class Server : private ConnectionAcceptor {
   std::unique_ptr<CoordinatorLink> link_;
   std::string failure_;
   bool over_ = false;
+  bool coordinator_lost_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace byteps

@@ -1,6 +1,7 @@
 #include "cc/server/summation_service.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -45,6 +46,9 @@ class SummationService::Impl {
   void SendCredit(WorkerConnection* worker);
   void OnLost(const Status& reason);
   void OnGone(int32_t rank, bool cut_off);
+  void AddConnection(const std::shared_ptr<WorkerConnection>& worker);
+  void RemoveConnection(const std::shared_ptr<WorkerConnection>& worker);
+  void SendToWorkers(const OutgoingFrame& frame);
   Membership& membership() { return membership_; }
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
@@ -67,6 +71,8 @@ class SummationService::Impl {
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
   mutable std::shared_mutex tensors_mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
+  std::mutex connections_mutex_;
+  std::vector<std::shared_ptr<WorkerConnection>> connections_;
 };
 
 Status SummationService::Impl::AddEntry(const TableEntry& entry) {
@@ -187,6 +193,26 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
   }
 }
 
+void SummationService::Impl::AddConnection(const std::shared_ptr<WorkerConnection>& worker) {
+  std::lock_guard<std::mutex> lock(connections_mutex_);
+  connections_.push_back(worker);
+}
+
+void SummationService::Impl::RemoveConnection(const std::shared_ptr<WorkerConnection>& worker) {
+  std::lock_guard<std::mutex> lock(connections_mutex_);
+  connections_.erase(std::remove(connections_.begin(), connections_.end(), worker),
+                     connections_.end());
+}
+
+void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
+  std::map<int32_t, std::shared_ptr<WorkerConnection>> one_of_each;
+  {
+    std::lock_guard<std::mutex> lock(connections_mutex_);
+    for (const auto& worker : connections_) one_of_each.emplace(worker->rank(), worker);
+  }
+  for (const auto& [rank, worker] : one_of_each) worker->Send(frame);
+}
+
 // What the replies have not taken along.
 void SummationService::Impl::SendCredit(WorkerConnection* worker) {
   if (worker->credit() < options_.least_credit_frame) return;
@@ -286,8 +312,12 @@ std::vector<TensorCounters> SummationService::tensor_counters() const {
   return impl_->tensor_counters();
 }
 
+void SummationService::SendToWorkers(const OutgoingFrame& frame) { impl_->SendToWorkers(frame); }
+
 void SummationService::OnOpen(const std::shared_ptr<Connection>& connection) {
-  connection->set_context(std::make_shared<ConnectionContext>(connection));
+  auto context = std::make_shared<ConnectionContext>(connection);
+  impl_->AddConnection(context->worker);
+  connection->set_context(std::move(context));
 }
 
 Status SummationService::OnHeader(Connection& connection, const FrameHeader& header,
@@ -315,6 +345,7 @@ void SummationService::OnDrained(Connection& connection) {
 void SummationService::OnClosed(Connection& connection, const Status& reason) {
   const int32_t rank = connection.peer().rank;
   if (ContextOf(connection) == nullptr) return;
+  impl_->RemoveConnection(ContextOf(connection)->worker);
   // This server is stopping: the workers are not gone, and the replies could not be sent anyway.
   if (reason.code() == StatusCode::kCancelled) return;
   impl_->membership().Disconnect(rank, reason);

@@ -60,6 +60,9 @@ class SummationService : public ConnectionHandler {
   // A worker is gone: every round that waits, and every later push, fails with `reason`.
   void OnWorkerLost(int32_t rank, const Status& reason);
 
+  // Sends a frame to every worker that is connected, on one connection.
+  void SendToWorkers(const OutgoingFrame& frame);
+
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
 

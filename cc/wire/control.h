@@ -70,7 +70,8 @@ struct Goodbye {
   int32_t rank = -1;
 };
 
-// coordinator -> all: a peer ended without goodbye, or has been silent too long.
+// coordinator -> all: a peer ended without goodbye, or has been silent too long. worker ->
+// coordinator: I cannot reach this server any more.
 struct PeerLost {
   Role role = Role::kWorker;
   int32_t rank = -1;

@@ -16,6 +16,10 @@ constexpr double kDeadlineCheckSeconds = 0.5;
 // The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
 // one.
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
+// After a failure even less: the coordinator may be what does not answer.
+constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
+// How often the wait for a server looks whether the coordinator knows that it is in vain.
+constexpr double kConnectSliceSeconds = 0.5;
 
 }  // namespace
 
@@ -81,23 +85,40 @@ Status Worker::Start() {
     servers_.resize(job_.num_servers());
   }
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
-    Hello hello;
-    hello.job_id = job_.job_id;
-    hello.epoch = job_.epoch;
-    hello.role = Role::kWorker;
-    hello.rank = rank_;
-    hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
-    Hello peer;
-    peer.role = Role::kServer;
-    peer.rank = server;
-    for (int32_t path = 0; path < job_.options.connections_per_server; ++path) {
-      std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-      BYTEPS_RETURN_IF_ERROR(van_->Connect(job_.server_endpoints[server], hello, peer, this,
-                                           job_.options.connect_timeout, &connection));
-    }
+    for (int32_t path = 0; path < job_.options.connections_per_server; ++path)
+      BYTEPS_RETURN_IF_ERROR(ConnectToServer(server));
   }
   deadlines_.Start("byteps-deadline", kDeadlineCheckSeconds, [this] { CheckDeadlines(); });
   return OkStatus();
+}
+
+Status Worker::ConnectToServer(int32_t server) {
+  Hello hello;
+  hello.job_id = job_.job_id;
+  hello.epoch = job_.epoch;
+  hello.role = Role::kWorker;
+  hello.rank = rank_;
+  hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
+  Hello peer;
+  peer.role = Role::kServer;
+  peer.rank = server;
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(job_.options.connect_timeout);
+  while (true) {
+    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
+    const Status status = van_->Connect(job_.server_endpoints[server], hello, peer, this,
+                                        std::min(left, kConnectSliceSeconds), &connection);
+    BYTEPS_RETURN_IF_ERROR(failure());
+    const bool may_come_up =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
+    if (status.ok() || !may_come_up) return status;
+    if (left <= kConnectSliceSeconds) {
+      return Status(status.code(),
+                    status.message() + "; tried for " +
+                        std::to_string(static_cast<int64_t>(job_.options.connect_timeout)) +
+                        " s (BYTEPS_CONNECT_TIMEOUT)");
+    }
+  }
 }
 
 Status Worker::failure() const {
@@ -120,9 +141,12 @@ void Worker::Enqueue(ExchangeRequest request) {
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
+    Key& key = FindOrAddKey(request.tensor.name);
     status = Refusal();
-    if (status.ok()) {
-      Key& key = FindOrAddKey(request.tensor.name);
+    if (!status.ok()) {
+      status = Status(status.code(), "tensor \"" + key.name + "\", round " +
+                                         std::to_string(key.next_round) + ": " + status.message());
+    } else {
       if (key.live == nullptr) {
         if (key.learned_priority == 0) key.learned_priority = ++last_learned_priority_;
         if (request.priority == kLearnedPriority) request.priority = key.learned_priority;
@@ -239,7 +263,9 @@ void Worker::Stop() {
   if (coordinator_->connected()) {
     coordinator_->Send(Goodbye{rank_});
     std::unique_lock<std::mutex> lock(mutex_);
-    goodbye_answered_.wait_for(lock, kGoodbyePatience, [this] { return left_; });
+    goodbye_answered_.wait_for(lock,
+                               failure_.ok() ? kGoodbyePatience : kGoodbyePatienceAfterFailure,
+                               [this] { return left_; });
   }
   coordinator_->Stop();
   van_->Stop();
@@ -407,6 +433,10 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
 
 Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
                         std::shared_ptr<PayloadSink>* sink) {
+  if (header.type == FrameType::kControl) {
+    *sink = std::make_shared<BufferSink>();
+    return OkStatus();
+  }
   if (header.type != FrameType::kReply)
     return Internal(connection.peer_name() + " sent a frame that is no reply");
   std::shared_ptr<Exchange> exchange;
@@ -437,6 +467,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
 
 Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                        std::shared_ptr<PayloadSink> sink) {
+  if (header.type == FrameType::kControl) return OnServersNews(connection, sink.get());
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
@@ -451,6 +482,16 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (exchange == nullptr) return OkStatus();
   return FinishPart(exchange, header, sink.get(), &actions);
+}
+
+// A server that ends tells why.
+Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
+  ControlMessage message;
+  if (sink == nullptr || !DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok() ||
+      !std::holds_alternative<PeerLost>(message))
+    return Internal(connection.peer_name() + " sent a message that is not understood");
+  OnControl(std::move(message));
+  return OkStatus();
 }
 
 Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
@@ -513,7 +554,16 @@ void Worker::FinishAll(const Status& reason, Actions* actions) {
 }
 
 void Worker::OnClosed(Connection& connection, const Status& reason) {
-  Fail(Unavailable(connection.peer_name() + " is lost: " + reason.message()));
+  const int32_t server = connection.peer().rank;
+  const std::string what =
+      connection.peer_name() + job_.InProcessOf(server) + " is lost: " + reason.message();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_ || !failure_.ok()) return;
+  }
+  // Before a goodbye that may follow: the coordinator must not take this for a good end.
+  coordinator_->Send(PeerLost{Role::kServer, server, what});
+  Fail(Unavailable(what));
 }
 
 void Worker::OnControl(ControlMessage message) {

@@ -119,7 +119,9 @@ class Worker : private ConnectionHandler {
   Status OnFrame(Connection& connection, const FrameHeader& header,
                  std::shared_ptr<PayloadSink> sink) override;
   void OnClosed(Connection& connection, const Status& reason) override;
+  Status OnServersNews(Connection& connection, PayloadSink* sink);
 
+  Status ConnectToServer(int32_t server);
   void OnControl(ControlMessage message);
   void CheckDeadlines();
   void Fail(const Status& reason);

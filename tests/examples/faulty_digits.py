@@ -8,7 +8,7 @@ import sys
 _TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(_TESTS))
 
-import faults  # noqa: E402
+import wrong_reductions  # noqa: E402
 
-with faults.wrong_reduction(os.environ["DEMO_FAULT"]):
+with wrong_reductions.wrong_reduction(os.environ["DEMO_FAULT"]):
     runpy.run_path(str(_TESTS.parent / "examples" / "keras_digits.py"), run_name="__main__")

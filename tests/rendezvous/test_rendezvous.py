@@ -204,7 +204,8 @@ def test_another_package_version_is_refused(monkeypatch):
 
 
 def test_too_many_participants():
-    with Job(workers=2, servers=1) as job:
+    beats = {"heartbeat_interval": 0.5, "heartbeat_timeout": 2.0}
+    with Job(workers=2, servers=1, **beats) as job:
         job.worker(0)
         server = job.server(7000)
         wait_until(lambda: len(job.scheduler._roster.participants) == 2)
@@ -213,7 +214,7 @@ def test_too_many_participants():
         job.worker(1).result(20)
         server.result(20)
         late = job.worker(1)
-        wait_until(lambda: job.scheduler.refuse_late_joins() or late.done())
+        wait_until(lambda: job.scheduler.answer_late_joins(is_failing=False) or late.done())
         assert "this job is running already" in told(late)
 
 
@@ -331,7 +332,7 @@ def test_foreign_messages_do_no_harm():
         job.worker(0).result(20)
 
 
-BOOK = Book("job", 0, ["a"], ["b"], [Address("h", 1)], None, {"part_bytes": 8, "x": 0.5})
+BOOK = Book("job", 0, ["a"], ["b"], [Address("h", 1)], [-1], None, {"part_bytes": 8, "x": 0.5})
 
 
 class TestMessages:

@@ -4,10 +4,10 @@ import contextlib
 import os
 import tempfile
 
-import faults
 import keras
 import numpy as np
 import tensorflow as tf
+import wrong_reductions
 
 import tf_byteps as bps
 from tf_byteps import timeline
@@ -42,7 +42,10 @@ def train(
     x = random.normal(size=(rows, 8)).astype(dtype)
     y = random.normal(size=(rows, 1)).astype(dtype)
     strategy = None if plain else bps.BytePSStrategy()
-    with contextlib.nullcontext() if plain else strategy.scope(), faults.wrong_reduction(fault):
+    with (
+        contextlib.nullcontext() if plain else strategy.scope(),
+        wrong_reductions.wrong_reduction(fault),
+    ):
         if not plain:
             keras.utils.set_random_seed(1 + bps.rank())  # only worker 0's values may count
         model = keras.Sequential(

@@ -3,10 +3,10 @@
 import json
 import os
 
-import faults
 import numpy as np
 import pytest
 import workers
+import wrong_reductions
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -75,10 +75,10 @@ def test_parity(case, group, reference):
 
 @pytest.fixture(scope="module")
 def faulty():
-    return workers.run(PROGRAM, [_scenario(fault=fault) for fault in faults.NAMES], 2)
+    return workers.run(PROGRAM, [_scenario(fault=fault) for fault in wrong_reductions.NAMES], 2)
 
 
-@pytest.mark.parametrize("fault", faults.NAMES)
+@pytest.mark.parametrize("fault", wrong_reductions.NAMES)
 def test_parity_check_notices(fault, faulty, reference):
     with pytest.raises(AssertionError):
         _assert_parity(faulty[_scenario(fault=fault)], reference["sgd, float32"], "float32")

@@ -9,7 +9,7 @@ import time
 import zmq
 
 import tf_byteps
-from tf_byteps.errors import RendezvousError
+from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
@@ -23,7 +23,7 @@ _RECONNECT_MILLISECONDS = 250
 _logger = logging.getLogger("tf_byteps")
 
 
-def join(config, server_endpoint=None, start_server=None, scheduler_address=None):
+def join(config, server_endpoint=None, start_server=None, scheduler_address=None, patience=None):
     """Takes part in a job: returns when all are there and all servers run.
 
     Args:
@@ -31,21 +31,24 @@ def join(config, server_endpoint=None, start_server=None, scheduler_address=None
         server_endpoint: `Address` of the server that this process hosts, if it does.
         start_server: called with the `Book` and the server's rank when all are there.
         scheduler_address: `Address` of the scheduler. Default: the configured one.
+        patience: seconds until the scheduler must have answered. Default: the configured ones.
 
     Returns:
         A worker's `Book` and rank; a server's `Book` and rank among servers.
 
     Raises:
+        StartInterruptedError: the scheduler, or another process while the job began, was lost.
         RendezvousError: the scheduler cannot be reached or refuses this process, or not all came
             in time.
     """
     address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
     request = _request(config, server_endpoint)
+    patience = patience or config.connect_timeout
     last_stage = "worker" if config.role == "worker" else "server"
     with _Line(address, job_secret(config)) as line:
         try:
             while True:
-                assigned = _wait_for_assignment(line, request, config)
+                assigned = _wait_for_assignment(line, request, config, patience)
                 if assigned.stage == "server":
                     start_server(assigned.book, assigned.rank)
                 line.send(messages.Ready(request.participant, assigned.stage))
@@ -75,23 +78,26 @@ def _request(config, server_endpoint):
     )
 
 
-def _wait_for_assignment(line, request, config):
+def _wait_for_assignment(line, request, config, patience):
     """Repeats the request until the scheduler has an assignment."""
-    begin = last_answer = last_log = time.monotonic()
-    next_request = begin
+    begin = last_log = next_request = time.monotonic()
+    # Since then a request is without an answer; a process that was stopped itself has sent none.
+    asked = None
     progress = ""
     while True:
         if time.monotonic() >= next_request:
             line.send(request)
-            next_request = time.monotonic() + _JOIN_SECONDS
+            asked = asked or time.monotonic()
+            next_request = time.monotonic() + min(_JOIN_SECONDS, config.heartbeat_interval)
         message = line.receive(max(0.0, next_request - time.monotonic()))
         now = time.monotonic()
         if message is not None:
-            last_answer = now
+            asked = None
             progress = _read_answer(message, line, config)
             if isinstance(message, messages.Assigned):
                 return message
-        _check_patience(line, config, now - begin, now - last_answer, progress)
+        silent = now - asked if asked else 0.0
+        _check_patience(line, config, patience, now - begin, silent, progress)
         if now - last_log > _LOG_SECONDS:
             last_log = now
             _logger.warning("waiting for the job to begin: %s", progress or "no scheduler yet")
@@ -104,12 +110,13 @@ def _read_answer(message, line, config):
             f"the scheduler at {line.address} refuses this {config.role}: {message.reason}"
         )
     if isinstance(message, messages.Failed):
-        raise RendezvousError(f"the job did not start: {message.reason}")
+        error = StartInterruptedError if message.interrupted else RendezvousError
+        raise error(f"the job did not start: {message.reason}")
     return message.text if isinstance(message, messages.Progress) else ""
 
 
-def _check_patience(line, config, waited, silent, progress):
-    if not line.answered and waited > config.connect_timeout:
+def _check_patience(line, config, patience, waited, silent, progress):
+    if not line.answered and waited > patience:
         raise RendezvousError(
             f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
             f"{line.sent} requests ({_diagnose(line.address)}). Check that it runs, that "
@@ -118,7 +125,7 @@ def _check_patience(line, config, waited, silent, progress):
             f"here); BYTEPS_CONNECT_TIMEOUT sets how long to try"
         )
     if line.answered and silent > config.heartbeat_timeout:
-        raise RendezvousError(
+        raise StartInterruptedError(
             f"the scheduler at {line.address} has not answered for {silent:.0f} s "
             f"({_diagnose(line.address)}); before, {progress or 'the job was starting'}"
         )

@@ -44,6 +44,7 @@ class Book:
     worker_hosts: list[str]
     server_hosts: list[str]
     server_endpoints: list[Address]
+    server_workers: list[int]  # the rank of the worker that hosts each server; -1: none does
     coordinator_endpoint: Address | None
     options: dict[str, float]
     gpus_share_hosts: bool = False  # each worker has a GPU that no other worker uses
@@ -107,6 +108,7 @@ class Refused:
 @dataclasses.dataclass(frozen=True)
 class Failed:
     reason: str
+    interrupted: bool  # all had come; the scheduler may wait for them again
 
 
 _KINDS = {kind.__name__: kind for kind in (Join, Ready, Leave, Progress, Assigned, Refused, Failed)}

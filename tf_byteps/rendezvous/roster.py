@@ -2,6 +2,7 @@
 
 import dataclasses
 import secrets
+import time
 
 import tf_byteps
 from tf_byteps.errors import RendezvousError
@@ -17,6 +18,18 @@ _ADVICE = {
 
 class Refusal(Exception):
     """Why a process cannot take part, in words for its user."""
+
+
+class PlaceTaken(Refusal):
+    """Its place is taken by participants of whom one may be dead, without anybody knowing yet.
+
+    Attributes:
+        holders: these `Participant`s.
+    """
+
+    def __init__(self, reason, holders):
+        super().__init__(reason)
+        self.holders = holders
 
 
 @dataclasses.dataclass
@@ -72,7 +85,7 @@ class Roster:
         """Adds a participant, or notes that it is still there.
 
         Raises:
-            Refusal: it does not fit into this job.
+            Refusal: it does not fit into this job, or its place is taken (PlaceTaken).
         """
         known = self.participants.get(join.participant)
         if known is not None:
@@ -125,10 +138,12 @@ class Roster:
             self._job_id = secrets.token_hex(8)
         return Book(
             job_id=self._job_id,
-            epoch=0,
+            # Not that of a job before, also if another process was its scheduler: milliseconds.
+            epoch=int(time.time() * 1000) % 2**32,
             worker_hosts=[p.join.host_id for p in workers],
             server_hosts=[p.join.host_id for p in servers],
             server_endpoints=[p.join.server_endpoint for p in servers],
+            server_workers=[p.rank if p.is_worker else -1 for p in servers],
             coordinator_endpoint=None,
             options=self._shared_options(),
             gpus_share_hosts=self._each_has_a_gpu(workers),
@@ -192,14 +207,17 @@ class Roster:
                 f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) alike everywhere"
             )
         if len(self.workers()) == join.size:
-            raise Refusal(f"all {join.size} workers of this job are there already")
+            raise PlaceTaken(
+                f"all {join.size} workers of this job are there already", self.workers()
+            )
         if join.rank is not None and join.rank >= join.size:
             raise Refusal(f"its rank is {join.rank}, but the job has {join.size} workers")
         for other in self.workers():
             if join.rank is not None and other.join.rank == join.rank:
-                raise Refusal(
+                raise PlaceTaken(
                     f"rank {join.rank} is taken by {other.join.process}: give each worker its own "
-                    f"DMLC_WORKER_ID and BYTEPS_LOCAL_RANK (or BYTEPS_GLOBAL_RANK)"
+                    f"DMLC_WORKER_ID and BYTEPS_LOCAL_RANK (or BYTEPS_GLOBAL_RANK)",
+                    [other],
                 )
 
     def _check_server_place(self, participant):
@@ -207,15 +225,17 @@ class Roster:
         if not participant.hosts_server:
             raise Refusal("a server must say where it listens")
         if len(self.server_processes()) == self.num_servers:
-            raise Refusal(
+            raise PlaceTaken(
                 f"all {self.num_servers} server processes of this job are there already: set "
-                f"DMLC_NUM_SERVER to their number everywhere"
+                f"DMLC_NUM_SERVER to their number everywhere",
+                self.server_processes(),
             )
         for other in self.server_processes():
             if join.server_id is not None and other.join.server_id == join.server_id:
-                raise Refusal(
+                raise PlaceTaken(
                     f"server id {join.server_id} is taken by {other.join.process}: give each "
-                    f"server its own BYTEPS_SERVER_ID, or none"
+                    f"server its own BYTEPS_SERVER_ID, or none",
+                    [other],
                 )
 
     def _check_options(self, participant):

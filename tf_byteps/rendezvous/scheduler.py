@@ -6,14 +6,16 @@ import time
 
 import zmq
 
-from tf_byteps.errors import RendezvousError
+from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.gate import Gate
 from tf_byteps.rendezvous.host import listening_address
-from tf_byteps.rendezvous.roster import Refusal, Roster
+from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
 from tf_byteps.rendezvous.secret import job_secret
 
 POLL_SECONDS = 0.2
+# Messages older than a pause of this process are read within this time after it.
+_QUEUED_SECONDS = 0.2
 LINGER_MILLISECONDS = 2000  # for the last messages on their way
 
 _logger = logging.getLogger("tf_byteps")
@@ -39,6 +41,7 @@ class Scheduler:
         self._start_coordinator = start_coordinator
         self._stopping = False
         self._started = False
+        self._late_joins = {}  # participant: when it first asked
         shared = config.shared_values()
         self._roster = Roster(
             job_id=config.job_id,
@@ -55,17 +58,22 @@ class Scheduler:
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
-    def run(self):
+    def run(self, patience=None):
         """Serves until all workers have the address book.
+
+        Args:
+            patience: seconds until the first worker must have come. Default: no such limit.
 
         Returns:
             The `Book`.
 
         Raises:
-            RendezvousError: not all came in time, one vanished while the job began, or `stop` was
-                called. The others have been told.
+            StartInterruptedError: one vanished while the job began. The others have been told.
+            RendezvousError: not all came in time, or `stop` was called. They have been told, too.
         """
         try:
+            if patience is not None:
+                self._wait(self._roster.workers, patience, lambda: "no worker has come")
             timeout = self._config.rendezvous_timeout
             self._wait(self._roster.complete, timeout, self._roster.progress)
             _logger.info("%s", self._roster.progress())
@@ -76,16 +84,31 @@ class Scheduler:
                 self._run_stage(stage, book)
             return book
         except BaseException as error:  # whatever ends the scheduler, the others should learn it
-            self._tell_all(messages.Failed(str(error) or "the scheduler was interrupted"))
+            reason = str(error) or "the scheduler was interrupted"
+            self._tell_all(messages.Failed(reason, isinstance(error, StartInterruptedError)))
             raise
 
-    def refuse_late_joins(self):
-        """Answers processes that come while the job runs. Returns at once."""
+    def answer_late_joins(self, is_failing):
+        """Answers processes that come while the job runs, or when it has failed. Returns at once.
+
+        Args:
+            is_failing: the job ends, and these may be its processes that come back for the next.
+        """
         while self._poll(0):
             route, message = self._receive()
             if isinstance(message, messages.Join):
                 if message.participant not in self._roster.participants:
-                    self._send(route, messages.Refused("this job is running already"))
+                    self._answer_late_join(route, message, is_failing)
+
+    def _answer_late_join(self, route, join, is_failing=False):
+        """It may stand in for one that is dead, which the job notices within this time."""
+        now = time.monotonic()
+        waited = now - self._late_joins.setdefault(join.participant, now)
+        if is_failing or waited < self._config.heartbeat_timeout:
+            answer = messages.Progress("a job is running, or about to fail: waiting for its end")
+        else:
+            answer = messages.Refused("this job is running already")
+        self._send(route, answer)
 
     def stop(self):
         """Makes `run` give up."""
@@ -187,18 +210,27 @@ class Scheduler:
 
     def _handle_join(self, route, join):
         if self._started and join.participant not in self._roster.participants:
-            self._send(route, messages.Refused("this job is running already"))
-            return
+            return self._answer_late_join(route, join)
         known = len(self._roster.participants)
         try:
             participant = self._roster.admit(join, route, time.monotonic())
+        except PlaceTaken as taken:
+            asked = self._late_joins.setdefault(join.participant, time.monotonic())
+            if all(holder.last_seen > asked + _QUEUED_SECONDS for holder in taken.holders):
+                self._refuse(route, join, taken)
+            else:  # who is dead will be missed, and its place is free then
+                self._send(route, messages.Progress(f"{taken} (if it still runs)"))
+            return
         except Refusal as refusal:
-            _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)
-            self._send(route, messages.Refused(str(refusal)))
+            self._refuse(route, join, refusal)
             return
         if len(self._roster.participants) > known:
             _logger.info("%s has joined; %s", participant, self._roster.progress())
         self._send(route, messages.Progress(self._roster.progress()))
+
+    def _refuse(self, route, join, refusal):
+        _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)
+        self._send(route, messages.Refused(str(refusal)))
 
     def _drop_silent(self):
         now = time.monotonic()
@@ -211,7 +243,7 @@ class Scheduler:
         if participant.is_done:
             return  # it need not write any more: the coordinator notices what becomes of it
         if self._started:
-            raise RendezvousError(f"{participant} {what} while the job began")
+            raise StartInterruptedError(f"{participant} {what} while the job began")
         _logger.warning("%s %s", participant, what)
         self._roster.remove(participant)
 

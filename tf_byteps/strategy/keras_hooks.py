@@ -18,6 +18,8 @@ before.
 * `losses.loss.scale_loss_for_distribution` and `unscale_loss_for_distribution`: pieces of a batch
   may have different lengths.
 * `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
+* `TensorFlowTrainer.fit`, `evaluate` and `predict`: the loss of a process is an error of a sentence
+  (see `failures`).
 * `TensorFlowTrainer.stop_training`: all workers stop training together (see `stopping`).
 * `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
@@ -55,6 +57,7 @@ from tf_byteps.strategy import (
     building,
     callbacks,
     cross_step,
+    failures,
     local_batch,
     metrics,
     shuffle,
@@ -99,6 +102,7 @@ def install():
     wrap(keras_loss, "unscale_loss_for_distribution", _unscale_loss)
     wrap(Trainer, "compile", _compile)
     wrap(trainer, "fit", _fit)
+    wrap(trainer, "evaluate", _evaluate)
     trainer.stop_training = stopping.attribute()
     wrap(trainer, "_maybe_symbolic_build", _build)
     wrap(trainer, "_get_metrics_result_or_logs", _metrics_result)
@@ -244,10 +248,15 @@ def _fit(original, self, *args, **kwargs):
     given = call.arguments.get("callbacks")
     call.arguments["callbacks"] = callbacks.completed(given, self)
     try:
-        with cross_step.training(self, callbacks.flat(given)):
+        with failures.in_a_sentence(), cross_step.training(self, callbacks.flat(given)):
             return original(*call.args, **call.kwargs)
     finally:
         stopping.forget(self)
+
+
+def _evaluate(original, self, *args, **kwargs):
+    with failures.in_a_sentence():
+        return original(self, *args, **kwargs)
 
 
 def _build(original, self, iterator=None, data_batch=None):
@@ -290,7 +299,8 @@ def _export(original, self, *args, **kwargs):
 
 def _predict(original, self, *args, **kwargs):
     adopt_model(self)
-    with local_batch.collecting_predictions(is_ours(self.distribute_strategy)):
+    collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
+    with failures.in_a_sentence(), collecting:
         return original(self, *args, **kwargs)
 
 

@@ -1,0 +1,28 @@
+"""`python -m tests.faults`: runs the fault suite and prints its table."""
+
+import argparse
+import sys
+
+from tests.faults import suite
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    results = []
+    for case in suite.cases(options.seed):
+        if options.only not in str(case):
+            continue
+        result = suite.run(case)
+        results.append(result)
+        print(f"{case} (seed {case.seed}): {result.known} {result.faults or 'well'}", flush=True)
+        if result.faults:
+            print(result.text, flush=True)
+    print(suite.table(results))
+    return int(any(result.faults for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
