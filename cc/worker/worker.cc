@@ -18,6 +18,7 @@ constexpr double kDeadlineCheckSeconds = 0.5;
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
 // After a failure even less: the coordinator may be what does not answer.
 constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
+constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 // How often the wait for a server looks whether the coordinator knows that it is in vain.
 constexpr double kConnectSliceSeconds = 0.5;
 
@@ -263,9 +264,10 @@ void Worker::Stop() {
   if (coordinator_->connected()) {
     coordinator_->Send(Goodbye{rank_});
     std::unique_lock<std::mutex> lock(mutex_);
-    goodbye_answered_.wait_for(lock,
-                               failure_.ok() ? kGoodbyePatience : kGoodbyePatienceAfterFailure,
-                               [this] { return left_; });
+    const auto deadline = std::chrono::steady_clock::now() +
+                          (failure_.ok() ? kGoodbyePatience : kGoodbyePatienceAfterFailure);
+    while (!left_ && coordinator_->connected() && std::chrono::steady_clock::now() < deadline)
+      goodbye_answered_.wait_for(lock, kGoodbyeLook);
   }
   coordinator_->Stop();
   van_->Stop();

@@ -51,9 +51,9 @@ def leave(delay):
     """All but the last worker leave at once, and the last after a while."""
     tf_byteps.init()
     _exchange("before", 1000)
+    print("working", flush=True)
     if tf_byteps.rank() == tf_byteps.size() - 1:
         time.sleep(delay)
-    print("working", flush=True)
     begin = time.monotonic()
     tf_byteps.shutdown()
     return {"rounds": 1, "left": time.monotonic() - begin, "end": time.monotonic()}
