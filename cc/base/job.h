@@ -19,6 +19,25 @@ struct Endpoint {
   std::string ToString() const { return host + ":" + std::to_string(port); }
 };
 
+// How bytes travel between workers and servers.
+enum class Transport {
+  kTcp,
+  kRdmaOrTcp,  // RDMA where both ends have it
+  kRdma,       // or not at all
+};
+
+// What cc/van/rdma is told about the network; the defaults let it look by itself.
+struct RdmaOptions {
+  // "mlx5_0", "mlx5_0:1" (port), or several with commas, between which connections take turns.
+  // Empty: the device that has `address`, else the first one whose port is up.
+  std::string devices;
+  std::string address;     // this process's own, in digits, or empty
+  int32_t gid_index = -1;  // -1: RoCE v2 with the device's IPv4 address, if there is one
+  int32_t traffic_class = 0;
+  int32_t service_level = 0;
+  double spin = 0;  // seconds that a thread goes on polling before it sleeps; 0: none
+};
+
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
   uint64_t part_bytes = 0;       // longest part of a tensor; 0: see coordinator/placement.h
@@ -34,6 +53,8 @@ struct EngineOptions {
       60;  // how long a process that hosts a server waits for the others' goodbye
   bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
   std::string secret;          // what processes prove to each other that they know; empty: nothing
+  Transport transport = Transport::kTcp;
+  RdmaOptions rdma;
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 
   // The credit where the longest part has so many bytes. Sixteen parts keep all servers busy while

@@ -1,6 +1,6 @@
 #include "cc/gpu/cuda_driver.h"
 
-#include "cc/gpu/dynamic_library.h"
+#include "cc/base/dynamic_library.h"
 
 namespace byteps {
 namespace {

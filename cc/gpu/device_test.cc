@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cc/gpu/dynamic_library.h"
+#include "cc/base/dynamic_library.h"
 #include "cc/gpu/nccl.h"
 #include "cc/gpu/test_gpus.h"
 

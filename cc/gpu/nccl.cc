@@ -1,7 +1,7 @@
 #include "cc/gpu/nccl.h"
 
+#include "cc/base/dynamic_library.h"
 #include "cc/base/logging.h"
-#include "cc/gpu/dynamic_library.h"
 
 namespace byteps {
 namespace {

@@ -13,11 +13,7 @@ constexpr auto kFarewell = std::chrono::milliseconds(500);
 }  // namespace
 
 Server::Server(const EngineOptions& options) : options_(options) {
-  VanOptions van_options;
-  van_options.io_threads = options.io_threads;
-  van_options.read_peer_memory = options.read_peer_memory;
-  van_options.secret = options.secret;
-  van_ = NewTcpVan(van_options);
+  van_ = NewVan(VanOptionsOf(options));
 }
 
 Server::~Server() { Stop(); }

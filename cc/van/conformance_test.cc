@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <numeric>
@@ -155,11 +156,25 @@ struct VanKind {
   std::unique_ptr<Van> (*create)(const VanOptions&);
   bool same_host = false;
   const char* secret = "";
+  bool by_rdma = false;
 };
+
+std::unique_ptr<Van> NewRdmaVanForSure(const VanOptions& given) {
+  VanOptions options = given;
+  options.transport = Transport::kRdma;
+  return NewRdmaVan(options);
+}
+
+// Without opening one: the test is about to fork.
+bool HasRdmaDevice() {
+  std::error_code error;
+  return !std::filesystem::is_empty("/sys/class/infiniband", error) && !error;
+}
 
 class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
  protected:
   void SetUp() override {
+    if (GetParam().by_rdma && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
     VanOptions options;
     options.handshake_timeout = 2;
     options.secret = GetParam().secret;
@@ -169,6 +184,7 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
     ASSERT_NE(endpoint_.port, 0);
   }
   void TearDown() override {
+    if (client_van_ == nullptr) return;  // skipped
     client_van_->Stop();
     server_van_->Stop();
   }
@@ -210,6 +226,8 @@ TEST_P(VanConformanceTest, MovesPayloadsOfEverySizeUnchanged) {
   } else {
     EXPECT_EQ(counters.memory_bytes_read, 0u);
   }
+  EXPECT_EQ(counters.rdma_bytes_received,
+            GetParam().by_rdma ? counters.payload_bytes_received : 0u);
 }
 
 TEST_P(VanConformanceTest, AnswersComeBackOnTheSameConnection) {
@@ -424,6 +442,7 @@ class VanProcessTest : public ::testing::TestWithParam<VanKind> {};
 
 // A process of its own that connects, sends half of what it announces, and is killed.
 TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
+  if (GetParam().by_rdma && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -495,9 +514,10 @@ TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
 }
 
 const auto kVans =
-    ::testing::Values(VanKind{"Tcp", NewTcpVan, false}, VanKind{"TcpSameHost", NewTcpVan, true},
+    ::testing::Values(VanKind{"Tcp", NewTcpVan}, VanKind{"TcpSameHost", NewTcpVan, true},
                       VanKind{"TcpWithSecret", NewTcpVan, false, "secret"},
-                      VanKind{"TcpSameHostWithSecret", NewTcpVan, true, "secret"});
+                      VanKind{"TcpSameHostWithSecret", NewTcpVan, true, "secret"},
+                      VanKind{"Rdma", NewRdmaVanForSure, false, "", true});
 const auto kVanName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(AllVans, VanConformanceTest, kVans, kVanName);
 INSTANTIATE_TEST_SUITE_P(AllVans, VanProcessTest, kVans, kVanName);

@@ -25,6 +25,10 @@
 
 namespace byteps {
 
+namespace verbs {
+struct Verbs;
+}
+
 // Where the bytes of one payload go, piece by piece.
 class PayloadSink {
  public:
@@ -41,6 +45,10 @@ class PayloadSink {
   // The first `bytes` of the span that Prepare returned last have been filled. May be less than the
   // span.
   virtual void Commit(size_t bytes) = 0;
+
+  // For a Van that has the next bytes, of `remaining`, in memory already: takes all of them. A sink
+  // that can use them where they are needs no copy. Returns how many were copied.
+  virtual size_t Take(const void* data, size_t bytes, uint64_t remaining);
 };
 
 // A frame on its way out. The Van reads `payload` until it has been handed to the network, then
@@ -65,7 +73,8 @@ class Connection {
   // thread, once.
   virtual void Close(const Status& reason) = 0;
 
-  // What the peer said in its Hello; on the connecting side, what the peer was addressed as.
+  // What the peer said in its Hello; on the connecting side, what the peer was addressed as, with
+  // the features that it offers.
   virtual const Hello& peer() const = 0;
 
   // "worker 3 at 10.0.0.7:40312".
@@ -124,6 +133,10 @@ struct VanOptions {
   // receiver, where both ends want it and the kernel allows it.
   bool read_peer_memory = true;
   std::string secret = {};  // that peers must know (wire/authentication.h); empty: none
+  uint64_t features = 0;    // of wire/handshake.h: what is offered besides a secret
+  Transport transport = Transport::kTcp;  // for NewVan
+  RdmaOptions rdma;
+  const verbs::Verbs* verbs = nullptr;  // null: the system's
 };
 
 // Counters since the start, for tests and telemetry.
@@ -133,7 +146,10 @@ struct VanCounters {
   uint64_t payload_bytes_sent = 0;  // without headers
   uint64_t payload_bytes_received = 0;
   uint64_t memory_bytes_read = 0;  // payload received from the sender's memory, not the socket
-  uint64_t wire_bytes_sent = 0;    // with headers and handshakes
+  uint64_t rdma_bytes_sent = 0;    // payload that went by RDMA, not through the socket
+  uint64_t rdma_bytes_received = 0;
+  uint64_t bytes_copied = 0;     // payload copied in user space, sent or received
+  uint64_t wire_bytes_sent = 0;  // with headers and handshakes
   uint64_t wire_bytes_received = 0;
 };
 
@@ -162,6 +178,13 @@ class Van {
 };
 
 std::unique_ptr<Van> NewTcpVan(const VanOptions& options);
+// Moves frames by RDMA where the peer's Van does, too; else over TCP, unless `options.transport`
+// demands RDMA.
+std::unique_ptr<Van> NewRdmaVan(const VanOptions& options);
+
+// What a process of a job uses for its data.
+VanOptions VanOptionsOf(const EngineOptions& options);
+std::unique_ptr<Van> NewVan(const VanOptions& options);
 
 }  // namespace byteps
 

@@ -34,7 +34,7 @@ ConnectingHandshake::ConnectingHandshake(std::string secret, const Hello& hello)
 
 void ConnectingHandshake::WriteHello(uint8_t out[kHelloBytes]) {
   Hello hello = hello_;
-  hello.features = Features(secret_);
+  hello.features |= Features(secret_);
   hello.required_features = Features(secret_);
   EncodeHello(hello, out);
   said_ += Text(out, kHelloBytes);
@@ -70,8 +70,8 @@ Status ConnectingHandshake::ReadWelcome(const uint8_t in[kWelcomeBytes], Welcome
   return OkStatus();
 }
 
-ListeningHandshake::ListeningHandshake(std::string secret, const Nonce& nonce)
-    : secret_(std::move(secret)), nonce_(nonce) {}
+ListeningHandshake::ListeningHandshake(std::string secret, uint64_t features, const Nonce& nonce)
+    : secret_(std::move(secret)), features_(features), nonce_(nonce) {}
 
 Status ListeningHandshake::ReadHello(const uint8_t in[kHelloBytes], Hello* hello) {
   BYTEPS_RETURN_IF_ERROR(DecodeHello(in, hello));
@@ -87,7 +87,7 @@ Status ListeningHandshake::ReadHello(const uint8_t in[kHelloBytes], Hello* hello
 void ListeningHandshake::WriteChallenge(const Status& status, uint8_t out[kChallengeBytes]) {
   Challenge challenge;
   challenge.status = status;
-  challenge.features = Features(secret_);
+  challenge.features = features_ | Features(secret_);
   challenge.nonce = nonce_;
   EncodeChallenge(challenge, out);
   said_ += Text(out, kChallengeBytes);

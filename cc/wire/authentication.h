@@ -18,7 +18,8 @@ namespace byteps {
 // The side that connects. Every call once, in this order; after an error no further one.
 class ConnectingHandshake {
  public:
-  // `secret`: empty if the job has none. `hello`: but for its features.
+  // `secret`: empty if the job has none. `hello`: its features are what is offered besides a
+  // secret.
   ConnectingHandshake(std::string secret, const Hello& hello);
 
   void WriteHello(uint8_t out[kHelloBytes]);
@@ -38,7 +39,8 @@ class ConnectingHandshake {
 // sent: an error as the refusal, which is the last message.
 class ListeningHandshake {
  public:
-  ListeningHandshake(std::string secret, const Nonce& nonce);
+  // `features`: what is offered besides a secret.
+  ListeningHandshake(std::string secret, uint64_t features, const Nonce& nonce);
 
   Status ReadHello(const uint8_t in[kHelloBytes], Hello* hello);
   void WriteChallenge(const Status& status, uint8_t out[kChallengeBytes]);
@@ -47,6 +49,7 @@ class ListeningHandshake {
 
  private:
   const std::string secret_;
+  const uint64_t features_;
   const Nonce nonce_;
   std::string said_;
 };

@@ -39,7 +39,7 @@ Outcome Shake(const std::string& connecting_secret, const std::string& listening
               const std::function<void(int, std::string*)>& in_between = {}) {
   Outcome outcome;
   ConnectingHandshake connecting(connecting_secret, WorkerHello());
-  ListeningHandshake listening(listening_secret, RandomNonce());
+  ListeningHandshake listening(listening_secret, 0, RandomNonce());
   const auto pass = [&](int number, std::string* message) {
     if (in_between) in_between(number, message);
   };
@@ -127,7 +127,7 @@ TEST(AuthenticationTest, AnyChangedByteEndsTheHandshake) {
 
 TEST(AuthenticationTest, ARecordedHandshakeIsRefused) {
   const Outcome recorded = Shake(kSecret, kSecret);
-  ListeningHandshake listening(kSecret, RandomNonce());
+  ListeningHandshake listening(kSecret, 0, RandomNonce());
   std::string hello = recorded.hello, response = recorded.response, challenge;
   Hello seen;
   ASSERT_TRUE(listening.ReadHello(Bytes(&hello), &seen).ok());

@@ -78,7 +78,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (magic != kFrameMagic) return InvalidArgument("received bytes that are no tf_byteps frame");
   WalkFields(reader, *header);
   const auto number = [](auto value) { return std::to_string(static_cast<uint64_t>(value)); };
-  if (header->type < FrameType::kPush || header->type > FrameType::kMemoryRead) {
+  if (header->type < FrameType::kPush || header->type > FrameType::kRoomReturned) {
     return InvalidArgument("received a frame of unknown type " + number(header->type));
   }
   if (header->codec != Codec::kRaw) {

@@ -20,9 +20,11 @@ enum class FrameType : uint8_t {
   kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
   kControl = 4,  // to or from the coordinator: one message of wire/control.h as the payload
 
-  // Between the two Vans of a connection, never given to a handler (van/tcp/peer_memory.h).
+  // Between the two Vans of a connection, never given to a handler (van/tcp/peer_memory.h,
+  // van/rdma/queue_pair.h).
   kMemoryReadable = 5,  // this side can read the other's memory
   kMemoryRead = 6,      // `element_count` payloads that lay in the other's memory have been read
+  kRoomReturned = 7,    // `element_count` slots and `row_count` sends have been taken in
 };
 
 // Where a payload is.

@@ -28,7 +28,8 @@ inline constexpr uint16_t kProtocolVersion = 2;
 // Features that this build offers and demands; an unknown demanded bit is refused. TLS, compression
 // and resuming will take bits.
 inline constexpr uint64_t kSecretFeature = 1;  // the sender has a secret to prove
-inline constexpr uint64_t kSupportedFeatures = kSecretFeature;
+inline constexpr uint64_t kRdmaFeature = 2;    // frames may go by RDMA (van/rdma)
+inline constexpr uint64_t kSupportedFeatures = kSecretFeature | kRdmaFeature;
 
 enum class Role : uint8_t { kWorker = 0, kServer = 1, kCoordinator = 2 };
 

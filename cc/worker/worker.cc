@@ -72,11 +72,7 @@ Status Worker::Start() {
   if (local_) return OkStatus();
   if (job_.num_servers() == 0)
     return InvalidArgument("a job of several workers needs at least one server");
-  VanOptions van_options;
-  van_options.io_threads = job_.options.io_threads;
-  van_options.read_peer_memory = job_.options.read_peer_memory;
-  van_options.secret = job_.options.secret;
-  van_ = NewTcpVan(van_options);
+  van_ = NewVan(VanOptionsOf(job_.options));
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
       [this](const Status& reason) { Fail(reason); });

@@ -31,18 +31,6 @@ static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kResponseBytes &&
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-VanCounters AtomicVanCounters::Read() const {
-  VanCounters counters;
-  counters.frames_sent = frames_sent;
-  counters.frames_received = frames_received;
-  counters.payload_bytes_sent = payload_bytes_sent;
-  counters.payload_bytes_received = payload_bytes_received;
-  counters.memory_bytes_read = memory_bytes_read;
-  counters.wire_bytes_sent = wire_bytes_sent;
-  counters.wire_bytes_received = wire_bytes_received;
-  return counters;
-}
-
 TcpConnection::TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory,
                              AtomicVanCounters* counters)
     : loop_(loop),
@@ -61,27 +49,28 @@ void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* a
   connection->stage_ = Stage::kHello;
   connection->is_stranger_ = true;
   connection->strangers_ = strangers;
-  connection->handshake_ =
-      std::make_unique<ListeningHandshake>(options.secret, connection->memory_.nonce());
+  connection->handshake_ = std::make_unique<ListeningHandshake>(options.secret, options.features,
+                                                                connection->memory_.nonce());
   strangers->Add(connection);
   connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(options.handshake_timeout);
   loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
 }
 
 std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket,
-                                                   PeerMemory memory, const Nonce& nonce,
+                                                   PeerMemory memory, const Challenge& challenge,
                                                    const Welcome& welcome, const Hello& peer,
                                                    ConnectionHandler* handler,
                                                    AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(socket), std::move(memory), counters));
   if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
-  if (connection->memory_.Probe(welcome.memory, nonce)) {
+  if (connection->memory_.Probe(welcome.memory, challenge.nonce)) {
     OutgoingFrame readable;
     readable.header.type = FrameType::kMemoryReadable;
     connection->queue_.Push(std::move(readable));
   }
   connection->peer_ = peer;
+  connection->peer_.features = challenge.features;
   connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->socket_);
   connection->handler_ = handler;
   handler->OnOpen(connection);
@@ -243,12 +232,9 @@ Status TcpConnection::ParseInput() {
       BYTEPS_RETURN_IF_ERROR(BeginFrame());
     } else {
       if (available == 0) return OkStatus();
-      size_t bytes = std::min<uint64_t>(available, payload_left_);
+      const size_t bytes = std::min<uint64_t>(available, payload_left_);
       if (sink_ != nullptr) {
-        const PayloadSink::Span span = sink_->Prepare(payload_left_);
-        bytes = std::min(bytes, span.bytes);
-        std::memcpy(span.data, input_.data() + input_begin_, bytes);
-        sink_->Commit(bytes);
+        sink_->Take(input_.data() + input_begin_, bytes, payload_left_);
       }
       input_begin_ += bytes;
       payload_left_ -= bytes;
@@ -354,6 +340,8 @@ Status TcpConnection::OnVanFrame() {
     queue_.LeavePayloadsInMemory();
     return OkStatus();
   }
+  if (header_.type != FrameType::kMemoryRead)
+    return InvalidArgument(peer_name_ + " gives back room of an RDMA connection over TCP");
   if (!queue_.Release(header_.element_count, &finished)) {
     return InvalidArgument(peer_name_ + " says that it has read more than it was given");
   }

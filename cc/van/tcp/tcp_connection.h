@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/van/counters.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/peer_memory.h"
 #include "cc/van/tcp/socket.h"
@@ -20,19 +21,6 @@
 #include "cc/wire/authentication.h"
 
 namespace byteps {
-
-// Shared by all connections of a Van.
-struct AtomicVanCounters {
-  std::atomic<uint64_t> frames_sent{0};
-  std::atomic<uint64_t> frames_received{0};
-  std::atomic<uint64_t> payload_bytes_sent{0};
-  std::atomic<uint64_t> payload_bytes_received{0};
-  std::atomic<uint64_t> memory_bytes_read{0};
-  std::atomic<uint64_t> wire_bytes_sent{0};
-  std::atomic<uint64_t> wire_bytes_received{0};
-
-  VanCounters Read() const;
-};
 
 // The frames that wait for the socket: by priority, and in the order of Send among equals. Not
 // thread-safe.
@@ -106,10 +94,10 @@ class TcpConnection : public Connection,
   static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
                      const VanOptions& options, AtomicVanCounters* counters, Strangers* strangers);
 
-  // A connection whose handshake the connecting side has finished: `nonce` and `welcome` are what
-  // the other side has said, `memory` is what was offered to it.
+  // A connection whose handshake the connecting side has finished: `challenge` and `welcome` are
+  // what the other side has said, `memory` is what was offered to it.
   static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, PeerMemory memory,
-                                             const Nonce& nonce, const Welcome& welcome,
+                                             const Challenge& challenge, const Welcome& welcome,
                                              const Hello& peer, ConnectionHandler* handler,
                                              AtomicVanCounters* counters);
 

@@ -76,12 +76,12 @@ class TcpVan : public Van {
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
     Socket socket;
     PeerMemory memory(hello.same_host && options_.read_peer_memory);
-    Nonce nonce;
+    Challenge challenge;
     Welcome welcome;
     int attempts = 0;
     while (true) {
       const Status status =
-          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &nonce, &welcome);
+          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &challenge, &welcome);
       ++attempts;
       if (status.ok()) break;
       const bool may_come_up = status.code() == StatusCode::kUnavailable;
@@ -93,7 +93,7 @@ class TcpVan : public Van {
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
-    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), nonce,
+    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), challenge,
                                       welcome, peer, handler, &counters_);
     return OkStatus();
   }
@@ -121,9 +121,9 @@ class TcpVan : public Van {
 
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
-  // One attempt to connect, and the handshake. `nonce` is the other side's.
+  // One attempt to connect, and the handshake.
   Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
-                    int64_t deadline_ns, Socket* socket, Nonce* nonce, Welcome* welcome) {
+                    int64_t deadline_ns, Socket* socket, Challenge* challenge, Welcome* welcome) {
     BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
     hello.nonce = memory.nonce();
@@ -134,9 +134,7 @@ class TcpVan : public Van {
     uint8_t challenge_bytes[kChallengeBytes];
     BYTEPS_RETURN_IF_ERROR(
         ReceiveExactly(*socket, challenge_bytes, sizeof(challenge_bytes), deadline_ns));
-    Challenge challenge;
-    BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, &challenge));
-    *nonce = challenge.nonce;
+    BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
     handshake.WriteResponse(memory.offer(), response);
     BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, response, sizeof(response), deadline_ns));

@@ -1,7 +1,7 @@
 // DynamicLibrary: a shared library that is looked for at run time, so that one build works on
 // machines with and without it.
-#ifndef TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_
-#define TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_
+#ifndef TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_
+#define TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_
 
 #include <string>
 #include <vector>
@@ -35,4 +35,4 @@ class DynamicLibrary {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_GPU_DYNAMIC_LIBRARY_H_
+#endif  // TF_BYTEPS_CC_BASE_DYNAMIC_LIBRARY_H_

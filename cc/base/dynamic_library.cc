@@ -1,4 +1,4 @@
-#include "cc/gpu/dynamic_library.h"
+#include "cc/base/dynamic_library.h"
 
 #include <dlfcn.h>
 

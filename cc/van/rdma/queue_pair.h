@@ -1,0 +1,119 @@
+// QueuePair: a reliable-connected queue pair with its memory: slots that the peer writes to, slots
+// to write from, and small buffers for sends. Says what has completed; what that means is
+// rdma_connection.h's.
+//
+// The peer can never run out of receives, so that no write waits for one: it posts one for each
+// slot and each send of the window, and as many again for the messages that give those back, of
+// which each gives back at least one.
+#ifndef TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
+#define TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/van/rdma/device.h"
+#include "cc/van/rdma/offer.h"
+#include "cc/wire/frame.h"
+
+namespace byteps {
+
+// A frame, or a message of the Van, that is sent instead of written.
+inline constexpr uint32_t kRdmaSendBytes = 4096;
+// Sends that give back slots and sends; more of them wait for one to complete.
+inline constexpr uint32_t kRdmaReturnBuffers = 2;
+
+// Posting is not thread-safe, nor is polling; one thread may post sends while another polls.
+class QueuePair {
+ public:
+  enum class Kind : uint8_t { kReceivedSlot, kReceivedSend, kWritten, kSent };
+  struct Completion {
+    Kind kind = Kind::kSent;
+    uint32_t index = 0;  // of the slot or buffer
+    uint32_t bytes = 0;  // received
+  };
+
+  // With a window of at most `wanted`, less where the device's limits ask for it.
+  static Status New(std::shared_ptr<RdmaDevice> device, const RdmaWindow& wanted,
+                    const RdmaOptions& options, std::unique_ptr<QueuePair>* queue_pair);
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  // What the peer must know of this end.
+  RdmaOffer offer() const;
+  const RdmaDevice& device() const { return *device_; }
+
+  // `peer`'s window must not be larger than this end's, and becomes the window of both.
+  Status Connect(const RdmaOffer& peer);
+  const RdmaWindow& window() const { return window_; }
+
+  // Readable when something has completed since Arm.
+  int descriptor() const;
+  // Takes what made it readable, and asks to be told again.
+  Status Arm();
+  // Whether there is something for Poll.
+  bool Pending();
+  // At most one completion; none: *found is false. UNAVAILABLE when the connection is broken.
+  Status Poll(Completion* completion, bool* found);
+
+  // A slot of `kFrameHeaderBytes` and window().slot_payload_bytes.
+  const uint8_t* received_slot(uint32_t index) const { return Slot(receive_slots_, index); }
+  uint8_t* slot_to_write(uint32_t index) const { return Slot(write_slots_, index); }
+  // kRdmaSendBytes each; `index` below window().sends + kRdmaReturnBuffers.
+  const uint8_t* received_send(uint32_t index) const {
+    return receive_buffers_ + uint64_t{index} * kRdmaSendBytes;
+  }
+  uint8_t* buffer_to_send(uint32_t index) const {
+    return send_buffers_ + uint64_t{index} * kRdmaSendBytes;
+  }
+
+  // The bytes from `begin` to `end` of a slot go to the same place in the peer's.
+  Status Write(uint32_t index, uint32_t begin, uint32_t end);
+  Status Send(uint32_t index, uint32_t bytes);
+  // Gives the receive that a completion has used back to the device. `receive`: Completion of
+  // either received kind; for a slot, the one that Poll said last.
+  Status Repost(uint32_t receive);
+  uint32_t last_receive() const { return last_receive_; }
+
+ private:
+  QueuePair(std::shared_ptr<RdmaDevice> device, const RdmaOptions& options);
+  Status Shrink(const RdmaWindow& wanted);
+  Status AllocateMemory();
+  Status CreateQueues();
+  Status ToInit();
+  uint32_t receives() const { return 2 * (window_.slots + window_.sends); }
+  uint32_t requests() const { return window_.slots + window_.sends + kRdmaReturnBuffers; }
+  uint8_t* Slot(uint8_t* base, uint32_t index) const {
+    return base + uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
+  }
+  Status PostSend(verbs::ibv_send_wr* request);
+
+  const std::shared_ptr<RdmaDevice> device_;
+  const verbs::Verbs& verbs_;
+  const RdmaOptions options_;
+  RdmaWindow window_;
+  uint32_t packet_sequence_ = 0;
+  RdmaOffer peer_;
+
+  uint8_t* memory_ = nullptr;
+  uint64_t memory_bytes_ = 0;
+  uint8_t* receive_slots_ = nullptr;
+  uint8_t* write_slots_ = nullptr;
+  uint8_t* receive_buffers_ = nullptr;
+  uint8_t* send_buffers_ = nullptr;
+  verbs::ibv_mr* registration_ = nullptr;
+  verbs::ibv_mr* slots_registration_ = nullptr;  // all that the peer may write to
+  verbs::ibv_comp_channel* channel_ = nullptr;
+  verbs::ibv_cq* completions_ = nullptr;
+  verbs::ibv_qp* pair_ = nullptr;
+
+  std::vector<verbs::ibv_wc> polled_;
+  size_t next_polled_ = 0;
+  bool poll_failed_ = false;
+  uint32_t last_receive_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_

@@ -1,0 +1,244 @@
+#include "cc/van/rdma/rdma_connection.h"
+
+#include <algorithm>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+
+namespace byteps {
+namespace {
+
+// As over TCP: after so much from one connection the loop looks at the others.
+constexpr uint64_t kReceiveBudget = 1024 * 1024;
+// A caller of Send copies so much itself; more is left to the loop, so that Send stays short.
+constexpr uint64_t kInlineBytes = 64 * 1024;
+// A thread that has spun in vain spins less the next time, down to this share of the limit.
+constexpr int64_t kLeastSpinShare = 16;
+
+}  // namespace
+
+void RdmaConnection::Send(OutgoingFrame frame) {
+  if (stage_ == Stage::kTcp) return tcp_->Send(std::move(frame));
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  if (finished_ || closing_ || window_ == nullptr) {
+    finished.push_back(std::move(frame.keep_alive));
+    return;
+  }
+  window_->Push(std::move(frame));
+  if (window_->waiting_bytes() <= kInlineBytes) {
+    const Status status = window_->Pump(&finished);
+    if (status.ok()) return;
+    loop_->Post([self = shared_from_this(), status] { self->Finish(status); });
+  } else if (!pump_posted_) {
+    pump_posted_ = true;
+    loop_->Post([self = shared_from_this()] { self->PumpOnLoop(); });
+  }
+}
+
+void RdmaConnection::Close(const Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    if (finished_ || closing_.exchange(true)) return;
+    close_reason_ = reason;
+  }
+  // Its end is this one's, see OnClosed.
+  tcp_->Close(reason);
+}
+
+void RdmaConnection::OnEvents(uint32_t) {
+  if (queue_pair_ == nullptr) return;
+  const Status status = queue_pair_->Arm();
+  if (!status.ok()) return Finish(status);
+  Turn();
+}
+
+void RdmaConnection::OnStop() { Finish(Cancelled("this side is shutting down")); }
+
+void RdmaConnection::Turn() {
+  if (queue_pair_ == nullptr) return;
+  received_this_turn_ = 0;
+  Status status;
+  do {
+    const uint64_t before = received_this_turn_;
+    status = TakeCompletions();
+    // Also after an error: what was taken in before it counts.
+    if (received_this_turn_ > before && !closing_) handler_->OnDrained(*this);
+  } while (status.ok() && !closing_ && HasBudget() && SpinUntilPending());
+  if (closing_) return;  // OnTcpClosed follows
+  if (!status.ok()) return Finish(status);
+  if (!HasBudget()) loop_->Post([self = shared_from_this()] { self->Turn(); });
+}
+
+bool RdmaConnection::HasBudget() const { return received_this_turn_ < kReceiveBudget; }
+
+// After traffic only: a connection that is idle lets its thread sleep.
+bool RdmaConnection::SpinUntilPending() {
+  const int64_t limit = SecondsToNanos(parts_->options.rdma.spin);
+  if (limit == 0 || received_this_turn_ == 0) return false;
+  if (spin_ns_ == 0) spin_ns_ = limit;
+  const int64_t deadline = MonotonicNanos() + spin_ns_;
+  do {
+    if (queue_pair_->Pending()) {
+      spin_ns_ = limit;
+      return true;
+    }
+  } while (MonotonicNanos() < deadline && !closing_);
+  spin_ns_ = std::max(limit / kLeastSpinShare, spin_ns_ / 2);
+  return false;
+}
+
+Status RdmaConnection::TakeCompletions() {
+  while (!closing_ && HasBudget()) {
+    QueuePair::Completion completion;
+    bool found = false;
+    BYTEPS_RETURN_IF_ERROR(queue_pair_->Poll(&completion, &found));
+    if (!found) return OkStatus();
+    BYTEPS_RETURN_IF_ERROR(OnCompletion(completion));
+  }
+  return OkStatus();
+}
+
+Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  switch (completion.kind) {
+    case QueuePair::Kind::kReceivedSlot:
+      return OnReceivedSlot(completion);
+    case QueuePair::Kind::kReceivedSend:
+      return OnReceivedSend(completion);
+    case QueuePair::Kind::kWritten: {
+      std::lock_guard<std::mutex> lock(send_mutex_);
+      window_->OnWritten(completion.index);
+      return window_->Pump(&finished);
+    }
+    case QueuePair::Kind::kSent: {
+      std::lock_guard<std::mutex> lock(send_mutex_);
+      window_->OnSent(completion.index);
+      BYTEPS_RETURN_IF_ERROR(window_->Return(0, 0));  // may have waited for the buffer
+      return window_->Pump(&finished);
+    }
+  }
+  return Internal("a completion of unknown kind");
+}
+
+Status RdmaConnection::Malformed(const std::string& what) const {
+  return InvalidArgument(peer_name() + " sent " + what + " by RDMA");
+}
+
+Status RdmaConnection::OnReceivedSend(const QueuePair::Completion& completion) {
+  parts_->counters.wire_bytes_received += completion.bytes;
+  if (completion.bytes < kFrameHeaderBytes) return Malformed("less than a frame's header");
+  const uint8_t* const bytes = queue_pair_->received_send(completion.index);
+  FrameHeader header;
+  const Status status = DecodeFrameHeader(bytes, &header);
+  if (!status.ok()) return Status(status.code(), peer_name() + ": " + status.message());
+  if (header.type == FrameType::kRoomReturned) {
+    BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(completion.index));
+    std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    BYTEPS_RETURN_IF_ERROR(window_->OnReturned(header.element_count, header.row_count));
+    return window_->Pump(&finished);
+  }
+  if (in_frame_) return Malformed("a frame inside of another one");
+  const uint32_t payload_bytes = completion.bytes - kFrameHeaderBytes;
+  if (header.payload_bytes != payload_bytes) return Malformed("a frame of another length");
+  BYTEPS_RETURN_IF_ERROR(BeginFrame(header));
+  if (payload_bytes > 0) TakePayload(bytes + kFrameHeaderBytes, payload_bytes);
+  BYTEPS_RETURN_IF_ERROR(EndFrame());
+  BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(completion.index));
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return window_->Return(0, 1);
+}
+
+Status RdmaConnection::OnReceivedSlot(const QueuePair::Completion& completion) {
+  parts_->counters.wire_bytes_received += completion.bytes;
+  const RdmaWindow& window = queue_pair_->window();
+  if (completion.index != next_slot_) return Malformed("a slot out of turn");
+  next_slot_ = (next_slot_ + 1) % window.slots;
+  const uint8_t* const slot = queue_pair_->received_slot(completion.index);
+  uint32_t piece = completion.bytes;
+  if (!in_frame_) {
+    if (completion.bytes < kFrameHeaderBytes) return Malformed("less than a frame's header");
+    FrameHeader header;
+    const Status status = DecodeFrameHeader(slot, &header);
+    if (!status.ok()) return Status(status.code(), peer_name() + ": " + status.message());
+    piece -= kFrameHeaderBytes;
+    BYTEPS_RETURN_IF_ERROR(BeginFrame(header));
+  }
+  if (piece > payload_left_ || piece > window.slot_payload_bytes)
+    return Malformed("more payload than it has announced");
+  if (piece == 0 && payload_left_ > 0) return Malformed("a slot without payload");
+  if (piece > 0) TakePayload(slot + kFrameHeaderBytes, piece);
+  if (payload_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndFrame());
+  BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(queue_pair_->last_receive()));
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return window_->Return(1, 0);
+}
+
+Status RdmaConnection::BeginFrame(const FrameHeader& header) {
+  if (header.type >= FrameType::kMemoryReadable || header.place != PayloadPlace::kFollows)
+    return Malformed("a frame that belongs to TCP");
+  header_ = header;
+  in_frame_ = true;
+  payload_left_ = header.payload_bytes;
+  return payload_left_ > 0 ? handler_->OnHeader(*this, header_, &sink_) : OkStatus();
+}
+
+void RdmaConnection::TakePayload(const uint8_t* data, uint32_t bytes) {
+  if (sink_ != nullptr) parts_->counters.bytes_copied += sink_->Take(data, bytes, payload_left_);
+  payload_left_ -= bytes;
+}
+
+Status RdmaConnection::EndFrame() {
+  in_frame_ = false;
+  received_this_turn_ += kFrameHeaderBytes + header_.payload_bytes;
+  AtomicVanCounters& counters = parts_->counters;
+  ++counters.frames_received;
+  counters.payload_bytes_received += header_.payload_bytes;
+  counters.rdma_bytes_received += header_.payload_bytes;
+  return handler_->OnFrame(*this, header_, std::move(sink_));
+}
+
+void RdmaConnection::PumpOnLoop() {
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    pump_posted_ = false;
+    if (finished_ || closing_) return;
+    status = window_->Pump(&finished);
+  }
+  if (!status.ok()) Finish(status);
+}
+
+void RdmaConnection::OnTcpClosed(const Status& reason) {
+  // What the peer wrote before it hung up.
+  while (queue_pair_ != nullptr && !closing_ && queue_pair_->Pending()) {
+    received_this_turn_ = 0;
+    if (!TakeCompletions().ok()) break;
+  }
+  Status given = reason;
+  if (closing_) {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    given = close_reason_;
+  }
+  Finish(given);
+}
+
+void RdmaConnection::Finish(const Status& reason) {
+  std::vector<std::shared_ptr<const void>> dropped;
+  const std::shared_ptr<RdmaConnection> self = shared_from_this();  // the loop drops its reference
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    if (finished_ || queue_pair_ == nullptr) return;
+    finished_ = true;
+    window_->Clear(&dropped);
+    loop_->Remove(queue_pair_->descriptor());
+    queue_pair_.reset();
+  }
+  sink_.reset();
+  tcp_->Close(reason);
+  handler_->OnClosed(*this, reason);
+}
+
+}  // namespace byteps

@@ -1,0 +1,145 @@
+// RdmaConnection: a connection whose frames go by RDMA, once both ends have agreed on it over the
+// TCP connection that it is built on.
+//
+// The TCP connection comes first and stays: it carries the handshake and what the queue pairs need
+// to know of each other (offer.h), and its end is the end of this one, so that a killed process is
+// known at once, however patient the network card is. Where the ends do not agree, frames go on
+// over TCP.
+//
+//   connecting side                  accepting side
+//   offer (or why there is none)  ->
+//                                 <- offer (or why there is none)
+//   ready (or why it is not)      ->
+#ifndef TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
+#define TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/van/buffer_sink.h"
+#include "cc/van/counters.h"
+#include "cc/van/rdma/queue_pair.h"
+#include "cc/van/rdma/send_window.h"
+#include "cc/van/tcp/event_loop.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// What the connections of a Van share. Outlives their use.
+struct RdmaVanParts {
+  VanOptions options;
+  std::vector<std::shared_ptr<RdmaDevice>> devices;  // not empty
+  AtomicVanCounters counters;
+  // What the two ends told each other before frames could go by RDMA; TCP's counters have it, too.
+  std::atomic<uint64_t> setup_frames_sent{0};
+  std::atomic<uint64_t> setup_frames_received{0};
+  std::atomic<uint64_t> setup_bytes_sent{0};
+  std::atomic<uint64_t> setup_bytes_received{0};
+};
+
+class RdmaConnection : public Connection,
+                       public ConnectionHandler,
+                       public Watcher,
+                       public std::enable_shared_from_this<RdmaConnection> {
+ public:
+  enum class Side { kConnecting, kAccepting };
+
+  // `device` and `loop`: whose turn it is. `forget` is called when the TCP connection has ended.
+  RdmaConnection(RdmaVanParts* parts, std::shared_ptr<RdmaDevice> device, EventLoop* loop,
+                 Side side, ConnectionHandler* handler,
+                 std::function<void(RdmaConnection*)> forget);
+
+  // Waits until frames may be sent, by RDMA or over TCP. DEADLINE_EXCEEDED or why neither is.
+  Status WaitUntilOpen(int64_t deadline_ns);
+
+  // Connection. Both any thread.
+  void Send(OutgoingFrame frame) override;
+  void Close(const Status& reason) override;
+  const Hello& peer() const override { return tcp_->peer(); }
+  const std::string& peer_name() const override { return tcp_->peer_name(); }
+
+  // ConnectionHandler of the TCP connection: its thread.
+  void OnOpen(const std::shared_ptr<Connection>& tcp) override;
+  Status OnHeader(Connection& tcp, const FrameHeader& header,
+                  std::shared_ptr<PayloadSink>* sink) override;
+  Status OnFrame(Connection& tcp, const FrameHeader& header,
+                 std::shared_ptr<PayloadSink> sink) override;
+  void OnDrained(Connection& tcp) override;
+  void OnClosed(Connection& tcp, const Status& reason) override;
+
+  // Watcher of the queue pair's completions: the loop's thread.
+  void OnEvents(uint32_t events) override;
+  void OnStop() override;
+
+ private:
+  enum class Stage { kAgreeing, kRdma, kTcp, kOver };
+
+  // TCP connection's thread.
+  Status OnSetup(const RdmaOffer& offer);
+  Status Answer(RdmaOffer offer);
+  Status FinishSetup(const RdmaOffer& answer);
+  void SendSetup(const RdmaOffer& offer);
+  Status GoOnOverTcp(const Status& reason);
+  void GoOnByRdma();
+  void SetOpened(const Status& status);
+
+  // The loop's thread. Each returns the reason to end the connection, or OK.
+  Status TakeCompletions();
+  Status OnCompletion(const QueuePair::Completion& completion);
+  Status OnReceivedSend(const QueuePair::Completion& completion);
+  Status OnReceivedSlot(const QueuePair::Completion& completion);
+  Status BeginFrame(const FrameHeader& header);
+  void TakePayload(const uint8_t* data, uint32_t bytes);
+  Status EndFrame();
+  void Turn();
+  void PumpOnLoop();
+  void OnTcpClosed(const Status& reason);
+  bool HasBudget() const;
+  bool SpinUntilPending();
+  Status Malformed(const std::string& what) const;
+  void Finish(const Status& reason);
+
+  RdmaVanParts* const parts_;
+  const std::shared_ptr<RdmaDevice> device_;
+  EventLoop* const loop_;
+  const Side side_;
+  ConnectionHandler* const handler_;
+  const std::function<void(RdmaConnection*)> forget_;
+  std::shared_ptr<Connection> tcp_;  // set by OnOpen
+
+  // TCP connection's thread only.
+  std::unique_ptr<QueuePair> prepared_;
+  bool has_answered_ = false;
+
+  std::atomic<Stage> stage_{Stage::kAgreeing};  // set by the TCP connection's thread
+  std::mutex opened_mutex_;
+  std::condition_variable opened_changed_;
+  std::optional<Status> opened_;  // guarded; OK once frames may be sent, else why they never will
+
+  // The loop's thread only.
+  FrameHeader header_;
+  std::shared_ptr<PayloadSink> sink_;
+  bool in_frame_ = false;
+  uint64_t payload_left_ = 0;
+  uint32_t next_slot_ = 0;  // that the peer fills
+  uint64_t received_this_turn_ = 0;
+  int64_t spin_ns_ = 0;
+
+  std::mutex send_mutex_;                  // guards the next five
+  std::unique_ptr<QueuePair> queue_pair_;  // polled without it, by the loop's thread
+  std::unique_ptr<SendWindow> window_;
+  bool pump_posted_ = false;
+  bool finished_ = false;
+  Status close_reason_;
+  std::atomic<bool> closing_{false};
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_

@@ -1,0 +1,168 @@
+// How two ends agree: the part of RdmaConnection that runs on the TCP connection's thread.
+#include <sys/epoll.h>
+
+#include <chrono>
+
+#include "cc/base/clock.h"
+#include "cc/base/logging.h"
+#include "cc/van/rdma/rdma_connection.h"
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kMaxSetupBytes = 4096;
+
+}  // namespace
+
+RdmaConnection::RdmaConnection(RdmaVanParts* parts, std::shared_ptr<RdmaDevice> device,
+                               EventLoop* loop, Side side, ConnectionHandler* handler,
+                               std::function<void(RdmaConnection*)> forget)
+    : parts_(parts),
+      device_(std::move(device)),
+      loop_(loop),
+      side_(side),
+      handler_(handler),
+      forget_(std::move(forget)) {}
+
+Status RdmaConnection::WaitUntilOpen(int64_t deadline_ns) {
+  std::unique_lock<std::mutex> lock(opened_mutex_);
+  const auto left = std::chrono::nanoseconds(deadline_ns - MonotonicNanos());
+  if (!opened_changed_.wait_for(lock, left, [this] { return opened_.has_value(); }))
+    return DeadlineExceeded(peer_name() + " has not answered the offer of an RDMA connection");
+  return *opened_;
+}
+
+void RdmaConnection::SetOpened(const Status& status) {
+  std::lock_guard<std::mutex> lock(opened_mutex_);
+  if (opened_.has_value()) return;
+  opened_ = status;
+  opened_changed_.notify_all();
+}
+
+void RdmaConnection::OnOpen(const std::shared_ptr<Connection>& tcp) {
+  tcp_ = tcp;
+  if (side_ == Side::kAccepting) return;  // the other side begins
+  Status status;
+  if ((tcp->peer().features & kRdmaFeature) == 0) {
+    status = GoOnOverTcp(FailedPrecondition("the other side has no RDMA"));
+  } else {
+    RdmaOffer offer;
+    offer.status = QueuePair::New(device_, RdmaWindow(), parts_->options.rdma, &prepared_);
+    if (offer.status.ok()) offer = prepared_->offer();
+    SendSetup(offer);
+    if (!offer.status.ok()) status = GoOnOverTcp(offer.status);
+  }
+  if (!status.ok()) tcp->Close(status);
+}
+
+Status RdmaConnection::OnHeader(Connection&, const FrameHeader& header,
+                                std::shared_ptr<PayloadSink>* sink) {
+  if (stage_ == Stage::kTcp) return handler_->OnHeader(*this, header, sink);
+  if (stage_ != Stage::kAgreeing || header.type != FrameType::kControl ||
+      header.payload_bytes > kMaxSetupBytes) {
+    return InvalidArgument(peer_name() + " sent a frame over TCP that belongs to RDMA");
+  }
+  *sink = std::make_shared<BufferSink>();
+  return OkStatus();
+}
+
+Status RdmaConnection::OnFrame(Connection&, const FrameHeader& header,
+                               std::shared_ptr<PayloadSink> sink) {
+  if (stage_ == Stage::kTcp) return handler_->OnFrame(*this, header, std::move(sink));
+  if (stage_ != Stage::kAgreeing || sink == nullptr)
+    return InvalidArgument(peer_name() + " sent a frame over TCP that belongs to RDMA");
+  ++parts_->setup_frames_received;
+  parts_->setup_bytes_received += header.payload_bytes;
+  RdmaOffer offer;
+  Status status = DecodeRdmaOffer(static_cast<BufferSink&>(*sink).Take(), &offer);
+  if (status.ok()) status = OnSetup(offer);
+  if (!status.ok()) SetOpened(status);
+  return status;
+}
+
+void RdmaConnection::OnDrained(Connection&) {
+  if (stage_ == Stage::kTcp) handler_->OnDrained(*this);
+}
+
+void RdmaConnection::OnClosed(Connection&, const Status& reason) {
+  const Stage stage = stage_.exchange(Stage::kOver);
+  prepared_.reset();
+  SetOpened(reason);
+  const std::shared_ptr<RdmaConnection> self = shared_from_this();
+  if (stage == Stage::kTcp) handler_->OnClosed(*this, reason);
+  if (stage == Stage::kRdma) loop_->Post([self, reason] { self->OnTcpClosed(reason); });
+  forget_(this);
+}
+
+Status RdmaConnection::OnSetup(const RdmaOffer& offer) {
+  if (!offer.status.ok()) return GoOnOverTcp(offer.status);
+  if (side_ == Side::kConnecting) return FinishSetup(offer);
+  if (prepared_ == nullptr) return Answer(offer);
+  GoOnByRdma();
+  return OkStatus();
+}
+
+Status RdmaConnection::Answer(RdmaOffer offer) {
+  RdmaOffer answer;
+  answer.status = QueuePair::New(device_, offer.window, parts_->options.rdma, &prepared_);
+  if (answer.status.ok()) {
+    offer.window = prepared_->window();
+    answer.status = prepared_->Connect(offer);
+  }
+  if (answer.status.ok()) answer = prepared_->offer();
+  SendSetup(answer);
+  return answer.status.ok() ? OkStatus() : GoOnOverTcp(answer.status);
+}
+
+Status RdmaConnection::FinishSetup(const RdmaOffer& answer) {
+  RdmaOffer ready = prepared_->offer();
+  ready.status = prepared_->Connect(answer);
+  SendSetup(ready);
+  if (!ready.status.ok()) return GoOnOverTcp(ready.status);
+  GoOnByRdma();
+  return OkStatus();
+}
+
+void RdmaConnection::SendSetup(const RdmaOffer& offer) {
+  const auto bytes = std::make_shared<const std::string>(EncodeRdmaOffer(offer));
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kControl;
+  frame.header.payload_bytes = bytes->size();
+  frame.payload = bytes->data();
+  frame.keep_alive = bytes;
+  ++parts_->setup_frames_sent;
+  parts_->setup_bytes_sent += bytes->size();
+  tcp_->Send(std::move(frame));
+}
+
+Status RdmaConnection::GoOnOverTcp(const Status& reason) {
+  prepared_.reset();
+  if (parts_->options.transport == Transport::kRdma) {
+    const Status refused(reason.code(), "no RDMA connection with " + peer_name() + ": " +
+                                            reason.message() +
+                                            ". BYTEPS_VAN=rdma demands one; BYTEPS_VAN=auto would "
+                                            "go on over TCP");
+    SetOpened(refused);
+    return refused;
+  }
+  LogWarning("no RDMA connection with " + peer_name() + ", going on over TCP: " + reason.message());
+  stage_ = Stage::kTcp;
+  handler_->OnOpen(shared_from_this());
+  SetOpened(OkStatus());
+  return OkStatus();
+}
+
+void RdmaConnection::GoOnByRdma() {
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    queue_pair_ = std::move(prepared_);
+    window_ = std::make_unique<SendWindow>(queue_pair_.get(), &parts_->counters);
+  }
+  stage_ = Stage::kRdma;
+  LogDebug("RDMA connection with " + peer_name() + " on " + device_->name());
+  handler_->OnOpen(shared_from_this());
+  loop_->Add(queue_pair_->descriptor(), EPOLLIN, shared_from_this());
+  SetOpened(OkStatus());
+}
+
+}  // namespace byteps

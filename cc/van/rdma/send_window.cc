@@ -1,0 +1,142 @@
+#include "cc/van/rdma/send_window.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace byteps {
+
+SendWindow::SendWindow(QueuePair* queue_pair, AtomicVanCounters* counters)
+    : queue_pair_(queue_pair), counters_(counters), device_has_(queue_pair->window().slots) {
+  const uint32_t sends = queue_pair->window().sends;
+  for (uint32_t i = 0; i < sends; ++i) free_sends_.push_back(i);
+  for (uint32_t i = 0; i < kRdmaReturnBuffers; ++i) free_returns_.push_back(sends + i);
+}
+
+void SendWindow::Push(OutgoingFrame frame) {
+  auto entry = std::make_unique<Entry>();
+  const bool has_data =
+      frame.header.type == FrameType::kPush || frame.header.type == FrameType::kReply;
+  entry->rank = has_data ? -int64_t{frame.header.priority} : std::numeric_limits<int64_t>::min();
+  entry->sequence = next_sequence_++;
+  entry->payload = static_cast<const uint8_t*>(frame.payload);
+  entry->payload_bytes = frame.header.payload_bytes;
+  entry->by_send = entry->payload_bytes == 0 ||
+                   (!has_data && entry->payload_bytes <= kRdmaSendBytes - kFrameHeaderBytes);
+  EncodeFrameHeader(frame.header, entry->header.data());
+  entry->keep_alive = std::move(frame.keep_alive);
+  waiting_bytes_ += kFrameHeaderBytes + entry->payload_bytes;
+  waiting_.insert(std::move(entry));
+}
+
+bool SendWindow::HasSlot() const {
+  return slots_out_ < queue_pair_->window().slots && !device_has_[next_slot_];
+}
+
+std::unique_ptr<SendWindow::Entry> SendWindow::TakeFirst() {
+  std::unique_ptr<Entry> entry = std::move(waiting_.extract(waiting_.begin()).value());
+  waiting_bytes_ -= kFrameHeaderBytes + entry->payload_bytes;
+  return entry;
+}
+
+Status SendWindow::Pump(std::vector<std::shared_ptr<const void>>* finished) {
+  while (true) {
+    if (leaving_ == nullptr) {
+      if (waiting_.empty()) return OkStatus();
+      // In order: nothing of lower rank leaves while the first one waits for room.
+      const bool by_send = (*waiting_.begin())->by_send;
+      if (by_send ? free_sends_.empty() || sends_out_ == queue_pair_->window().sends : !HasSlot())
+        return OkStatus();
+      leaving_ = TakeFirst();
+    } else if (!HasSlot()) {
+      return OkStatus();
+    }
+    BYTEPS_RETURN_IF_ERROR(leaving_->by_send ? SendFrame(*leaving_) : WritePiece(leaving_.get()));
+    if (!leaving_->by_send && leaving_->copied < leaving_->payload_bytes) continue;
+    ++counters_->frames_sent;
+    counters_->payload_bytes_sent += leaving_->payload_bytes;
+    counters_->rdma_bytes_sent += leaving_->payload_bytes;
+    counters_->bytes_copied += leaving_->payload_bytes;
+    finished->push_back(std::move(leaving_->keep_alive));
+    leaving_.reset();
+  }
+}
+
+Status SendWindow::SendFrame(const Entry& entry) {
+  const uint32_t buffer = free_sends_.back();
+  free_sends_.pop_back();
+  ++sends_out_;
+  uint8_t* const to = queue_pair_->buffer_to_send(buffer);
+  std::memcpy(to, entry.header.data(), kFrameHeaderBytes);
+  if (entry.payload_bytes > 0)
+    std::memcpy(to + kFrameHeaderBytes, entry.payload, entry.payload_bytes);
+  const auto bytes = static_cast<uint32_t>(kFrameHeaderBytes + entry.payload_bytes);
+  counters_->wire_bytes_sent += bytes;
+  return queue_pair_->Send(buffer, bytes);
+}
+
+Status SendWindow::WritePiece(Entry* entry) {
+  const uint32_t slot = next_slot_;
+  next_slot_ = (slot + 1) % queue_pair_->window().slots;
+  device_has_[slot] = true;
+  ++slots_out_;
+  uint8_t* const to = queue_pair_->slot_to_write(slot);
+  const uint32_t begin = entry->begun ? kFrameHeaderBytes : 0;
+  if (!entry->begun) std::memcpy(to, entry->header.data(), kFrameHeaderBytes);
+  entry->begun = true;
+  const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(
+      queue_pair_->window().slot_payload_bytes, entry->payload_bytes - entry->copied));
+  std::memcpy(to + kFrameHeaderBytes, entry->payload + entry->copied, bytes);
+  entry->copied += bytes;
+  const auto end = static_cast<uint32_t>(kFrameHeaderBytes + bytes);
+  counters_->wire_bytes_sent += end - begin;
+  return queue_pair_->Write(slot, begin, end);
+}
+
+void SendWindow::OnWritten(uint32_t index) { device_has_[index] = false; }
+
+void SendWindow::OnSent(uint32_t index) {
+  const bool is_return = index >= queue_pair_->window().sends;
+  (is_return ? free_returns_ : free_sends_).push_back(index);
+}
+
+Status SendWindow::OnReturned(uint64_t slots, uint64_t sends) {
+  if (slots + sends == 0 || slots > slots_out_ || sends > sends_out_)
+    return InvalidArgument("the peer gives back more room than was taken");
+  slots_out_ -= static_cast<uint32_t>(slots);
+  sends_out_ -= static_cast<uint32_t>(sends);
+  return OkStatus();
+}
+
+Status SendWindow::Return(uint32_t slots, uint32_t sends) {
+  slots_to_return_ += slots;
+  sends_to_return_ += sends;
+  return FlushReturns();
+}
+
+Status SendWindow::FlushReturns() {
+  const RdmaWindow& window = queue_pair_->window();
+  const bool is_due = slots_to_return_ >= std::max(1u, window.slots / 2) ||
+                      sends_to_return_ >= std::max(1u, window.sends / 2);
+  if (!is_due || free_returns_.empty()) return OkStatus();
+  const uint32_t buffer = free_returns_.back();
+  free_returns_.pop_back();
+  FrameHeader header;
+  header.type = FrameType::kRoomReturned;
+  header.element_count = slots_to_return_;
+  header.row_count = sends_to_return_;
+  slots_to_return_ = 0;
+  sends_to_return_ = 0;
+  EncodeFrameHeader(header, queue_pair_->buffer_to_send(buffer));
+  counters_->wire_bytes_sent += kFrameHeaderBytes;
+  return queue_pair_->Send(buffer, kFrameHeaderBytes);
+}
+
+void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
+  for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
+  if (leaving_ != nullptr) dropped->push_back(std::move(leaving_->keep_alive));
+  waiting_.clear();
+  leaving_.reset();
+}
+
+}  // namespace byteps

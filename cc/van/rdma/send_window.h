@@ -1,0 +1,91 @@
+// SendWindow: the frames that wait for the queue pair, by priority, and how much of the peer's room
+// they have taken.
+//
+// A frame with a payload is copied into the next slots of a ring and written to the same slots of
+// the peer, the header in front of the first piece; one without payload, or with a control message,
+// is sent to one of the peer's small buffers. The peer gives slots and sends back when it has taken
+// them in, so that neither end ever waits for a receive to be posted (queue_pair.h).
+#ifndef TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
+#define TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cc/van/counters.h"
+#include "cc/van/rdma/queue_pair.h"
+#include "cc/van/van.h"
+
+namespace byteps {
+
+// Not thread-safe.
+class SendWindow {
+ public:
+  SendWindow(QueuePair* queue_pair, AtomicVanCounters* counters);
+
+  void Push(OutgoingFrame frame);
+  // Of the frames that have not begun to leave.
+  uint64_t waiting_bytes() const { return waiting_bytes_; }
+
+  // Posts what there is room for. Frames that the device has taken over, or that have been copied,
+  // leave their keep_alives in `finished`, to be dropped by the caller outside its locks.
+  Status Pump(std::vector<std::shared_ptr<const void>>* finished);
+
+  // The device has finished with a slot or a buffer.
+  void OnWritten(uint32_t index);
+  void OnSent(uint32_t index);
+  // The peer has taken in so much; INVALID_ARGUMENT if not so much was on the way.
+  Status OnReturned(uint64_t slots, uint64_t sends);
+
+  // This end has taken in so much. The peer is told when it adds up to half of the window.
+  Status Return(uint32_t slots, uint32_t sends);
+
+  // Drops everything into `dropped`.
+  void Clear(std::vector<std::shared_ptr<const void>>* dropped);
+
+ private:
+  struct Entry {
+    int64_t rank = 0;  // lower leaves earlier
+    uint64_t sequence = 0;
+    std::array<uint8_t, kFrameHeaderBytes> header;
+    const uint8_t* payload = nullptr;
+    uint64_t payload_bytes = 0;
+    uint64_t copied = 0;  // of the payload, into slots
+    bool begun = false;
+    bool by_send = false;
+    std::shared_ptr<const void> keep_alive;
+  };
+  struct Order {
+    bool operator()(const std::unique_ptr<Entry>& a, const std::unique_ptr<Entry>& b) const {
+      return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
+    }
+  };
+
+  bool HasSlot() const;
+  std::unique_ptr<Entry> TakeFirst();
+  Status SendFrame(const Entry& entry);
+  Status WritePiece(Entry* entry);
+  Status FlushReturns();
+
+  QueuePair* const queue_pair_;
+  AtomicVanCounters* const counters_;
+  std::set<std::unique_ptr<Entry>, Order> waiting_;
+  std::unique_ptr<Entry> leaving_;  // has begun to fill slots; no longer overtaken
+  uint64_t waiting_bytes_ = 0;
+  uint64_t next_sequence_ = 0;
+
+  uint32_t next_slot_ = 0;
+  uint32_t slots_out_ = 0;            // that the peer has not given back
+  std::vector<bool> device_has_;      // by slot: its write has not completed here
+  uint32_t sends_out_ = 0;            // likewise
+  std::vector<uint32_t> free_sends_;  // buffers
+  std::vector<uint32_t> free_returns_;
+  uint32_t slots_to_return_ = 0;
+  uint32_t sends_to_return_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
