@@ -13,7 +13,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-all sanitize bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -36,6 +36,10 @@ test-faults: build  ## Runs the whole fault suite: every role, killed or stopped
 
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''
+
+test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 15 minutes).
+	$(BAZEL) build //cc/van/...
+	$(BIN)/python -m pytest -m '' -s tests/rdma
 
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
 	$(BAZEL) test --config=asan //cc/...

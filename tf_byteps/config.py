@@ -17,6 +17,9 @@ from tf_byteps.original_variables import IGNORED
 from tf_byteps.rendezvous.tf_config import read_tf_config
 
 _MAX_PORT = 65535
+_ENABLE_RDMA = "DMLC_ENABLE_RDMA"
+_YES = ("1", "true", "yes", "on", "ibverbs")
+_NO = ("0", "false", "no", "off", "zmq")
 
 _logger = logging.getLogger("tf_byteps")
 _mentioned = set()  # variables that this process has been told about
@@ -197,6 +200,41 @@ class Config:
         "Processes of one machine read each other's memory instead of sending tensors through a "
         "socket, where the system allows it.",
     )
+    van: str = option(
+        "tcp",
+        "BYTEPS_VAN",
+        choice("tcp", "rdma", "auto"),
+        "How tensors travel between machines: by RDMA or not at all (rdma), or by RDMA where both "
+        "ends have it (auto). DMLC_ENABLE_RDMA=1 means rdma. See docs/rdma.md.",
+    )
+    rdma_devices: str | None = option(
+        None,
+        "BYTEPS_RDMA_DEVICES",
+        text(),
+        "RDMA devices, such as mlx5_0 or mlx5_0:1 (its first port); connections take turns between "
+        "several, with commas.",
+        default_text="the one with this process's address, else the first one that is up",
+    )
+    rdma_gid_index: int | None = option(
+        None,
+        "BYTEPS_RDMA_GID_INDEX",
+        whole(0, 255),
+        "Entry of the device's table of GIDs.",
+        default_text="RoCE v2 with the device's IPv4 address, if there is one",
+    )
+    rdma_traffic_class: int = option(
+        0, "BYTEPS_RDMA_TRAFFIC_CLASS", whole(0, 255), "Traffic class of RDMA packets (DSCP x 4)."
+    )
+    rdma_service_level: int = option(
+        0, "BYTEPS_RDMA_SERVICE_LEVEL", whole(0, 15), "Service level of RDMA packets."
+    )
+    rdma_spin_microseconds: int | None = option(
+        None,
+        "BYTEPS_RDMA_SPIN_MICROSECONDS",
+        whole(0, 10_000, unit="microseconds"),
+        "How long a thread goes on polling after RDMA traffic before it sleeps; 0: not at all.",
+        default_text="20, or 0 where there are fewer than 4 processors",
+    )
     connect_timeout: float = option(
         60.0,
         "BYTEPS_CONNECT_TIMEOUT",
@@ -301,6 +339,7 @@ class Config:
             if env.get(described.variable, "").strip():
                 values[name] = described.read(env[described.variable])
                 sources[name] = described.variable
+        _merge_enable_rdma(env, values, sources)
         if env.get("TF_CONFIG", "").strip():
             _merge_tf_config(read_tf_config(env["TF_CONFIG"]), values, sources)
         _check_names(overrides)
@@ -543,6 +582,22 @@ def _merge_tf_config(fields, values, sources):
                 f"{sources[name]} says that {name} is {values[name]!r}, but TF_CONFIG says "
                 f"{value!r}: unset one of the two variables"
             )
+
+
+def _merge_enable_rdma(env, values, sources):
+    """Reads the original's variable for RDMA, where BYTEPS_VAN does not say more."""
+    given = env.get(_ENABLE_RDMA, "").strip()
+    if not given or "van" in values:
+        return
+    kind = choice(
+        "tcp", "rdma", aliases={**dict.fromkeys(_NO, "tcp"), **dict.fromkeys(_YES, "rdma")}
+    )
+    try:
+        values["van"], sources["van"] = kind.read(given), _ENABLE_RDMA
+    except ValueError:
+        raise ConfigError(
+            f'{_ENABLE_RDMA} is "{given}", but must be 1 (rdma) or 0 (tcp); or set BYTEPS_VAN'
+        ) from None
 
 
 def mention_unknown_variables(env):

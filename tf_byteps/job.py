@@ -18,6 +18,7 @@ from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
+_SPIN_MICROSECONDS = 20
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -29,14 +30,34 @@ def engine_options(values, config):
         setattr(options, name, value)
     options.io_threads = config.io_threads or _default_io_threads()
     options.read_peer_memory = config.read_peer_memory
+    options.transport = config.van
+    options.rdma = _rdma_options(config)
     options.nccl_libraries = nccl_libraries()
     options.secret = engine_key(job_secret(config))
     return options
 
 
+def _rdma_options(config):
+    options = _engine.RdmaOptions()
+    options.devices = config.rdma_devices or ""
+    options.address = own_address(config) if config.van != "tcp" else ""
+    options.gid_index = -1 if config.rdma_gid_index is None else config.rdma_gid_index
+    options.traffic_class = config.rdma_traffic_class
+    options.service_level = config.rdma_service_level
+    spin = config.rdma_spin_microseconds
+    if spin is None:
+        spin = 0 if _few_processors() else _SPIN_MICROSECONDS
+    options.spin = spin * 1e-6
+    return options
+
+
+def _few_processors():
+    return len(os.sched_getaffinity(0)) < 4
+
+
 def _default_io_threads():
     """More threads than processors take turns with each other and with the computation."""
-    return 1 if len(os.sched_getaffinity(0)) < 4 else 2
+    return 1 if _few_processors() else 2
 
 
 def job_description(book, config):

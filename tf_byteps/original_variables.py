@@ -1,6 +1,6 @@
 """Variables of the original BytePS and ps-lite that tf_byteps knows and does not use, and why."""
 
-_TRANSPORT = "the transport is TCP, without settings of this kind"
+_TRANSPORT = "BYTEPS_VAN chooses TCP or RDMA, and neither has settings of this kind"
 _THREADS = "threads are set with BYTEPS_IO_THREADS"
 _PLACEMENT = "parts are placed by size, deterministically, not by a hash"
 _SCHEDULING = "scheduling is always on; BYTEPS_CREDIT_BYTES sets the bytes in flight"
@@ -55,7 +55,6 @@ IGNORED = {
     "BYTEPS_ZMQ_MAX_SOCKET": _TRANSPORT,
     "BYTEPS_ZMQ_NTHREADS": _TRANSPORT,
     "BYTEPS_ORDERED_HOSTS": "DMLC_WORKER_ID orders the machines",
-    "DMLC_ENABLE_RDMA": _TRANSPORT,
     "DMLC_ENABLE_UCX": _TRANSPORT,
     "DMLC_PS_VAN_TYPE": _TRANSPORT,
     "DMLC_PORT": "use BYTEPS_SERVER_PORT",

@@ -209,6 +209,19 @@ void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   Declare(std::move(tensors));
 }
 
+void AddVanCounters(const VanCounters& values, py::dict* counters) {
+  (*counters)["frames_sent"] = values.frames_sent;
+  (*counters)["frames_received"] = values.frames_received;
+  (*counters)["payload_bytes_sent"] = values.payload_bytes_sent;
+  (*counters)["payload_bytes_received"] = values.payload_bytes_received;
+  (*counters)["memory_bytes_read"] = values.memory_bytes_read;
+  (*counters)["rdma_bytes_sent"] = values.rdma_bytes_sent;
+  (*counters)["rdma_bytes_received"] = values.rdma_bytes_received;
+  (*counters)["bytes_copied"] = values.bytes_copied;
+  (*counters)["wire_bytes_sent"] = values.wire_bytes_sent;
+  (*counters)["wire_bytes_received"] = values.wire_bytes_received;
+}
+
 py::dict WorkerCountersDict() {
   py::dict counters;
   const std::shared_ptr<Worker> worker = CurrentWorker();
@@ -218,11 +231,7 @@ py::dict WorkerCountersDict() {
   counters["failed_exchanges"] = values.failed_exchanges;
   counters["pushed_bytes"] = values.pushed_bytes;
   counters["received_bytes"] = values.received_bytes;
-  counters["frames_sent"] = values.van.frames_sent;
-  counters["frames_received"] = values.van.frames_received;
-  counters["wire_bytes_sent"] = values.van.wire_bytes_sent;
-  counters["memory_bytes_read"] = values.van.memory_bytes_read;
-  counters["wire_bytes_received"] = values.van.wire_bytes_received;
+  AddVanCounters(values.van, &counters);
   return counters;
 }
 
@@ -235,6 +244,9 @@ py::dict ServerCountersDict(const Server& server) {
   counters["replied_bytes"] = values.replied_bytes;
   counters["rounds_completed"] = values.rounds_completed;
   counters["accumulator_bytes"] = values.accumulator_bytes;
+  py::dict van;
+  AddVanCounters(server.van_counters(), &van);
+  counters["van"] = van;
   return counters;
 }
 
@@ -327,6 +339,13 @@ void SetLogLevelByName(const std::string& name) {
       InvalidArgument("unknown log level \"" + name + "\"; use DEBUG, INFO, WARNING or ERROR")};
 }
 
+Transport TransportByName(const std::string& name) {
+  if (name == "tcp") return Transport::kTcp;
+  if (name == "auto") return Transport::kRdmaOrTcp;
+  if (name == "rdma") return Transport::kRdma;
+  throw EngineError{InvalidArgument("unknown transport \"" + name + "\"; use tcp, rdma or auto")};
+}
+
 void DefineErrors(py::module_& module) {
   static const py::handle error_class =
       py::exception<EngineError>(module, "EngineError", PyExc_RuntimeError).release();
@@ -349,6 +368,14 @@ void DefineJob(py::module_& module) {
       .def_readwrite("host", &Endpoint::host)
       .def_readwrite("port", &Endpoint::port)
       .def("__repr__", &Endpoint::ToString);
+  py::class_<RdmaOptions>(module, "RdmaOptions", "What the engine is told about RDMA.")
+      .def(py::init<>())
+      .def_readwrite("devices", &RdmaOptions::devices)
+      .def_readwrite("address", &RdmaOptions::address)
+      .def_readwrite("gid_index", &RdmaOptions::gid_index)
+      .def_readwrite("traffic_class", &RdmaOptions::traffic_class)
+      .def_readwrite("service_level", &RdmaOptions::service_level)
+      .def_readwrite("spin", &RdmaOptions::spin);
   py::class_<EngineOptions>(module, "EngineOptions",
                             "Numbers that tune the engine; seconds and bytes.")
       .def(py::init<>())
@@ -365,6 +392,11 @@ void DefineJob(py::module_& module) {
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
       .def_readwrite("secret", &EngineOptions::secret)
+      .def_property("transport", nullptr,
+                    [](EngineOptions& self, const std::string& name) {
+                      self.transport = TransportByName(name);
+                    })
+      .def_readwrite("rdma", &EngineOptions::rdma)
       .def_readwrite("nccl_libraries", &EngineOptions::nccl_libraries);
   py::class_<JobDescription>(module, "JobDescription",
                              "One membership epoch of a job: who takes part, and where.")

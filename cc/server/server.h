@@ -39,6 +39,7 @@ class Server : private ConnectionAcceptor {
   // All zero before Start.
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
+  VanCounters van_counters() const { return van_->counters(); }
 
   // Closes all connections. Idempotent.
   void Stop();

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/van/rdma/loopback_verbs.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -157,12 +158,20 @@ struct VanKind {
   bool same_host = false;
   const char* secret = "";
   bool by_rdma = false;
+  bool needs_device = false;
 };
 
 std::unique_ptr<Van> NewRdmaVanForSure(const VanOptions& given) {
   VanOptions options = given;
   options.transport = Transport::kRdma;
   return NewRdmaVan(options);
+}
+
+std::unique_ptr<Van> NewLoopbackRdmaVan(const VanOptions& given) {
+  static LoopbackVerbs* const verbs = new LoopbackVerbs;
+  VanOptions options = given;
+  options.verbs = verbs->table();
+  return NewRdmaVanForSure(options);
 }
 
 // Without opening one: the test is about to fork.
@@ -174,7 +183,7 @@ bool HasRdmaDevice() {
 class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
  protected:
   void SetUp() override {
-    if (GetParam().by_rdma && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
+    if (GetParam().needs_device && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
     VanOptions options;
     options.handshake_timeout = 2;
     options.secret = GetParam().secret;
@@ -442,7 +451,7 @@ class VanProcessTest : public ::testing::TestWithParam<VanKind> {};
 
 // A process of its own that connects, sends half of what it announces, and is killed.
 TEST_P(VanProcessTest, APeerKilledInMidFrameIsReported) {
-  if (GetParam().by_rdma && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
+  if (GetParam().needs_device && !HasRdmaDevice()) GTEST_SKIP() << "no RDMA device";
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -517,9 +526,14 @@ const auto kVans =
     ::testing::Values(VanKind{"Tcp", NewTcpVan}, VanKind{"TcpSameHost", NewTcpVan, true},
                       VanKind{"TcpWithSecret", NewTcpVan, false, "secret"},
                       VanKind{"TcpSameHostWithSecret", NewTcpVan, true, "secret"},
-                      VanKind{"Rdma", NewRdmaVanForSure, false, "", true});
+                      VanKind{"Rdma", NewRdmaVanForSure, false, "", true, true},
+                      VanKind{"RdmaWithSecret", NewRdmaVanForSure, false, "secret", true, true});
+const auto kVansOfOneProcess =
+    ::testing::Values(VanKind{"RdmaLoopback", NewLoopbackRdmaVan, false, "", true},
+                      VanKind{"RdmaLoopbackWithSecret", NewLoopbackRdmaVan, false, "secret", true});
 const auto kVanName = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(AllVans, VanConformanceTest, kVans, kVanName);
+INSTANTIATE_TEST_SUITE_P(VansOfOneProcess, VanConformanceTest, kVansOfOneProcess, kVanName);
 INSTANTIATE_TEST_SUITE_P(AllVans, VanProcessTest, kVans, kVanName);
 
 }  // namespace

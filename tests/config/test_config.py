@@ -210,6 +210,29 @@ class TestTfConfig:
             Config.from_environment({"TF_CONFIG": text})
 
 
+class TestVan:
+    def test_tcp_is_the_default(self):
+        assert Config.from_environment({}).van == "tcp"
+
+    @pytest.mark.parametrize(
+        "given, expected", [("1", "rdma"), ("ibverbs", "rdma"), ("0", "tcp"), ("zmq", "tcp")]
+    )
+    def test_the_originals_variable(self, given, expected):
+        config = Config.from_environment({"DMLC_ENABLE_RDMA": given})
+        assert config.van == expected
+        assert config.named("van") == f"DMLC_ENABLE_RDMA is {expected!r}"
+
+    def test_ours_says_more(self):
+        env = {"DMLC_ENABLE_RDMA": "1", "BYTEPS_VAN": "auto"}
+        assert Config.from_environment(env).van == "auto"
+
+    def test_something_else(self):
+        with pytest.raises(ConfigError, match='DMLC_ENABLE_RDMA is "ucx", but must be 1'):
+            Config.from_environment({"DMLC_ENABLE_RDMA": "ucx"})
+        with pytest.raises(ConfigError, match="must be one of tcp, rdma, auto"):
+            Config.from_environment({"BYTEPS_VAN": "infiniband"})
+
+
 class TestUnknownVariables:
     @pytest.fixture(autouse=True)
     def forget(self, monkeypatch, caplog):
@@ -224,7 +247,7 @@ class TestUnknownVariables:
         assert "BYTEPS_PARTITON_BYTES; did you mean BYTEPS_PARTITION_BYTES?" in record.message
 
     def test_original_variables_are_named_at_info(self, caplog):
-        Config.from_environment({"BYTEPS_NCCL_GROUP_SIZE": "4", "DMLC_ENABLE_RDMA": "0"})
+        Config.from_environment({"BYTEPS_NCCL_GROUP_SIZE": "4", "DMLC_LOCAL": "0"})
         assert [record.levelno for record in caplog.records] == [logging.INFO] * 2
 
     def test_other_variables_are_nobodys_business(self, caplog):
