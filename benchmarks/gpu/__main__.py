@@ -11,13 +11,16 @@ and written to the file that --json names.
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
+import re
 import sys
 
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.gpu import competitors
 from benchmarks.gpu.competitors import Steps
+from benchmarks.measure import CpuMeter
 from benchmarks.models import optimal_seconds
 from benchmarks.sessions import BenchmarkError
 from benchmarks.wire import measure_wire
@@ -30,7 +33,7 @@ FASTER_WITH_LIMIT = 1.5
 WITHIN_BOUND = 1.15
 # Headers and acknowledgements, beside what is sent twice when packets are dropped.
 _WIRE_OVERHEAD = 1.10
-_COUNTED_STEPS = 10
+_STEPS_INSIDE = 4
 
 
 class Table:
@@ -47,30 +50,47 @@ class Table:
         verdict = "" if reached is None else ("reached" if reached else "NOT REACHED")
         print(f"{what:<66} {shown:<34} {goal or '':<42} {verdict}", flush=True)
         self.reached = self.reached and reached is not False
-        row = {"what": what, "goal": goal, "reached": reached, **numbers}
+        row = {"goal": goal, "reached": reached, **numbers}
         if runs is not None:
             row["value"] = runs if isinstance(runs, float) else runs.as_json()
-        self._rows.append(row)
+        self.keep(what, **row)
+
+    def keep(self, what, **numbers):
+        """Keeps a row without printing it."""
+        self._rows.append({"what": what, **numbers})
         if self._path:
             pathlib.Path(self._path).write_text(json.dumps(self._rows, indent=1))
+
+    def note(self, text):
+        """Prints what explains a row."""
+        print(f"    {text}", flush=True)
 
 
 def one_host(arguments, table):
     """All GPUs of a host: NCCL only."""
     for model in arguments.models:
         options = _options(arguments, model)
-        alone = _measure_alone(arguments, table, model, options)
-        with competitors.mirrored(options, GPUS) as training:
-            mirrored = training.measure(arguments.duration)
-            table.add(f"{model}, MirroredStrategy, {GPUS} GPUs", mirrored)
-        with competitors.byteps(options, GPUS, servers=0) as training:
+        with contextlib.ExitStack() as stack:
+            enter = stack.enter_context
+            alone = enter(competitors.alone(options))
+            each = enter(competitors.alone(options, GPUS))
+            mirrored = enter(competitors.mirrored(options, GPUS))
+            training = enter(competitors.byteps(options, GPUS, servers=0))
+            competitors.join(alone, each, mirrored, training)
+            single = alone.measure(arguments.duration)
+            table.add(f"{model}, one GPU, batch {alone.batch}", single)
+            # What the GPUs and the host give without any exchange: the slowest of them counts.
+            table.add(f"{model}, {GPUS} GPUs, each on its own", each.measure(arguments.duration))
+            theirs = mirrored.measure(arguments.duration)
+            table.add(f"{model}, MirroredStrategy, {GPUS} GPUs", theirs)
             step = training.measure(arguments.duration)
             what = f"{model}, BytePSStrategy, {GPUS} GPUs"
-            reached = step.median <= mirrored.median
+            reached = step.median <= theirs.median
             table.add(what, step, goal="≤ MirroredStrategy", reached=reached)
-            efficiency = alone.median / step.median
+            efficiency = single.median / step.median
             goal = f"≥ {EFFICIENCY:.0%} of one GPU"
             table.add(f"{what}, efficiency", efficiency, "", goal, efficiency >= EFFICIENCY)
+            _look_inside(training, arguments, table, what)
             _check_weights(training, what, table)
 
 
@@ -80,23 +100,25 @@ def four_hosts(arguments, table):
         wires = _measure_wires(cluster, arguments.rates, table)
         for model in arguments.models:
             options = _options(arguments, model)
-            alone = _measure_alone(arguments, table, model, options)
-            mirrored = {}
-            with competitors.multi_worker(options, cluster, GPUS) as training:
+            with contextlib.ExitStack() as stack:
+                alone = stack.enter_context(competitors.alone(options))
+                theirs = stack.enter_context(competitors.multi_worker(options, cluster, GPUS))
+                settings = arguments.set
+                job = competitors.byteps(options, GPUS, GPUS, cluster, settings=settings)
+                training = stack.enter_context(job)
+                competitors.join(alone, theirs, training)
+                compute = _measure_alone(alone, arguments, table, model)
                 for rate in arguments.rates:
                     cluster.set_rate(rate)
-                    mirrored[rate] = training.measure(arguments.duration)
                     what = f"{model}, MultiWorkerMirroredStrategy, {GPUS} hosts, {_shown(rate)}"
-                    table.add(what, mirrored[rate])
-            cluster.set_rate(None)
-            with competitors.byteps(options, GPUS, GPUS, cluster) as training:
-                for rate in arguments.rates:
-                    cluster.set_rate(rate)
+                    other, _ = _measure_counted(theirs, arguments, table, what, cluster)
                     what = f"{model}, BytePSStrategy, {GPUS} hosts + {GPUS} servers, {_shown(rate)}"
-                    step = _measure_byteps(training, arguments, table, what, alone, wires[rate])
-                    _compare(table, what, model, rate, mirrored[rate].median / step.median)
+                    step = _measure_byteps(
+                        training, arguments, table, what, cluster, compute, wires[rate]
+                    )
+                    _compare(table, what, model, rate, other.median / step.median)
                 _check_weights(training, f"{model}, BytePSStrategy", table)
-            cluster.set_rate(None)
+                cluster.set_rate(None)
 
 
 def two_hosts(arguments, table):
@@ -105,57 +127,96 @@ def two_hosts(arguments, table):
         wires = _measure_wires(cluster, arguments.rates, table)
         for model in arguments.models:
             options = _options(arguments, model)
-            alone = _measure_alone(arguments, table, model, options)
-            cluster.set_rate(None)
-            with competitors.byteps(options, GPUS, 2, cluster, workers_per_host=2) as training:
+            with contextlib.ExitStack() as stack:
+                alone = stack.enter_context(competitors.alone(options))
+                settings = arguments.set
+                job = competitors.byteps(
+                    options, GPUS, 2, cluster, workers_per_host=2, settings=settings
+                )
+                training = stack.enter_context(job)
+                competitors.join(alone, training)
+                compute = _measure_alone(alone, arguments, table, model)
                 for rate in arguments.rates:
                     cluster.set_rate(rate)
                     what = f"{model}, BytePSStrategy, 2 hosts × 2 + 2 servers, {_shown(rate)}"
-                    _measure_byteps(training, arguments, table, what, alone, wires[rate], hosts=2)
-                    _count_bytes(training, cluster, table, what)
+                    _measure_byteps(
+                        training, arguments, table, what, cluster, compute, wires[rate], hosts=2
+                    )
                 _check_weights(training, f"{model}, BytePSStrategy", table)
-            cluster.set_rate(None)
+                cluster.set_rate(None)
 
 
-def _measure_alone(arguments, table, model, options):
-    with competitors.alone(options) as training:
-        step = training.measure(arguments.duration)
-        table.add(f"{model}, one GPU, batch {training.batch}", step)
-    return step
-
-
-def _measure_byteps(training, arguments, table, what, alone, wire, hosts=GPUS):
+def _measure_alone(training, arguments, table, model):
     step = training.measure(arguments.duration)
-    if wire is None:
-        table.add(what, step)
-        return step
-    first = training.first_gradient()
-    least = optimal_seconds(hosts, hosts, training.gradient_bytes, wire.both_ways)
-    bound = max(alone.median / 1e3, first + least) * 1e3
-    numbers = {"t_first": first, "t_opt": least, "compute": alone.median / 1e3, "bound_ms": bound}
-    goal = f"≤ {WITHIN_BOUND} × {bound:.0f} ms (t_opt {least * 1e3:.0f})"
-    table.add(what, step, "ms", goal, step.median <= WITHIN_BOUND * bound, **numbers)
+    table.add(f"{model}, one GPU, batch {training.batch}", step)
     return step
+
+
+def _measure_counted(training, arguments, table, what, cluster):
+    """Measures steps, and how often each NIC carries the gradients' bytes meanwhile."""
+    duration = arguments.duration
+    training.measure(Steps(duration.warmup, 1, 1))
+    before, meter = cluster.counters(), CpuMeter([])
+    step = training.measure(Steps(0, duration.steps, duration.rounds))
+    after, (busy, _) = cluster.counters(), meter.shares()
+    due = duration.steps * duration.rounds * training.gradient_bytes
+    carried = [
+        [(now - then) / due for now, then in zip(host_after, host_before)]
+        for host_after, host_before in zip(after, before)
+    ]
+    table.add(what, step, carried=carried, cpus_busy=busy)
+    shown = ", ".join(f"{sent:.3f} {received:.3f}" for sent, received in carried)
+    table.note(f"each NIC sent, received, × gradients: {shown}; CPUs {busy:.0%} busy")
+    return step, carried
+
+
+def _measure_byteps(training, arguments, table, what, cluster, compute, wire, hosts=GPUS):
+    step, carried = _measure_counted(training, arguments, table, what, cluster)
+    for way, name in enumerate(("sent", "received")):
+        times = [host[way] for host in carried[:hosts]]
+        reached = 1.0 <= min(times) and max(times) <= _WIRE_OVERHEAD
+        goal = f"1 to {_WIRE_OVERHEAD}, however many GPUs"
+        table.add(f"{what}, a worker's NIC {name}", max(times), "× gradients", goal, reached)
+    inside = _look_inside(training, arguments, table, what)
+    if wire is None:
+        return step
+    first = inside["t_first"]
+    least = optimal_seconds(hosts, hosts, training.gradient_bytes, wire.both_ways)
+    bound = max(compute.median / 1e3, first + least) * 1e3
+    table.add(
+        f"{what}, of the bound",
+        step.median / bound,
+        "",
+        f"≤ {WITHIN_BOUND} × {bound:.0f} ms (t_opt {least * 1e3:.0f}, t_first {first * 1e3:.0f})",
+        step.median <= WITHIN_BOUND * bound,
+        t_first=first,
+        t_opt=least,
+        compute=compute.median / 1e3,
+        bound_ms=bound,
+    )
+    return step
+
+
+def _look_inside(training, arguments, table, what):
+    """Where a step's time goes; printed, and kept with the rows."""
+    folder = None
+    if arguments.timelines:
+        folder = f"{arguments.timelines}/{re.sub(r'[^A-Za-z0-9]+', '-', what)}"
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        folder = str(pathlib.Path(folder).resolve())
+    inside = training.look_inside(_STEPS_INSIDE, folder)
+    ends = [f"{n} {first:.0f}–{inside['last'][n]:.0f}" for n, first in inside["first"].items()]
+    table.note("first and last end of each stage in a step, ms: " + ", ".join(ends))
+    stages = [f"{name} {mean:.1f}" for name, mean in inside["stages"].items()]
+    table.note("a part's mean time in each stage, ms: " + ", ".join(stages))
+    table.keep(f"{what}, inside", **inside)
+    return inside
 
 
 def _compare(table, what, model, rate, faster):
     least = FASTER_WITH_LIMIT if rate else FASTER_WITHOUT_LIMIT.get(model)
     goal = f"≥ {least} × MultiWorkerMirroredStrategy" if least else None
     table.add(f"{what}, speedup", faster, "×", goal, faster >= least if least else None)
-
-
-def _count_bytes(training, cluster, table, what):
-    """Every host's NIC must carry each gradient once, each way."""
-    before = cluster.counters()
-    training.measure(Steps(0, _COUNTED_STEPS, 1))
-    after = cluster.counters()
-    for host in range(2):
-        for way, name in enumerate(("sent", "received")):
-            carried = (after[host][way] - before[host][way]) / _COUNTED_STEPS
-            times = carried / training.gradient_bytes
-            goal = f"1 to {_WIRE_OVERHEAD} (2 GPUs: 2 if each were on its own)"
-            reached = 1.0 <= times <= _WIRE_OVERHEAD
-            table.add(f"{what}, host {host} {name}", times, "× gradients", goal, reached)
 
 
 def _check_weights(training, what, table):
@@ -210,9 +271,14 @@ def main():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="VARIABLE=VALUE", help="settings of BytePSStrategy"
+    )
+    parser.add_argument("--timelines", help="folder for the timelines of BytePSStrategy")
     parser.add_argument("--json", help="where to write the rows")
     arguments = parser.parse_args()
     arguments.duration = Steps(arguments.warmup, arguments.steps, arguments.rounds)
+    arguments.set = dict(setting.split("=", 1) for setting in arguments.set)
     table = Table(arguments.json)
     try:
         scenarios[arguments.scenario](arguments, table)

@@ -1,5 +1,6 @@
 """Groups of training processes: one GPU alone, TensorFlow's strategies, and tf_byteps."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -35,22 +36,29 @@ class Steps:
     steps: int = 5
     rounds: int = 3
 
+    @property
+    def total(self):
+        return self.warmup + self.steps * self.rounds
+
 
 class Training:
-    """Processes that have made their model.
+    """Processes that make a model, and then train it when they are told to.
 
     Args:
         session: their `Session`.
         strategy: its name, as examples/keras_synthetic_benchmark.py has it.
-        options: `model`, `mixed` and `batch`.
+        options: `model`, `mixed`, `batch`, `dense` and `cpu`.
         gpus: what each process must see.
     """
 
     def __init__(self, session, strategy, options, gpus=1):
         self._session = session
-        about = session.call("join", JOIN_SECONDS, strategy=strategy, gpus=gpus, **options)[0]
+        self._arguments = {"strategy": strategy, "gpus": gpus, **options}
+
+    def join(self):
+        """Makes and traces the model; must come before all else."""
+        about = self._session.call("join", JOIN_SECONDS, **self._arguments)[0]
         self.batch = about["batch"]
-        self.replicas = about["replicas"]
         self.gradient_bytes = about["gradient_bytes"]
 
     def measure(self, steps):
@@ -58,9 +66,10 @@ class Training:
         answers = self._session.call("measure", _MEASURE_SECONDS, **dataclasses.asdict(steps))
         return Runs(tuple(max(times) for times in zip(*answers, strict=True)), "ms")
 
-    def first_gradient(self):
-        """Seconds into a step until the first gradient is there, at the slowest worker."""
-        return max(self._session.call("first_gradient", _MEASURE_SECONDS, steps=4))
+    def look_inside(self, steps, folder=None):
+        """What the timelines of some steps say, of the worker whose first gradient is the last."""
+        inside = self._session.call("look_inside", _MEASURE_SECONDS, steps=steps, folder=folder)
+        return max(inside, key=lambda worker: worker["t_first"])
 
     def weights_are_equal(self):
         """Whether all processes have the same weights, bit for bit."""
@@ -70,10 +79,18 @@ class Training:
         self._session.call("leave", 60)
 
 
+def join(*trainings):
+    """Makes the models of all at once, which takes long and no GPU."""
+    with concurrent.futures.ThreadPoolExecutor(len(trainings)) as pool:
+        for joined in [pool.submit(training.join) for training in trainings]:
+            joined.result()
+
+
 @contextlib.contextmanager
-def alone(options):
-    """One process on the first GPU."""
-    with _session([_gpu_environment("0")]) as session:
+def alone(options, gpus=1):
+    """A process on each of the first GPUs, none of which knows of the others."""
+    environments = [_gpu_environment(str(number)) for number in range(gpus)]
+    with _session(environments) as session:
         yield Training(session, "none", options)
 
 
@@ -99,7 +116,7 @@ def multi_worker(options, cluster, hosts):
 
 
 @contextlib.contextmanager
-def byteps(options, workers, servers, cluster=None, workers_per_host=1):
+def byteps(options, workers, servers, cluster=None, workers_per_host=1, settings=None):
     """BytePSStrategy: a GPU for each worker. Servers are processes, on emulated hosts of their own;
     without a cluster there are none."""
     job = Job(
@@ -107,7 +124,7 @@ def byteps(options, workers, servers, cluster=None, workers_per_host=1):
         workers,
         servers,
         cluster=cluster,
-        settings=_ENGINE_SETTINGS,
+        settings={**_ENGINE_SETTINGS, **(settings or {})},
         workers_per_host=workers_per_host,
         worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank)},
     )

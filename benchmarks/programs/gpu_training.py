@@ -1,5 +1,6 @@
 """A process that trains a model of examples/keras_synthetic_benchmark.py, on a GPU or several."""
 
+import collections
 import hashlib
 import os
 import statistics
@@ -16,10 +17,13 @@ sys.path.append(str(ROOT / "examples"))
 import keras_synthetic_benchmark as synthetic  # noqa: E402
 
 _training = {}
+# The ends of stages that `look_inside` tells of, as fields of `tf_byteps.timeline.Part`.
+_ENDS = ("computed", "reduced", "copied_out", "pushed", "arrived", "answered", "reply_received")
+_ENDS += ("copied_in", "broadcast", "done")
 
 
 def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
-    """Makes strategy and model; returns what is to be known of them."""
+    """Makes strategy and model, and traces the step; returns what is to be known of them."""
     seen = tf.config.list_physical_devices("GPU")
     if len(seen) != gpus and not cpu:
         # Without its libraries TensorFlow would run on the CPU without a word.
@@ -30,9 +34,11 @@ def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
     made, _ = synthetic.make_strategy(strategy)
     batch = batch or synthetic.MODELS[model][1]
     step, built = synthetic.make_step(made, model, batch, dense)
+    # Without running it: TensorFlow chooses algorithms by their time when it runs the first time.
+    step.get_concrete_function()
     _training.update(strategy=strategy, step=step, model=built)
     gradients = sum(np.prod(v.shape) * v.dtype.size for v in _variables())
-    return {"batch": batch, "replicas": made.num_replicas_in_sync, "gradient_bytes": int(gradients)}
+    return {"batch": batch, "gradient_bytes": int(gradients)}
 
 
 def measure(warmup, steps, rounds):
@@ -40,23 +46,52 @@ def measure(warmup, steps, rounds):
     return synthetic.measure(_training["step"], warmup, steps, rounds)
 
 
-def first_gradient(steps):
-    """Seconds from the end of a step's last exchange to the next one's first gradient (median)."""
+def look_inside(steps, folder=None):
+    """Where the time of a step goes (medians of steps, of this worker).
+
+    Args:
+        steps: their number.
+        folder: where to keep the timeline; default: nowhere.
+
+    Returns:
+        A dict: `t_first`, seconds from the end of a step's last exchange to the next one's first
+        gradient; `first` and `last`, milliseconds from that same end to the first and the last end
+        of each stage; `stages`, the mean milliseconds of a part in each stage.
+    """
     import tf_byteps
 
-    with tempfile.TemporaryDirectory() as folder:
-        tf_byteps.start_timeline(os.path.join(folder, "timeline.json"))
+    with tempfile.TemporaryDirectory() as temporary:
+        tf_byteps.start_timeline(os.path.join(folder or temporary, "timeline.json"))
         for _ in range(steps + 1):
             loss = _training["step"]()
         float(loss)
         parts = tf_byteps.timeline.read(tf_byteps.stop_timeline())
-    first, last = {}, {}
+    began = {part.tensor: part.round for part in reversed(sorted(parts, key=lambda p: p.round))}
+    by_step = collections.defaultdict(list)
     for part in parts:
-        ready = part.computed or part.enqueued
-        first[part.round] = min(first.get(part.round, ready), ready)
-        last[part.round] = max(last.get(part.round, 0), part.done)
-    waits = [first[r] - last[r - 1] for r in first if r - 1 in last]
-    return max(0.0, statistics.median(waits) / 1e9)
+        by_step[part.round - began[part.tensor]].append(part)
+    first, last = collections.defaultdict(list), collections.defaultdict(list)
+    begun = []
+    for number in range(1, len(by_step)):
+        begin = max(part.done for part in by_step[number - 1])
+        # On CPUs a gradient is there when it is handed to the engine.
+        ready = min(part.computed or part.enqueued for part in by_step[number])
+        begun.append(max(0, ready - begin) / 1e9)
+        for name in _ENDS:
+            times = [getattr(part, name) for part in by_step[number] if getattr(part, name)]
+            if times:
+                first[name].append((min(times) - begin) / 1e6)
+                last[name].append((max(times) - begin) / 1e6)
+    stages = collections.defaultdict(list)
+    for part in parts:
+        for name, begin, end in part.stages():
+            stages[name].append((end - begin) / 1e6)
+    return {
+        "t_first": statistics.median(begun),
+        "first": {name: statistics.median(times) for name, times in first.items()},
+        "last": {name: statistics.median(times) for name, times in last.items()},
+        "stages": {name: statistics.fmean(times) for name, times in stages.items()},
+    }
 
 
 def weights():

@@ -4,6 +4,7 @@ import hashlib
 import os
 import threading
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -160,7 +161,7 @@ def is_left_alone():
     return "no error"
 
 
-def trains(mixed):
+def trains(mixed, cross_step=False):
     """A small convolutional model under the strategy; returns its losses and weights."""
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -168,7 +169,7 @@ def trains(mixed):
     random = np.random.default_rng(1)
     images = random.normal(size=(512, 16, 16, 3)).astype(np.float32)
     labels = random.integers(0, 10, size=512)
-    with bps.BytePSStrategy().scope():
+    with bps.BytePSStrategy(cross_step=cross_step).scope():
         model = keras.Sequential(
             [
                 keras.layers.Conv2D(16, 3, activation="relu"),
@@ -179,7 +180,9 @@ def trains(mixed):
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, jit_compile=False)
-    history = model.fit(images, labels, batch_size=64, epochs=3, verbose=0, shuffle=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        history = model.fit(images, labels, batch_size=64, epochs=3, verbose=0, shuffle=False)
     weights = [np.asarray(weight) for weight in model.get_weights()]
     digest = hashlib.sha256(b"".join(weight.tobytes() for weight in weights)).hexdigest()
     devices = sorted({variable.value.device for variable in model.variables})
@@ -188,4 +191,5 @@ def trains(mixed):
         "digest": digest,
         "norm": float(np.sqrt(sum(float(np.sum(np.square(w, dtype=np.float64))) for w in weights))),
         "devices": devices,
+        "warnings": [str(warning.message) for warning in caught],
     }

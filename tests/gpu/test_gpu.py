@@ -116,6 +116,18 @@ def test_training_keeps_the_workers_of_several_hosts_equal(hosts):
     assert results[0]["losses"][-1] < results[0]["losses"][0]
 
 
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_training_across_steps_equals_plain_steps_within_rounding(hosts, tmp_path):
+    plain = run(programs.trains, args=[False], hosts=hosts)
+    across = run(programs.trains, args=[False, True], hosts=hosts, BYTEPS_TIMELINE=f"{tmp_path}/")
+    assert len({result["digest"] for result in across}) == 1
+    assert not [text for text in across[0]["warnings"] if "cross_step" in text]
+    assert across[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-3)
+    assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=1e-2)
+    gradients = [part for part in timeline.read(tmp_path) if part.tensor.startswith("gradient/")]
+    assert gradients and all(part.computed for part in gradients)  # on the GPU
+
+
 def test_training_equals_the_cpus_within_rounding():
     on_gpu, _ = run(programs.trains, args=[False])
     on_cpu, _ = run_workers(programs.trains, 2, 1, timeout=200, args=[False])
