@@ -1,5 +1,7 @@
 """B: the TCP payload rate between two emulated hosts, measured before a benchmark uses them."""
 
+import concurrent.futures
+import contextlib
 import dataclasses
 import pathlib
 import statistics
@@ -18,7 +20,7 @@ class Wire:
     Attributes:
         bytes_per_second: payload, one way, while the other way is idle: the best of some tries,
             because a B that comes out too low would flatter what is compared with it.
-        both_ways: payload of the slower way while both are busy.
+        both_ways: payload of the slower way while both are busy; the best of some tries, too.
         round_trip: seconds there and back, without load.
     """
 
@@ -36,27 +38,33 @@ class Wire:
 
 def measure_wire(cluster, sender=0, receiver=1, seconds=1.0):
     """Measures between two hosts of an `EmulatedCluster`; returns a `Wire`."""
-    namespaces = [cluster.namespaces[sender], cluster.namespaces[receiver]]
-    with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
-        environments = [environment()] * 2
-        with Session(
-            "benchmarks.programs.wire", environments, pathlib.Path(folder), namespaces
-        ) as ends:
-            port = ends.call("listen")[1]
-            ends.call_each(
-                "connect",
-                [
-                    {"address": cluster.addresses[receiver], "port": port},
-                    {"address": None, "port": port},
-                ],
-            )
-            trips = ends.call_each(
-                "there_and_back", [{"first": True, "count": 50}, {"first": False, "count": 50}]
-            )[0]
-            directions = [{"send": True, "receive": False}, {"send": False, "receive": True}]
-            one_way = [
-                ends.call_each("transfer", [{**d, "seconds": seconds} for d in directions])[1]
-                for _ in range(_REPETITIONS)
-            ]
-            both = ends.call("transfer", send=True, receive=True, seconds=seconds)
-    return Wire(max(one_way), min(both), statistics.median(trips))
+    hosts = [sender, receiver]
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="byteps_bench_"))
+        # Two pairs, so that each way has processes of its own: one that sent and received would be
+        # slower than the wire where that is fast.
+        pairs = []
+        for number, (first, second) in enumerate((hosts, hosts[::-1])):
+            path = pathlib.Path(folder) / str(number)
+            path.mkdir()
+            namespaces = [cluster.namespaces[first], cluster.namespaces[second]]
+            pair = Session("benchmarks.programs.wire", [environment()] * 2, path, namespaces)
+            pairs.append(stack.enter_context(pair))
+            port = pair.call("listen")[1]
+            ends = [cluster.addresses[second], None]
+            pair.call_each("connect", [{"address": end, "port": port} for end in ends])
+        trips = pairs[0].call_each(
+            "there_and_back", [{"first": True, "count": 50}, {"first": False, "count": 50}]
+        )[0]
+        directions = [
+            {"send": True, "receive": False, "seconds": seconds},
+            {"send": False, "receive": True, "seconds": seconds},
+        ]
+
+        def transfer(pair):
+            return pair.call_each("transfer", directions)[1]
+
+        one_way = [transfer(pairs[0]) for _ in range(_REPETITIONS)]
+        with concurrent.futures.ThreadPoolExecutor(len(pairs)) as pool:
+            both = [list(pool.map(transfer, pairs)) for _ in range(_REPETITIONS)]
+    return Wire(max(one_way), max(map(min, both)), statistics.median(trips))

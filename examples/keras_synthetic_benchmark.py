@@ -71,7 +71,12 @@ def make_strategy(name):
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(), True
     if name == "mwms":
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        # By itself it would send the gradients of GPUs through TensorFlow's own servers.
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        kinds = tf.distribute.experimental.CommunicationImplementation
+        kind = kinds.NCCL if has_gpu else kinds.AUTO
+        options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
         return strategy, strategy.cluster_resolver.task_id in (None, 0)
     import tf_byteps  # the others run without it
 

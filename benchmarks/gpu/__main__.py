@@ -73,14 +73,13 @@ def one_host(arguments, table):
         with contextlib.ExitStack() as stack:
             enter = stack.enter_context
             alone = enter(competitors.alone(options))
-            each = enter(competitors.alone(options, GPUS))
             mirrored = enter(competitors.mirrored(options, GPUS))
             training = enter(competitors.byteps(options, GPUS, servers=0))
-            competitors.join(alone, each, mirrored, training)
-            single = alone.measure(arguments.duration)
-            table.add(f"{model}, one GPU, batch {alone.batch}", single)
-            # What the GPUs and the host give without any exchange: the slowest of them counts.
-            table.add(f"{model}, {GPUS} GPUs, each on its own", each.measure(arguments.duration))
+            competitors.join(alone, mirrored, training)
+            single = _measure_alone(alone, arguments, table, model)
+            # What waiting costs by itself: TensorFlow prepares no other step meanwhile.
+            waiting = alone.measure(Steps(1, 1, arguments.duration.total))
+            table.add(f"{model}, one GPU, waiting for each step", waiting)
             theirs = mirrored.measure(arguments.duration)
             table.add(f"{model}, MirroredStrategy, {GPUS} GPUs", theirs)
             step = training.measure(arguments.duration)

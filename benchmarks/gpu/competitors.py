@@ -87,10 +87,9 @@ def join(*trainings):
 
 
 @contextlib.contextmanager
-def alone(options, gpus=1):
-    """A process on each of the first GPUs, none of which knows of the others."""
-    environments = [_gpu_environment(str(number)) for number in range(gpus)]
-    with _session(environments) as session:
+def alone(options):
+    """One process on the first GPU."""
+    with _session([_gpu_environment("0")]) as session:
         yield Training(session, "none", options)
 
 

@@ -28,25 +28,23 @@ StreamQueue::~StreamQueue() {
 }
 
 Status StreamQueue::Mark(CudaStreamHandle producer, std::unique_ptr<CudaEvent>* mark) {
-  std::lock_guard<std::mutex> lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(TakeEvent(mark));
   return (*mark)->Record(producer);
 }
 
 Status StreamQueue::Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return AddLocked(std::move(mark), start, std::move(done));
+  std::lock_guard<std::mutex> order(order_mutex_);
+  return AddInOrder(std::move(mark), start, std::move(done));
 }
 
 Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Done done) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> order(order_mutex_);
   std::unique_ptr<CudaEvent> mark;
-  BYTEPS_RETURN_IF_ERROR(TakeEvent(&mark));
-  BYTEPS_RETURN_IF_ERROR(mark->Record(producer));
-  return AddLocked(std::move(mark), start, std::move(done));
+  BYTEPS_RETURN_IF_ERROR(Mark(producer, &mark));
+  return AddInOrder(std::move(mark), start, std::move(done));
 }
 
-Status StreamQueue::AddLocked(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
+Status StreamQueue::AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
   if (mark != nullptr) {
@@ -57,16 +55,24 @@ Status StreamQueue::AddLocked(std::unique_ptr<CudaEvent> mark, const Start& star
   BYTEPS_RETURN_IF_ERROR(start(stream_->handle()));
   // The stream's wait holds on to what was recorded before.
   BYTEPS_RETURN_IF_ERROR(mark->Record(stream_->handle()));
-  pending_.push_back({std::move(mark), std::move(done)});
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    pending_.push_back({std::move(mark), std::move(done)});
+  }
   changed_.notify_one();
   return OkStatus();
 }
 
 Status StreamQueue::TakeEvent(std::unique_ptr<CudaEvent>* event) {
-  if (free_events_.empty()) return CudaEvent::Create(device_, event);
-  *event = std::move(free_events_.back());
-  free_events_.pop_back();
-  return OkStatus();
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!free_events_.empty()) {
+      *event = std::move(free_events_.back());
+      free_events_.pop_back();
+      return OkStatus();
+    }
+  }
+  return CudaEvent::Create(device_, event);
 }
 
 void StreamQueue::Run() {

@@ -51,14 +51,17 @@ class StreamQueue {
   explicit StreamQueue(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
   void Run();
 
-  // With mutex_ held.
   Status TakeEvent(std::unique_ptr<CudaEvent>* event);
-  Status AddLocked(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
+  // With order_mutex_ held.
+  Status AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
 
   const std::shared_ptr<GpuDevice> device_;
   std::unique_ptr<CudaStream> stream_;
   std::thread thread_;
-  std::mutex mutex_;  // guards all below, and the order on the stream
+  // Guards the order on the stream, and of pending_. Not what the thread needs: whoever adds a
+  // thousand pieces in a row would keep it from telling that the first ones are done.
+  std::mutex order_mutex_;
+  std::mutex mutex_;  // guards all below; never held during a call of CUDA's
   std::condition_variable changed_;
   std::deque<Pending> pending_;
   std::vector<std::unique_ptr<CudaEvent>> free_events_;

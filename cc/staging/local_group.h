@@ -96,9 +96,12 @@ class LocalGroup : public WorkerCompanion {
   void OnComputed(const TensorPointer& tensor, const Status& status);
   void OnEnded(const TensorPointer& tensor, const Status& status);
   void ReportIfReady(const TensorPointer& tensor);
+  PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
+  void StartAlone(const TensorPointer& tensor);
   void StartReduce(const TensorPointer& tensor, uint32_t part);
   void OnReduced(const PartPointer& part);
-  void CopyOut(const PartPointer& part);
+  // Consecutive parts of one tensor.
+  void CopyOut(const std::vector<PartPointer>& parts);
   void Send(const PartPointer& part);
   void CopyIn(const PartPointer& part);
   void OnCopiedIn(const PartPointer& part);
