@@ -87,9 +87,10 @@ def join(*trainings):
 
 
 @contextlib.contextmanager
-def alone(options):
-    """One process on the first GPU."""
-    with _session([_gpu_environment("0")]) as session:
+def alone(options, processes=1, gpus=1):
+    """Processes that know nothing of each other, on the first GPUs in turn."""
+    environments = [_gpu_environment(str(number % gpus)) for number in range(processes)]
+    with _session(environments) as session:
         yield Training(session, "none", options)
 
 
@@ -115,9 +116,9 @@ def multi_worker(options, cluster, hosts):
 
 
 @contextlib.contextmanager
-def byteps(options, workers, servers, cluster=None, workers_per_host=1, settings=None):
-    """BytePSStrategy: a GPU for each worker. Servers are processes, on emulated hosts of their own;
-    without a cluster there are none."""
+def byteps(options, gpus, workers, servers, cluster=None, workers_per_host=1, settings=None):
+    """BytePSStrategy: a GPU for each worker; where they are fewer, workers of several hosts share
+    one. Servers are processes, on emulated hosts of their own; without a cluster there are none."""
     job = Job(
         _PROGRAM,
         workers,
@@ -125,7 +126,7 @@ def byteps(options, workers, servers, cluster=None, workers_per_host=1, settings
         cluster=cluster,
         settings={**_ENGINE_SETTINGS, **(settings or {})},
         workers_per_host=workers_per_host,
-        worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank)},
+        worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank % gpus)},
     )
     with job:
         training = Training(job.workers, "byteps", options)
