@@ -2,6 +2,7 @@
 # On a GPU host without Bazel, with the libraries and C++ tests of another machine:
 #   on_host.sh build             builds _engine for this Python (the other two libraries travel)
 #   on_host.sh cc-tests FOLDER   runs the C++ tests in it
+#   on_host.sh sanitize FOLDER   runs those that need one GPU under compute-sanitizer
 #   on_host.sh py-tests [ARGS]   runs tests/gpu
 #   on_host.sh bench ARGS        python -m benchmarks.gpu ARGS
 set -euo pipefail
@@ -25,6 +26,18 @@ print("tf_byteps runs; GPUs:", tf.config.list_physical_devices("GPU"))'
     for test in "$1"/*_test; do
       chmod +x "$test"
       timeout 200 "$test" --gtest_brief=1 || { echo "FAILED: $test"; failed=1; }
+    done
+    exit $failed
+    ;;
+  sanitize)
+    failed=0
+    for tool in memcheck initcheck; do
+      for test in device copy_engine gpu_exchanger; do
+        echo "compute-sanitizer --tool $tool: ${test}_test"
+        # Some tests want errors of CUDA's, and NCCL asks for kernels that are not there.
+        timeout 200 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 1 \
+          "$1/${test}_test" --gtest_brief=1 || { echo "FAILED: $tool, $test"; failed=1; }
+      done
     done
     exit $failed
     ;;

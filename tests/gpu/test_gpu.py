@@ -123,7 +123,8 @@ def test_training_across_steps_equals_plain_steps_within_rounding(hosts, tmp_pat
     assert len({result["digest"] for result in across}) == 1
     assert not [text for text in across[0]["warnings"] if "cross_step" in text]
     assert across[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-3)
-    assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=1e-2)
+    # Two plain trainings on GPUs differ by 1.5 % in the last epoch: cuDNN's order is not fixed.
+    assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)
     gradients = [part for part in timeline.read(tmp_path) if part.tensor.startswith("gradient/")]
     assert gradients and all(part.computed for part in gradients)  # on the GPU
 
