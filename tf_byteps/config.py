@@ -255,6 +255,21 @@ class Config:
         "How long the exchange of a tensor may take.",
         shared=True,
     )
+    stall_warning: float = option(
+        60.0,
+        "BYTEPS_STALL_WARNING_SECONDS",
+        seconds(zero_means="never"),
+        "A tensor that waits longer for other workers is reported in the log: who has sent it, who "
+        "has not, and what those are doing.",
+        shared=True,
+    )
+    stall_shutdown: float = option(
+        0.0,
+        "BYTEPS_STALL_SHUTDOWN_SECONDS",
+        seconds(zero_means="never"),
+        "A tensor that waits longer for other workers ends the job with an error.",
+        shared=True,
+    )
     heartbeat_interval: float = option(
         5.0,
         "BYTEPS_HEARTBEAT_INTERVAL",

@@ -154,16 +154,24 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (is_news && !AllWorkersGone())
       Lose(to, lost->description + " (says " + connection.peer_name() + ")", &outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
-    Hello addressee;
-    addressee.role = Role::kWorker;
-    addressee.rank = relay->to;
-    Peer* const to = FindPeer(addressee);
+    Peer* const to = FindWorker(relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
       return InvalidArgument(connection.peer_name() + " sent what cannot be passed on");
     if (to->presence == Presence::kExpected)
       to->relayed.push_back(std::move(*relay));
     else
       outbox.Add(to->connection, std::move(*relay));
+  } else if (auto* query = std::get_if<StallQuery>(&message)) {
+    if (peer->role != Role::kWorker || query->from != peer->rank)
+      return InvalidArgument(connection.peer_name() + " may not ask as another worker");
+    for (const Peer& worker : peers_) {
+      if (worker.role == Role::kWorker) outbox.Add(worker.connection, *query);
+    }
+  } else if (auto* answer = std::get_if<StallAnswer>(&message)) {
+    Peer* const to = FindWorker(answer->to);
+    if (peer->role != Role::kWorker || answer->from != peer->rank || to == nullptr)
+      return InvalidArgument(connection.peer_name() + " sent an answer that cannot be passed on");
+    outbox.Add(to->connection, std::move(*answer));
   } else if (!std::holds_alternative<Heartbeat>(message)) {
     return InvalidArgument(connection.peer_name() +
                            " sent a message that only the coordinator sends");
@@ -190,6 +198,13 @@ Coordinator::Peer* Coordinator::FindPeer(const Hello& hello) {
     if (peer.role == hello.role && peer.rank == hello.rank) return &peer;
   }
   return nullptr;
+}
+
+Coordinator::Peer* Coordinator::FindWorker(int32_t rank) {
+  Hello hello;
+  hello.role = Role::kWorker;
+  hello.rank = rank;
+  return FindPeer(hello);
 }
 
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {

@@ -73,6 +73,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
 
   // With mutex_ held.
   Peer* FindPeer(const Hello& hello);
+  Peer* FindWorker(int32_t rank);
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
   void Leave(Peer* peer, Outbox* outbox);

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "cc/base/fork.h"
+#include "cc/worker/stall_signal.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -37,6 +38,7 @@ Status StartWorker(const JobDescription& job, const WorkerPlace& place) {
     return FailedPrecondition("this process is a worker already; call shutdown() first");
   auto worker = std::make_shared<Worker>(job, place.rank, &current.timeline);
   BYTEPS_RETURN_IF_ERROR(worker->Start());
+  StallSignal::Install();
   current.worker = std::move(worker);
   current.place = place;
   return OkStatus();

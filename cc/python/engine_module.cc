@@ -387,6 +387,8 @@ void DefineJob(py::module_& module) {
       .def_readwrite("io_threads", &EngineOptions::io_threads)
       .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)
       .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)
+      .def_readwrite("stall_warning", &EngineOptions::stall_warning)
+      .def_readwrite("stall_shutdown", &EngineOptions::stall_shutdown)
       .def_readwrite("heartbeat_interval", &EngineOptions::heartbeat_interval)
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)

@@ -111,6 +111,23 @@ struct Encoder {
     writer.Put(message.to);
     writer.PutString(message.bytes.substr(0, kMaxTextBytes));
   }
+  void operator()(const StallQuery& message) {
+    writer.Put(message.id);
+    writer.Put(message.from);
+    writer.Put(static_cast<uint32_t>(message.tensors.size()));
+    for (const TensorRound& tensor : message.tensors) {
+      writer.PutString(tensor.name);
+      writer.Put(tensor.round);
+    }
+  }
+  void operator()(const StallAnswer& message) {
+    writer.Put(message.id);
+    writer.Put(message.from);
+    writer.Put(message.to);
+    writer.Put(static_cast<uint32_t>(message.sent.size()));
+    for (const uint8_t sent : message.sent) writer.Put(sent);
+    writer.PutString(message.doing.substr(0, kMaxTextBytes));
+  }
 };
 
 struct Decoder {
@@ -148,6 +165,25 @@ struct Decoder {
     message.from = reader.Get<int32_t>();
     message.to = reader.Get<int32_t>();
     message.bytes = reader.GetString(kMaxTextBytes);
+  }
+  void operator()(StallQuery& message) {
+    message.id = reader.Get<uint64_t>();
+    message.from = reader.Get<int32_t>();
+    message.tensors.resize(reader.GetCount(sizeof(uint32_t) + sizeof(uint64_t)));
+    for (TensorRound& tensor : message.tensors) {
+      tensor.name = reader.GetString(kMaxNameBytes);
+      tensor.round = reader.Get<uint64_t>();
+    }
+    if (message.tensors.size() > kMostStalled) reader.Fail();
+  }
+  void operator()(StallAnswer& message) {
+    message.id = reader.Get<uint64_t>();
+    message.from = reader.Get<int32_t>();
+    message.to = reader.Get<int32_t>();
+    message.sent.resize(reader.GetCount(sizeof(uint8_t)));
+    for (uint8_t& sent : message.sent) sent = reader.Get<uint8_t>();
+    message.doing = reader.GetString(kMaxTextBytes);
+    if (message.sent.size() > kMostStalled) reader.Fail();
   }
 };
 

@@ -89,8 +89,31 @@ struct Relay {
   std::string bytes;
 };
 
+// A round of a tensor.
+struct TensorRound {
+  std::string name;
+  uint64_t round = 0;
+};
+
+// worker -> coordinator -> all workers: have you sent these, for which I wait?
+struct StallQuery {
+  uint64_t id = 0;  // of the asker
+  int32_t from = -1;
+  std::vector<TensorRound> tensors;  // at most kMostStalled
+};
+inline constexpr size_t kMostStalled = 5;
+
+// worker -> coordinator -> the asker.
+struct StallAnswer {
+  uint64_t id = 0;
+  int32_t from = -1;
+  int32_t to = -1;
+  std::vector<uint8_t> sent;  // 1: it has, by tensor
+  std::string doing;          // "waits for tensor "b", round 3, since 61 s"
+};
+
 using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
-                                    Goodbye, PeerLost, JobEnded, Relay>;
+                                    Goodbye, PeerLost, JobEnded, Relay, StallQuery, StallAnswer>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -40,7 +40,9 @@ std::vector<ControlMessage> OneOfEach() {
           Goodbye{1},
           PeerLost{Role::kServer, 3, "server 3 is gone"},
           JobEnded{},
-          Relay{2, 0, "40321"}};
+          Relay{2, 0, "40321"},
+          StallQuery{15, 1, {{"a", 7}, {"b/c:0", 0}}},
+          StallAnswer{15, 0, 1, {1, 0}, "waits for tensor \"a\""}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {

@@ -8,11 +8,12 @@
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
 #include "cc/van/buffer_sink.h"
+#include "cc/worker/worker_actions.h"
 
 namespace byteps {
 namespace {
 
-constexpr double kDeadlineCheckSeconds = 0.5;
+constexpr double kWatchSeconds = 0.5;
 // The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
 // one.
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
@@ -23,37 +24,6 @@ constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 constexpr double kConnectSliceSeconds = 0.5;
 
 }  // namespace
-
-// Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's
-// code.
-struct Worker::Actions {
-  std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
-  std::vector<std::shared_ptr<Exchange>> placed;  // by parts
-  std::vector<std::function<void()>> parts_done;
-  std::vector<std::function<void()>> parts_dropped;  // never to be called
-  std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
-  std::vector<ControlMessage> messages;
-  CoordinatorLink* const coordinator;
-  Timeline* const timeline;
-
-  explicit Actions(const Worker* worker)
-      : coordinator(worker->coordinator_.get()), timeline(worker->timeline_) {}
-  ~Actions() {
-    for (const ControlMessage& message : messages) coordinator->Send(message);
-    for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
-    for (const std::shared_ptr<Exchange>& exchange : placed) {
-      const auto tell = std::move(exchange->request.placed);
-      exchange->request.placed = nullptr;
-      tell(exchange);
-    }
-    for (const std::function<void()>& done : parts_done) done();
-    for (auto& [exchange, status] : finished) {
-      if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
-      exchange->request.done(status);
-      exchange->request.done = nullptr;
-    }
-  }
-};
 
 Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
@@ -85,7 +55,7 @@ Status Worker::Start() {
     for (int32_t path = 0; path < job_.options.connections_per_server; ++path)
       BYTEPS_RETURN_IF_ERROR(ConnectToServer(server));
   }
-  deadlines_.Start("byteps-deadline", kDeadlineCheckSeconds, [this] { CheckDeadlines(); });
+  watch_.Start("byteps-watch", kWatchSeconds, [this] { Watch(); });
   return OkStatus();
 }
 
@@ -253,7 +223,7 @@ void Worker::Stop() {
     FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"),
               &actions);
   }
-  deadlines_.Stop();
+  watch_.Stop();
   if (local_ || van_ == nullptr) {
     return;
   }
@@ -538,7 +508,11 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   if (!status.ok()) ++counters_.failed_exchanges;
   for (PartRequest& part : exchange->part_requests)
     actions->parts_dropped.push_back(std::move(part.done));
-  FindOrAddKey(exchange->request.tensor.name).live = nullptr;
+  Key& key = FindOrAddKey(exchange->request.tensor.name);
+  key.live = nullptr;
+  last_ended_.key = &key;
+  last_ended_.round = exchange->round;
+  last_ended_.ns = MonotonicNanos();
   actions->finished.emplace_back(exchange, status);
 }
 
@@ -577,6 +551,10 @@ void Worker::OnControl(ControlMessage message) {
     } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
       left_ = left_ || goodbye->rank == rank_;
       goodbye_answered_.notify_all();
+    } else if (const auto* query = std::get_if<StallQuery>(&message)) {
+      AnswerStallQuery(*query, &actions);
+    } else if (const auto* answer = std::get_if<StallAnswer>(&message)) {
+      if (stall_report_ != nullptr) stall_report_->Add(*answer);
     }
   }
   if (!status.ok()) Fail(status);
@@ -594,29 +572,6 @@ void Worker::Fail(const Status& reason) {
     companion = companion_;
   }
   if (companion != nullptr) companion->OnFailure(reason);
-}
-
-void Worker::CheckDeadlines() {
-  const double limit = job_.options.operation_timeout;
-  if (limit <= 0) return;
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t now = MonotonicNanos();
-  for (const auto& [name, key] : keys_by_name_) {
-    const std::shared_ptr<Exchange> live = key->live;
-    if (live == nullptr || now - live->enqueued_ns < SecondsToNanos(limit)) continue;
-    const std::string what = live->entry == nullptr ? "the scheduler has not placed it"
-                                                    : std::to_string(live->parts_left) + " of " +
-                                                          std::to_string(live->part_done.size()) +
-                                                          " parts have no result";
-    Finish(
-        live,
-        DeadlineExceeded(
-            live->Name() + ": not done after " + std::to_string(static_cast<int64_t>(limit)) +
-            " s (" + what +
-            "); another worker has probably not sent it. BYTEPS_OPERATION_TIMEOUT sets the limit"),
-        &actions);
-  }
 }
 
 void Worker::FinishLocally(ExchangeRequest request) {

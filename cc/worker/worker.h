@@ -20,6 +20,7 @@
 #include "cc/van/van.h"
 #include "cc/worker/exchange.h"
 #include "cc/worker/part_queue.h"
+#include "cc/worker/stall_report.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
@@ -123,13 +124,18 @@ class Worker : private ConnectionHandler {
 
   Status ConnectToServer(int32_t server);
   void OnControl(ControlMessage message);
-  void CheckDeadlines();
+  void Watch();
   void Fail(const Status& reason);
   void FinishLocally(ExchangeRequest request);
   void OnRelay(const Relay& relay);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
 
   // With mutex_ held.
+  int64_t EndOverdue(int64_t now, Actions* actions);
+  Status CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions);
+  void AnswerStallQuery(const StallQuery& query, Actions* actions);
+  std::vector<std::shared_ptr<Exchange>> OldestExchanges() const;
+  std::string Doing() const;
   Status Refusal() const;
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
@@ -155,7 +161,7 @@ class Worker : private ConnectionHandler {
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;
-  PeriodicThread deadlines_;
+  PeriodicThread watch_;
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable goodbye_answered_;
@@ -170,6 +176,13 @@ class Worker : private ConnectionHandler {
   int32_t last_learned_priority_ = 0;
   std::shared_ptr<WorkerCompanion> companion_;
   std::vector<Relay> relayed_;  // before there was a companion
+  struct {
+    const Key* key = nullptr;
+    uint64_t round = 0;
+    int64_t ns = 0;
+  } last_ended_;                               // exchange
+  std::unique_ptr<StallReport> stall_report_;  // that waits for answers
+  int64_t next_stall_report_ns_ = 0;
   Status failure_;
   bool stopping_ = false;
   bool left_ = false;  // the coordinator has answered our goodbye

@@ -416,3 +416,15 @@ def most_connections_to_one_address():
     assert sums() > 0
     remote = [c.raddr for c in psutil.Process().net_connections("tcp") if c.raddr]
     return max(remote.count(address) for address in remote)
+
+
+def one_does_not_send(seconds):
+    """Rank 1 sends a tensor so much later than the others."""
+    tf_byteps.init()
+    start(np.ones(3, np.float32), name="before").wait(SECONDS)
+    if tf_byteps.rank() == 1:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not _engine.worker_failure():
+            time.sleep(0.05)
+    start(np.ones(2, np.float32), name="late").wait(SECONDS)
+    return True

@@ -55,6 +55,9 @@ def _run_job(options, environment):
     given = dict(_read_variable(text, environment) for text in options.variables)
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
+    if options.stall_shutdown_seconds:
+        given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
+        environment.update(given)
     plan = _plan(options)
     secret = _take_secret(environment) if plan.needs_scheduler else None
     ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
@@ -204,6 +207,12 @@ def _parser():
         default=10.0,
         metavar="SECONDS",
         help="from asking a process to end to killing it (default: 10)",
+    )
+    parser.add_argument(
+        "--stall-shutdown-seconds",
+        type=_positive,
+        metavar="SECONDS",
+        help="end the job when a tensor waits so long for other workers (default: wait on)",
     )
     parser.add_argument("--verbose", action="store_true", help="say what is started")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")

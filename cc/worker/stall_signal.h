@@ -1,0 +1,18 @@
+// SIGUSR1 asks for a stall report: also of a process whose Python does not run at present.
+#ifndef TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_
+#define TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_
+
+namespace byteps {
+
+class StallSignal {
+ public:
+  // Handles SIGUSR1 from now on, unless somebody else does.
+  static void Install();
+
+  // Whether the signal has come since the last call.
+  static bool Take();
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_STALL_SIGNAL_H_

@@ -1,0 +1,47 @@
+// What a Worker has to do once its mutex is free. For the files that implement Worker.
+#ifndef TF_BYTEPS_CC_WORKER_WORKER_ACTIONS_H_
+#define TF_BYTEPS_CC_WORKER_WORKER_ACTIONS_H_
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+// Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's
+// code.
+struct Worker::Actions {
+  std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
+  std::vector<std::shared_ptr<Exchange>> placed;  // by parts
+  std::vector<std::function<void()>> parts_done;
+  std::vector<std::function<void()>> parts_dropped;  // never to be called
+  std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
+  std::vector<ControlMessage> messages;
+  CoordinatorLink* const coordinator;
+  Timeline* const timeline;
+
+  explicit Actions(const Worker* worker)
+      : coordinator(worker->coordinator_.get()), timeline(worker->timeline_) {}
+  ~Actions() {
+    for (const ControlMessage& message : messages) coordinator->Send(message);
+    for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
+    for (const std::shared_ptr<Exchange>& exchange : placed) {
+      const auto tell = std::move(exchange->request.placed);
+      exchange->request.placed = nullptr;
+      tell(exchange);
+    }
+    for (const std::function<void()>& done : parts_done) done();
+    for (auto& [exchange, status] : finished) {
+      if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
+      exchange->request.done(status);
+      exchange->request.done = nullptr;
+    }
+  }
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_WORKER_ACTIONS_H_
