@@ -13,6 +13,9 @@ namespace {
 // How long the others have to read the last messages before their connections are closed.
 constexpr int64_t kFarewellNanos = 5 * int64_t{1000000000};
 
+// Messages that wait for a worker which is not there yet: each sends few.
+constexpr size_t kMostRelayed = 4096;
+
 }  // namespace
 
 // Messages are collected under the mutex and sent without it: Send may write to a socket.
@@ -133,6 +136,11 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   if (const auto* request = std::get_if<DeclareRequest>(&message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not declare tensors");
+    const auto is_its = [&](const PendingReply& reply) {
+      return reply.connection == peer->connection;
+    };
+    if (std::any_of(pending_replies_.begin(), pending_replies_.end(), is_its))
+      return InvalidArgument(connection.peer_name() + " declared without waiting for the answer");
     Declare(*request, *peer, &outbox);
   } else if (const auto* ack = std::get_if<TableAck>(&message)) {
     if (ack->update_id >= next_update_id_)
@@ -157,6 +165,8 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     Peer* const to = FindWorker(relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
       return InvalidArgument(connection.peer_name() + " sent what cannot be passed on");
+    if (to->relayed.size() >= kMostRelayed)
+      return ResourceExhausted(connection.peer_name() + " sent too much to one who is not there");
     if (to->presence == Presence::kExpected)
       to->relayed.push_back(std::move(*relay));
     else

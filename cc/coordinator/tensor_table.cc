@@ -7,6 +7,7 @@ namespace {
 
 // A name with so many shapes is a mistake: a counter or a batch size in the name's place.
 constexpr size_t kMaxVariants = 4096;
+constexpr size_t kMaxTensors = size_t{1} << 20;
 
 }  // namespace
 
@@ -29,6 +30,12 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
   outcome.status = tensor.Validate(num_workers_);
   if (!outcome.status.ok()) return outcome;
   const uint64_t key = KeyOfName(tensor.name);
+  if (rows_.size() >= kMaxTensors && rows_.count(key) == 0) {
+    outcome.status = ResourceExhausted("tensor \"" + tensor.name + "\" is one too many after " +
+                                       std::to_string(rows_.size()) +
+                                       " others; use the same names again in each step");
+    return outcome;
+  }
   std::deque<Row>& variants = rows_[key];
   if (!variants.empty() && variants[0].entry.tensor.name != tensor.name) {
     outcome.status =

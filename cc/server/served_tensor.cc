@@ -68,29 +68,6 @@ bool ServedTensor::IsFirstPart(const TableEntry& entry, uint32_t part) const {
   return true;
 }
 
-Status CheckEntry(const TableEntry& entry, int32_t num_workers) {
-  BYTEPS_RETURN_IF_ERROR(entry.tensor.Validate(num_workers));
-  const std::string what = "tensor \"" + entry.tensor.name + "\": ";
-  if (entry.key != KeyOfName(entry.tensor.name))
-    return InvalidArgument(what + "the key is not that of its name");
-  if (entry.parts.empty()) return InvalidArgument(what + "an entry without parts");
-  if (entry.tensor.kind == ExchangeKind::kGather) {
-    return entry.parts.size() == 1 ? OkStatus() : InvalidArgument(what + "a gather has one part");
-  }
-  const uint64_t elements = entry.tensor.ElementCount();
-  uint64_t in_parts = 0;
-  for (const PartPlacement& part : entry.parts) {
-    if (part.element_count > elements)
-      return InvalidArgument(what + "a part is longer than the tensor");
-    in_parts += part.element_count;
-  }
-  if (in_parts != elements) {
-    return InvalidArgument(what + "its parts have " + std::to_string(in_parts) +
-                           " elements, it has " + std::to_string(elements));
-  }
-  return OkStatus();
-}
-
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const TensorDescription& tensor = entry.tensor;
   if (tensor.per_host) {

@@ -61,9 +61,6 @@ class ServedTensor {
   Tally tally_;
 };
 
-// Refuses a row of the table that makes no sense by itself.
-Status CheckEntry(const TableEntry& entry, int32_t num_workers);
-
 // Refuses a push that is not this worker's to make, or whose sizes are not what `entry` promises of
 // it. Messages go on after "worker 1 made a push of tensor "x"".
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts);

@@ -1,6 +1,7 @@
 // What the service says when workers disagree, break the protocol, leave or die.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -161,6 +162,8 @@ TEST(SummationFailureTest, MalformedPushesAreRefused) {
   refused(sum, [](FrameHeader& h) { h.payload_bytes = 0; }, "0 bytes; 16 belong");
   refused(sum, [](FrameHeader& h) { h.element_count = 5; }, "5 elements; the part has 4");
   refused(sum, [](FrameHeader& h) { h.payload_offset = 4; }, "from byte 4 on");
+  refused(sum, [](FrameHeader& h) { h.payload_bytes = uint64_t{1} << 20; }, "16 belong");
+  refused(sum, [](FrameHeader& h) { h.element_count = uint64_t{1} << 62; }, "the part has 4");
   refused(broadcast, [](FrameHeader&) {}, "16 bytes; 0 belong");
   refused(
       gather, [](FrameHeader& h) { h.element_count = 4, h.payload_bytes = 16; }, "not 1 rows of 3");
@@ -211,6 +214,13 @@ TEST(SummationFailureTest, BadEntriesAreRefused) {
     e.parts = {{3, 1}, {3, 0}};
   });  // part 0 on another server than variant 0's
   refused([](TableEntry& e) { e.tensor.shape = {-6}; });
+  refused([](TableEntry& e) { e.tensor.shape = {int64_t{1} << 40, int64_t{1} << 40}; });
+  refused([](TableEntry& e) { e.parts = {{6, 0}, {1, -1}}; });
+  refused([](TableEntry& e) {  // its sum overflows to the right number
+    e.parts = {{std::numeric_limits<uint64_t>::max(), 0}, {7, 0}};
+  });
+  refused([](TableEntry& e) { e.tensor.kind = ExchangeKind::kBroadcast, e.tensor.root_rank = 2; });
+  refused([](TableEntry& e) { e.tensor.name.clear(); });
   TableEntry elsewhere = good;
   elsewhere.parts[0].server = 1;
   elsewhere.key = 1;

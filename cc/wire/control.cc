@@ -130,26 +130,35 @@ struct Encoder {
   }
 };
 
+// Things that are larger here than on the wire are made one by one: a malformed message ends before
+// there are many.
+template <typename T, typename Read>
+void GetAll(ByteReader& reader, size_t min_bytes, std::vector<T>* all, Read read) {
+  for (uint32_t left = reader.GetCount(min_bytes); left > 0 && reader.ok(); --left)
+    all->push_back(read(reader));
+}
+
+DeclareResult GetResult(ByteReader& reader) {
+  DeclareResult result;
+  result.status = GetStatus(reader);
+  if (result.status.ok()) result.entry = GetEntry(reader);
+  return result;
+}
+
 struct Decoder {
   ByteReader& reader;
 
   void operator()(DeclareRequest& message) {
     message.request_id = reader.Get<uint64_t>();
-    message.tensors.resize(reader.GetCount(kMinTensorBytes));
-    for (TensorDescription& tensor : message.tensors) tensor = GetTensor(reader);
+    GetAll(reader, kMinTensorBytes, &message.tensors, GetTensor);
   }
   void operator()(DeclareReply& message) {
     message.request_id = reader.Get<uint64_t>();
-    message.results.resize(reader.GetCount(kMinResultBytes));
-    for (DeclareResult& result : message.results) {
-      result.status = GetStatus(reader);
-      if (result.status.ok()) result.entry = GetEntry(reader);
-    }
+    GetAll(reader, kMinResultBytes, &message.results, GetResult);
   }
   void operator()(TableUpdate& message) {
     message.update_id = reader.Get<uint64_t>();
-    message.entries.resize(reader.GetCount(kMinEntryBytes));
-    for (TableEntry& entry : message.entries) entry = GetEntry(reader);
+    GetAll(reader, kMinEntryBytes, &message.entries, GetEntry);
   }
   void operator()(TableAck& message) { message.update_id = reader.Get<uint64_t>(); }
   void operator()(Heartbeat&) {}
@@ -194,6 +203,34 @@ bool Select(size_t index, ControlMessage* message, std::index_sequence<I...>) {
 }
 
 }  // namespace
+
+Status CheckEntry(const TableEntry& entry, int32_t num_workers, int32_t num_servers) {
+  BYTEPS_RETURN_IF_ERROR(entry.tensor.Validate(num_workers));
+  const std::string what = "tensor \"" + entry.tensor.name + "\": ";
+  if (entry.key != KeyOfName(entry.tensor.name))
+    return InvalidArgument(what + "the key is not that of its name");
+  if (entry.parts.empty()) return InvalidArgument(what + "an entry without parts");
+  for (const PartPlacement& part : entry.parts) {
+    if (part.server < 0 || part.server >= num_servers)
+      return InvalidArgument(what + "a part on server " + std::to_string(part.server));
+  }
+  if (entry.tensor.kind == ExchangeKind::kGather) {
+    return entry.parts.size() == 1 ? OkStatus() : InvalidArgument(what + "a gather has one part");
+  }
+  const uint64_t elements = entry.tensor.ElementCount();
+  uint64_t in_parts = 0;
+  for (const PartPlacement& part : entry.parts) {
+    // Neither can the sum overflow.
+    if (part.element_count > elements - in_parts)
+      return InvalidArgument(what + "its parts are longer than the tensor");
+    in_parts += part.element_count;
+  }
+  if (in_parts != elements) {
+    return InvalidArgument(what + "its parts have " + std::to_string(in_parts) +
+                           " elements, it has " + std::to_string(elements));
+  }
+  return OkStatus();
+}
 
 std::string EncodeControl(const ControlMessage& message) {
   ByteWriter writer;

@@ -9,6 +9,7 @@
 #define TF_BYTEPS_CC_WIRE_CONTROL_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <variant>
 #include <vector>
@@ -33,6 +34,10 @@ struct TableEntry {
   uint32_t placement_version = 0;
   std::vector<PartPlacement> parts;  // never empty; a tensor without elements has one empty part
 };
+
+// Refuses a row of the table that makes no sense by itself. `num_servers`: if it is known.
+Status CheckEntry(const TableEntry& entry, int32_t num_workers,
+                  int32_t num_servers = std::numeric_limits<int32_t>::max());
 
 // worker -> coordinator: place these tensors, or tell me where they are.
 struct DeclareRequest {

@@ -77,7 +77,7 @@ inline constexpr uint32_t kFrameMagic = 0x31535042;  // "BPS1"
 
 // No frame may announce more; a larger number is garbage or an attack.
 inline constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
-inline constexpr uint64_t kMaxControlBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kMaxControlBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxErrorTextBytes = uint64_t{64} << 10;
 
 void EncodeFrameHeader(const FrameHeader& header, uint8_t out[kFrameHeaderBytes]);

@@ -91,6 +91,17 @@ TEST(FrameTest, RefusesUnknownTypeCodecStatusAndPlace) {
   EXPECT_FALSE(DecodeFrameHeader(bytes.data(), &header).ok());
 }
 
+TEST(FrameTest, OnlyDataLiesInTheSendersMemory) {
+  for (const FrameType type : {FrameType::kCredit, FrameType::kControl, FrameType::kMemoryRead}) {
+    FrameHeader header;
+    header.type = type;
+    FrameHeader decoded;
+    EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
+    header.place = PayloadPlace::kSenderMemory;
+    EXPECT_FALSE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
+  }
+}
+
 struct Limit {
   FrameType type;
   StatusCode status;

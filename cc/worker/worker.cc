@@ -299,6 +299,9 @@ Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
       if (is_waiting) Finish(live, result.status, actions);
       continue;
     }
+    BYTEPS_RETURN_IF_ERROR(CheckEntry(result.entry, job_.num_workers(), job_.num_servers()));
+    if (result.entry.tensor.name != key.name || !result.entry.tensor.SameExchangeAs(declared[i]))
+      return Internal("the scheduler placed another tensor than \"" + key.name + "\"");
     keys_[result.entry.key] = &key;
     Variant& variant = FindOrAddVariant(key, declared[i]);
     variant.entry = std::make_shared<const TableEntry>(std::move(result.entry));
@@ -383,6 +386,8 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
                     ", round " + std::to_string(header.round) + "): " + why);
   };
   if (it == keys_.end()) return unexpected("unknown key");
+  if (header.worker != rank_) return unexpected("for worker " + std::to_string(header.worker));
+  if (header.epoch != job_.epoch) return unexpected("for epoch " + std::to_string(header.epoch));
   const Key& key = *it->second;
   if (header.round >= key.next_round) return unexpected("a round to come");
   const std::shared_ptr<Exchange>& live = key.live;
