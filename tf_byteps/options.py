@@ -25,6 +25,9 @@ class Kind:
     unit: str = ""
 
 
+_MOST = 2**63 - 1  # that the engine can hold
+
+
 def whole(minimum=0, maximum=None, unit=""):
     """A whole number from `minimum` to `maximum`, both included."""
     limit = f", at least {minimum}" if maximum is None else f" from {minimum} to {maximum}"
@@ -33,7 +36,7 @@ def whole(minimum=0, maximum=None, unit=""):
     def accepts(value):
         if isinstance(value, bool) or not isinstance(value, int):
             return False
-        return value >= minimum and (maximum is None or value <= maximum)
+        return minimum <= value <= (_MOST if maximum is None else maximum)
 
     return Kind(noun + limit + " (digits only)", lambda text: int(text, 10), accepts, unit)
 

@@ -15,6 +15,7 @@ A process that hosts a server gets "server" first; one that is a worker gets "wo
 
 import dataclasses
 import json
+import reprlib
 import types
 import typing
 
@@ -128,19 +129,19 @@ def decode(data):
     """
     try:
         fields = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RendezvousError("the peer does not speak tf_byteps rendezvous") from None
     if not isinstance(fields, dict) or "kind" not in fields:
         raise RendezvousError("the peer does not speak tf_byteps rendezvous")
     version = fields.pop("version", None)
     if version != VERSION:
         raise RendezvousError(
-            f"the peer speaks version {version} of rendezvous and this process version {VERSION}: "
-            f"install one version of tf_byteps everywhere"
+            f"the peer speaks version {_short(version)} of rendezvous and this process version "
+            f"{VERSION}: install one version of tf_byteps everywhere"
         )
     kind = fields.pop("kind")
-    if kind not in _KINDS:
-        raise RendezvousError(f"there is no message {kind!r}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise RendezvousError(f"there is no message {_short(kind)}")
     return _read(_KINDS[kind], fields, kind)
 
 
@@ -155,20 +156,28 @@ def _read(expected, value, where):
         return [_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict and isinstance(value, dict):
         return {
-            str(key): _read(arguments[1], item, f"{where}.{key}") for key, item in value.items()
+            str(key): _read(arguments[1], item, f"{where}.{_short(key)}")
+            for key, item in value.items()
         }
     if expected is bool and isinstance(value, bool):
         return value
     accepted = (int, float) if expected is float else expected
     if origin is None and isinstance(value, accepted) and not isinstance(value, bool):
         return value
-    raise RendezvousError(f"{where} is {value!r}, but must be {expected}")
+    raise RendezvousError(f"{where} is {_short(value)}, but must be {expected}")
 
 
 def _read_object(expected, value, where):
     fields = {field.name: field.type for field in dataclasses.fields(expected)}
     if not isinstance(value, dict) or set(value) != set(fields):
-        raise RendezvousError(f"{where} is {value!r}, but must have the fields {', '.join(fields)}")
+        raise RendezvousError(
+            f"{where} is {_short(value)}, but must have the fields {', '.join(fields)}"
+        )
     return expected(
         **{name: _read(kind, value[name], f"{where}.{name}") for name, kind in fields.items()}
     )
+
+
+def _short(value):
+    """A value in a message or a log: what a stranger sends may be long."""
+    return reprlib.repr(value)

@@ -5,10 +5,13 @@ import secrets
 import time
 
 import tf_byteps
-from tf_byteps.errors import RendezvousError
+from tf_byteps.config import Config
+from tf_byteps.errors import ConfigError, RendezvousError
 from tf_byteps.rendezvous.messages import Address, Book, Join
 
 _SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
+_MAX_TEXT = 1024
+_MAX_NUMBER = 1 << 16  # of workers or servers
 # What else to do about a setting that differs.
 _ADVICE = {
     "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
@@ -92,6 +95,7 @@ class Roster:
             known.route, known.last_seen = route, now
             return known
         participant = Participant(join, route, now)
+        self._check_form(join)
         self._check_same_job(join)
         self._check_place(participant)
         self._check_options(participant)
@@ -178,6 +182,26 @@ class Roster:
             count = self.num_workers - len(self.workers())
             return [_count(count, "worker")] if count else []
         return [f"worker {rank}" for rank in range(self.num_workers) if rank not in taken]
+
+    def _check_form(self, join):
+        """What no process of tf_byteps says, and what its own configuration would refuse."""
+        texts = (join.participant, join.process, join.host_id, join.job_id or "", join.gpu or "")
+        numbers = (join.size, join.rank, join.server_id, join.num_servers)
+        endpoint = join.server_endpoint
+        if (
+            join.role not in ("worker", "server")
+            or max(len(text) for text in texts) > _MAX_TEXT
+            or not all(number is None or 0 <= number <= _MAX_NUMBER for number in numbers)
+            or (join.role == "worker" and join.size < 1)
+            or (endpoint is not None and not 0 < endpoint.port < 65536)
+            or (endpoint is not None and len(endpoint.host) > _MAX_TEXT)
+        ):
+            raise Refusal("its request is malformed: install one version of tf_byteps everywhere")
+        known = {name: value for name, value in join.options.items() if name in self._defaults}
+        try:
+            Config().with_shared_values(known, join.process)
+        except ConfigError as error:
+            raise Refusal(f"its settings cannot be used: {error}") from None
 
     def _check_same_job(self, join):
         if join.package_version != tf_byteps.__version__:
