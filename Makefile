@@ -10,10 +10,10 @@ BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
 
 # Written last of the libraries; they are built again when one of these is newer.
 LIBRARIES := tf_byteps/_build_info.py
-SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc') \
+SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize fuzz bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -44,6 +44,9 @@ test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoC
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
 	$(BAZEL) test --config=asan //cc/...
 	$(BAZEL) test --config=tsan //cc/...
+
+fuzz: build/packages.stamp  ## Fuzzes what comes from the network for 10 minutes (FUZZ_SECONDS); nightly.
+	tools/fuzz.sh $(BAZEL)
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,42 @@
+// The header of a frame.
+#include <cstring>
+
+#include "cc/fuzz/fuzz.h"
+#include "cc/wire/frame.h"
+
+namespace byteps {
+
+std::vector<std::string> FuzzSeeds() {
+  std::vector<std::string> seeds;
+  for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kCredit,
+                               FrameType::kControl, FrameType::kMemoryRead}) {
+    FrameHeader header;
+    header.type = type;
+    header.key = 0x1234567890abcdef;
+    header.payload_bytes = type == FrameType::kCredit || type == FrameType::kMemoryRead ? 0 : 64;
+    uint8_t bytes[kFrameHeaderBytes];
+    EncodeFrameHeader(header, bytes);
+    seeds.push_back(FuzzText(bytes));
+  }
+  return seeds;
+}
+
+}  // namespace byteps
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace byteps;
+  if (size < kFrameHeaderBytes) return 0;
+  FrameHeader header;
+  if (!DecodeFrameHeader(data, &header).ok()) return 0;
+  FuzzCheck(header.payload_bytes <= kMaxPayloadBytes, "a payload is bounded");
+  FuzzCheck(header.type != FrameType::kControl || header.payload_bytes <= kMaxControlBytes,
+            "a control message is bounded");
+  uint8_t again[kFrameHeaderBytes];
+  EncodeFrameHeader(header, again);
+  FrameHeader decoded;
+  FuzzCheck(DecodeFrameHeader(again, &decoded).ok(), "what was decoded can be encoded");
+  uint8_t twice[kFrameHeaderBytes];
+  EncodeFrameHeader(decoded, twice);
+  FuzzCheck(std::memcmp(again, twice, sizeof(twice)) == 0, "no field is lost");
+  return 0;
+}

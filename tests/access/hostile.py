@@ -1,0 +1,247 @@
+"""Hostile connections against a live job: what they cost it, and that they change nothing.
+
+    python -m tests.access.hostile --seconds 200 --rate 50
+
+Runs a job of two workers and a server that exchanges tensors and checks every sum, first alone and
+then under attack: connections to the server, the coordinator and the scheduler that are malformed,
+cut off, idle, unauthenticated, replayed or flooding. Prints what was measured as JSON; exits with 1
+if a goal is missed.
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import socket
+import statistics
+import struct
+import sys
+import threading
+import time
+
+import psutil
+
+from tests.access import programs
+from tests.cluster import Cluster, describe
+from tests.engine.programs import SECONDS as _PATIENCE
+
+# The forms of cc/wire/handshake.h.
+HELLO_BYTES, CHALLENGE_BYTES, RESPONSE_BYTES = 160, 512, 64
+_SETTLE_SECONDS = 2.0
+_GOALS = {"step_growth": 0.10, "cpu_ms_per_connection": 1.0, "kb_per_connection": 64.0}
+
+
+def hello(job_id=b"job", role=0, rank=0, version=2, features=1, required=1):
+    """The bytes of a Hello."""
+    head = struct.pack("<IHQQIBi", 0x48535042, version, features, required, 0, role, rank)
+    body = head + os.urandom(16) + struct.pack("<I", len(job_id)) + job_id
+    return body.ljust(HELLO_BYTES, b"\0")
+
+
+def response():
+    """A Response with a made-up proof and a made-up place in memory."""
+    made_up = struct.pack("<Iqq", 0x52535042, os.getpid(), 0x7FFFFFFFF000)
+    return made_up.ljust(RESPONSE_BYTES - 32, b"\0") + os.urandom(32)
+
+
+def _silent(peer, generator):
+    peer.settimeout(0.01)
+
+
+def _cut_off(peer, generator):
+    peer.sendall(hello()[: generator.randrange(HELLO_BYTES)])
+
+
+def _noise(peer, generator):
+    peer.sendall(generator.randbytes(generator.randrange(1, 4000)))
+
+
+def _flood(peer, generator):
+    with contextlib.suppress(OSError):
+        peer.sendall(generator.randbytes(1 << 20))
+
+
+def _web(peer, generator):
+    peer.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+
+
+def _mutated(peer, generator):
+    text = bytearray(hello(rank=generator.randrange(-2, 5), role=generator.randrange(4)))
+    for _ in range(generator.randrange(1, 5)):
+        text[generator.randrange(len(text))] = generator.randrange(256)
+    peer.sendall(bytes(text))
+    peer.recv(CHALLENGE_BYTES)
+
+
+def _without_secret(peer, generator):
+    peer.sendall(hello(features=0, required=0))
+    peer.recv(CHALLENGE_BYTES)
+
+
+def _wrong_secret(peer, generator):
+    peer.sendall(hello())
+    peer.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)
+    peer.sendall(response())
+    peer.recv(1024)
+
+
+def _frames_instead_of_proof(peer, generator):
+    peer.sendall(hello() + struct.pack("<I", 0x31535042) + generator.randbytes(4000))
+    peer.recv(CHALLENGE_BYTES)
+
+
+def _reset(peer, generator):
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.sendall(hello())
+
+
+ATTACKS = [
+    _silent,
+    _cut_off,
+    _noise,
+    _flood,
+    _web,
+    _mutated,
+    _without_secret,
+    _wrong_secret,
+    _frames_instead_of_proof,
+    _reset,
+]
+
+
+def connect(port, generator=random):
+    """A connection from one of many addresses, so that no host's limit ends it at once."""
+    source = f"127.0.{generator.randrange(1, 4)}.{generator.randrange(1, 250)}"
+    peer = socket.create_connection(("127.0.0.1", port), 2, (source, 0))
+    peer.settimeout(2)
+    return peer
+
+
+def attack(ports, seconds, rate, seed, attacks=None, one_host=False):
+    """Connects `rate` times a second; returns how often each way was gone."""
+    generator = random.Random(seed)
+    done = collections.Counter()
+    threads = []
+
+    def run(way, port):
+        with contextlib.suppress(OSError):
+            if one_host:
+                peer = socket.create_connection(("127.0.0.1", port), 2)
+                peer.settimeout(2)
+            else:
+                peer = connect(port, generator)
+            with peer:
+                way(peer, generator)
+
+    begin = time.monotonic()
+    for number in range(int(seconds * rate)):
+        way = generator.choice(attacks or ATTACKS)
+        done[way.__name__.strip("_")] += 1
+        threads.append(threading.Thread(target=run, args=(way, generator.choice(ports))))
+        threads[-1].start()
+        threads = [thread for thread in threads if thread.is_alive()]
+        time.sleep(max(0.0, begin + (number + 1) / rate - time.monotonic()))
+    for thread in threads:
+        thread.join(_PATIENCE)
+    return dict(done)
+
+
+def listening_ports(process):
+    """The ports at which a process of a job listens."""
+    sockets = psutil.Process(process.popen.pid).net_connections("tcp")
+    return [s.laddr.port for s in sockets if s.status == psutil.CONN_LISTEN]
+
+
+def cpu_seconds(process):
+    times = psutil.Process(process.popen.pid).cpu_times()
+    return times.user + times.system
+
+
+def rss_bytes(process):
+    return psutil.Process(process.popen.pid).memory_info().rss
+
+
+def cost_of_connections(server, count, seed=3):
+    """CPU milliseconds of an idle server for each hostile connection, of all kinds."""
+    port = listening_ports(server)[0]
+    generator = random.Random(seed)
+    quiet_begin = cpu_seconds(server)
+    time.sleep(_SETTLE_SECONDS)
+    idle = (cpu_seconds(server) - quiet_begin) / _SETTLE_SECONDS
+    begin, before = time.monotonic(), cpu_seconds(server)
+    for number in range(count):
+        with contextlib.suppress(OSError), connect(port, generator) as peer:
+            ATTACKS[number % len(ATTACKS)](peer, generator)
+    elapsed = time.monotonic() - begin
+    return 1000 * (cpu_seconds(server) - before - idle * elapsed) / count
+
+
+def memory_of_connections(server, count=200):
+    """KB by which a server grows for each connection that begins a handshake and waits."""
+    port = listening_ports(server)[0]
+    before = rss_bytes(server)
+    with contextlib.ExitStack() as stack:
+        for number in range(count):
+            peer = stack.enter_context(connect(port))
+            peer.sendall(hello() if number % 2 else hello()[:100])
+        time.sleep(0.5)
+        return (rss_bytes(server) - before) / 1024 / count
+
+
+def measure(seconds, rate, pause=0.02, quiet=None, seed=1):
+    """Runs the job; returns the figures and the outcomes of its processes."""
+    quiet = quiet if quiet is not None else max(5.0, min(30.0, seconds))
+    # Alone, under attack, then the costs of single connections while the job goes on.
+    total = quiet + seconds + 25
+    with Cluster(programs.steps, workers=2, servers=1, args=[total, pause]) as cluster:
+        for worker in cluster.workers:
+            worker.wait_for_output("ready", 60)
+        time.sleep(_SETTLE_SECONDS)
+        server = cluster.servers[0]
+        ports = listening_ports(server) + listening_ports(cluster.scheduler)
+        phases = {"quiet": (time.time(), time.time() + quiet)}
+        time.sleep(quiet)
+        start = time.time()
+        ways = attack(ports, seconds, rate, seed)
+        phases["hostile"] = (start, time.time())
+        figures = {
+            "connections": sum(ways.values()),
+            "seed": seed,
+            "ways": ways,
+            "ports": len(ports),
+            "cpu_ms_per_connection": round(cost_of_connections(server, 500), 3),
+            "kb_per_connection": round(memory_of_connections(server), 1),
+        }
+        outcomes = cluster.wait(total + 60)
+    if any(outcome.code != 0 for outcome in outcomes):
+        raise AssertionError(describe(outcomes)[-8000:])
+    taken = next(o.result for o in outcomes if o.label == "worker 0")
+    for phase, (begin, end) in phases.items():
+        durations = [duration for at, duration in taken if begin <= at < end]
+        figures[f"median_step_ms_{phase}"] = round(1000 * statistics.median(durations), 3)
+    growth = figures["median_step_ms_hostile"] / figures["median_step_ms_quiet"] - 1
+    figures["step_growth"] = round(growth, 3)
+    figures["steps"] = len(taken)
+    logged = next(o.output for o in outcomes if o.label == "server 0")
+    figures["lines_logged_by_server"] = logged.count("refused a connection from")
+    return figures, outcomes
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.access.hostile")
+    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--rate", type=float, default=50.0)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    figures, _ = measure(arguments.seconds, arguments.rate, seed=arguments.seed)
+    print(json.dumps(figures, indent=1))
+    missed = {name: figures[name] for name, most in _GOALS.items() if figures[name] > most}
+    if missed:
+        print(f"missed: {missed}; the goals are {_GOALS}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
