@@ -36,35 +36,54 @@ class Wire:
         )
 
 
-def measure_wire(cluster, sender=0, receiver=1, seconds=1.0):
-    """Measures between two hosts of an `EmulatedCluster`; returns a `Wire`."""
-    hosts = [sender, receiver]
+def measure_wire(cluster, sender=0, receiver=1, seconds=1.0, connections=1):
+    """Measures between two hosts of an `EmulatedCluster`; returns a `Wire`.
+
+    Args:
+        cluster: the `EmulatedCluster`.
+        sender: number of the host that sends while only one way is busy.
+        receiver: number of the other host.
+        seconds: how long to send each time.
+        connections: each way; one does not fill every wire of 25 Gbit/s.
+    """
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="byteps_bench_"))
-        # Two pairs, so that each way has processes of its own: one that sent and received would be
-        # slower than the wire where that is fast.
-        pairs = []
-        for number, (first, second) in enumerate((hosts, hosts[::-1])):
-            path = pathlib.Path(folder) / str(number)
-            path.mkdir()
-            namespaces = [cluster.namespaces[first], cluster.namespaces[second]]
-            pair = Session("benchmarks.programs.wire", [environment()] * 2, path, namespaces)
-            pairs.append(stack.enter_context(pair))
-            port = pair.call("listen")[1]
-            ends = [cluster.addresses[second], None]
-            pair.call_each("connect", [{"address": end, "port": port} for end in ends])
-        trips = pairs[0].call_each(
-            "there_and_back", [{"first": True, "count": 50}, {"first": False, "count": 50}]
-        )[0]
-        directions = [
+        # Two processes for each connection and way: one that sent and received would be slower than
+        # the wire where that is fast.
+        there = [_Pair(cluster, sender, receiver, folder, stack) for _ in range(connections)]
+        back = [_Pair(cluster, receiver, sender, folder, stack) for _ in range(connections)]
+        round_trip = there[0].round_trip()
+        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(2 * connections))
+
+        def transfer(pairs):
+            return list(pool.map(lambda pair: pair.transfer(seconds), pairs))
+
+        one_way = [sum(transfer(there)) for _ in range(_REPETITIONS)]
+        both = [transfer(there + back) for _ in range(_REPETITIONS)]
+    slower = [min(sum(rates[:connections]), sum(rates[connections:])) for rates in both]
+    return Wire(max(one_way), max(slower), round_trip)
+
+
+class _Pair:
+    """A process on each of two hosts, and a connection between them."""
+
+    def __init__(self, cluster, sender, receiver, folder, stack):
+        namespaces = [cluster.namespaces[sender], cluster.namespaces[receiver]]
+        path = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        session = Session("benchmarks.programs.wire", [environment()] * 2, path, namespaces)
+        self._session = stack.enter_context(session)
+        port = session.call("listen")[1]
+        ends = [cluster.addresses[receiver], None]
+        session.call_each("connect", [{"address": end, "port": port} for end in ends])
+
+    def round_trip(self):
+        ends = [{"first": True, "count": 50}, {"first": False, "count": 50}]
+        return statistics.median(self._session.call_each("there_and_back", ends)[0])
+
+    def transfer(self, seconds):
+        """Bytes of payload a second."""
+        ends = [
             {"send": True, "receive": False, "seconds": seconds},
             {"send": False, "receive": True, "seconds": seconds},
         ]
-
-        def transfer(pair):
-            return pair.call_each("transfer", directions)[1]
-
-        one_way = [transfer(pairs[0]) for _ in range(_REPETITIONS)]
-        with concurrent.futures.ThreadPoolExecutor(len(pairs)) as pool:
-            both = [list(pool.map(transfer, pairs)) for _ in range(_REPETITIONS)]
-    return Wire(max(one_way), max(map(min, both)), statistics.median(trips))
+        return self._session.call_each("transfer", ends)[1]

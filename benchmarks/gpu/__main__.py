@@ -34,6 +34,7 @@ FASTER_WITH_LIMIT = 1.5
 WITHIN_BOUND = 1.15
 # Headers and acknowledgements, beside what is sent twice when packets are dropped.
 _WIRE_OVERHEAD = 1.10
+_WIRE_CONNECTIONS = 4
 _STEPS_INSIDE = 4
 
 
@@ -242,7 +243,7 @@ def _measure_wires(cluster, rates, table):
     wires = {None: None}
     for rate in rates:
         cluster.set_rate(rate)
-        wire = measure_wire(cluster)
+        wire = measure_wire(cluster, connections=_WIRE_CONNECTIONS)
         gigabits = wire.both_ways * 8e-9
         table.add(f"TCP payload, {_shown(rate)}, both ways at once", gigabits, "Gbit/s")
         wires[rate] = wire if rate else None
