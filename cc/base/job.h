@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,10 @@ struct RdmaOptions {
 
 // Numbers that tune the engine. Times are seconds, sizes are bytes.
 struct EngineOptions {
-  uint64_t part_bytes = 0;       // longest part of a tensor; 0: see coordinator/placement.h
-  uint64_t credit_bytes = 0;     // on the way to all servers (worker/part_queue.h); 0: see Credit
-  bool read_peer_memory = true;  // between processes of one host, see van/van.h
+  uint64_t part_bytes = 0;    // longest part of a tensor; 0: see coordinator/placement.h
+  uint64_t credit_bytes = 0;  // on the way to all servers (worker/part_queue.h); 0: see Credit
+  uint64_t link_bytes_per_second = 0;  // of the slowest worker's link; 0: measured
+  bool read_peer_memory = true;        // between processes of one host, see van/van.h
   int32_t connections_per_server = 1;
   int32_t io_threads = 2;           // threads that move bytes, per Van
   double connect_timeout = 60;      // until a peer must have answered the handshake
@@ -68,8 +70,9 @@ struct EngineOptions {
     return std::clamp(16 * longest_part_bytes, kLeast, kMost);
   }
 
-  // What all servers together may keep back of it until a reply takes it along.
-  uint64_t CreditKeptBack() const { return Credit(0) / 8; }
+  // What all servers together may keep back of it until a reply takes it along: little enough for
+  // the least credit that there is (coordinator/tuning.h).
+  uint64_t CreditKeptBack() const { return std::min<uint64_t>(Credit(0) / 8, 64 * 1024); }
 };
 
 // One membership epoch of a job: who takes part and where they are.
@@ -98,6 +101,15 @@ struct JobDescription {
   std::string InProcessOf(int32_t server) const {
     const int32_t worker = HostOfServer(server);
     return worker < 0 ? "" : " (in the process of worker " + std::to_string(worker) + ")";
+  }
+
+  // Whether credit and parts follow what the links turn out to carry (coordinator/tuning.h). Not on
+  // one host, where there are no links.
+  bool TunesItself() const {
+    if (num_servers() == 0 || (options.credit_bytes > 0 && options.part_bytes > 0)) return false;
+    std::set<std::string> hosts(worker_hosts.begin(), worker_hosts.end());
+    hosts.insert(server_hosts.begin(), server_hosts.end());
+    return hosts.size() > 1;
   }
 };
 

@@ -49,6 +49,7 @@ Status Coordinator::Start(const JobDescription& job) {
     if (job_.has_value()) return FailedPrecondition("the coordinator serves a job already");
     job_ = job;
     table_ = std::make_unique<TensorTable>(job);
+    tuning_ = std::make_unique<Tuning>(job);
     const int64_t now = MonotonicNanos();
     for (int32_t rank = 0; rank < job.num_workers() + job.num_servers(); ++rank) {
       Peer peer;
@@ -147,6 +148,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
       return InvalidArgument(connection.peer_name() + " acknowledged the future");
     peer->acked_update = std::max(peer->acked_update, ack->update_id);
     SendReadyReplies(&outbox);
+    RetuneIfReady(&outbox);
   } else if (std::holds_alternative<Goodbye>(message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
@@ -161,6 +163,15 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft;
     if (is_news && !AllWorkersGone())
       Lose(to, lost->description + " (says " + connection.peer_name() + ")", &outbox);
+  } else if (const auto* report = std::get_if<LinkReport>(&message)) {
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " may not report what its link carries");
+    if (const auto sizes = tuning_->OnReport(peer->rank, *report)) Tune(*sizes, &outbox);
+  } else if (const auto* held = std::get_if<RoundsHeld>(&message)) {
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " has no rounds to hold");
+    tuning_->OnHeld(peer->rank, *held);
+    RetuneIfReady(&outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
     Peer* const to = FindWorker(relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
@@ -235,19 +246,47 @@ void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbo
   }
   if (!update.entries.empty()) {
     ++next_update_id_;
-    for (const Peer& peer : peers_) {
-      if (peer.role == Role::kServer) outbox->Add(peer.connection, update);
-    }
+    ToRole(Role::kServer, update, outbox);
   }
   pending_replies_.push_back(std::move(pending));
   SendReadyReplies(outbox);
 }
 
-void Coordinator::SendReadyReplies(Outbox* outbox) {
+uint64_t Coordinator::AckedByAll() const {
   uint64_t acked = std::numeric_limits<uint64_t>::max();
   for (const Peer& peer : peers_) {
     if (peer.role == Role::kServer) acked = std::min(acked, peer.acked_update);
   }
+  return acked;
+}
+
+void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
+  LogInfo("by what the links carry: " + std::to_string(sizes.credit_bytes) +
+          " bytes on the way, parts of at most " + std::to_string(sizes.part_bytes) + " bytes");
+  Retune retune;
+  retune.credit_bytes = sizes.credit_bytes;
+  retune.unsent_bytes = sizes.unsent_bytes;
+  ToRole(Role::kServer, retune, outbox);
+  TableUpdate update;
+  update.update_id = next_update_id_;
+  if (sizes.part_bytes > 0) update.entries = table_->CutAgain(sizes.part_bytes, update.update_id);
+  if (update.entries.empty()) return ToRole(Role::kWorker, retune, outbox);
+  for (const TableEntry& entry : update.entries) retune.cuts.push_back({entry, 0});
+  retune_ = std::move(retune);
+  retune_update_ = next_update_id_++;
+  ToRole(Role::kServer, update, outbox);
+  ToRole(Role::kWorker, HoldRounds{}, outbox);
+}
+
+void Coordinator::RetuneIfReady(Outbox* outbox) {
+  if (!retune_.has_value() || !tuning_->all_hold() || AckedByAll() < retune_update_) return;
+  for (NewCut& cut : retune_->cuts) cut.first_round = tuning_->FirstRoundOfAll(cut.entry.key);
+  ToRole(Role::kWorker, *retune_, outbox);
+  retune_.reset();
+}
+
+void Coordinator::SendReadyReplies(Outbox* outbox) {
+  const uint64_t acked = AckedByAll();
   for (auto it = pending_replies_.begin(); it != pending_replies_.end();) {
     if (it->needed_update > acked) {
       ++it;
@@ -263,6 +302,8 @@ void Coordinator::Leave(Peer* peer, Outbox* outbox) {
   // The leaver, too: that is how it knows that it may close its connection.
   ToAll(Goodbye{peer->rank}, outbox);
   if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
+  tuning_->OnGone(peer->rank);
+  RetuneIfReady(outbox);
   changed_.notify_all();
 }
 
@@ -281,6 +322,12 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
 
 void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
   for (const Peer& peer : peers_) outbox->Add(peer.connection, message);
+}
+
+void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbox) {
+  for (const Peer& peer : peers_) {
+    if (peer.role == role) outbox->Add(peer.connection, message);
+  }
 }
 
 bool Coordinator::AllWorkersGone() const {

@@ -18,6 +18,7 @@
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/coordinator/tensor_table.h"
+#include "cc/coordinator/tuning.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -76,9 +77,14 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   Peer* FindWorker(int32_t rank);
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
+  // Updates that all servers have taken in.
+  uint64_t AckedByAll() const;
+  void Tune(const TunedSizes& sizes, Outbox* outbox);
+  void RetuneIfReady(Outbox* outbox);
   void Leave(Peer* peer, Outbox* outbox);
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
   void ToAll(const ControlMessage& message, Outbox* outbox);
+  void ToRole(Role role, const ControlMessage& message, Outbox* outbox);
   bool AllWorkersGone() const;
   bool NobodyConnected() const;
 
@@ -96,6 +102,9 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   std::vector<Peer> peers_;  // workers by rank, then servers by rank
   uint64_t next_update_id_ = 1;
   std::deque<PendingReply> pending_replies_;
+  std::unique_ptr<Tuning> tuning_;
+  std::optional<Retune> retune_;  // waits until all hold their rounds and the servers know
+  uint64_t retune_update_ = 0;    // what the servers must have taken in
   std::string failure_;
   int64_t failed_at_ns_ = 0;
   int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone

@@ -9,7 +9,9 @@ namespace {
 
 // What a message costs besides its bytes, in bytes: keeps many tiny tensors from gathering on one
 // server.
-constexpr double kPartOverheadBytes = 4096;
+constexpr uint64_t kPartOverheadBytes = 4096;
+
+double Load(uint64_t part_bytes) { return static_cast<double>(part_bytes + kPartOverheadBytes); }
 
 constexpr uint64_t kLeastPartBytes = 128 * 1024;
 constexpr uint64_t kMostPartBytes = 512 * 1024;
@@ -78,12 +80,14 @@ Placement::Placement(const std::vector<std::string>& worker_hosts,
       fixed_part_bytes_(part_bytes),
       loads_(shares_.size(), 0) {}
 
-uint64_t Placement::PartBytes(const std::vector<Request>& requests) {
+uint64_t Placement::part_bytes() const {
   if (fixed_part_bytes_ > 0) return fixed_part_bytes_;
-  uint64_t list_bytes = 0;
-  for (const Request& request : requests) list_bytes += request.tensor->ByteCount();
-  model_bytes_ = std::max(model_bytes_, list_bytes);
-  return ChoosePartBytes(model_bytes_, num_worker_hosts_);
+  return std::min(ChoosePartBytes(model_bytes_, num_worker_hosts_), most_part_bytes_);
+}
+
+void Placement::Remove(const TableEntry& entry) {
+  for (const PartPlacement& part : entry.parts)
+    loads_[part.server] -= Load(part.element_count * DTypeSize(entry.tensor.dtype));
 }
 
 int32_t Placement::LeastLoaded() const {
@@ -97,25 +101,35 @@ int32_t Placement::LeastLoaded() const {
 }
 
 std::vector<std::vector<PartPlacement>> Placement::Place(const std::vector<Request>& requests) {
-  const uint64_t part_bytes = PartBytes(requests);
+  uint64_t list_bytes = 0;
+  for (const Request& request : requests) list_bytes += request.tensor->ByteCount();
+  model_bytes_ = std::max(model_bytes_, list_bytes);
+  return PlaceAgain(requests);
+}
+
+std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
+    const std::vector<Request>& requests) {
   std::vector<std::vector<PartPlacement>> placed(requests.size());
   struct Part {
-    double bytes;
+    uint64_t bytes;
     PartPlacement* place;
   };
   std::vector<Part> parts;
   for (size_t i = 0; i < requests.size(); ++i) {
-    const auto [tensor, first] = requests[i];
-    const std::vector<uint64_t> cut = CutTensor(*tensor, part_bytes);
+    const auto [tensor, first, first_server] = requests[i];
+    const std::vector<uint64_t> cut = CutTensor(*tensor, part_bytes());
     placed[i].resize(cut.size());
     for (size_t index = 0; index < cut.size(); ++index) {
+      const uint64_t bytes = cut[index] * DTypeSize(tensor->dtype);
       placed[i][index].element_count = cut[index];
       if (first != nullptr && index < first->parts.size()) {
         // Variants of a key take turns, they do not add up.
         placed[i][index].server = first->parts[index].server;
+      } else if (index == 0 && first_server >= 0) {
+        placed[i][index].server = first_server;
+        loads_[first_server] += Load(bytes);
       } else {
-        parts.push_back(
-            {static_cast<double>(cut[index] * DTypeSize(tensor->dtype)), &placed[i][index]});
+        parts.push_back({bytes, &placed[i][index]});
       }
     }
   }
@@ -123,7 +137,7 @@ std::vector<std::vector<PartPlacement>> Placement::Place(const std::vector<Reque
                    [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
   for (const Part& part : parts) {
     part.place->server = LeastLoaded();
-    loads_[part.place->server] += part.bytes + kPartOverheadBytes;
+    loads_[part.place->server] += Load(part.bytes);
   }
   return placed;
 }

@@ -4,6 +4,7 @@
 #define TF_BYTEPS_CC_COORDINATOR_PLACEMENT_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -49,22 +50,35 @@ class Placement {
     // The first variant of the tensor's key, or null if this is the first: parts with the same
     // index stay on the same server, so that it can see when workers disagree.
     const TableEntry* first = nullptr;
+    int32_t first_server = -1;  // if there is no such variant: where part 0 must be; -1: anywhere
   };
 
   // Places the tensors of a list, the longest parts first, so that the short ones even out what the
   // long ones have left (Graham, 1969: longest processing time first). Parts by request.
   std::vector<std::vector<PartPlacement>> Place(const std::vector<Request>& requests);
 
+  // The same for tensors that were in lists before.
+  std::vector<std::vector<PartPlacement>> PlaceAgain(const std::vector<Request>& requests);
+
+  // No longer parts from now on, unless they are fixed.
+  void LimitParts(uint64_t part_bytes) { most_part_bytes_ = part_bytes; }
+
+  // The longest part of the next list that is no larger than those before.
+  uint64_t part_bytes() const;
+
+  // Forgets that a server owns these parts.
+  void Remove(const TableEntry& entry);
+
   // Bytes per server so far.
   const std::vector<double>& loads() const { return loads_; }
 
  private:
-  uint64_t PartBytes(const std::vector<Request>& requests);
   int32_t LeastLoaded() const;
 
   const std::vector<double> shares_;
   const int32_t num_worker_hosts_;
   const uint64_t fixed_part_bytes_;
+  uint64_t most_part_bytes_ = std::numeric_limits<uint64_t>::max();
   uint64_t model_bytes_ = 0;  // of the largest list
   std::vector<double> loads_;
 };

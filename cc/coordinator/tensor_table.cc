@@ -1,5 +1,6 @@
 #include "cc/coordinator/tensor_table.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace byteps {
@@ -45,7 +46,7 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
   }
   for (Row& known : variants) {
     if (!known.entry.tensor.SameExchangeAs(tensor)) continue;
-    outcome.row = &known;
+    outcome.row = &known;  // the first, also if it has been replaced: Retune tells of the other
     return outcome;
   }
   if (variants.size() >= kMaxVariants) {
@@ -70,7 +71,7 @@ void TensorTable::PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted
   std::vector<Placement::Request> requests;
   for (const Outcome& outcome : outcomes) {
     if (!outcome.added || !wanted(*outcome.row)) continue;
-    const Row& first = rows_[outcome.row->entry.key][0];
+    const Row& first = FirstOf(rows_[outcome.row->entry.key]);
     rows.push_back(outcome.row);
     requests.push_back(
         {&outcome.row->entry.tensor, &first == outcome.row ? nullptr : &first.entry});
@@ -78,6 +79,60 @@ void TensorTable::PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted
   if (rows.empty()) return;
   std::vector<std::vector<PartPlacement>> placed = placement_.Place(requests);
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->entry.parts = std::move(placed[i]);
+}
+
+bool TensorTable::IsCutOtherwiseNow(const TableEntry& entry) const {
+  const std::vector<uint64_t> cut = CutTensor(entry.tensor, placement_.part_bytes());
+  return !std::equal(
+      cut.begin(), cut.end(), entry.parts.begin(), entry.parts.end(),
+      [](uint64_t count, const PartPlacement& part) { return count == part.element_count; });
+}
+
+std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t update_id) {
+  placement_.LimitParts(part_bytes);
+  std::vector<TableEntry> entries;
+  // First variants before the others, which follow them.
+  for (const bool firsts : {true, false}) {
+    std::vector<Row*> rows;
+    std::vector<Placement::Request> requests;
+    for (auto& [key, variants] : rows_) {
+      const size_t end = firsts ? 1 : variants.size();
+      for (size_t i = firsts ? 0 : 1; i < end; ++i) {
+        Row& row = variants[i];
+        if (row.replaced || row.added_by_cut || !IsCutOtherwiseNow(row.entry)) continue;
+        rows.push_back(AddCutOf(&row, update_id));
+        requests.push_back({&rows.back()->entry.tensor, firsts ? nullptr : &FirstOf(variants).entry,
+                            row.entry.parts[0].server});
+      }
+    }
+    std::vector<std::vector<PartPlacement>> placed = placement_.PlaceAgain(requests);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i]->entry.parts = std::move(placed[i]);
+      entries.push_back(rows[i]->entry);
+    }
+  }
+  return entries;
+}
+
+TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
+  row->replaced = true;
+  // Other variants own nothing but what they have more of it than the first.
+  if (row->entry.variant == 0) placement_.Remove(row->entry);
+  std::deque<Row>& variants = rows_[row->entry.key];
+  Row added;
+  added.entry.tensor = row->entry.tensor;
+  added.entry.key = row->entry.key;
+  added.entry.variant = static_cast<uint32_t>(variants.size());
+  added.update_id = update_id;
+  added.added_by_cut = true;
+  variants.push_back(std::move(added));
+  return &variants.back();
+}
+
+const TensorTable::Row& TensorTable::FirstOf(const std::deque<Row>& variants) {
+  if (!variants[0].replaced) return variants[0];
+  return *std::find_if(variants.begin(), variants.end(),
+                       [](const Row& row) { return row.added_by_cut; });
 }
 
 }  // namespace byteps

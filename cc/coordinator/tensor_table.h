@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <unordered_map>
+#include <map>
 #include <vector>
 
 #include "cc/coordinator/placement.h"
@@ -21,6 +21,8 @@ class TensorTable {
   struct Row {
     TableEntry entry;
     uint64_t update_id = 0;  // the TableUpdate that told the servers
+    bool replaced = false;   // another row has the same tensor, cut again
+    bool added_by_cut = false;
   };
 
   // What has become of one tensor of a list. INVALID_ARGUMENT for a bad description,
@@ -35,13 +37,22 @@ class TensorTable {
   // and get `update_id`.
   std::vector<Outcome> Declare(const std::vector<TensorDescription>& tensors, uint64_t update_id);
 
+  // No part shall be longer than `part_bytes` from now on. What is in the table stays, because
+  // rounds may be under way; tensors that would be cut otherwise now get a new variant, returned
+  // here, for the rounds after those.
+  std::vector<TableEntry> CutAgain(uint64_t part_bytes, uint64_t update_id);
+
  private:
   Outcome FindOrAdd(const TensorDescription& tensor, uint64_t update_id);
   void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
+  bool IsCutOtherwiseNow(const TableEntry& entry) const;
+  Row* AddCutOf(Row* row, uint64_t update_id);
+  // Of a key: the variant that the others follow.
+  static const Row& FirstOf(const std::deque<Row>& variants);
 
   const int32_t num_workers_;
   Placement placement_;
-  std::unordered_map<uint64_t, std::deque<Row>> rows_;  // by key, then variant; rows do not move
+  std::map<uint64_t, std::deque<Row>> rows_;  // by key, then variant; rows do not move
 };
 
 }  // namespace byteps

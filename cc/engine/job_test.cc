@@ -89,14 +89,15 @@ std::shared_ptr<Pending> Send(Worker& worker, const std::string& name, std::vect
 
 class Job {
  public:
-  Job(int32_t workers, int32_t servers, EngineOptions options = {}) {
+  Job(int32_t workers, int32_t servers, EngineOptions options = {}, bool on_one_host = true) {
     options.heartbeat_interval = 0.1;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     description_.job_id = "job-test";
     description_.options = options;
     description_.coordinator_endpoint = coordinator_->endpoint();
-    description_.worker_hosts.assign(workers, "host");
+    for (int32_t rank = 0; rank < workers; ++rank)
+      description_.worker_hosts.push_back(on_one_host ? "host" : "host" + std::to_string(rank));
     description_.server_hosts.assign(servers, "host");
     for (int32_t rank = 0; rank < servers; ++rank) {
       servers_.push_back(std::make_unique<Server>(options));
@@ -391,6 +392,37 @@ TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
       ExpectSum(one->output, 2, 100);
     }
   });
+}
+
+// Rounds are under way everywhere, and each worker is at another place, when the links are known.
+TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
+  EngineOptions options;
+  options.link_bytes_per_second = 10 * 1000 * 1000;  // parts of 32 KB, not 128
+  const std::vector<size_t> counts = {0, 1, 8192, 8193, 300000, 77777};
+  for (const int servers : {1, 3}) {
+    Job job(3, servers, options, /*on_one_host=*/false);
+    job.OnEachWorker([&](Worker& worker, int rank) {
+      uint64_t parts_before = 0;
+      for (int round = 0; round < 20; ++round) {
+        parts_before = worker.counters().pushed_parts;
+        std::this_thread::sleep_for(std::chrono::milliseconds(rank));
+        std::vector<std::shared_ptr<Pending>> pending;
+        for (size_t i = 0; i < counts.size(); ++i)
+          pending.push_back(Send(worker, "t" + std::to_string(i), Values(rank, counts[i])));
+        const auto other = Send(worker, "t", Values(rank, round % 2 == 0 ? 100000 : 50000));
+        for (size_t i = 0; i < counts.size(); ++i) {
+          const Status status = pending[i]->Wait();
+          ASSERT_TRUE(status.ok()) << status.ToString();
+          ExpectSum(pending[i]->output, 3, counts[i]);
+        }
+        ASSERT_TRUE(other->Wait().ok());
+        ExpectSum(other->output, 3, other->input.size());
+      }
+      // In parts of 8,192 floats; "t" had 50,000.
+      EXPECT_EQ(worker.counters().pushed_parts - parts_before, 1u + 1 + 1 + 2 + 37 + 10 + 7);
+      EXPECT_EQ(worker.counters().credit_bytes, 256u * 1024);
+    });
+  }
 }
 
 TEST(JobTest, OneWorkerWithoutServersCopies) {

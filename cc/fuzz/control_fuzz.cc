@@ -56,6 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const TableEntry& entry : update->entries) CheckRow(entry);
   } else if (const auto* reply = std::get_if<DeclareReply>(&message)) {
     for (const DeclareResult& result : reply->results) CheckRow(result.entry);
+  } else if (const auto* retune = std::get_if<Retune>(&message)) {
+    for (const NewCut& cut : retune->cuts) CheckRow(cut.entry);
   } else if (const auto* request = std::get_if<DeclareRequest>(&message)) {
     for (const TensorDescription& tensor : request->tensors) {
       if (tensor.Validate(3).ok()) FuzzCheck(tensor.ElementCount() >= 0, "a size is no overflow");

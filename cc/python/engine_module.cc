@@ -229,7 +229,9 @@ py::dict WorkerCountersDict() {
   const WorkerCounters values = worker->counters();
   counters["exchanges"] = values.exchanges;
   counters["failed_exchanges"] = values.failed_exchanges;
+  counters["pushed_parts"] = values.pushed_parts;
   counters["pushed_bytes"] = values.pushed_bytes;
+  counters["credit_bytes"] = values.credit_bytes;
   counters["received_bytes"] = values.received_bytes;
   AddVanCounters(values.van, &counters);
   return counters;
@@ -381,6 +383,7 @@ void DefineJob(py::module_& module) {
       .def(py::init<>())
       .def_readwrite("part_bytes", &EngineOptions::part_bytes)
       .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
+      .def_readwrite("link_bytes_per_second", &EngineOptions::link_bytes_per_second)
       .def("credit", &EngineOptions::Credit, py::arg("longest_part_bytes"))
       .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
       .def_readwrite("connections_per_server", &EngineOptions::connections_per_server)

@@ -101,6 +101,8 @@ void Server::OnMessage(const ControlMessage& message) {
     // The workers learn of it when they push a tensor that this server does not know.
     if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
     link_->Send(TableAck{update->update_id});
+  } else if (const auto* retune = std::get_if<Retune>(&message)) {
+    service_->LimitUnsent(retune->unsent_bytes);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
     service_->OnWorkerLeft(goodbye->rank);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {

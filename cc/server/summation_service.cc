@@ -49,6 +49,7 @@ class SummationService::Impl {
   void AddConnection(const std::shared_ptr<WorkerConnection>& worker);
   void RemoveConnection(const std::shared_ptr<WorkerConnection>& worker);
   void SendToWorkers(const OutgoingFrame& frame);
+  void LimitUnsent(uint64_t bytes);
   Membership& membership() { return membership_; }
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
@@ -183,13 +184,12 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
 void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> replies) {
   for (Reply& reply : replies) {
     FrameHeader& header = reply.frame.header;
-    header.credit_bytes = reply.to->TakeCredit();
     header.send_time_ns = WallNanos();
     for (Tally* tally : {&tally_, &tensor->tally()}) {
       ++tally->replies;
       if (header.status == StatusCode::kOk) tally->replied_bytes += header.payload_bytes;
     }
-    reply.to->Send(std::move(reply.frame));
+    reply.to->SendReply(std::move(reply.frame));
   }
 }
 
@@ -211,6 +211,11 @@ void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
     for (const auto& worker : connections_) one_of_each.emplace(worker->rank(), worker);
   }
   for (const auto& [rank, worker] : one_of_each) worker->Send(frame);
+}
+
+void SummationService::Impl::LimitUnsent(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(connections_mutex_);
+  for (const auto& worker : connections_) worker->LimitUnsent(bytes);
 }
 
 // What the replies have not taken along.
@@ -313,6 +318,8 @@ std::vector<TensorCounters> SummationService::tensor_counters() const {
 }
 
 void SummationService::SendToWorkers(const OutgoingFrame& frame) { impl_->SendToWorkers(frame); }
+
+void SummationService::LimitUnsent(uint64_t bytes) { impl_->LimitUnsent(bytes); }
 
 void SummationService::OnOpen(const std::shared_ptr<Connection>& connection) {
   auto context = std::make_shared<ConnectionContext>(connection);

@@ -63,6 +63,9 @@ class SummationService : public ConnectionHandler {
   // Sends a frame to every worker that is connected, on one connection.
   void SendToWorkers(const OutgoingFrame& frame);
 
+  // See Connection::LimitUnsent; for those that are connected.
+  void LimitUnsent(uint64_t bytes);
+
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
 

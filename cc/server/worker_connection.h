@@ -30,6 +30,21 @@ class WorkerConnection {
       connection->Send(std::move(frame));
   }
 
+  // See Connection::LimitUnsent.
+  void LimitUnsent(uint64_t bytes) {
+    if (const std::shared_ptr<Connection> connection = connection_.lock())
+      connection->LimitUnsent(bytes);
+  }
+
+  // Takes the credit along if the reply leaves at once. A reply that waits for its turn would have
+  // the worker wait, too.
+  void SendReply(OutgoingFrame reply) {
+    const std::shared_ptr<Connection> connection = connection_.lock();
+    if (connection == nullptr) return;
+    if (connection->is_idle()) reply.header.credit_bytes = TakeCredit();
+    connection->Send(std::move(reply));
+  }
+
  private:
   const std::weak_ptr<Connection> connection_;  // it owns this object
   const int32_t rank_;

@@ -73,12 +73,22 @@ class Connection {
   // thread, once.
   virtual void Close(const Status& reason) = 0;
 
+  // Nothing that Send was given waits: what comes now leaves at once.
+  virtual bool is_idle() const { return true; }
+
   // What the peer said in its Hello; on the connecting side, what the peer was addressed as, with
   // the features that it offers.
   virtual const Hello& peer() const = 0;
 
   // "worker 3 at 10.0.0.7:40312".
   virtual const std::string& peer_name() const = 0;
+
+  // Lets no more than so many bytes wait in the kernel for the network, where nothing overtakes
+  // them (protocol rule 14).
+  virtual void LimitUnsent(uint64_t bytes) { (void)bytes; }
+
+  // The shortest time that anything has needed there and back, in nanoseconds; 0: unknown.
+  virtual uint64_t round_trip_ns() const { return 0; }
 
   // For the handler: set before the first frame (in OnOpen), then read-only.
   void set_context(std::shared_ptr<void> context) { context_ = std::move(context); }

@@ -75,6 +75,8 @@ Status GetStatus(ByteReader& reader) {
 constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4;
 constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
+constexpr size_t kHeldTensorBytes = 8 + 8;
+constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
 
 struct Encoder {
   ByteWriter& writer;
@@ -127,6 +129,27 @@ struct Encoder {
     writer.Put(static_cast<uint32_t>(message.sent.size()));
     for (const uint8_t sent : message.sent) writer.Put(sent);
     writer.PutString(message.doing.substr(0, kMaxTextBytes));
+  }
+  void operator()(const LinkReport& message) {
+    writer.Put(message.bytes_per_second);
+    writer.Put(message.round_trip_ns);
+  }
+  void operator()(const HoldRounds&) {}
+  void operator()(const RoundsHeld& message) {
+    writer.Put(static_cast<uint32_t>(message.tensors.size()));
+    for (const RoundsHeld::Tensor& tensor : message.tensors) {
+      writer.Put(tensor.key);
+      writer.Put(tensor.next_round);
+    }
+  }
+  void operator()(const Retune& message) {
+    writer.Put(message.credit_bytes);
+    writer.Put(message.unsent_bytes);
+    writer.Put(static_cast<uint32_t>(message.cuts.size()));
+    for (const NewCut& cut : message.cuts) {
+      Put(writer, cut.entry);
+      writer.Put(cut.first_round);
+    }
   }
 };
 
@@ -193,6 +216,27 @@ struct Decoder {
     for (uint8_t& sent : message.sent) sent = reader.Get<uint8_t>();
     message.doing = reader.GetString(kMaxTextBytes);
     if (message.sent.size() > kMostStalled) reader.Fail();
+  }
+  void operator()(LinkReport& message) {
+    message.bytes_per_second = reader.Get<uint64_t>();
+    message.round_trip_ns = reader.Get<uint64_t>();
+  }
+  void operator()(HoldRounds&) {}
+  void operator()(RoundsHeld& message) {
+    message.tensors.resize(reader.GetCount(kHeldTensorBytes));
+    for (RoundsHeld::Tensor& tensor : message.tensors) {
+      tensor.key = reader.Get<uint64_t>();
+      tensor.next_round = reader.Get<uint64_t>();
+    }
+  }
+  void operator()(Retune& message) {
+    message.credit_bytes = reader.Get<uint64_t>();
+    message.unsent_bytes = reader.Get<uint64_t>();
+    message.cuts.resize(reader.GetCount(kMinCutBytes));
+    for (NewCut& cut : message.cuts) {
+      cut.entry = GetEntry(reader);
+      cut.first_round = reader.Get<uint64_t>();
+    }
   }
 };
 

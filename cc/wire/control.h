@@ -4,7 +4,8 @@
 // A name may be used with several descriptions over time (another shape, say): each is a *variant*
 // of the key, numbered in the order in which the coordinator first saw it. Workers that use
 // different variants in one round disagree, and the server of part 0, which is the same for all
-// variants of a key, tells them all (protocol rule 3).
+// variants of a key, tells them all (protocol rule 3). A tensor that is cut again, because the
+// links turned out slow, becomes a new variant, too: used by all workers from one round on.
 #ifndef TF_BYTEPS_CC_WIRE_CONTROL_H_
 #define TF_BYTEPS_CC_WIRE_CONTROL_H_
 
@@ -117,8 +118,42 @@ struct StallAnswer {
   std::string doing;          // "waits for tensor "b", round 3, since 61 s"
 };
 
+// worker -> coordinator, once: what its pushes have achieved while more of them waited.
+struct LinkReport {
+  uint64_t bytes_per_second = 0;
+  uint64_t round_trip_ns = 0;  // to the farthest server, when nothing was in front; 0: unknown
+};
+
+// coordinator -> worker: begin no round of any tensor before Retune. Answered by RoundsHeld.
+struct HoldRounds {};
+
+// worker -> coordinator: the first round of each tensor that this worker has not begun; of others
+// it is 0.
+struct RoundsHeld {
+  struct Tensor {
+    uint64_t key = 0;
+    uint64_t next_round = 0;
+  };
+  std::vector<Tensor> tensors;
+};
+
+// From `first_round` on, `entry` replaces the variant of its key that describes the same exchange.
+struct NewCut {
+  TableEntry entry;
+  uint64_t first_round = 0;
+};
+
+// coordinator -> all, once: what follows from all workers' reports. Every server has the entries by
+// now.
+struct Retune {
+  uint64_t credit_bytes = 0;  // 0: as it is
+  uint64_t unsent_bytes = 0;  // see Connection::LimitUnsent
+  std::vector<NewCut> cuts;   // workers
+};
+
 using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
-                                    Goodbye, PeerLost, JobEnded, Relay, StallQuery, StallAnswer>;
+                                    Goodbye, PeerLost, JobEnded, Relay, StallQuery, StallAnswer,
+                                    LinkReport, HoldRounds, RoundsHeld, Retune>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -42,7 +42,11 @@ std::vector<ControlMessage> OneOfEach() {
           JobEnded{},
           Relay{2, 0, "40321"},
           StallQuery{15, 1, {{"a", 7}, {"b/c:0", 0}}},
-          StallAnswer{15, 0, 1, {1, 0}, "waits for tensor \"a\""}};
+          StallAnswer{15, 0, 1, {1, 0}, "waits for tensor \"a\""},
+          LinkReport{119000000, 90000},
+          HoldRounds{},
+          RoundsHeld{{{KeyOfName("a"), 3}, {KeyOfName("b"), 4}}},
+          Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {

@@ -41,6 +41,8 @@ class PartQueue {
   // Never lowers it.
   void RaiseCredit(uint64_t credit_bytes) { credit_bytes_ = std::max(credit_bytes_, credit_bytes); }
 
+  void SetCredit(uint64_t credit_bytes) { credit_bytes_ = credit_bytes; }
+
   // The server has taken in so many bytes (or they will never be sent).
   void ReturnCredit(uint64_t bytes);
 
@@ -48,6 +50,7 @@ class PartQueue {
   void Clear() { waiting_.clear(); }
 
   size_t size() const { return waiting_.size(); }
+  uint64_t credit_bytes() const { return credit_bytes_; }
   uint64_t bytes_on_the_way() const { return on_the_way_; }
 
  private:

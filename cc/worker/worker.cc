@@ -30,7 +30,8 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
       timeline_(timeline),
-      queue_(job.options.Credit(0), job.options.CreditKeptBack()) {}
+      queue_(job.options.Credit(0), job.options.CreditKeptBack()),
+      link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr) {}
 
 Worker::~Worker() { Stop(); }
 
@@ -96,6 +97,7 @@ Status Worker::failure() const {
 WorkerCounters Worker::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   WorkerCounters counters = counters_;
+  counters.credit_bytes = queue_.credit_bytes();
   if (van_ != nullptr) counters.van = van_->counters();
   return counters;
 }
@@ -121,14 +123,10 @@ void Worker::Enqueue(ExchangeRequest request) {
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
         exchange->trace = NewTrace(exchange->request, exchange->round);
-        Variant& variant = FindOrAddVariant(key, exchange->request.tensor);
+        Variant& variant = DeclaredVariant(key, exchange->request.tensor);
         if (local_) PlaceAlone(&variant);
-        if (variant.entry != nullptr) {
-          exchange->Place(variant.entry);
-          Dispatch(exchange, &actions);
-        } else {
-          SendDeclarations(&actions);
-        }
+        DispatchIfPlaced(key, &actions);
+        SendDeclarations(&actions);
         return;
       }
       status = FailedPrecondition("tensor \"" + key.name + "\" is on its way already (" +
@@ -149,7 +147,7 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
   if (!Refusal().ok()) return;
   for (const TensorDescription& tensor : tensors) {
     if (tensor.Validate(job_.num_workers()).ok())
-      FindOrAddVariant(FindOrAddKey(tensor.name), tensor);
+      DeclaredVariant(FindOrAddKey(tensor.name), tensor);
   }
   SendDeclarations(&actions);
 }
@@ -263,9 +261,16 @@ Worker::Variant& Worker::FindOrAddVariant(Key& key, const TensorDescription& ten
   for (Variant& variant : key.variants) {
     if (variant.tensor.SameExchangeAs(tensor)) return variant;
   }
-  key.variants.push_back({tensor, nullptr});
-  undeclared_.push_back(tensor);
+  key.variants.emplace_back();
+  key.variants.back().tensor = tensor;
   return key.variants.back();
+}
+
+Worker::Variant& Worker::DeclaredVariant(Key& key, const TensorDescription& tensor) {
+  Variant& variant = FindOrAddVariant(key, tensor);
+  if (!variant.is_declared) undeclared_.push_back(tensor);
+  variant.is_declared = true;
+  return variant;
 }
 
 // One request at a time: what is declared meanwhile goes together in the next.
@@ -306,15 +311,75 @@ Status Worker::OnDeclareReply(DeclareReply reply, Actions* actions) {
     Variant& variant = FindOrAddVariant(key, declared[i]);
     variant.entry = std::make_shared<const TableEntry>(std::move(result.entry));
     RaiseCredit(*variant.entry);
-    if (!is_waiting) continue;
-    live->Place(variant.entry);
-    Dispatch(live, actions);
+    if (is_waiting) DispatchIfPlaced(key, actions);
   }
   SendDeclarations(actions);
   return OkStatus();
 }
 
+void Worker::DispatchIfPlaced(Key& key, Actions* actions) {
+  const std::shared_ptr<Exchange> live = key.live;
+  if (holds_rounds_ || live == nullptr || live->entry != nullptr) return;
+  const Variant& variant = FindOrAddVariant(key, live->request.tensor);
+  const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(live->round);
+  if (entry == nullptr) return;
+  live->Place(entry);
+  Dispatch(live, actions);
+}
+
+void Worker::HoldRounds(Actions* actions) {
+  holds_rounds_ = true;
+  RoundsHeld held;
+  for (const auto& [id, key] : keys_) {
+    const bool waits = key->live != nullptr && key->live->entry == nullptr;
+    held.tensors.push_back({id, waits ? key->live->round : key->next_round});
+  }
+  actions->messages.push_back(std::move(held));
+}
+
+Status Worker::OnRetune(Retune retune, Actions* actions) {
+  if (retune.credit_bytes > 0) {
+    queue_.SetCredit(retune.credit_bytes);
+    is_tuned_ = true;
+  }
+  for (ServerLink& server : servers_) {
+    for (Path& path : server.paths) path.connection->LimitUnsent(retune.unsent_bytes);
+  }
+  for (NewCut& cut : retune.cuts) {
+    BYTEPS_RETURN_IF_ERROR(CheckEntry(cut.entry, job_.num_workers(), job_.num_servers()));
+    Key& key = FindOrAddKey(cut.entry.tensor.name);
+    keys_[cut.entry.key] = &key;
+    Variant& variant = FindOrAddVariant(key, cut.entry.tensor);
+    variant.first_round_of_new_cut = cut.first_round;
+    variant.new_cut = std::make_shared<const TableEntry>(std::move(cut.entry));
+  }
+  holds_rounds_ = false;
+  for (const auto& [name, key] : keys_by_name_) DispatchIfPlaced(*key, actions);
+  Pump(actions);
+  return OkStatus();
+}
+
+void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
+  if (link_meter_ == nullptr) return;
+  link_meter_->Note(MonotonicNanos(), taken_in, queue_.size() > 0);
+  LinkReport report;
+  report.bytes_per_second = job_.options.link_bytes_per_second;
+  if (report.bytes_per_second == 0) {
+    if (!link_meter_->is_complete()) return;
+    report.bytes_per_second = link_meter_->bytes_per_second();
+  }
+  for (const ServerLink& server : servers_) {
+    for (const Path& path : server.paths) {
+      const uint64_t round_trip_ns = path.connection->round_trip_ns();
+      report.round_trip_ns = std::max(report.round_trip_ns, round_trip_ns);
+    }
+  }
+  actions->messages.push_back(report);
+  link_meter_.reset();
+}
+
 void Worker::RaiseCredit(const TableEntry& entry) {
+  if (is_tuned_) return;
   for (const PartPlacement& part : entry.parts) {
     const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
     queue_.RaiseCredit(job_.options.Credit(bytes));
@@ -348,6 +413,7 @@ void Worker::Pump(Actions* actions) {
       queue_.ReturnCredit(task.bytes);
       continue;
     }
+    ++counters_.pushed_parts;
     counters_.pushed_bytes += task.bytes;
     if (task.exchange->trace != nullptr) {
       PartTrace& trace = task.exchange->trace->parts[task.part];
@@ -362,6 +428,7 @@ void Worker::Pump(Actions* actions) {
     actions->frames.emplace_back(
         path.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
   }
+  MeasureLink(0, actions);
 }
 
 void Worker::ReturnCredit(const Connection& from, uint64_t bytes) {
@@ -445,6 +512,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   std::lock_guard<std::mutex> lock(mutex_);
   if (header.credit_bytes > 0) {
     ReturnCredit(connection, header.credit_bytes);
+    MeasureLink(header.credit_bytes, &actions);
     Pump(&actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
@@ -553,6 +621,10 @@ void Worker::OnControl(ControlMessage message) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (auto* reply = std::get_if<DeclareReply>(&message)) {
       status = OnDeclareReply(std::move(*reply), &actions);
+    } else if (std::holds_alternative<byteps::HoldRounds>(message)) {
+      HoldRounds(&actions);
+    } else if (auto* retune = std::get_if<Retune>(&message)) {
+      status = OnRetune(std::move(*retune), &actions);
     } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
       left_ = left_ || goodbye->rank == rank_;
       goodbye_answered_.notify_all();

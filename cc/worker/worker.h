@@ -19,6 +19,7 @@
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/van/van.h"
 #include "cc/worker/exchange.h"
+#include "cc/worker/link_meter.h"
 #include "cc/worker/part_queue.h"
 #include "cc/worker/stall_report.h"
 #include "cc/worker/timeline.h"
@@ -28,7 +29,9 @@ namespace byteps {
 struct WorkerCounters {
   uint64_t exchanges = 0;  // tensors that ended, well or not
   uint64_t failed_exchanges = 0;
+  uint64_t pushed_parts = 0;
   uint64_t pushed_bytes = 0;    // payload handed to the Van
+  uint64_t credit_bytes = 0;    // how much may be on the way
   uint64_t received_bytes = 0;  // payload of replies
   VanCounters van;
 };
@@ -94,6 +97,15 @@ class Worker : private ConnectionHandler {
   struct Variant {
     TensorDescription tensor;
     std::shared_ptr<const TableEntry> entry;  // null until the coordinator has answered
+    // What replaces it from a round on: the tensor, cut again. Null if it stays.
+    std::shared_ptr<const TableEntry> new_cut;
+    uint64_t first_round_of_new_cut = 0;
+    bool is_declared = false;
+
+    // Null until the coordinator has told.
+    const std::shared_ptr<const TableEntry>& EntryFor(uint64_t round) const {
+      return new_cut != nullptr && round >= first_round_of_new_cut ? new_cut : entry;
+    }
   };
   struct Key {
     std::string name;
@@ -139,10 +151,17 @@ class Worker : private ConnectionHandler {
   Status Refusal() const;
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
+  Variant& DeclaredVariant(Key& key, const TensorDescription& tensor);
   void PlaceAlone(Variant* variant);
   void SendDeclarations(Actions* actions);
   Status OnDeclareReply(DeclareReply reply, Actions* actions);
   void RaiseCredit(const TableEntry& entry);
+  // Places and sends the exchange that a key has, unless it must wait: for its placement, or for
+  // new cuts.
+  void DispatchIfPlaced(Key& key, Actions* actions);
+  void HoldRounds(Actions* actions);
+  Status OnRetune(Retune retune, Actions* actions);
+  void MeasureLink(uint64_t taken_in, Actions* actions);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(Actions* actions);
   void ReturnCredit(const Connection& from, uint64_t bytes);
@@ -167,6 +186,9 @@ class Worker : private ConnectionHandler {
   std::condition_variable goodbye_answered_;
   std::vector<ServerLink> servers_;
   PartQueue queue_;
+  std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
+  bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
+  bool is_tuned_ = false;
   std::unordered_map<std::string, std::unique_ptr<Key>> keys_by_name_;
   std::unordered_map<uint64_t, Key*> keys_;  // those that the coordinator knows
   std::vector<TensorDescription> undeclared_;

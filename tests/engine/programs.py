@@ -428,3 +428,41 @@ def one_does_not_send(seconds):
             time.sleep(0.05)
     start(np.ones(2, np.float32), name="late").wait(SECONDS)
     return True
+
+
+def _exchange_checked(count, elements):
+    """That many sums of a tensor, one after the other; the parts that the last one had."""
+    rank, size = tf_byteps.rank(), tf_byteps.size()
+    for step in range(count):
+        parts = _engine.worker_counters()["pushed_parts"]
+        given = [values(r, (elements,), np.dtype(np.float32), step) for r in range(size)]
+        result = start(given[rank], name="tuned").wait(SECONDS)
+        np.testing.assert_array_equal(result, sum(given))
+    return _engine.worker_counters()["pushed_parts"] - parts
+
+
+def tuned():
+    """Parts of a tensor of 4 MB in its first round and later, and the credit later."""
+    tf_byteps.init()
+    before = _exchange_checked(1, 1_000_000)
+    after = _exchange_checked(10, 1_000_000)
+    return [before, after, _engine.worker_counters()["credit_bytes"]]
+
+
+def measured():
+    """The credit once it has changed."""
+    tf_byteps.init()
+    to_begin_with = _engine.worker_counters()["credit_bytes"]
+    deadline = time.monotonic() + SECONDS
+    step = 0
+    array = np.ones(4_000_000, np.float32)
+    while True:
+        changed = _engine.worker_counters()["credit_bytes"] != to_begin_with
+        late = time.monotonic() > deadline
+        # All workers end after the same round.
+        if start(np.int32([changed or late]), name=f"end {step}").wait(SECONDS)[0] > 0:
+            break
+        start(array, name="traffic").wait(SECONDS)
+        step += 1
+    time.sleep(0.5)  # the others are told at the same time
+    return _engine.worker_counters()["credit_bytes"]

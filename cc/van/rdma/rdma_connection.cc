@@ -36,6 +36,12 @@ void RdmaConnection::Send(OutgoingFrame frame) {
   }
 }
 
+bool RdmaConnection::is_idle() const {
+  if (stage_ == Stage::kTcp) return tcp_->is_idle();
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return window_ == nullptr || window_->waiting_bytes() == 0;
+}
+
 void RdmaConnection::Close(const Status& reason) {
   {
     std::lock_guard<std::mutex> lock(send_mutex_);

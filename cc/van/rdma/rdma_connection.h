@@ -63,6 +63,9 @@ class RdmaConnection : public Connection,
   void Close(const Status& reason) override;
   const Hello& peer() const override { return tcp_->peer(); }
   const std::string& peer_name() const override { return tcp_->peer_name(); }
+  uint64_t round_trip_ns() const override { return tcp_->round_trip_ns(); }
+  bool is_idle() const override;
+  void LimitUnsent(uint64_t bytes) override { tcp_->LimitUnsent(bytes); }
 
   // ConnectionHandler of the TCP connection: its thread.
   void OnOpen(const std::shared_ptr<Connection>& tcp) override;
@@ -131,7 +134,7 @@ class RdmaConnection : public Connection,
   uint64_t received_this_turn_ = 0;
   int64_t spin_ns_ = 0;
 
-  std::mutex send_mutex_;                  // guards the next five
+  mutable std::mutex send_mutex_;          // guards the next five
   std::unique_ptr<QueuePair> queue_pair_;  // polled without it, by the loop's thread
   std::unique_ptr<SendWindow> window_;
   bool pump_posted_ = false;

@@ -19,7 +19,7 @@ namespace byteps {
 namespace {
 
 constexpr int kListenBacklog = 512;
-constexpr int kUnsentBytes = 512 * 1024;
+constexpr uint64_t kUnsentBytes = 512 * 1024;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -83,9 +83,14 @@ Status PrepareDataSocket(const Socket& socket) {
   if (setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0) {
     return Internal(ErrnoMessage("setsockopt TCP_NODELAY"));
   }
-  // Kernels without it only schedule less sharply.
-  setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
+  LimitUnsent(socket, kUnsentBytes);
   return OkStatus();
+}
+
+void LimitUnsent(const Socket& socket, uint64_t bytes) {
+  const int limit = static_cast<int>(std::min<uint64_t>(bytes, 1 << 30));
+  // Kernels without it only schedule less sharply.
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, sizeof(limit));
 }
 
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound) {

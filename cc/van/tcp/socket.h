@@ -31,6 +31,9 @@ class Socket {
 // Non-blocking, no Nagle delay, little unsent data in the kernel (protocol rule 14).
 Status PrepareDataSocket(const Socket& socket);
 
+// So much, instead.
+void LimitUnsent(const Socket& socket, uint64_t bytes);
+
 // Binds and listens; port 0 picks a free one. `bound` is the address that was given with the port
 // in use.
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
@@ -41,6 +44,9 @@ Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket);
 // Exactly `bytes`, waiting until `deadline_ns` at the latest.
 Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns);
 Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t deadline_ns);
+
+// The shortest of the round trips that the kernel has seen lately, in nanoseconds; 0: unknown.
+uint64_t LeastRoundTripNanos(const Socket& socket);
 
 // "10.0.0.7:40312" of the other end.
 std::string PeerAddress(const Socket& socket);

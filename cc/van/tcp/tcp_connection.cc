@@ -102,6 +102,21 @@ void TcpConnection::Close(const Status& reason) {
   shutdown(socket_.get(), SHUT_RDWR);
 }
 
+void TcpConnection::LimitUnsent(uint64_t bytes) {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  if (socket_.valid()) byteps::LimitUnsent(socket_, bytes);
+}
+
+bool TcpConnection::is_idle() const {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return queue_.is_empty();
+}
+
+uint64_t TcpConnection::round_trip_ns() const {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return socket_.valid() ? LeastRoundTripNanos(socket_) : 0;
+}
+
 void TcpConnection::OnEvents(uint32_t events) {
   if (!socket_.valid()) return;  // ended while ContinueReading waited for its turn
   Status status;

@@ -37,6 +37,8 @@ class SendQueue {
   // Frames have begun to leave, and the socket takes no more at present.
   bool blocked_by_socket() const { return !leaving_.empty(); }
 
+  bool is_empty() const { return waiting_.empty() && leaving_.empty(); }
+
   // What the socket has to take for the frames that have not begun to leave.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
@@ -105,6 +107,9 @@ class TcpConnection : public Connection,
   void Close(const Status& reason) override;
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
+  uint64_t round_trip_ns() const override;
+  bool is_idle() const override;
+  void LimitUnsent(uint64_t bytes) override;
 
   void OnEvents(uint32_t events) override;
   void OnTick(int64_t now_ns) override;
@@ -161,7 +166,7 @@ class TcpConnection : public Connection,
   PeerMemory memory_;
   uint64_t unacknowledged_reads_ = 0;
 
-  std::mutex send_mutex_;  // guards all below
+  mutable std::mutex send_mutex_;  // guards all below
   SendQueue queue_;
   bool armed_ = false;  // the loop is asked to tell when the socket takes more
   bool finished_ = false;

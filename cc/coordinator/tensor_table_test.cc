@@ -1,0 +1,80 @@
+#include "cc/coordinator/tensor_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace byteps {
+namespace {
+
+TensorDescription Tensor(const std::string& name, int64_t elements) {
+  TensorDescription tensor;
+  tensor.name = name;
+  tensor.shape = {elements};
+  return tensor;
+}
+
+JobDescription TwoServers() {
+  JobDescription job;
+  job.worker_hosts = {"a", "b"};
+  job.server_hosts = {"c", "d"};
+  return job;
+}
+
+TEST(TensorTableTest, CutsAgainWhatWouldBeLonger) {
+  TensorTable table(TwoServers());
+  const auto before = table.Declare(
+      {Tensor("long", 1000 * 1000), Tensor("other", 900 * 1000), Tensor("short", 100)}, 1);
+  const std::vector<TableEntry> cut = table.CutAgain(40000, 2);
+  ASSERT_EQ(cut.size(), 2u);
+  double bytes[2] = {0, 0};
+  for (const TableEntry& entry : cut) {
+    const TableEntry& old = before[entry.tensor.name == "long" ? 0 : 1].row->entry;
+    EXPECT_EQ(entry.variant, 1u);
+    EXPECT_TRUE(entry.tensor.SameExchangeAs(old.tensor));
+    EXPECT_EQ(entry.parts[0].server, old.parts[0].server);
+    EXPECT_EQ(entry.parts[0].element_count, 10000u);
+    uint64_t elements = 0;
+    for (const PartPlacement& part : entry.parts) {
+      elements += part.element_count;
+      bytes[part.server] += part.element_count * 4;
+    }
+    EXPECT_EQ(elements, old.tensor.ElementCount());
+  }
+  EXPECT_NEAR(bytes[0] / bytes[1], 1, 0.02);
+}
+
+TEST(TensorTableTest, WhoDeclaresLaterGetsTheFirstCut) {
+  TensorTable table(TwoServers());
+  table.Declare({Tensor("t", 1000 * 1000)}, 1);
+  table.CutAgain(40000, 2);
+  const auto again = table.Declare({Tensor("t", 1000 * 1000)}, 3);
+  EXPECT_FALSE(again[0].added);
+  EXPECT_EQ(again[0].row->entry.variant, 0u);
+  EXPECT_EQ(again[0].row->update_id, 1u);
+}
+
+TEST(TensorTableTest, LaterTensorsFollowTheNewCut) {
+  TensorTable table(TwoServers());
+  table.Declare({Tensor("t", 1000 * 1000)}, 1);
+  const TableEntry cut = table.CutAgain(40000, 2)[0];
+  // Another shape of the same name: its parts live where those of the cut that is in use live.
+  const auto other = table.Declare({Tensor("t", 500 * 1000), Tensor("u", 20000)}, 3);
+  const TableEntry& shorter = other[0].row->entry;
+  EXPECT_EQ(shorter.variant, 2u);
+  ASSERT_EQ(shorter.parts.size(), 50u);
+  for (size_t i = 0; i < shorter.parts.size(); ++i)
+    EXPECT_EQ(shorter.parts[i].server, cut.parts[i].server);
+  EXPECT_EQ(other[1].row->entry.parts.size(), 2u);
+}
+
+TEST(TensorTableTest, FixedPartsStay) {
+  JobDescription job = TwoServers();
+  job.options.part_bytes = 80000;
+  TensorTable table(job);
+  table.Declare({Tensor("t", 1000 * 1000)}, 1);
+  EXPECT_TRUE(table.CutAgain(40000, 2).empty());
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,76 @@
+#include "cc/coordinator/tuning.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace byteps {
+namespace {
+
+constexpr double kSecondsOnTheWay = 0.020;
+constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
+constexpr uint64_t kMostCredit = uint64_t{16} << 20;
+constexpr uint64_t kPartsOfTheCredit = 8;
+constexpr double kSecondsUnsent = 0.002;
+constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
+constexpr uint64_t kMostUnsent = uint64_t{512} << 10;
+
+}  // namespace
+
+TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
+                    const EngineOptions& options) {
+  const double seconds = kSecondsOnTheWay + 2e-9 * round_trip_ns;
+  const double bytes = std::min<double>(kMostCredit, bytes_per_second * seconds);
+  const uint64_t credit = std::max(kLeastCredit, static_cast<uint64_t>(bytes));
+  TunedSizes sizes;
+  if (options.credit_bytes == 0) sizes.credit_bytes = credit;
+  if (options.part_bytes == 0) sizes.part_bytes = credit / kPartsOfTheCredit;
+  const auto unsent = static_cast<uint64_t>(bytes_per_second * kSecondsUnsent);
+  sizes.unsent_bytes = std::clamp(unsent, kLeastUnsent, kMostUnsent);
+  return sizes;
+}
+
+Tuning::Tuning(const JobDescription& job) : options_(job.options), decided_(!job.TunesItself()) {
+  for (int32_t rank = 0; rank < job.num_workers(); ++rank) {
+    reports_[rank] = std::nullopt;
+    held_[rank] = false;
+  }
+}
+
+std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& report) {
+  if (decided_) return std::nullopt;
+  reports_[rank] = report;
+  uint64_t slowest = std::numeric_limits<uint64_t>::max();
+  uint64_t farthest_ns = 0;
+  for (const auto& [from, each] : reports_) {
+    if (!each.has_value()) return std::nullopt;
+    slowest = std::min(slowest, each->bytes_per_second);
+    farthest_ns = std::max(farthest_ns, each->round_trip_ns);
+  }
+  decided_ = true;
+  return SizesFor(slowest, farthest_ns, options_);
+}
+
+void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {
+  if (held_[rank]) return;
+  for (const RoundsHeld::Tensor& tensor : held.tensors) {
+    uint64_t& next = next_rounds_[tensor.key];
+    next = std::max(next, tensor.next_round);
+  }
+  held_[rank] = true;
+}
+
+void Tuning::OnGone(int32_t rank) {
+  reports_.erase(rank);
+  held_.erase(rank);
+}
+
+bool Tuning::all_hold() const {
+  return std::all_of(held_.begin(), held_.end(), [](const auto& each) { return each.second; });
+}
+
+uint64_t Tuning::FirstRoundOfAll(uint64_t key) const {
+  const auto found = next_rounds_.find(key);
+  return found == next_rounds_.end() ? 0 : found->second;
+}
+
+}  // namespace byteps

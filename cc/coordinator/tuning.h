@@ -1,0 +1,63 @@
+// Tuning: how much the workers keep on the way and how long parts are, by what the links carry.
+// Measured in the first steps, decided once for the job (protocol rule 6).
+//
+// What is on the way can no longer be overtaken by something more urgent, and lets workers get
+// apart in what they have sent, so that sums wait; too little, and the links idle while
+// acknowledgements travel. Both are times, so that the credit in bytes follows from the link.
+#ifndef TF_BYTEPS_CC_COORDINATOR_TUNING_H_
+#define TF_BYTEPS_CC_COORDINATOR_TUNING_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// What the links make of a job. 0: as it is.
+struct TunedSizes {
+  uint64_t credit_bytes = 0;
+  uint64_t part_bytes = 0;
+  uint64_t unsent_bytes = 0;  // see Connection::LimitUnsent
+};
+
+// For links of which the slowest carries so much: what it carries in 20 ms, and in two round trips
+// more, 256 KB to 16 MB; parts of an eighth of that. In the kernel what it carries in 2 ms, 64 to
+// 512 KB: replies that wait there delay the acknowledgements behind them, too. What `options` fix
+// stays so.
+TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
+                    const EngineOptions& options);
+
+// Collects what the workers say. Not thread-safe.
+class Tuning {
+ public:
+  explicit Tuning(const JobDescription& job);
+
+  // The sizes for the job, when the last of the workers has reported.
+  std::optional<TunedSizes> OnReport(int32_t rank, const LinkReport& report);
+
+  void OnHeld(int32_t rank, const RoundsHeld& held);
+
+  // A worker that has left or is lost is not waited for.
+  void OnGone(int32_t rank);
+
+  bool all_hold() const;
+
+  // The first round of a tensor that none of those who hold has begun.
+  uint64_t FirstRoundOfAll(uint64_t key) const;
+
+ private:
+  const EngineOptions options_;
+  bool decided_;
+  std::map<int32_t, std::optional<LinkReport>> reports_;  // by rank, of those who are here
+  std::map<int32_t, bool> held_;
+  std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_TUNING_H_

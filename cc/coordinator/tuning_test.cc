@@ -1,0 +1,78 @@
+#include "cc/coordinator/tuning.h"
+
+#include <gtest/gtest.h>
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kMegabit = 1000 * 1000 / 8;
+
+JobDescription TwoWorkersOnTwoHosts() {
+  JobDescription job;
+  job.worker_hosts = {"a", "b"};
+  job.server_hosts = {"a"};
+  return job;
+}
+
+TEST(SizesForTest, FollowTheLink) {
+  const TunedSizes slow = SizesFor(250 * kMegabit, 0, EngineOptions());
+  EXPECT_EQ(slow.credit_bytes, 625000u);
+  EXPECT_EQ(slow.part_bytes, 625000u / 8);
+  EXPECT_EQ(slow.unsent_bytes, 64u * 1024);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).unsent_bytes, 250000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 2500000u);
+  // Two round trips of 5 ms more.
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, EngineOptions()).credit_bytes, 3750000u);
+}
+
+TEST(SizesForTest, HaveLimits) {
+  EXPECT_EQ(SizesFor(0, 0, EngineOptions()).credit_bytes, 256u * 1024);
+  EXPECT_EQ(SizesFor(~uint64_t{0}, ~uint64_t{0}, EngineOptions()).credit_bytes, 16u << 20);
+}
+
+TEST(SizesForTest, LeaveWhatIsFixed) {
+  EngineOptions options;
+  options.credit_bytes = 7;
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).credit_bytes, 0u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 2500000u / 8);
+  options.part_bytes = 7;
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 0u);
+}
+
+TEST(TuningTest, FollowsTheSlowestLinkOnce) {
+  Tuning tuning(TwoWorkersOnTwoHosts());
+  EXPECT_FALSE(tuning.OnReport(1, {1000 * kMegabit, 0}).has_value());
+  const auto sizes = tuning.OnReport(0, {250 * kMegabit, 0});
+  ASSERT_TRUE(sizes.has_value());
+  EXPECT_EQ(sizes->credit_bytes, 625000u);
+  EXPECT_FALSE(tuning.OnReport(0, {500 * kMegabit, 0}).has_value());
+}
+
+TEST(TuningTest, NotOnOneHost) {
+  JobDescription job = TwoWorkersOnTwoHosts();
+  job.worker_hosts = {"a", "a"};
+  Tuning tuning(job);
+  EXPECT_FALSE(tuning.OnReport(0, {1, 0}).has_value());
+  EXPECT_FALSE(tuning.OnReport(1, {1, 0}).has_value());
+}
+
+TEST(TuningTest, ARoundThatSomebodyHasBegunKeepsItsCut) {
+  Tuning tuning(TwoWorkersOnTwoHosts());
+  tuning.OnHeld(0, {{{17, 4}, {18, 9}}});
+  EXPECT_FALSE(tuning.all_hold());
+  tuning.OnHeld(1, {{{17, 5}}});
+  EXPECT_TRUE(tuning.all_hold());
+  EXPECT_EQ(tuning.FirstRoundOfAll(17), 5u);
+  EXPECT_EQ(tuning.FirstRoundOfAll(18), 9u);
+  EXPECT_EQ(tuning.FirstRoundOfAll(19), 0u);
+}
+
+TEST(TuningTest, DoesNotWaitForWhoHasGone) {
+  Tuning tuning(TwoWorkersOnTwoHosts());
+  tuning.OnHeld(0, {});
+  tuning.OnGone(1);
+  EXPECT_TRUE(tuning.all_hold());
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,35 @@
+// LinkMeter: what this worker's pushes achieve while more of them wait: the rate of its link, or of
+// what else is slower.
+#ifndef TF_BYTEPS_CC_WORKER_LINK_METER_H_
+#define TF_BYTEPS_CC_WORKER_LINK_METER_H_
+
+#include <cstdint>
+
+namespace byteps {
+
+// Measures once. Not thread-safe.
+class LinkMeter {
+ public:
+  // To be called after whatever changes the queue. `taken_in` bytes have reached their servers
+  // since the last call; `waiting`: there are parts that the credit does not admit.
+  void Note(int64_t now_ns, uint64_t taken_in, bool waiting);
+
+  // Enough has been seen.
+  bool is_complete() const { return busy_ns_ >= kBusyNanos; }
+  uint64_t bytes_per_second() const;
+
+ private:
+  // The first part is not counted: connections have not got their speed yet, and servers allocate.
+  static constexpr int64_t kWarmUpNanos = 100 * 1000 * 1000;
+  static constexpr int64_t kBusyNanos = 200 * 1000 * 1000;
+
+  bool waiting_ = false;
+  int64_t last_ns_ = 0;
+  int64_t warm_up_ns_ = 0;
+  int64_t busy_ns_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_LINK_METER_H_

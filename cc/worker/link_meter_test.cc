@@ -1,0 +1,34 @@
+#include "cc/worker/link_meter.h"
+
+#include <gtest/gtest.h>
+
+namespace byteps {
+namespace {
+
+constexpr int64_t kMillisecond = 1000 * 1000;
+
+TEST(LinkMeterTest, CountsWhatIsTakenInWhileMoreWaits) {
+  LinkMeter meter;
+  int64_t now = 0;
+  meter.Note(now, 0, true);
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_FALSE(meter.is_complete());
+    meter.Note(now += 10 * kMillisecond, 1000 * 1000, true);
+  }
+  EXPECT_TRUE(meter.is_complete());
+  EXPECT_EQ(meter.bytes_per_second(), 100u * 1000 * 1000);
+}
+
+TEST(LinkMeterTest, PausesDoNotCount) {
+  LinkMeter meter;
+  int64_t now = 0;
+  for (int i = 0; i < 30; ++i) {
+    meter.Note(now += 500 * kMillisecond, 7, true);  // the end of a pause
+    meter.Note(now += 10 * kMillisecond, 1000 * 1000, false);
+  }
+  EXPECT_TRUE(meter.is_complete());
+  EXPECT_EQ(meter.bytes_per_second(), 100u * 1000 * 1000);
+}
+
+}  // namespace
+}  // namespace byteps

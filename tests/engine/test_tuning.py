@@ -1,0 +1,41 @@
+"""Credit and parts that follow what the links carry."""
+
+import pytest
+
+from tests.cluster import run_workers
+from tests.engine import programs
+
+
+def on_hosts_of_their_own(**variables):
+    return lambda label: {"BYTEPS_HOST_ID": label, **variables}
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_parts_become_shorter_for_slow_links_while_the_job_goes_on(servers):
+    env = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="10000000")
+    before, after, credit = zip(*run_workers(programs.tuned, 3, servers, env))
+    # 4 MB in parts of 128 KB, and of an eighth of the credit.
+    assert before == (31,) * 3
+    assert after == (123,) * 3
+    assert credit == (256 * 1024,) * 3
+
+
+def test_what_is_fixed_stays():
+    env = on_hosts_of_their_own(
+        BYTEPS_LINK_BYTES_PER_SECOND="10000000",
+        BYTEPS_PARTITION_BYTES="1000000",
+        BYTEPS_CREDIT_BYTES="3000000",
+    )
+    assert run_workers(programs.tuned, 2, 2, env) == [[4, 4, 3000000]] * 2
+
+
+def test_one_host_has_no_links():
+    env = {"BYTEPS_LINK_BYTES_PER_SECOND": "10000000"}
+    assert run_workers(programs.tuned, 2, 1, env) == [[31, 31, 2 * 1024 * 1024]] * 2
+
+
+def test_links_are_measured():
+    """No number: but all workers get the same, and it is not the one to begin with."""
+    first, second = run_workers(programs.measured, 2, 1, on_hosts_of_their_own())
+    assert first == second
+    assert first != 2 * 1024 * 1024
