@@ -1,5 +1,6 @@
 """What the workers of the tests of access run; without TensorFlow."""
 
+import os
 import time
 
 import numpy as np
@@ -22,8 +23,10 @@ def joins():
     return float(_engine.exchange(array, name="t").wait(SECONDS)[0])
 
 
-def steps(seconds, pause):
-    """Steps of several tensors, whose sums are checked; one every `pause` seconds.
+def steps(stop_file, pause):
+    """Steps of several tensors, whose sums are checked, until a file is there.
+
+    One begins every `pause` seconds, or later if the one before takes longer.
 
     Returns:
         Pairs of when a step began (`time.time()`) and how long it took.
@@ -32,8 +35,8 @@ def steps(seconds, pause):
     rank, size = tf_byteps.rank(), tf_byteps.size()
     print("ready", flush=True)
     taken = []
-    # All workers stop after the same step.
-    for number in range(int(seconds / pause)):
+    stops, number = False, 0
+    while not stops:
         begin = time.time()
         given = [
             np.full(ELEMENTS, (rank + 1) * (number % 100 + n), np.float32) for n in range(TENSORS)
@@ -43,5 +46,9 @@ def steps(seconds, pause):
             expected = (number % 100 + n) * size * (size + 1) / 2
             assert (handle.wait(SECONDS) == expected).all(), (number, n)
         taken.append((begin, time.time() - begin))
+        # All workers stop after the same step.
+        seen = np.full(1, os.path.exists(stop_file), np.float32)
+        stops = _engine.exchange(seen, name="stop", kind="max").wait(SECONDS)[0] > 0
         time.sleep(max(0.0, begin + pause - time.time()))
+        number += 1
     return taken
