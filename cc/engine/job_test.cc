@@ -328,6 +328,24 @@ TEST(JobTest, AnOperationThatNobodyAnswersEndsAtItsDeadline) {
   EXPECT_NE(status.message().find("\"t\""), std::string::npos) << status.message();
 }
 
+TEST(JobTest, AnExchangeThatOneGivesUpEndsForTheOthers) {
+  EngineOptions options;
+  options.operation_timeout = 1;
+  options.part_bytes = 64;
+  Job job(2, 2, options);
+  EXPECT_EQ(Send(job.worker(0), "t", Values(0, 100))->Wait().code(), StatusCode::kDeadlineExceeded);
+  const Status status = Send(job.worker(1), "t", Values(1, 100))->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("worker 0 has given it up"), std::string::npos)
+      << status.ToString();
+  job.OnEachWorker([](Worker& worker, int rank) {
+    const auto again = Send(worker, "t", Values(rank, 100));
+    const Status agreed = again->Wait();
+    ASSERT_TRUE(agreed.ok()) << agreed.ToString();
+    ExpectSum(again->output, 2, 100);
+  });
+}
+
 TEST(JobTest, ALostServerEndsEverythingWithItsName) {
   Job job(2, 2);
   const auto pending = Send(job.worker(0), "t", Values(0, 10));

@@ -193,6 +193,18 @@ void PartRounds::CloseRound() {
   failure_ = OkStatus();
 }
 
+void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
+                          const Status& status, std::vector<Reply>* replies) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (round < round_ || !Contributes(entry, worker)) return;
+  if (round > round_) OpenRound(round, worker, replies);
+  if (cause_ != Cause::kNone) return;
+  FailRound(Cause::kOther,
+            Status(status.code(), Title(round) + ": " + WorkerName(worker) +
+                                      " has given it up: " + status.message()),
+            replies);
+}
+
 void PartRounds::OnLost(std::vector<Reply>* replies) {
   const Status lost = options_.membership->lost();
   std::lock_guard<std::mutex> lock(mutex_);

@@ -68,6 +68,11 @@ class PartRounds {
   // All of a push is here.
   Outcome End(const Push& push, std::vector<Reply>* replies);
 
+  // `worker` has given up a round, for the reason of `status`: it fails for all, also for those who
+  // push it later. Nothing happens if it has ended.
+  void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
+                std::vector<Reply>* replies);
+
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   void OnLost(std::vector<Reply>* replies);
   // `rank` has gone: the open round fails if it lacks its push. `cut_off`: also if the push has

@@ -120,6 +120,49 @@ TEST(SummationFailureTest, ANewerRoundSupersedesAnOpenOne) {
   }
 }
 
+// A frame with which `worker` gives a part's round up.
+void Withdraw(FakeWorkers& workers, const TableEntry& entry, int32_t worker, uint64_t round) {
+  FrameHeader header = FakeWorkers::Header(entry, worker, round, "");
+  header.status = StatusCode::kDeadlineExceeded;
+  header.payload_bytes = 5;
+  ASSERT_TRUE(workers.NewPush(header, worker).DeliverAll().ok());
+}
+
+TEST(SummationFailureTest, ARoundThatOneGivesUpFailsForTheOthersNowAndLater) {
+  FakeWorkers workers(3);
+  const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));
+  workers.Add(entry);
+  const std::string payload = BytesOf<float>({1, 1});
+  workers.Push(entry, 0, 0, payload);
+  workers.Push(entry, 1, 0, payload);
+  Withdraw(workers, entry, 0, 0);
+  ExpectError(workers.TakeReply(1), StatusCode::kDeadlineExceeded,
+              {"\"t\"", "round 0", "worker 0 has given it up"});
+  workers.TakeReplies(0);
+  workers.Push(entry, 2, 0, payload);
+  ExpectError(workers.TakeReply(2), StatusCode::kDeadlineExceeded, {"worker 0 has given it up"});
+  for (int worker = 0; worker < 3; ++worker) workers.Push(entry, worker, 1, payload);
+  for (int worker = 0; worker < 3; ++worker)
+    EXPECT_EQ(workers.TakeReply(worker).values<float>(), std::vector<float>(2, 3));
+}
+
+TEST(SummationFailureTest, ARoundMayBeGivenUpBeforeItsFirstPushAndIsKeptWhenItHasEnded) {
+  FakeWorkers workers(2);
+  const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));
+  workers.Add(entry);
+  const std::string payload = BytesOf<float>({1, 1});
+  Withdraw(workers, entry, 0, 0);
+  workers.Push(entry, 1, 0, payload);
+  ExpectError(workers.TakeReply(1), StatusCode::kDeadlineExceeded, {"worker 0 has given it up"});
+  // The push may come after its withdrawal: control and data need not keep their order.
+  workers.Push(entry, 0, 0, payload);
+  workers.TakeReply(0);
+  for (int worker = 0; worker < 2; ++worker) workers.Push(entry, worker, 1, payload);
+  Withdraw(workers, entry, 0, 1);  // too late
+  for (int worker = 0; worker < 2; ++worker)
+    EXPECT_EQ(workers.TakeReply(worker).values<float>(), std::vector<float>(2, 2));
+}
+
 TEST(SummationFailureTest, ARoundThatNobodyElseEverPushedIsTooLate) {
   FakeWorkers workers(2);
   const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));

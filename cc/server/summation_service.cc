@@ -13,6 +13,7 @@
 #include "cc/server/part_rounds.h"
 #include "cc/server/served_tensor.h"
 #include "cc/server/worker_connection.h"
+#include "cc/van/buffer_sink.h"
 
 namespace byteps {
 namespace {
@@ -43,6 +44,7 @@ class SummationService::Impl {
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
   void EndPush(ConnectionContext* context);
+  void EndWithdrawal(ConnectionContext* context, const std::string& reason);
   void SendCredit(WorkerConnection* worker);
   void OnLost(const Status& reason);
   void OnGone(int32_t rank, bool cut_off);
@@ -126,6 +128,7 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
   }
   context->push.entry = entry;
   context->rounds = context->tensor->FindPart(header.part);
+  if (header.status != StatusCode::kOk) return OkStatus();  // a text, not a contribution
   const Status checked = CheckPush(*entry, header, hosts_);
   return checked.ok() ? checked : refused(checked.code(), checked.message());
 }
@@ -155,6 +158,10 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
   context->push.header = header;
   context->push.from = context->worker;
   context->push.begin_time_ns = WallNanos();
+  if (header.status != StatusCode::kOk) {
+    if (header.payload_bytes > 0) *sink = std::make_shared<BufferSink>();
+    return OkStatus();
+  }
   context->tensor->Used(context->push.entry);
   std::vector<Reply> replies;
   const Status status = context->rounds->Begin(context->push, sink, &replies);
@@ -178,6 +185,14 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   }
   // Before the replies leave, so that this worker's carries it.
   context->worker->AddCredit(header.payload_bytes);
+  Send(context->tensor, std::move(replies));
+}
+
+void SummationService::Impl::EndWithdrawal(ConnectionContext* context, const std::string& reason) {
+  const Push& push = context->push;
+  std::vector<Reply> replies;
+  context->rounds->Withdraw(push.header.worker, *push.entry, push.header.round,
+                            Status(push.header.status, reason), &replies);
   Send(context->tensor, std::move(replies));
 }
 
@@ -334,10 +349,18 @@ Status SummationService::OnHeader(Connection& connection, const FrameHeader& hea
 
 Status SummationService::OnFrame(Connection& connection, const FrameHeader& header,
                                  std::shared_ptr<PayloadSink> sink) {
+  if (header.status != StatusCode::kOk && sink != nullptr) {
+    impl_->EndWithdrawal(ContextOf(connection), static_cast<BufferSink&>(*sink).Take());
+    return OkStatus();
+  }
   sink.reset();  // all its bytes have been taken in
   if (header.payload_bytes == 0) {
     std::shared_ptr<PayloadSink> no_sink;
     BYTEPS_RETURN_IF_ERROR(impl_->BeginPush(connection, header, &no_sink));
+  }
+  if (header.status != StatusCode::kOk) {
+    impl_->EndWithdrawal(ContextOf(connection), "");
+    return OkStatus();
   }
   impl_->EndPush(ContextOf(connection));
   return OkStatus();

@@ -91,12 +91,12 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
     return InvalidArgument("received a frame with its payload at unknown place " +
                            number(header->place));
   }
-  const bool is_error_text = header->type == FrameType::kReply && header->status != StatusCode::kOk;
   const bool has_data = header->type == FrameType::kPush || header->type == FrameType::kReply;
   if (header->place == PayloadPlace::kSenderMemory && !has_data) {
     return InvalidArgument("received a frame of type " + number(header->type) +
                            " with its payload in the sender's memory");
   }
+  const bool is_error_text = has_data && header->status != StatusCode::kOk;
   const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
                          : !has_data                         ? 0
                          : is_error_text                     ? kMaxErrorTextBytes

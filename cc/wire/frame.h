@@ -15,8 +15,11 @@ namespace byteps {
 
 // Append only: the values travel.
 enum class FrameType : uint8_t {
-  kPush = 1,   // worker -> server: a contribution, or (broadcast, non-root) the wish for the result
-  kReply = 2,  // server -> worker: the result of a round, or an error whose text is the payload
+  // worker -> server: a contribution, or (broadcast, non-root) the wish for the result. Not OK:
+  // this
+  // worker has given the round up; the payload says why.
+  kPush = 1,
+  kReply = 2,    // server -> worker: the result of a round, or an error whose text is the payload
   kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
   kControl = 4,  // to or from the coordinator: one message of wire/control.h as the payload
 
@@ -39,7 +42,7 @@ enum class Codec : uint8_t { kRaw = 0 };
 struct FrameHeader {
   FrameType type = FrameType::kControl;
   Codec codec = Codec::kRaw;
-  StatusCode status = StatusCode::kOk;  // kReply
+  StatusCode status = StatusCode::kOk;
   PayloadPlace place = PayloadPlace::kFollows;
   uint32_t epoch = 0;  // membership epoch (rule 16)
 

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace byteps {
+namespace {
+
+// Of the text that says why an exchange was given up.
+constexpr size_t kMostReasonBytes = 4096;
+
+}  // namespace
 
 Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
     : request(std::move(exchange_request)),
@@ -79,6 +85,17 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.row_count = request.gather_rows;
   frame.payload = PartInput(part);
   frame.keep_alive = self;
+  return frame;
+}
+
+OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
+                                        int32_t rank, uint32_t epoch, const Status& reason) const {
+  OutgoingFrame frame = PushFrame(self, part, rank, epoch);
+  auto text = std::make_shared<const std::string>(reason.message().substr(0, kMostReasonBytes));
+  frame.header.status = reason.code();
+  frame.header.payload_bytes = text->size();
+  frame.payload = text->data();
+  frame.keep_alive = std::move(text);
   return frame;
 }
 

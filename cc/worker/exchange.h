@@ -40,6 +40,10 @@ struct Exchange {
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch) const;
 
+  // The frame that gives a part up, because the exchange has failed on this worker.
+  OutgoingFrame WithdrawalFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
+                                uint32_t epoch, const Status& reason) const;
+
   // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been
   // called too, and the caller's function must not be.
   void* AllocateOutput(const std::vector<int64_t>& rows);

@@ -578,7 +578,10 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   exchange->finished = true;
   exchange->CloseOutput();
   ++counters_.exchanges;
-  if (!status.ok()) ++counters_.failed_exchanges;
+  if (!status.ok()) {
+    ++counters_.failed_exchanges;
+    Withdraw(exchange, status, actions);
+  }
   for (PartRequest& part : exchange->part_requests)
     actions->parts_dropped.push_back(std::move(part.done));
   Key& key = FindOrAddKey(exchange->request.tensor.name);
@@ -587,6 +590,21 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   last_ended_.round = exchange->round;
   last_ended_.ns = MonotonicNanos();
   actions->finished.emplace_back(exchange, status);
+}
+
+// Tells the servers of its parts, so that the round ends for all and does not wait for this worker.
+// Unless everything ends: then the others learn that.
+void Worker::Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason,
+                      Actions* actions) {
+  if (local_ || exchange->entry == nullptr || stopping_ || !failure_.ok()) return;
+  const std::vector<PartPlacement>& parts = exchange->entry->parts;
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    const ServerLink& server = servers_[parts[part].server];
+    if (exchange->part_done[part] || server.paths.empty()) continue;
+    actions->frames.emplace_back(
+        server.paths[0].connection,
+        exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason));
+  }
 }
 
 void Worker::FinishAll(const Status& reason, Actions* actions) {

@@ -172,6 +172,7 @@ class Worker : private ConnectionHandler {
   Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                     PayloadSink* sink, Actions* actions);
   void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
+  void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions);
   void FinishAll(const Status& reason, Actions* actions);
 
   const JobDescription job_;
