@@ -7,15 +7,18 @@ inside of itself, so that only with two of them what went over the network can b
 import contextlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 import tf_byteps
-from tests.cluster import ROOT, Cluster, describe
+import tf_byteps.rdma
+from tests.cluster import ROOT, Cluster, describe, wait_until
 from tests.engine import programs
 from tf_byteps import _engine
 
@@ -151,3 +154,25 @@ def test_training(tmp_path):
     reports = [json.loads((tmp_path / f"worker-{rank}.json").read_text()) for rank in range(2)]
     assert all(report["test accuracy"] > 0.9 for report in reports), reports
     _check_server(tmp_path / "server.0.json")
+
+
+def test_the_check_between_hosts():
+    """`python -m tf_byteps.rdma`, which goes by pyverbs."""
+    command = [sys.executable, "-m", "tf_byteps.rdma"]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "rxe0 port 1: ACTIVE" in found.stdout and "RoCE v2" in found.stdout
+    assert tf_byteps.rdma.get_device_list() == _DEVICES
+    server = subprocess.Popen([*command, "--serve", "--device", _SERVERS_DEVICE])
+    try:
+        # Looked up, not connected to: the check is served once.
+        process = psutil.Process(server.pid)
+        wait_until(lambda: any(c.status == "LISTEN" for c in process.net_connections()), 60)
+        client = [*command, "--connect", "127.0.0.1", "--device", "rxe0", "--megabytes", "16"]
+        result = subprocess.run(client, capture_output=True, text=True, timeout=100)
+        assert result.returncode == 0, result.stderr
+        assert server.wait(30) == 0
+    finally:
+        server.kill()
+    print(found.stdout, result.stdout)
+    assert re.search(r"[1-9][0-9.]* MB/s written, [0-9.]+ us one way", result.stdout)

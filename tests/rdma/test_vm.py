@@ -65,8 +65,8 @@ def test_conformance():
     assert passed and int(passed[1]) >= 36 and "SKIPPED" not in output
 
 
-def test_sums_and_killed_processes_between_two_devices():
-    _inside("sums or killed", "--two", "--memory", "3000")
+def test_jobs_between_two_devices():
+    _inside("sums or killed or check", "--two", "--memory", "3000")
 
 
 def test_sums_with_lost_packets():

@@ -256,10 +256,11 @@ share() {
 }
 devices=($(share host / ,readonly=on) $(share tools "$cache/guest" ,readonly=on) $(share run "$run" ""))
 for index in ${shared[@]+"${!shared[@]}"}; do devices+=($(share "shared$index" "${shared[$index]}" "")); done
+# no_timer_check: on a busy machine the kernel would take a late timer for a broken one.
 LD_LIBRARY_PATH=$libraries timeout -k 5 "$limit" "${qemu[@]}" -M q35 -accel tcg,thread=multi -cpu max \
   -smp "$processors" -m "$memory" -nodefaults -no-user-config -display none -no-reboot -nic none \
   -serial "file:$run/console" -kernel "$cache/kernel/image" -initrd "$cache/kernel/image.initramfs" \
-  -append "console=ttyS0 quiet panic=-1 mitigations=off" "${devices[@]}" </dev/null >"$run/qemu" 2>&1 &
+  -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check" "${devices[@]}" </dev/null >"$run/qemu" 2>&1 &
 machine=$!
 children+=("$machine")
 tail -n +1 -s 0.1 -f --pid="$machine" "$run/out" &
@@ -272,6 +273,6 @@ for child in "${children[@]:1}"; do wait "$child" || true; done
 children=()
 [[ ! -s $run/status ]] || exit "$(cat "$run/status")"
 echo "rdma-vm: the machine left no exit status (qemu's: $ended)" >&2
-tail -20 "$run/qemu" "$run/console" >&2 || true
+tail -n 40 "$run/qemu" "$run/console" >&2 || true
 ((ended != 124 && ended != 137)) || exit 124
 exit 125
