@@ -54,6 +54,20 @@ void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire) {
   Leave(index);
 }
 
+bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire) {
+  int32_t contributions_before = 0;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Block& block = blocks_[index];
+    if (block.busy) return false;
+    block.busy = true;
+    contributions_before = block.contributions;
+  }
+  Combine(index, contributions_before, wire);
+  Leave(index);
+  return true;
+}
+
 // One contribution more is in the block. Takes in what others have left meanwhile.
 void BlockSum::Leave(size_t index) {
   while (true) {
@@ -135,6 +149,26 @@ void BlockSink::Commit(size_t bytes) {
   }
   ++block_;
   place_ = nullptr;
+}
+
+size_t BlockSink::Take(const void* data, size_t bytes, uint64_t remaining) {
+  const auto* next = static_cast<const uint8_t*>(data);
+  size_t copied = 0;
+  while (bytes > 0) {
+    const size_t block_bytes = place_ == nullptr ? sum_->BlockBytes(block_) : 0;
+    size_t taken = block_bytes;
+    // Whole blocks are added without a copy: storing the first contribution is one, but the sum's.
+    if (block_bytes == 0 || block_bytes > bytes || !sum_->ContributeInPlace(block_, next)) {
+      taken = std::min<size_t>(bytes, Prepare(remaining).bytes);
+      copied += PayloadSink::Take(next, taken, remaining);
+    } else {
+      ++block_;
+    }
+    next += taken;
+    bytes -= taken;
+    remaining -= taken;
+  }
+  return copied;
 }
 
 }  // namespace byteps

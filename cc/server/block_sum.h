@@ -48,6 +48,10 @@ class BlockSum {
   uint8_t* Claim(size_t block);
   void EndClaim(size_t block);
 
+  // Adds a whole block of a contribution from where it is; false, and nothing done, if another
+  // thread is at work on the block.
+  bool ContributeInPlace(size_t block, const uint8_t* wire);
+
   // Takes a whole block of a contribution.
   void Contribute(size_t block, std::unique_ptr<Scratch> wire);
 
@@ -87,6 +91,7 @@ class BlockSink : public PayloadSink {
 
   Span Prepare(uint64_t remaining) override;
   void Commit(size_t bytes) override;
+  size_t Take(const void* data, size_t bytes, uint64_t remaining) override;
 
  private:
   const std::shared_ptr<BlockSum> sum_;

@@ -105,6 +105,28 @@ TEST_F(BlockSumTest, NobodyWaitsForABlockThatIsStillBeingReceived) {
   for (uint64_t i = 0; i < elements; ++i) ASSERT_EQ(FloatAt(*sum, i), 3 * values[i]) << i;
 }
 
+TEST_F(BlockSumTest, WholeBlocksThatAreInMemoryAreAddedWithoutACopy) {
+  const uint64_t elements = 3 * kFloatsPerBlock + 7;
+  const auto sum = NewSum(3, elements);
+  const std::vector<float> values = Ramp(elements, 1);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  const size_t size = elements * sizeof(float);
+  BlockSink whole(sum);
+  EXPECT_EQ(whole.Take(bytes, size, size), 0u);
+  // In the middle of a block only what is whole needs no copy.
+  BlockSink pieces(sum);
+  EXPECT_EQ(pieces.Take(bytes, 4000, size), 4000u);
+  EXPECT_EQ(pieces.Take(bytes + 4000, size - 4000, size - 4000), kScratchBytes - 4000);
+  // A block that another one is filling.
+  BlockSink slow(sum), last(sum);
+  const size_t half = kScratchBytes / 2;
+  EXPECT_EQ(slow.Take(bytes, half, size), half);
+  for (uint64_t i = kFloatsPerBlock; i < elements; ++i)
+    ASSERT_EQ(FloatAt(*sum, i), 2 * values[i]) << i;
+  slow.Take(bytes + half, size - half, size - half);
+  for (uint64_t i = 0; i < elements; ++i) ASSERT_EQ(FloatAt(*sum, i), 3 * values[i]) << i;
+}
+
 TEST_F(BlockSumTest, ConvertsSixteenBitTypesBlockByBlock) {
   const uint64_t elements = kScratchBytes / 2 + 3;
   const auto sum = NewSum(2, elements, /*divisor=*/2, DType::kBFloat16);

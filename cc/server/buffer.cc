@@ -10,29 +10,35 @@ constexpr uint64_t kAlignment = 64;
 
 }  // namespace
 
-Status Buffer::New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer) {
+Status Buffer::New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer,
+                   std::shared_ptr<MemoryRegistry> registry) {
   const uint64_t rounded_up = (bytes / kAlignment + 1) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded_up);
   if (data == nullptr) {
     return ResourceExhausted("the server has no memory for " + std::to_string(bytes) +
                              " more bytes of sums");
   }
-  buffer->reset(new Buffer(static_cast<uint8_t*>(data), bytes, std::move(held)));
+  buffer->reset(
+      new Buffer(static_cast<uint8_t*>(data), bytes, std::move(held), std::move(registry)));
   return OkStatus();
 }
 
-Buffer::Buffer(uint8_t* data, uint64_t bytes, HeldBytes held)
-    : data_(data), bytes_(bytes), held_(std::move(held)) {
+Buffer::Buffer(uint8_t* data, uint64_t bytes, HeldBytes held,
+               std::shared_ptr<MemoryRegistry> registry)
+    : data_(data), bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)) {
   *held_ += bytes_;
+  if (registry_ != nullptr && bytes_ > 0) registry_->Add(data_, bytes_);
 }
 
 Buffer::~Buffer() {
+  if (registry_ != nullptr && bytes_ > 0) registry_->Remove(data_);
   *held_ -= bytes_;
   std::free(data_);
 }
 
-std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held) {
-  return std::shared_ptr<BufferPool>(new BufferPool(bytes, std::move(held)));
+std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held,
+                                            std::shared_ptr<MemoryRegistry> registry) {
+  return std::shared_ptr<BufferPool>(new BufferPool(bytes, std::move(held), std::move(registry)));
 }
 
 Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
@@ -46,7 +52,7 @@ Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
                       "result of the one before");
     }
     if (free_.empty()) {
-      BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes_, held_, &acquired));
+      BYTEPS_RETURN_IF_ERROR(Buffer::New(bytes_, held_, &acquired, registry_));
     } else {
       acquired = std::move(free_.back());
       free_.pop_back();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/van/van.h"
 
 namespace byteps {
 
@@ -22,7 +23,9 @@ using HeldBytes = std::shared_ptr<std::atomic<uint64_t>>;
 class Buffer {
  public:
   // RESOURCE_EXHAUSTED if there is no memory.
-  static Status New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer);
+  // `registry`: where the memory is made known, or null.
+  static Status New(uint64_t bytes, HeldBytes held, std::unique_ptr<Buffer>* buffer,
+                    std::shared_ptr<MemoryRegistry> registry = nullptr);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -31,11 +34,12 @@ class Buffer {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  Buffer(uint8_t* data, uint64_t bytes, HeldBytes held);
+  Buffer(uint8_t* data, uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry);
 
   uint8_t* const data_;
   const uint64_t bytes_;
   const HeldBytes held_;
+  const std::shared_ptr<MemoryRegistry> registry_;
 };
 
 // Buffers of one size for one part. Thread-safe. A buffer returns by itself when its last owner
@@ -52,17 +56,20 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // number it is no coincidence but a fault.
   static constexpr size_t kMostBuffers = 32;
 
-  static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held);
+  static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held,
+                                         std::shared_ptr<MemoryRegistry> registry = nullptr);
 
   // INTERNAL if kMostBuffers are in use, RESOURCE_EXHAUSTED if there is no memory.
   Status Acquire(std::shared_ptr<Buffer>* buffer);
 
  private:
-  BufferPool(uint64_t bytes, HeldBytes held) : bytes_(bytes), held_(std::move(held)) {}
+  BufferPool(uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry)
+      : bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)) {}
   void Return(std::unique_ptr<Buffer> buffer);
 
   const uint64_t bytes_;
   const HeldBytes held_;
+  const std::shared_ptr<MemoryRegistry> registry_;
   std::mutex mutex_;
   size_t in_use_ = 0;
   std::vector<std::unique_ptr<Buffer>> free_;

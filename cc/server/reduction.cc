@@ -24,7 +24,7 @@ class Reduction : public Aggregation {
         turns_(participants.order.size()),
         held_(memory.held),
         payload_bytes_(element_count * DTypeSize(tensor.dtype)),
-        results_(BufferPool::New(payload_bytes_, memory.held)) {
+        results_(BufferPool::New(payload_bytes_, memory.held, memory.registry)) {
     sum_options_.dtype = tensor.dtype;
     sum_options_.kind = tensor.kind;
     sum_options_.divisor = tensor.average ? participants.num_workers : 1;

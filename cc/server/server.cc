@@ -36,6 +36,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.least_credit_frame =
         std::max<uint64_t>(1, job.options.CreditKeptBack() / job.num_servers());
     service_options.in_rank_order = job.options.deterministic;
+    service_options.registry = van_->memory_registry();
     service_ = std::make_shared<SummationService>(service_options);
     link_ = std::make_unique<CoordinatorLink>(
         [this](ControlMessage message) { OnMessage(message); },

@@ -38,7 +38,8 @@ ConnectionContext* ContextOf(Connection& connection) {
 
 class SummationService::Impl {
  public:
-  explicit Impl(const Options& options) : options_(options), hosts_(HostsOf(options)) {}
+  explicit Impl(const Options& options)
+      : options_(options), hosts_(HostsOf(options)), memory_{options.registry} {}
 
   Status AddEntry(const TableEntry& entry);
   Status BeginPush(Connection& connection, const FrameHeader& header,

@@ -45,6 +45,7 @@ class SummationService : public ConnectionHandler {
     // leave a worker most of its credit, also if all servers keep back as much.
     uint64_t least_credit_frame = 1;
     bool in_rank_order = false;  // sums do not depend on the order of arrival
+    std::shared_ptr<MemoryRegistry> registry = nullptr;  // the Van's
   };
 
   explicit SummationService(const Options& options);

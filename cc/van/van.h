@@ -163,6 +163,15 @@ struct VanCounters {
   uint64_t wire_bytes_received = 0;
 };
 
+// Makes memory known from which a Van may send without a copy. Its owner removes it before it ends,
+// and keeps the registry until then.
+class MemoryRegistry {
+ public:
+  virtual ~MemoryRegistry() = default;
+  virtual void Add(void* begin, size_t bytes) = 0;
+  virtual void Remove(void* begin) = 0;
+};
+
 class Van {
  public:
   // Stops first.
@@ -185,6 +194,9 @@ class Van {
   virtual void Stop() = 0;
 
   virtual VanCounters counters() const = 0;
+
+  // Null if it makes no difference to this Van. May outlive it.
+  virtual std::shared_ptr<MemoryRegistry> memory_registry() { return nullptr; }
 };
 
 std::unique_ptr<Van> NewTcpVan(const VanOptions& options);

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.time_limit(1300)]
 
 _VM = ROOT / "tests" / "rdma" / "vm.sh"
 _BINARIES = ROOT / "build" / "bazel-bin" / "cc" / "van"
@@ -65,6 +65,11 @@ def test_conformance():
     assert passed and int(passed[1]) >= 36 and "SKIPPED" not in output
 
 
+def test_goodput_is_that_of_a_bare_loop():
+    output = _run([str(_BINARIES / "rdma" / "goodput_test")])
+    assert "SKIPPED" not in output
+
+
 def test_jobs_between_two_devices():
     _inside("sums or killed or check", "--two", "--memory", "3000")
 
@@ -78,4 +83,4 @@ def test_sums_with_small_packets():
 
 
 def test_training():
-    _inside("training", "--memory", "6000", timeout=900)
+    _inside("training", "--memory", "6000", timeout=1200)

@@ -256,25 +256,41 @@ class LoopbackVerbs {
       ++violations_;
       return verbs::IBV_WC_RETRY_EXC_ERR;
     }
-    const verbs::ibv_sge& piece = *request.sg_list;
-    largest_message_ = std::max<int>(largest_message_, static_cast<int>(piece.length));
+    uint32_t bytes = 0;
+    for (int i = 0; i < request.num_sge; ++i) {
+      const verbs::ibv_sge& piece = request.sg_list[i];
+      if (!IsRegistered(piece)) ++violations_;
+      bytes += piece.length;
+    }
+    largest_message_ = std::max<int>(largest_message_, static_cast<int>(bytes));
     uint64_t place = to.receive_pieces.front().addr;
     verbs::ibv_wc arrived{};
     arrived.wr_id = to.receives.front().wr_id;
     arrived.opcode = verbs::IBV_WC_RECV;
-    arrived.byte_len = piece.length;
+    arrived.byte_len = bytes;
     if (request.opcode == verbs::IBV_WR_RDMA_WRITE_WITH_IMM) {
       place = request.remote_addr;
-      if (!MayWrite(place, piece.length, request.rkey)) return verbs::IBV_WC_REM_ACCESS_ERR;
+      if (!MayWrite(place, bytes, request.rkey)) return verbs::IBV_WC_REM_ACCESS_ERR;
       arrived.opcode = verbs::IBV_WC_RECV_RDMA_WITH_IMM;
       arrived.imm_data = request.imm_data;
     }
-    std::memcpy(reinterpret_cast<void*>(place), reinterpret_cast<const void*>(piece.addr),
-                piece.length);
+    for (int i = 0; i < request.num_sge; ++i) {
+      const verbs::ibv_sge& piece = request.sg_list[i];
+      std::memcpy(reinterpret_cast<void*>(place), reinterpret_cast<const void*>(piece.addr),
+                  piece.length);
+      place += piece.length;
+    }
     to.receives.pop_front();
     to.receive_pieces.pop_front();
     Complete(to.base.recv_cq, arrived);
     return verbs::IBV_WC_SUCCESS;
+  }
+  bool IsRegistered(const verbs::ibv_sge& piece) const {
+    return std::any_of(regions_.begin(), regions_.end(), [&](const verbs::ibv_mr* mr) {
+      const auto begin = reinterpret_cast<uint64_t>(mr->addr);
+      return mr->lkey == piece.lkey && piece.addr >= begin &&
+             piece.addr + piece.length <= begin + mr->length;
+    });
   }
   bool MayWrite(uint64_t address, uint64_t bytes, uint32_t key) const {
     return std::any_of(regions_.begin(), regions_.end(), [&](const verbs::ibv_mr* mr) {

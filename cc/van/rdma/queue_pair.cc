@@ -22,6 +22,7 @@ constexpr uint8_t kRetries = 6;
 constexpr uint8_t kShortReceiverWait = 12;  // 0.64 ms; receives never run out, see queue_pair.h
 constexpr uint8_t kHopLimit = 64;
 constexpr int kPollAtOnce = 16;
+constexpr int kMostPieces = 2;  // of a request: a header, and a payload from elsewhere
 constexpr uint32_t kLeastWindow = 2;
 
 // A request's number says what it was.
@@ -128,7 +129,7 @@ Status QueuePair::CreateQueues() {
   attributes.recv_cq = completions_;
   attributes.cap.max_send_wr = requests();
   attributes.cap.max_recv_wr = receives();
-  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_send_sge = kMostPieces;
   attributes.cap.max_recv_sge = 1;
   attributes.qp_type = verbs::IBV_QPT_RC;
   pair_ = verbs_.ibv_create_qp(device_->protection_domain(), &attributes);
@@ -273,13 +274,21 @@ Status QueuePair::PostSend(verbs::ibv_send_wr* request) {
   return OkStatus();
 }
 
-Status QueuePair::Write(uint32_t index, uint32_t begin, uint32_t end) {
-  verbs::ibv_sge piece{reinterpret_cast<uint64_t>(slot_to_write(index)) + begin, end - begin,
+Status QueuePair::Write(uint32_t index, uint32_t begin, uint32_t end, const void* payload,
+                        uint32_t payload_key) {
+  const uint32_t own_end = payload == nullptr ? end : std::max<uint32_t>(begin, kFrameHeaderBytes);
+  verbs::ibv_sge pieces[kMostPieces];
+  int count = 0;
+  if (own_end > begin) {
+    pieces[count++] = {reinterpret_cast<uint64_t>(slot_to_write(index)) + begin, own_end - begin,
                        registration_->lkey};
+  }
+  if (end > own_end)
+    pieces[count++] = {reinterpret_cast<uint64_t>(payload), end - own_end, payload_key};
   verbs::ibv_send_wr request{};
   request.wr_id = RequestId(Kind::kWritten, index);
-  request.sg_list = &piece;
-  request.num_sge = 1;
+  request.sg_list = pieces;
+  request.num_sge = count;
   request.opcode = verbs::IBV_WR_RDMA_WRITE_WITH_IMM;
   request.imm_data = htonl(index);
   request.remote_addr = peer_.slots_address + begin +

@@ -68,8 +68,10 @@ class QueuePair {
     return send_buffers_ + uint64_t{index} * kRdmaSendBytes;
   }
 
-  // The bytes from `begin` to `end` of a slot go to the same place in the peer's.
-  Status Write(uint32_t index, uint32_t begin, uint32_t end);
+  // The bytes from `begin` to `end` of a slot go to the same place in the peer's. The payload among
+  // them is taken from `payload`, if that is not null, by its registration's key.
+  Status Write(uint32_t index, uint32_t begin, uint32_t end, const void* payload = nullptr,
+               uint32_t payload_key = 0);
   Status Send(uint32_t index, uint32_t bytes);
   // Gives the receive that a completion has used back to the device. `receive`: Completion of
   // either received kind; for a slot, the one that Poll said last.

@@ -114,7 +114,7 @@ Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
       return OnReceivedSend(completion);
     case QueuePair::Kind::kWritten: {
       std::lock_guard<std::mutex> lock(send_mutex_);
-      window_->OnWritten(completion.index);
+      window_->OnWritten(completion.index, &finished);
       return window_->Pump(&finished);
     }
     case QueuePair::Kind::kSent: {

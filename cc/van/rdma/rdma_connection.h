@@ -35,6 +35,7 @@ namespace byteps {
 struct RdmaVanParts {
   VanOptions options;
   std::vector<std::shared_ptr<RdmaDevice>> devices;  // not empty
+  std::shared_ptr<RegisteredMemory> memory;
   AtomicVanCounters counters;
   // What the two ends told each other before frames could go by RDMA; TCP's counters have it, too.
   std::atomic<uint64_t> setup_frames_sent{0};

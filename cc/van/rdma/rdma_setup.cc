@@ -156,7 +156,8 @@ void RdmaConnection::GoOnByRdma() {
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     queue_pair_ = std::move(prepared_);
-    window_ = std::make_unique<SendWindow>(queue_pair_.get(), &parts_->counters);
+    window_ =
+        std::make_unique<SendWindow>(queue_pair_.get(), parts_->memory.get(), &parts_->counters);
   }
   stage_ = Stage::kRdma;
   LogDebug("RDMA connection with " + peer_name() + " on " + device_->name());

@@ -23,6 +23,7 @@ class RdmaVan : public Van {
     VanOptions tcp_options = options;
     if (available_.ok()) {
       tcp_options.features |= kRdmaFeature;
+      parts_.memory = std::make_shared<RegisteredMemory>(parts_.devices);
     } else if (options.transport == Transport::kRdmaOrTcp) {
       LogWarning("RDMA is off, going on over TCP: " + available_.message());
     }
@@ -73,6 +74,8 @@ class RdmaVan : public Van {
     std::lock_guard<std::mutex> lock(mutex_);
     connections_.clear();
   }
+
+  std::shared_ptr<MemoryRegistry> memory_registry() override { return parts_.memory; }
 
   VanCounters counters() const override {
     VanCounters counters = tcp_->counters();

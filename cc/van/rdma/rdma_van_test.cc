@@ -269,6 +269,35 @@ TEST_F(RdmaVanTest, ADeviceWithShortQueuesAndSmallMessagesIsUsedAsItIs) {
   EXPECT_LE(verbs_.largest_message(), 8192);
 }
 
+TEST_F(RdmaVanTest, PayloadsInRegisteredMemoryAreNotCopied) {
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  ASSERT_TRUE(Connect(Transport::kRdma).ok());
+  const auto registry = client_van_->memory_registry();
+  std::string memory(3000000, 'm');
+  registry->Add(memory.data(), memory.size());
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kPush;
+  frame.header.payload_bytes = 2000000;
+  frame.payload = memory.data() + 500000;
+  auto owner = std::make_shared<int>(0);
+  const std::weak_ptr<int> watch = owner;
+  frame.keep_alive = std::move(owner);
+  connection_->Send(std::move(frame));
+  ASSERT_TRUE(server_.WaitForPayloads(1));
+  EXPECT_EQ(server_.payloads_[0], std::string(2000000, 'm'));
+  EXPECT_EQ(client_van_->counters().bytes_copied, 0u);
+  EXPECT_EQ(server_van_->counters().bytes_copied, 2000000u);
+  for (int i = 0; i < 200 && !watch.expired(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(watch.expired());
+  registry->Remove(memory.data());
+  // The same address once more: it proves nothing.
+  memory.assign(memory.size(), 'n');
+  Push(memory);
+  ASSERT_TRUE(server_.WaitForPayloads(2));
+  EXPECT_EQ(server_.payloads_[1], memory);
+  EXPECT_EQ(client_van_->counters().bytes_copied, 3000000u);
+}
+
 TEST_F(RdmaVanTest, ADeviceWithTooShortQueuesIsNamed) {
   verbs_.max_qp_wr = 5;
   ASSERT_TRUE(Listen(Transport::kRdma).ok());

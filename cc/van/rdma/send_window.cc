@@ -6,8 +6,13 @@
 
 namespace byteps {
 
-SendWindow::SendWindow(QueuePair* queue_pair, AtomicVanCounters* counters)
-    : queue_pair_(queue_pair), counters_(counters), device_has_(queue_pair->window().slots) {
+SendWindow::SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory,
+                       AtomicVanCounters* counters)
+    : queue_pair_(queue_pair),
+      memory_(memory),
+      counters_(counters),
+      device_has_(queue_pair->window().slots),
+      read_by_device_(queue_pair->window().slots) {
   const uint32_t sends = queue_pair->window().sends;
   for (uint32_t i = 0; i < sends; ++i) free_sends_.push_back(i);
   for (uint32_t i = 0; i < kRdmaReturnBuffers; ++i) free_returns_.push_back(sends + i);
@@ -56,7 +61,6 @@ Status SendWindow::Pump(std::vector<std::shared_ptr<const void>>* finished) {
     ++counters_->frames_sent;
     counters_->payload_bytes_sent += leaving_->payload_bytes;
     counters_->rdma_bytes_sent += leaving_->payload_bytes;
-    counters_->bytes_copied += leaving_->payload_bytes;
     finished->push_back(std::move(leaving_->keep_alive));
     leaving_.reset();
   }
@@ -70,6 +74,7 @@ Status SendWindow::SendFrame(const Entry& entry) {
   std::memcpy(to, entry.header.data(), kFrameHeaderBytes);
   if (entry.payload_bytes > 0)
     std::memcpy(to + kFrameHeaderBytes, entry.payload, entry.payload_bytes);
+  counters_->bytes_copied += entry.payload_bytes;
   const auto bytes = static_cast<uint32_t>(kFrameHeaderBytes + entry.payload_bytes);
   counters_->wire_bytes_sent += bytes;
   return queue_pair_->Send(buffer, bytes);
@@ -86,14 +91,24 @@ Status SendWindow::WritePiece(Entry* entry) {
   entry->begun = true;
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(
       queue_pair_->window().slot_payload_bytes, entry->payload_bytes - entry->copied));
-  std::memcpy(to + kFrameHeaderBytes, entry->payload + entry->copied, bytes);
+  const uint8_t* const payload = entry->payload + entry->copied;
   entry->copied += bytes;
   const auto end = static_cast<uint32_t>(kFrameHeaderBytes + bytes);
   counters_->wire_bytes_sent += end - begin;
+  uint32_t key = 0;
+  if (memory_->Find(queue_pair_->device(), payload, bytes, &key)) {
+    read_by_device_[slot] = entry->keep_alive;
+    return queue_pair_->Write(slot, begin, end, payload, key);
+  }
+  std::memcpy(to + kFrameHeaderBytes, payload, bytes);
+  counters_->bytes_copied += bytes;
   return queue_pair_->Write(slot, begin, end);
 }
 
-void SendWindow::OnWritten(uint32_t index) { device_has_[index] = false; }
+void SendWindow::OnWritten(uint32_t index, std::vector<std::shared_ptr<const void>>* finished) {
+  device_has_[index] = false;
+  if (read_by_device_[index] != nullptr) finished->push_back(std::move(read_by_device_[index]));
+}
 
 void SendWindow::OnSent(uint32_t index) {
   const bool is_return = index >= queue_pair_->window().sends;
@@ -135,6 +150,7 @@ Status SendWindow::FlushReturns() {
 void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
   if (leaving_ != nullptr) dropped->push_back(std::move(leaving_->keep_alive));
+  for (auto& owner : read_by_device_) dropped->push_back(std::move(owner));
   waiting_.clear();
   leaving_.reset();
 }

@@ -2,7 +2,8 @@
 // they have taken.
 //
 // A frame with a payload is copied into the next slots of a ring and written to the same slots of
-// the peer, the header in front of the first piece; one without payload, or with a control message,
+// the peer, the header in front of the first piece (payloads in registered memory are written from
+// where they are); one without payload, or with a control message,
 // is sent to one of the peer's small buffers. The peer gives slots and sends back when it has taken
 // them in, so that neither end ever waits for a receive to be posted (queue_pair.h).
 #ifndef TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
@@ -16,6 +17,7 @@
 
 #include "cc/van/counters.h"
 #include "cc/van/rdma/queue_pair.h"
+#include "cc/van/rdma/registered_memory.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -23,7 +25,8 @@ namespace byteps {
 // Not thread-safe.
 class SendWindow {
  public:
-  SendWindow(QueuePair* queue_pair, AtomicVanCounters* counters);
+  // `memory`: payloads that lie in it are not copied.
+  SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory, AtomicVanCounters* counters);
 
   void Push(OutgoingFrame frame);
   // Of the frames that have not begun to leave.
@@ -34,7 +37,7 @@ class SendWindow {
   Status Pump(std::vector<std::shared_ptr<const void>>* finished);
 
   // The device has finished with a slot or a buffer.
-  void OnWritten(uint32_t index);
+  void OnWritten(uint32_t index, std::vector<std::shared_ptr<const void>>* finished);
   void OnSent(uint32_t index);
   // The peer has taken in so much; INVALID_ARGUMENT if not so much was on the way.
   Status OnReturned(uint64_t slots, uint64_t sends);
@@ -70,6 +73,7 @@ class SendWindow {
   Status FlushReturns();
 
   QueuePair* const queue_pair_;
+  const RegisteredMemory* const memory_;
   AtomicVanCounters* const counters_;
   std::set<std::unique_ptr<Entry>, Order> waiting_;
   std::unique_ptr<Entry> leaving_;  // has begun to fill slots; no longer overtaken
@@ -77,8 +81,10 @@ class SendWindow {
   uint64_t next_sequence_ = 0;
 
   uint32_t next_slot_ = 0;
-  uint32_t slots_out_ = 0;            // that the peer has not given back
-  std::vector<bool> device_has_;      // by slot: its write has not completed here
+  uint32_t slots_out_ = 0;        // that the peer has not given back
+  std::vector<bool> device_has_;  // by slot: its write has not completed here
+  // By slot: the owner of the payload that the device reads where it is.
+  std::vector<std::shared_ptr<const void>> read_by_device_;
   uint32_t sends_out_ = 0;            // likewise
   std::vector<uint32_t> free_sends_;  // buffers
   std::vector<uint32_t> free_returns_;
