@@ -47,6 +47,7 @@ class LoopbackVerbs {
   int max_cqe = 8192;
   uint32_t max_msg_sz = 1 << 30;
   int port_state = verbs::IBV_PORT_ACTIVE;
+  int milliseconds_for_a_pair = 0;  // that ibv_create_qp takes
 
   // Objects that have been made and not been destroyed.
   int objects() const { return objects_; }
@@ -195,6 +196,7 @@ class LoopbackVerbs {
   }
   static verbs::ibv_qp* CreateQp(verbs::ibv_pd*, verbs::ibv_qp_init_attr* attributes) {
     if (Fails("ibv_create_qp")) return nullptr;
+    usleep(current()->milliseconds_for_a_pair * 1000);
     auto* const pair = Made(new Pair);
     const Lock lock(current()->mutex_);
     pair->cap = attributes->cap;

@@ -56,7 +56,8 @@ class RdmaConnection : public Connection,
                  Side side, ConnectionHandler* handler,
                  std::function<void(RdmaConnection*)> forget);
 
-  // Waits until frames may be sent, by RDMA or over TCP. DEADLINE_EXCEEDED or why neither is.
+  // Waits until frames may be sent, by RDMA or over TCP. DEADLINE_EXCEEDED or why neither is: then
+  // the handler never hears of the connection.
   Status WaitUntilOpen(int64_t deadline_ns);
 
   // Connection. Both any thread.
@@ -90,8 +91,9 @@ class RdmaConnection : public Connection,
   Status FinishSetup(const RdmaOffer& answer);
   void SendSetup(const RdmaOffer& offer);
   Status GoOnOverTcp(const Status& reason);
-  void GoOnByRdma();
+  Status GoOnByRdma();
   void SetOpened(const Status& status);
+  bool BeginToOpen();
 
   // The loop's thread. Each returns the reason to end the connection, or OK.
   Status TakeCompletions();
@@ -125,6 +127,7 @@ class RdmaConnection : public Connection,
   std::mutex opened_mutex_;
   std::condition_variable opened_changed_;
   std::optional<Status> opened_;  // guarded; OK once frames may be sent, else why they never will
+  bool opening_ = false;  // guarded; the handler is being told, so that giving up is too late
 
   // The loop's thread only.
   FrameHeader header_;

@@ -27,9 +27,19 @@ RdmaConnection::RdmaConnection(RdmaVanParts* parts, std::shared_ptr<RdmaDevice> 
 Status RdmaConnection::WaitUntilOpen(int64_t deadline_ns) {
   std::unique_lock<std::mutex> lock(opened_mutex_);
   const auto left = std::chrono::nanoseconds(deadline_ns - MonotonicNanos());
-  if (!opened_changed_.wait_for(lock, left, [this] { return opened_.has_value(); }))
-    return DeadlineExceeded(peer_name() + " has not answered the offer of an RDMA connection");
+  opened_changed_.wait_for(lock, left, [this] { return opening_ || opened_.has_value(); });
+  if (!opening_ && !opened_.has_value())
+    opened_ = DeadlineExceeded(peer_name() + " has not answered the offer of an RDMA connection");
+  opened_changed_.wait(lock, [this] { return opened_.has_value(); });
   return *opened_;
+}
+
+// False if nobody waits for the connection any more.
+bool RdmaConnection::BeginToOpen() {
+  std::lock_guard<std::mutex> lock(opened_mutex_);
+  opening_ = !opened_.has_value();
+  opened_changed_.notify_all();
+  return opening_;
 }
 
 void RdmaConnection::SetOpened(const Status& status) {
@@ -98,8 +108,7 @@ Status RdmaConnection::OnSetup(const RdmaOffer& offer) {
   if (!offer.status.ok()) return GoOnOverTcp(offer.status);
   if (side_ == Side::kConnecting) return FinishSetup(offer);
   if (prepared_ == nullptr) return Answer(offer);
-  GoOnByRdma();
-  return OkStatus();
+  return GoOnByRdma();
 }
 
 Status RdmaConnection::Answer(RdmaOffer offer) {
@@ -118,9 +127,7 @@ Status RdmaConnection::FinishSetup(const RdmaOffer& answer) {
   RdmaOffer ready = prepared_->offer();
   ready.status = prepared_->Connect(answer);
   SendSetup(ready);
-  if (!ready.status.ok()) return GoOnOverTcp(ready.status);
-  GoOnByRdma();
-  return OkStatus();
+  return ready.status.ok() ? GoOnByRdma() : GoOnOverTcp(ready.status);
 }
 
 void RdmaConnection::SendSetup(const RdmaOffer& offer) {
@@ -145,6 +152,7 @@ Status RdmaConnection::GoOnOverTcp(const Status& reason) {
     SetOpened(refused);
     return refused;
   }
+  if (!BeginToOpen()) return Cancelled("the connection was given up");
   LogWarning("no RDMA connection with " + peer_name() + ", going on over TCP: " + reason.message());
   stage_ = Stage::kTcp;
   handler_->OnOpen(shared_from_this());
@@ -152,7 +160,8 @@ Status RdmaConnection::GoOnOverTcp(const Status& reason) {
   return OkStatus();
 }
 
-void RdmaConnection::GoOnByRdma() {
+Status RdmaConnection::GoOnByRdma() {
+  if (!BeginToOpen()) return Cancelled("the connection was given up");
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     queue_pair_ = std::move(prepared_);
@@ -164,6 +173,7 @@ void RdmaConnection::GoOnByRdma() {
   handler_->OnOpen(shared_from_this());
   loop_->Add(queue_pair_->descriptor(), EPOLLIN, shared_from_this());
   SetOpened(OkStatus());
+  return OkStatus();
 }
 
 }  // namespace byteps

@@ -49,7 +49,6 @@ class RdmaVan : public Van {
     BYTEPS_RETURN_IF_ERROR(CheckAvailable());
     if (!available_.ok()) return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
-    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
     Hello offered = hello;
     offered.features |= kRdmaFeature;
     const auto made = NewConnection(RdmaConnection::Side::kConnecting, handler);
@@ -59,7 +58,9 @@ class RdmaVan : public Van {
       Forget(made.get());
       return connected;
     }
-    const Status status = made->WaitUntilOpen(deadline_ns);
+    // The other side is there: it gets the time of a handshake, however little `timeout` has left.
+    const Status status =
+        made->WaitUntilOpen(MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout));
     if (!status.ok()) {
       made->Close(status);
       return status;

@@ -115,10 +115,12 @@ class RdmaVanTest : public ::testing::Test {
     return server_van_->Listen("127.0.0.1", 0, &acceptor_, &endpoint_);
   }
   Status Connect(Transport transport) {
-    client_van_ = NewVan(Options(transport));
+    VanOptions options = Options(transport);
+    options.handshake_timeout = handshake_timeout_;
+    client_van_ = NewVan(options);
     Hello hello;
     hello.rank = 0;
-    return client_van_->Connect(endpoint_, hello, ServerPeer(), &client_, 5, &connection_);
+    return client_van_->Connect(endpoint_, hello, ServerPeer(), &client_, timeout_, &connection_);
   }
   void Push(const std::string& payload) {
     const auto bytes = std::make_shared<const std::string>(payload);
@@ -142,6 +144,8 @@ class RdmaVanTest : public ::testing::Test {
   }
 
   LoopbackVerbs verbs_;
+  double timeout_ = 5;
+  double handshake_timeout_ = 10;
   Recorder server_;
   Recorder client_;
   Acceptor acceptor_{&server_};
@@ -296,6 +300,26 @@ TEST_F(RdmaVanTest, PayloadsInRegisteredMemoryAreNotCopied) {
   ASSERT_TRUE(server_.WaitForPayloads(2));
   EXPECT_EQ(server_.payloads_[1], memory);
   EXPECT_EQ(client_van_->counters().bytes_copied, 3000000u);
+}
+
+TEST_F(RdmaVanTest, AgreeingMayTakeLongerThanConnecting) {
+  verbs_.milliseconds_for_a_pair = 300;
+  timeout_ = 0.2;
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  const Status status = Connect(Transport::kRdma);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  Push("slowly");
+  EXPECT_TRUE(server_.WaitForPayloads(1));
+}
+
+TEST_F(RdmaVanTest, AHandlerNeverHearsOfAConnectionThatWasGivenUp) {
+  verbs_.milliseconds_for_a_pair = 300;
+  handshake_timeout_ = 0.1;
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  EXPECT_EQ(Connect(Transport::kRdma).code(), StatusCode::kDeadlineExceeded);
+  std::this_thread::sleep_for(1s);
+  EXPECT_EQ(client_.connection_, nullptr);
+  EXPECT_TRUE(client_.closed_.ok()) << client_.closed_.ToString();
 }
 
 TEST_F(RdmaVanTest, ADeviceWithTooShortQueuesIsNamed) {
