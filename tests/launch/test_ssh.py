@@ -1,5 +1,6 @@
 """bpslaunch with remote hosts: 127.0.0.2 and 127.0.0.3, through a real sshd."""
 
+import contextlib
 import shlex
 import signal
 
@@ -49,13 +50,22 @@ def test_the_secret_arrives_and_no_command_line_shows_it(launch, sshd, given):
     variables = {"BYTEPS_JOB_SECRET": given} if given else {}
     running = launch(*arguments, **variables)
     running.wait_for("secret: ", 2)
-    lines = [" ".join(p.cmdline()) for p in [*running.processes(), *remote_processes(sshd)]]
+    lines = command_lines([*running.processes(), *remote_processes(sshd)])
     assert running.wait() == 0, running.err
     found = {line.partition("secret: ")[2] for line in running.out.splitlines()}
     assert len(found) == 1
     secret = found.pop()
     assert secret == given if given else len(secret) == 64
     assert lines and not any(secret in text for text in [*lines, running.err])
+
+
+def command_lines(processes):
+    """Of those that still run."""
+    lines = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 def test_streams_stay_apart(launch, sshd):
