@@ -154,10 +154,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
     Leave(peer, &outbox);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
-    Hello accused;
-    accused.role = lost->role;
-    accused.rank = lost->rank;
-    Peer* const to = FindPeer(accused);
+    Peer* const to = FindPeer(lost->role, lost->rank);
     if (peer->role != Role::kWorker || lost->role != Role::kServer || to == nullptr)
       return InvalidArgument(connection.peer_name() + " may not say that this process is lost");
     const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft;
@@ -173,7 +170,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     tuning_->OnHeld(peer->rank, *held);
     RetuneIfReady(&outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
-    Peer* const to = FindWorker(relay->to);
+    Peer* const to = FindPeer(Role::kWorker, relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
       return InvalidArgument(connection.peer_name() + " sent what cannot be passed on");
     if (to->relayed.size() >= kMostRelayed)
@@ -189,7 +186,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
       if (worker.role == Role::kWorker) outbox.Add(worker.connection, *query);
     }
   } else if (auto* answer = std::get_if<StallAnswer>(&message)) {
-    Peer* const to = FindWorker(answer->to);
+    Peer* const to = FindPeer(Role::kWorker, answer->to);
     if (peer->role != Role::kWorker || answer->from != peer->rank || to == nullptr)
       return InvalidArgument(connection.peer_name() + " sent an answer that cannot be passed on");
     outbox.Add(to->connection, std::move(*answer));
@@ -214,18 +211,11 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
        &outbox);
 }
 
-Coordinator::Peer* Coordinator::FindPeer(const Hello& hello) {
+Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
   for (Peer& peer : peers_) {
-    if (peer.role == hello.role && peer.rank == hello.rank) return &peer;
+    if (peer.role == role && peer.rank == rank) return &peer;
   }
   return nullptr;
-}
-
-Coordinator::Peer* Coordinator::FindWorker(int32_t rank) {
-  Hello hello;
-  hello.role = Role::kWorker;
-  hello.rank = rank;
-  return FindPeer(hello);
 }
 
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {

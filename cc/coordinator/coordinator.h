@@ -73,8 +73,8 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void OnClosed(Connection& connection, const Status& reason) override;
 
   // With mutex_ held.
-  Peer* FindPeer(const Hello& hello);
-  Peer* FindWorker(int32_t rank);
+  Peer* FindPeer(Role role, int32_t rank);
+  Peer* FindPeer(const Hello& hello) { return FindPeer(hello.role, hello.rank); }
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
   // Updates that all servers have taken in.

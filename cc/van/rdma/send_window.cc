@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace byteps {
 
@@ -19,17 +18,11 @@ SendWindow::SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory,
 }
 
 void SendWindow::Push(OutgoingFrame frame) {
-  auto entry = std::make_unique<Entry>();
-  const bool has_data =
-      frame.header.type == FrameType::kPush || frame.header.type == FrameType::kReply;
-  entry->rank = has_data ? -int64_t{frame.header.priority} : std::numeric_limits<int64_t>::min();
-  entry->sequence = next_sequence_++;
-  entry->payload = static_cast<const uint8_t*>(frame.payload);
-  entry->payload_bytes = frame.header.payload_bytes;
+  auto entry = std::make_unique<Entry>(&frame, next_sequence_++);
+  const bool has_data = WaitingFrame::HasData(frame.header);
   entry->by_send = entry->payload_bytes == 0 ||
                    (!has_data && entry->payload_bytes <= kRdmaSendBytes - kFrameHeaderBytes);
   EncodeFrameHeader(frame.header, entry->header.data());
-  entry->keep_alive = std::move(frame.keep_alive);
   waiting_bytes_ += kFrameHeaderBytes + entry->payload_bytes;
   waiting_.insert(std::move(entry));
 }

@@ -19,6 +19,7 @@
 #include "cc/van/rdma/queue_pair.h"
 #include "cc/van/rdma/registered_memory.h"
 #include "cc/van/van.h"
+#include "cc/van/waiting_frame.h"
 
 namespace byteps {
 
@@ -49,21 +50,11 @@ class SendWindow {
   void Clear(std::vector<std::shared_ptr<const void>>* dropped);
 
  private:
-  struct Entry {
-    int64_t rank = 0;  // lower leaves earlier
-    uint64_t sequence = 0;
-    std::array<uint8_t, kFrameHeaderBytes> header;
-    const uint8_t* payload = nullptr;
-    uint64_t payload_bytes = 0;
+  struct Entry : WaitingFrame {
+    using WaitingFrame::WaitingFrame;
     uint64_t copied = 0;  // of the payload, into slots
     bool begun = false;
     bool by_send = false;
-    std::shared_ptr<const void> keep_alive;
-  };
-  struct Order {
-    bool operator()(const std::unique_ptr<Entry>& a, const std::unique_ptr<Entry>& b) const {
-      return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
-    }
   };
 
   bool HasSlot() const;
@@ -75,7 +66,7 @@ class SendWindow {
   QueuePair* const queue_pair_;
   const RegisteredMemory* const memory_;
   AtomicVanCounters* const counters_;
-  std::set<std::unique_ptr<Entry>, Order> waiting_;
+  std::set<std::unique_ptr<Entry>, LeavesEarlier> waiting_;
   std::unique_ptr<Entry> leaving_;  // has begun to fill slots; no longer overtaken
   uint64_t waiting_bytes_ = 0;
   uint64_t next_sequence_ = 0;

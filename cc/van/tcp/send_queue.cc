@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "cc/van/tcp/tcp_connection.h"
 
@@ -26,13 +25,8 @@ constexpr uint64_t kMostBytesInPeersHands = 8 * 1024 * 1024;
 }  // namespace
 
 void SendQueue::Push(OutgoingFrame frame) {
-  auto entry = std::make_unique<Entry>();
-  const bool has_data =
-      frame.header.type == FrameType::kPush || frame.header.type == FrameType::kReply;
-  entry->rank = has_data ? -int64_t{frame.header.priority} : std::numeric_limits<int64_t>::min();
-  entry->sequence = next_sequence_++;
-  entry->payload = static_cast<const uint8_t*>(frame.payload);
-  entry->payload_bytes = frame.header.payload_bytes;
+  auto entry = std::make_unique<Entry>(&frame, next_sequence_++);
+  const bool has_data = WaitingFrame::HasData(frame.header);
   entry->stream_bytes = kFrameHeaderBytes;
   if (in_memory_ && entry->payload_bytes >= kLeastBytesInMemory) {
     frame.header.place = PayloadPlace::kSenderMemory;
@@ -43,7 +37,6 @@ void SendQueue::Push(OutgoingFrame frame) {
   entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
   waiting_bytes_ += entry->stream_bytes;
   EncodeFrameHeader(frame.header, entry->header.data());
-  entry->keep_alive = std::move(frame.keep_alive);
   waiting_.insert(std::move(entry));
 }
 

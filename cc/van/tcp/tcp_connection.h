@@ -18,6 +18,7 @@
 #include "cc/van/tcp/socket.h"
 #include "cc/van/tcp/strangers.h"
 #include "cc/van/van.h"
+#include "cc/van/waiting_frame.h"
 #include "cc/wire/authentication.h"
 
 namespace byteps {
@@ -52,23 +53,13 @@ class SendQueue {
   void Clear(std::vector<std::shared_ptr<const void>>* dropped);
 
  private:
-  struct Entry {
-    int64_t rank = 0;  // lower leaves earlier
-    uint64_t sequence = 0;
-    std::array<uint8_t, kFrameHeaderBytes> header;
-    const uint8_t* payload = nullptr;
-    uint64_t payload_bytes = 0;
+  struct Entry : WaitingFrame {
+    using WaitingFrame::WaitingFrame;
     uint64_t stream_bytes = 0;  // header and what follows it
-    std::shared_ptr<const void> keep_alive;
-    uint64_t sent = 0;  // of stream_bytes
+    uint64_t sent = 0;          // of stream_bytes
     bool is_vans_own = false;
 
     bool in_memory() const { return stream_bytes < kFrameHeaderBytes + payload_bytes; }
-  };
-  struct Order {
-    bool operator()(const std::unique_ptr<Entry>& a, const std::unique_ptr<Entry>& b) const {
-      return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
-    }
   };
 
   bool MayLeave(const Entry& entry) const;
@@ -76,7 +67,7 @@ class SendQueue {
   void Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters,
               std::vector<std::shared_ptr<const void>>* finished);
 
-  std::set<std::unique_ptr<Entry>, Order> waiting_;
+  std::set<std::unique_ptr<Entry>, LeavesEarlier> waiting_;
   std::deque<std::unique_ptr<Entry>>
       leaving_;  // handed to the socket together; no longer overtaken
   uint64_t waiting_bytes_ = 0;

@@ -1,0 +1,49 @@
+// WaitingFrame: what every queue of outgoing frames keeps for each, and the order in which they
+// leave (Connection::Send).
+#ifndef TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
+#define TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "cc/van/van.h"
+
+namespace byteps {
+
+struct WaitingFrame {
+  // All but the header, which may have to be changed before it is encoded.
+  WaitingFrame(OutgoingFrame* frame, uint64_t sequence)
+      : rank(HasData(frame->header) ? -int64_t{frame->header.priority}
+                                    : std::numeric_limits<int64_t>::min()),
+        sequence(sequence),
+        payload(static_cast<const uint8_t*>(frame->payload)),
+        payload_bytes(frame->header.payload_bytes),
+        keep_alive(std::move(frame->keep_alive)) {}
+
+  // Those that have a priority.
+  static bool HasData(const FrameHeader& header) {
+    return header.type == FrameType::kPush || header.type == FrameType::kReply;
+  }
+
+  int64_t rank;  // lower leaves earlier
+  uint64_t sequence;
+  std::array<uint8_t, kFrameHeaderBytes> header;
+  const uint8_t* payload;
+  uint64_t payload_bytes;
+  std::shared_ptr<const void> keep_alive;
+};
+
+// For a std::set of pointers to them.
+struct LeavesEarlier {
+  template <typename Pointer>
+  bool operator()(const Pointer& a, const Pointer& b) const {
+    return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
+  }
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
