@@ -21,6 +21,7 @@ _MOST_PEERS = 4096
 # Refusals that are logged at once, and how often one more.
 _LOG_BURST = 10
 _LOG_SECONDS = 2.0
+_UNKNOWN = "an address that can no longer be asked for"
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -94,7 +95,7 @@ class Gate:
             if len(self._peers) < _MOST_PEERS:
                 self._peers[descriptor] = _peer_address(descriptor)
         elif kind == zmq.EVENT_DISCONNECTED:
-            address = self._peers.pop(descriptor, "unknown")
+            address = self._peers.pop(descriptor, _UNKNOWN)
             if self._failed:  # what has failed is disconnected next
                 self._failed = False
                 self._log_refusal(address)
@@ -120,10 +121,10 @@ class Gate:
 
 
 def _peer_address(descriptor):
-    """Where an accepted connection comes from; it may have been closed already."""
+    """Where an accepted connection comes from, unless ZeroMQ has closed it already."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as peer:
             host, port = peer.getpeername()[:2]
             return f"{host}:{port}"
     except (OSError, ValueError):
-        return "unknown"
+        return _UNKNOWN
