@@ -56,7 +56,8 @@ struct EngineOptions {
   double shutdown_timeout =
       60;  // how long a process that hosts a server waits for the others' goodbye
   bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
-  std::string secret;          // what processes prove to each other that they know; empty: nothing
+  int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
+  std::string secret;   // what processes prove to each other that they know; empty: nothing
   Transport transport = Transport::kTcp;
   RdmaOptions rdma;
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one

@@ -65,6 +65,15 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   }
   if (per_host && kind == ExchangeKind::kGather)
     return InvalidArgument(who + "a host does not gather for its workers");
+  if (backup_workers < 0 || (backup_workers > 0 && !average)) {
+    return InvalidArgument(who + "only an average can do without some of the workers; got " +
+                           ToString() + " and backup_workers " + std::to_string(backup_workers));
+  }
+  if (backup_workers > 0 && per_host) {
+    return InvalidArgument(who +
+                           "backup_workers counts workers, but the GPUs of a host contribute "
+                           "together: set it to 0, or give each host one worker");
+  }
   return OkStatus();
 }
 
@@ -79,13 +88,14 @@ std::string TensorDescription::ToString() const {
   text += average ? "average" : ExchangeKindName(kind);
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
   if (per_host) text += " over GPUs";
+  if (backup_workers > 0) text += " of all but " + std::to_string(backup_workers) + " workers";
   return text;
 }
 
 bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
   return dtype == other.dtype && kind == other.kind && average == other.average &&
-         per_host == other.per_host && shape == other.shape &&
-         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         per_host == other.per_host && backup_workers == other.backup_workers &&
+         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

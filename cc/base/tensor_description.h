@@ -37,18 +37,22 @@ struct TensorDescription {
   // The workers of each host share the exchange: of each part the servers get one contribution
   // from each host (base/host_map.h). Not kGather.
   bool per_host = false;
+  // Averages only, not per_host: a round may end without the contributions of so many workers, and
+  // is divided by the number of those that are in. One at least is always waited for.
+  int32_t backup_workers = 0;
 
   // Elements of the whole tensor; for kGather elements of one row.
   int64_t ElementCount() const;
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 
-  // Refuses an average of integers, a negative dimension, an empty or overlong name, a bad root.
+  // Refuses an average of integers, a negative dimension, an empty or overlong name, a bad root,
+  // backup workers of anything but an average.
   Status Validate(int32_t num_workers) const;
 
   // "float32[3,4] sum", as error messages show it.
   std::string ToString() const;
 
-  // Same dtype, shape, kind, average, root and per_host: the workers agree.
+  // Same dtype, shape, kind, average, root, per_host and backup_workers: the workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 };
 

@@ -54,6 +54,14 @@ TEST(TensorDescriptionTest, RefusesWhatCannotBeExchanged) {
   EXPECT_FALSE(broadcast.Validate(2).ok());
   EXPECT_TRUE(broadcast.Validate(3).ok());
 
+  TensorDescription backup = Float32({2});
+  backup.backup_workers = 1;
+  EXPECT_NE(backup.Validate(3).message().find("only an average"), std::string::npos);
+  backup.average = true;
+  EXPECT_TRUE(backup.Validate(3).ok());
+  backup.per_host = true;
+  EXPECT_NE(backup.Validate(3).message().find("GPUs of a host"), std::string::npos);
+
   TensorDescription gather = Float32({});
   gather.kind = ExchangeKind::kGather;
   EXPECT_FALSE(gather.Validate(1).ok());
@@ -69,6 +77,9 @@ TEST(TensorDescriptionTest, AgreesOnlyWhenAllThatMattersIsEqual) {
   other = tensor;
   other.average = true;
   EXPECT_FALSE(tensor.SameExchangeAs(other));
+  TensorDescription with_backup = other;
+  with_backup.backup_workers = 1;
+  EXPECT_FALSE(other.SameExchangeAs(with_backup));
   other = tensor;
   other.root_rank = 1;  // means nothing to a sum
   EXPECT_TRUE(tensor.SameExchangeAs(other));

@@ -458,5 +458,56 @@ TEST(JobTest, OneWorkerWithoutServersCopies) {
   EXPECT_EQ(Send(worker, "t", Values(0, 10))->Wait().code(), StatusCode::kCancelled);
 }
 
+// Backup workers: nobody waits for the slow one until it is max_lag rounds behind, and all get the
+// same results, whoever was in.
+TEST(JobTest, ASlowWorkerGetsTheResultsOfTheOthers) {
+  constexpr int kRounds = 60, kSlow = 2;
+  EngineOptions options;
+  options.part_bytes = 4096;
+  options.max_lag = 3;
+  Job job(3, 2, options);
+  std::vector<std::vector<float>> sums(3);
+  std::vector<std::atomic<int>> done(3);
+  std::atomic<int> largest_lag{0};
+  job.OnEachWorker([&](Worker& worker, int rank) {
+    sums[rank].assign(5000, 0);
+    for (int round = 0; round < kRounds; ++round) {
+      if (rank == kSlow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      const auto pending = std::make_shared<Pending>(Values(rank + round, 5000));
+      ExchangeRequest request = Request("gradient", pending);
+      request.tensor.average = true;
+      request.tensor.backup_workers = 1;
+      worker.Enqueue(std::move(request));
+      const Status status = pending->Wait();
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      for (size_t i = 0; i < sums[rank].size(); ++i) sums[rank][i] += pending->output[i];
+      ++done[rank];
+      largest_lag = std::max<int>(largest_lag, done[rank] - done[kSlow]);
+    }
+  });
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(sums[0], sums[kSlow]);
+  EXPECT_GE(largest_lag, 2);
+  EXPECT_LE(largest_lag, options.max_lag + 1);  // the slow one may not have noted its last yet
+  uint64_t dropped = 0;
+  for (int server = 0; server < 2; ++server)
+    dropped += job.server(server).arrival_lags()[kSlow].dropped;
+  EXPECT_GT(dropped, 0u);
+}
+
+TEST(JobTest, BackupWorkersAreRefusedInDeterministicJobs) {
+  EngineOptions options;
+  options.deterministic = true;
+  Job job(2, 1, options);
+  const auto pending = std::make_shared<Pending>(Values(0, 3));
+  ExchangeRequest request = Request("gradient", pending);
+  request.tensor.average = true;
+  request.tensor.backup_workers = 1;
+  job.worker(0).Enqueue(std::move(request));
+  const Status status = pending->Wait();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("deterministic mode forbids"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace byteps

@@ -120,12 +120,13 @@ std::shared_ptr<Handle> NewHandle() {
 
 TensorDescription Describe(const std::string& name, const std::string& dtype,
                            std::vector<int64_t> shape, const std::string& kind, bool average,
-                           int32_t root_rank) {
+                           int32_t root_rank, int32_t backup_workers) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   tensor.average = average;
   tensor.root_rank = root_rank;
+  tensor.backup_workers = backup_workers;
   if (!ParseDType(dtype, &tensor.dtype)) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + dtype +
@@ -154,7 +155,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
                                  const std::string& kind, bool average, int32_t root_rank,
                                  std::optional<int32_t> priority,
                                  const std::optional<std::string>& dtype,
-                                 const std::optional<py::array>& output) {
+                                 const std::optional<py::array>& output, int32_t backup_workers) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -163,7 +164,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
 
   ExchangeRequest request;
   request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
-                            handle->shape, kind, average, root_rank);
+                            handle->shape, kind, average, root_rank, backup_workers);
   request.priority = priority.value_or(kLearnedPriority);
   request.input = array.data();
   request.keep_alive = handle;
@@ -198,12 +199,12 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
 }
 
 using DeclarationTuple =
-    std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t>;
+    std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t, int32_t>;
 
 void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   std::vector<TensorDescription> tensors;
-  for (const auto& [name, dtype, shape, kind, average, root_rank] : declarations) {
-    tensors.push_back(Describe(name, dtype, shape, kind, average, root_rank));
+  for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers] : declarations) {
+    tensors.push_back(Describe(name, dtype, shape, kind, average, root_rank, backup_workers));
   }
   py::gil_scoped_release release;
   Declare(std::move(tensors));
@@ -266,6 +267,24 @@ py::list TensorCountersList(const Server& server) {
     counters["replied_bytes"] = values.replied_bytes;
     counters["rounds_completed"] = values.rounds_completed;
     list.append(counters);
+  }
+  return list;
+}
+
+// Milliseconds, by rank.
+py::list LagsList(const std::vector<WorkerLag>& lags) {
+  py::list list;
+  for (size_t rank = 0; rank < lags.size(); ++rank) {
+    const WorkerLag& lag = lags[rank];
+    const double count = static_cast<double>(std::max<uint64_t>(1, lag.contributions));
+    py::dict values;
+    values["rank"] = rank;
+    values["contributions"] = lag.contributions;
+    values["dropped"] = lag.dropped;
+    values["mean_ms"] = static_cast<double>(lag.total_ns) * 1e-6 / count;
+    values["recent_ms"] = static_cast<double>(lag.recent_ns) * 1e-6;
+    values["max_ms"] = static_cast<double>(lag.max_ns) * 1e-6;
+    list.append(values);
   }
   return list;
 }
@@ -396,6 +415,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
+      .def_readwrite("max_lag", &EngineOptions::max_lag)
       .def_readwrite("secret", &EngineOptions::secret)
       .def_property("transport", nullptr,
                     [](EngineOptions& self, const std::string& name) {
@@ -446,6 +466,7 @@ void DefineProcesses(py::module_& module) {
       .def_property_readonly("failure", &Server::failure)
       .def("counters", &ServerCountersDict)
       .def("tensor_counters", &TensorCountersList)
+      .def("arrival_lags", [](const Server& self) { return LagsList(self.arrival_lags()); })
       .def("stop", &Server::Stop, ReleaseLock());
 }
 
@@ -464,12 +485,17 @@ void DefineWorker(py::module_& module) {
     return worker != nullptr ? worker->failure().message() : std::string();
   });
   module.def("worker_counters", &WorkerCountersDict);
-  module.def("declare", &DeclareAll, py::arg("tensors"),
-             "Announces tensors: (name, dtype, shape, kind, average, root_rank) each.");
+  module.def("arrival_lags", [] {
+    const std::shared_ptr<Worker> worker = CurrentWorker();
+    return worker != nullptr ? LagsList(worker->arrival_lags()) : py::list();
+  });
+  module.def(
+      "declare", &DeclareAll, py::arg("tensors"),
+      "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers) each.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
-             py::arg("output") = py::none(),
+             py::arg("output") = py::none(), py::arg("backup_workers") = 0,
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")

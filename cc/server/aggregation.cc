@@ -15,6 +15,8 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
     case ExchangeKind::kMax:
       break;
   }
+  if (tensor.backup_workers > 0)
+    return NewBackupAverage(tensor, element_count, participants, memory);
   return NewReduction(tensor, element_count, participants, memory);
 }
 

@@ -30,6 +30,8 @@ struct Participants {
   int32_t num_workers = 1;    // in the job: what an average is divided by
   int32_t contributions = 1;  // one of each worker, or of each host
   int32_t root = 0;           // kBroadcast: who pushes the value
+  // How many rounds a worker may be behind; what it has missed is kept as long as it is needed.
+  int32_t max_lag = 0;
   // The workers that contribute, in the order in which their contributions are added; empty: in
   // the order in which they arrive.
   std::vector<int32_t> order = {};
@@ -83,10 +85,14 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
                                             const Participants& participants,
                                             const AggregationMemory& memory);
 
-// The three kinds behind NewAggregation.
+// The kinds behind NewAggregation.
 std::unique_ptr<Aggregation> NewReduction(const TensorDescription& tensor, uint64_t element_count,
                                           const Participants& participants,
                                           const AggregationMemory& memory);
+std::unique_ptr<Aggregation> NewBackupAverage(const TensorDescription& tensor,
+                                              uint64_t element_count,
+                                              const Participants& participants,
+                                              const AggregationMemory& memory);
 std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint64_t element_count,
                                           const Participants& participants,
                                           const AggregationMemory& memory);

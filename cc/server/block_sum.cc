@@ -36,7 +36,7 @@ uint8_t* BlockSum::Claim(size_t index) {
 
 void BlockSum::EndClaim(size_t block) {
   if (options_.num_contributions == 1)
-    FinishPiece(block * block_elements_, BlockBytes(block) / wire_size_);
+    FinishPiece(block * block_elements_, BlockBytes(block) / wire_size_, options_.divisor);
   Leave(block);
 }
 
@@ -114,14 +114,16 @@ void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t
     const uint64_t count = std::min(step, end - first);
     combine(options_.dtype, options_.accumulator->data() + first * accumulator_size_,
             wire + (first - begin) * wire_size_, count);
-    if (is_last) FinishPiece(first, count);
+    if (is_last) FinishPiece(first, count, options_.divisor);
   }
 }
 
-void BlockSum::FinishPiece(uint64_t first, uint64_t count) const {
+void BlockSum::FinishAll(double divisor) const { FinishPiece(0, options_.element_count, divisor); }
+
+void BlockSum::FinishPiece(uint64_t first, uint64_t count, double divisor) const {
   ActiveSumKernels().finish(options_.dtype, options_.result->data() + first * wire_size_,
                             options_.accumulator->data() + first * accumulator_size_, count,
-                            options_.divisor);
+                            divisor);
 }
 
 PayloadSink::Span BlockSink::Prepare(uint64_t remaining) {

@@ -25,11 +25,13 @@ namespace byteps {
 // failed writes to memory that exists, and which nobody reads.
 class BlockSum {
  public:
+  static constexpr int32_t kUnknown = 0;
+
   struct Options {
     DType dtype = DType::kFloat32;
     ExchangeKind kind = ExchangeKind::kSum;  // kSum, kMin or kMax
     double divisor = 1;
-    int32_t num_contributions = 1;
+    int32_t num_contributions = 1;  // the last one divides; kUnknown: FinishAll does
     uint64_t element_count = 0;
     // Holds AccumulatorDType(dtype).
     std::shared_ptr<Buffer> accumulator;
@@ -58,6 +60,9 @@ class BlockSum {
   // Takes a whole contribution at once, while no other one is being taken in.
   void ContributeAll(const uint8_t* wire);
 
+  // Divides and rounds, where nobody knew which contribution would be the last one.
+  void FinishAll(double divisor) const;
+
   ScratchPool& scratch() { return *options_.scratch; }
 
   // Complete when EndClaim or Contribute has returned for every block of every contribution, and
@@ -72,7 +77,7 @@ class BlockSum {
   };
 
   void Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const;
-  void FinishPiece(uint64_t first_element, uint64_t count) const;
+  void FinishPiece(uint64_t first_element, uint64_t count, double divisor) const;
   void Leave(size_t block);
 
   const Options options_;

@@ -37,15 +37,16 @@ Buffer::~Buffer() {
 }
 
 std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held,
-                                            std::shared_ptr<MemoryRegistry> registry) {
-  return std::shared_ptr<BufferPool>(new BufferPool(bytes, std::move(held), std::move(registry)));
+                                            std::shared_ptr<MemoryRegistry> registry, size_t more) {
+  return std::shared_ptr<BufferPool>(
+      new BufferPool(bytes, std::move(held), std::move(registry), more));
 }
 
 Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
   std::unique_ptr<Buffer> acquired;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (in_use_ >= kMostBuffers) {
+    if (in_use_ >= kMostBuffers + more_) {
       return Internal("results of " + std::to_string(in_use_) +
                       " earlier rounds have not been sent yet, though a worker may push a round "
                       "only when it has the "
@@ -69,7 +70,7 @@ Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
 void BufferPool::Return(std::unique_ptr<Buffer> buffer) {
   std::lock_guard<std::mutex> lock(mutex_);
   --in_use_;
-  if (in_use_ + free_.size() < kKeptBuffers) free_.push_back(std::move(buffer));
+  if (in_use_ + free_.size() < kKeptBuffers + more_) free_.push_back(std::move(buffer));
 }
 
 }  // namespace byteps

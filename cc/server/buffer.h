@@ -56,20 +56,23 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // number it is no coincidence but a fault.
   static constexpr size_t kMostBuffers = 32;
 
+  // `more`: how many more than the above may be in use, and are kept, for a long time.
   static std::shared_ptr<BufferPool> New(uint64_t bytes, HeldBytes held,
-                                         std::shared_ptr<MemoryRegistry> registry = nullptr);
+                                         std::shared_ptr<MemoryRegistry> registry = nullptr,
+                                         size_t more = 0);
 
   // INTERNAL if kMostBuffers are in use, RESOURCE_EXHAUSTED if there is no memory.
   Status Acquire(std::shared_ptr<Buffer>* buffer);
 
  private:
-  BufferPool(uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry)
-      : bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)) {}
+  BufferPool(uint64_t bytes, HeldBytes held, std::shared_ptr<MemoryRegistry> registry, size_t more)
+      : bytes_(bytes), held_(std::move(held)), registry_(std::move(registry)), more_(more) {}
   void Return(std::unique_ptr<Buffer> buffer);
 
   const uint64_t bytes_;
   const HeldBytes held_;
   const std::shared_ptr<MemoryRegistry> registry_;
+  const size_t more_;
   std::mutex mutex_;
   size_t in_use_ = 0;
   std::vector<std::unique_ptr<Buffer>> free_;

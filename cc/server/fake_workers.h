@@ -151,8 +151,10 @@ inline TableEntry Entry(const TensorDescription& tensor, uint32_t variant = 0,
 class FakeWorkers {
  public:
   explicit FakeWorkers(int32_t count, std::vector<std::string> hosts = {},
-                       uint64_t least_credit_frame = 1, bool in_rank_order = false)
-      : service({0, count, kTestEpoch, std::move(hosts), least_credit_frame, in_rank_order}) {
+                       uint64_t least_credit_frame = 1, bool in_rank_order = false,
+                       int32_t max_lag = 2)
+      : service(
+            {0, count, kTestEpoch, std::move(hosts), least_credit_frame, in_rank_order, max_lag}) {
     for (int32_t rank = 0; rank < count; ++rank) {
       connections.push_back(std::make_shared<FakeConnection>(rank));
       service.OnOpen(connections.back());

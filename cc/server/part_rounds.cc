@@ -32,7 +32,8 @@ Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMa
 PartRounds::PartRounds(Options options)
     : options_(std::move(options)),
       contributions_(options_.num_workers),
-      pushed_rounds_(options_.num_workers, 0) {}
+      pushed_rounds_(options_.num_workers, 0),
+      history_(options_.num_workers) {}
 
 Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                          std::vector<Reply>* replies) {
@@ -69,6 +70,7 @@ Status PartRounds::Admit(const Push& push) {
   }
   // A gap is allowed: an exchange can fail on its worker before this part has left.
   pushed_rounds = push.header.round + 1;
+  history_.Advance(push.header.worker, push.header.round);
   return OkStatus();
 }
 
@@ -114,10 +116,12 @@ void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
 
 Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink) {
   if (aggregation_entry_ != push.entry) {
-    aggregation_ = NewAggregation(
-        push.entry->tensor, push.entry->parts[options_.part].element_count,
-        ParticipantsOf(*push.entry, options_.part, *options_.hosts, options_.in_rank_order),
-        options_.memory);
+    Participants participants =
+        ParticipantsOf(*push.entry, options_.part, *options_.hosts, options_.in_rank_order);
+    participants.max_lag = options_.max_lag;
+    aggregation_ =
+        NewAggregation(push.entry->tensor, push.entry->parts[options_.part].element_count,
+                       participants, options_.memory);
     aggregation_entry_ = push.entry;
   }
   return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
@@ -129,15 +133,7 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   std::lock_guard<std::mutex> lock(mutex_);
   Outcome outcome;
   if (!IsOpen(round)) {
-    Contribution late;
-    late.entry = push.entry;
-    late.from = push.from;
-    late.priority = push.header.priority;
-    late.begin_time_ns = push.begin_time_ns;
-    late.receive_time_ns = WallNanos();
-    replies->push_back(
-        ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)));
-    if (round == round_) contributions_[push.header.worker].state = State::kAnswered;
+    EndLate(push, &outcome, replies);
     return outcome;
   }
   Contribution& contribution = contributions_[push.header.worker];
@@ -145,31 +141,79 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   contribution.receive_time_ns = WallNanos();
   outcome.counted = true;
   aggregation_->End(push.header.worker);
-  if (aggregation_->IsComplete(++waiting_)) {
-    CompleteRound(replies);
-    outcome.round_complete = round_ > round;
-  }
+  ++waiting_;
+  if (CanComplete()) CompleteRound(&outcome, replies);
   return outcome;
 }
 
-void PartRounds::CompleteRound(std::vector<Reply>* replies) {
+// Its round has ended, or failed. The open round may have waited for a worker that was so far
+// behind.
+void PartRounds::EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies) {
+  const uint64_t round = push.header.round;
+  const int32_t worker = push.header.worker;
+  Contribution late;
+  late.entry = push.entry;
+  late.from = push.from;
+  late.priority = push.header.priority;
+  late.begin_time_ns = push.begin_time_ns;
+  late.receive_time_ns = WallNanos();
+  const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
+  if (ended != nullptr && ended->entry == push.entry) {
+    replies->push_back(ResultReply(late, round, ended->result));
+    outcome->arrivals.push_back(
+        {worker, late.receive_time_ns - ended->first_receive_time_ns, true});
+  } else if (ended != nullptr) {
+    replies->push_back(ErrorReply(
+        late, round,
+        FailedPrecondition(Title(round) + " has ended with " + ended->entry->tensor.ToString() +
+                           "; " + WorkerName(worker) + " sent " + push.entry->tensor.ToString() +
+                           ", later than the others")));
+  } else {
+    replies->push_back(
+        ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)));
+    if (round == round_) contributions_[worker].state = State::kAnswered;
+  }
+  history_.Advance(worker, round + 1);
+  if (CanComplete()) CompleteRound(outcome, replies);
+}
+
+bool PartRounds::CanComplete() const {
+  if (cause_ != Cause::kNone || waiting_ == 0 || !aggregation_->IsComplete(waiting_)) return false;
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (contributions_[worker].state != State::kWaiting &&
+        history_.next(worker) + options_.max_lag < round_ + 1 &&
+        Contributes(*aggregation_entry_, worker))
+      return false;
+  }
+  return true;
+}
+
+void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
   AggregationResult result;
   const Status status = aggregation_->Finish(&result);
   if (!status.ok()) {
     return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
                      replies);
   }
-  for (const Contribution& contribution : contributions_) {
-    if (contribution.state != State::kWaiting) continue;
-    Reply reply = NewReply(contribution, round_);
-    reply.frame.header.element_count = result.element_count;
-    if (result.payload_bytes > 0 && aggregation_->SendsResultTo(contribution.from->rank())) {
-      reply.frame.header.payload_bytes = result.payload_bytes;
-      reply.frame.payload = result.buffer->data();
-      reply.frame.keep_alive = result.buffer;
+  RoundHistory::Ended ended{aggregation_entry_, result, std::numeric_limits<int64_t>::max()};
+  bool is_missed = false;
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    const Contribution& contribution = contributions_[worker];
+    if (contribution.state != State::kWaiting) {
+      is_missed = is_missed || Contributes(*aggregation_entry_, worker);
+      continue;
     }
-    replies->push_back(std::move(reply));
+    replies->push_back(ResultReply(contribution, round_, result));
+    ended.first_receive_time_ns =
+        std::min(ended.first_receive_time_ns, contribution.receive_time_ns);
+    outcome->arrivals.push_back({worker, contribution.receive_time_ns, false});
+    history_.Advance(worker, round_ + 1);
   }
+  for (Arrival& arrival : outcome->arrivals) {
+    if (!arrival.dropped) arrival.lag_ns -= ended.first_receive_time_ns;
+  }
+  if (is_missed) history_.Keep(round_, std::move(ended));
+  outcome->round_complete = true;
   CloseRound();
   ++round_;
 }
@@ -183,6 +227,7 @@ void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply
     if (contribution.state != State::kWaiting) continue;
     replies->push_back(ErrorReply(contribution, round_, DescribeFailure()));
     contribution.state = State::kAnswered;
+    history_.Advance(contribution.from->rank(), round_ + 1);
   }
 }
 
@@ -313,6 +358,18 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   header.watermark = Watermark(*to.entry);
   header.begin_time_ns = to.begin_time_ns;
   header.receive_time_ns = to.receive_time_ns;
+  return reply;
+}
+
+Reply PartRounds::ResultReply(const Contribution& to, uint64_t round,
+                              const AggregationResult& result) const {
+  Reply reply = NewReply(to, round);
+  reply.frame.header.element_count = result.element_count;
+  if (result.payload_bytes > 0 && aggregation_->SendsResultTo(to.from->rank())) {
+    reply.frame.header.payload_bytes = result.payload_bytes;
+    reply.frame.payload = result.buffer->data();
+    reply.frame.keep_alive = result.buffer;
+  }
   return reply;
 }
 

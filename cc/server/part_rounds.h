@@ -8,6 +8,10 @@
 // Every push is answered with one reply: the result, or an error. At most one round is open. A push
 // of a newer round ends an open one with an error for all who wait in it: it can come only from a
 // worker for which the older round has failed, here or at another part's server.
+//
+// Where a tensor has backup workers, a round may end before all have pushed it. Who comes later, or
+// is still sending, gets the result then; what it sends is dropped whole. Nobody gets further
+// behind than `max_lag` rounds: the open one waits for who would (server/round_history.h).
 #ifndef TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 #define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 
@@ -21,6 +25,7 @@
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/membership.h"
+#include "cc/server/round_history.h"
 #include "cc/server/worker_connection.h"
 #include "cc/wire/control.h"
 
@@ -38,6 +43,13 @@ struct Push {
 Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
                             bool in_rank_order = false);
 
+// When a worker's contribution to a round was there.
+struct Arrival {
+  int32_t worker = 0;
+  int64_t lag_ns = 0;    // after the first one
+  bool dropped = false;  // the round had ended
+};
+
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
 class PartRounds {
@@ -48,6 +60,7 @@ class PartRounds {
     uint32_t epoch = 0;
     int32_t num_workers = 1;
     bool in_rank_order = false;
+    int32_t max_lag = 0;
     const Membership* membership = nullptr;  // outlives this object
     const HostMap* hosts = nullptr;          // of the workers; outlives this object
     AggregationMemory memory;
@@ -63,6 +76,8 @@ class PartRounds {
   struct Outcome {
     bool counted = false;         // the push is in the round
     bool round_complete = false;  // and was the last one
+    // Of the round that is complete, or of this push if it came too late for its round.
+    std::vector<Arrival> arrivals;
   };
 
   // All of a push is here.
@@ -102,7 +117,9 @@ class PartRounds {
   void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies);
   void CheckRound(const Push& push, std::vector<Reply>* replies);
   Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
-  void CompleteRound(std::vector<Reply>* replies);
+  bool CanComplete() const;
+  void CompleteRound(Outcome* outcome, std::vector<Reply>* replies);
+  void EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies);
   void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);
   void CloseRound();
   Status DescribeFailure() const;
@@ -116,6 +133,7 @@ class PartRounds {
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
   uint64_t Watermark(const TableEntry& entry) const;
   Reply NewReply(const Contribution& to, uint64_t round) const;
+  Reply ResultReply(const Contribution& to, uint64_t round, const AggregationResult& result) const;
   Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
 
   const Options options_;
@@ -130,6 +148,7 @@ class PartRounds {
   uint64_t last_failed_round_ = 0;
   std::vector<uint64_t>
       pushed_rounds_;  // by rank: rounds that the worker has begun: its newest, plus one
+  RoundHistory history_;
   std::unique_ptr<Aggregation> aggregation_;
   const TableEntry* aggregation_entry_ = nullptr;
 };

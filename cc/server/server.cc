@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "cc/base/logging.h"
 
@@ -36,6 +37,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.least_credit_frame =
         std::max<uint64_t>(1, job.options.CreditKeptBack() / job.num_servers());
     service_options.in_rank_order = job.options.deterministic;
+    service_options.max_lag = job.options.max_lag;
     service_options.registry = van_->memory_registry();
     service_ = std::make_shared<SummationService>(service_options);
     link_ = std::make_unique<CoordinatorLink>(
@@ -43,7 +45,20 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
         [this](const Status& reason) { OnCoordinatorLost(reason); });
     link = link_.get();
   }
-  return link->Start(van_.get(), job, Role::kServer, rank);
+  BYTEPS_RETURN_IF_ERROR(link->Start(van_.get(), job, Role::kServer, rank));
+  if (job.num_workers() > 1) {
+    reports_.Start("byteps-arrivals", job.options.heartbeat_interval, [this] { ReportArrivals(); });
+  }
+  return OkStatus();
+}
+
+// Workers learn who is late from the servers, which alone see it.
+void Server::ReportArrivals() {
+  ArrivalReport report{service_->arrival_lags()};
+  uint64_t contributions = 0;
+  for (const WorkerLag& lag : report.workers) contributions += lag.contributions;
+  if (contributions == std::exchange(reported_contributions_, contributions)) return;
+  service_->SendToWorkers(ControlFrame(report));
 }
 
 bool Server::Wait(double timeout) {
@@ -70,6 +85,11 @@ std::vector<TensorCounters> Server::tensor_counters() const {
   return service_ ? service_->tensor_counters() : std::vector<TensorCounters>();
 }
 
+std::vector<WorkerLag> Server::arrival_lags() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return service_ ? service_->arrival_lags() : std::vector<WorkerLag>();
+}
+
 void Server::Stop() {
   CoordinatorLink* link = nullptr;
   {
@@ -78,6 +98,7 @@ void Server::Stop() {
     link = link_.get();
   }
   changed_.notify_all();
+  reports_.Stop();
   if (link != nullptr) link->Stop();
   van_->Stop();
 }

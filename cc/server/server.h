@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/server/summation_service.h"
 #include "cc/van/van.h"
@@ -39,6 +40,7 @@ class Server : private ConnectionAcceptor {
   // All zero before Start.
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
+  std::vector<WorkerLag> arrival_lags() const;
   VanCounters van_counters() const { return van_->counters(); }
 
   // Closes all connections. Idempotent.
@@ -49,11 +51,14 @@ class Server : private ConnectionAcceptor {
                  ConnectionHandler** handler) override;
   void OnMessage(const ControlMessage& message);
   void OnCoordinatorLost(const Status& reason);
+  void ReportArrivals();
   void Fail(const std::string& what);
 
   const EngineOptions options_;
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
+  PeriodicThread reports_;
+  uint64_t reported_contributions_ = 0;  // its thread's
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

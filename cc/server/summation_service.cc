@@ -9,6 +9,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"
 #include "cc/server/part_rounds.h"
 #include "cc/server/served_tensor.h"
@@ -39,7 +40,10 @@ ConnectionContext* ContextOf(Connection& connection) {
 class SummationService::Impl {
  public:
   explicit Impl(const Options& options)
-      : options_(options), hosts_(HostsOf(options)), memory_{options.registry} {}
+      : options_(options),
+        hosts_(HostsOf(options)),
+        memory_{options.registry},
+        lags_(options.num_workers) {}
 
   Status AddEntry(const TableEntry& entry);
   Status BeginPush(Connection& connection, const FrameHeader& header,
@@ -56,6 +60,7 @@ class SummationService::Impl {
   Membership& membership() { return membership_; }
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
+  std::vector<WorkerLag> arrival_lags() const { return lags_.workers(); }
 
  private:
   static HostMap HostsOf(const Options& options) {
@@ -72,6 +77,7 @@ class SummationService::Impl {
   Membership membership_;
   const AggregationMemory memory_;
   Tally tally_;
+  ArrivalLags lags_;
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
   mutable std::shared_mutex tensors_mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
@@ -89,6 +95,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;
   part_options.in_rank_order = options_.in_rank_order;
+  part_options.max_lag = options_.max_lag;
   part_options.membership = &membership_;
   part_options.hosts = &hosts_;
   part_options.memory = memory_;
@@ -184,6 +191,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
     if (context->tensor->IsFirstPart(*context->push.entry, header.part))
       ++context->tensor->tally().rounds_completed;
   }
+  if (context->push.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
   // Before the replies leave, so that this worker's carries it.
   context->worker->AddCredit(header.payload_bytes);
   Send(context->tensor, std::move(replies));
@@ -332,6 +340,8 @@ SummationCounters SummationService::counters() const { return impl_->counters();
 std::vector<TensorCounters> SummationService::tensor_counters() const {
   return impl_->tensor_counters();
 }
+
+std::vector<WorkerLag> SummationService::arrival_lags() const { return impl_->arrival_lags(); }
 
 void SummationService::SendToWorkers(const OutgoingFrame& frame) { impl_->SendToWorkers(frame); }
 

@@ -45,6 +45,7 @@ class SummationService : public ConnectionHandler {
     // leave a worker most of its credit, also if all servers keep back as much.
     uint64_t least_credit_frame = 1;
     bool in_rank_order = false;  // sums do not depend on the order of arrival
+    int32_t max_lag = 2;         // rounds that a worker may be behind, with backup workers
     std::shared_ptr<MemoryRegistry> registry = nullptr;  // the Van's
   };
 
@@ -69,6 +70,7 @@ class SummationService : public ConnectionHandler {
 
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
+  std::vector<WorkerLag> arrival_lags() const;          // by rank; of sums and averages
 
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
   Status OnHeader(Connection& connection, const FrameHeader& header,

@@ -285,6 +285,9 @@ class PushPullOp : public ExchangeOp {
                 absl::InvalidArgumentError("'" + description_.name + "': an average of " +
                                            DTypeName(description_.dtype) +
                                            " is not exact; use op 'sum' and divide, or cast"));
+    if (context->HasAttr("backup_workers")) {
+      OP_REQUIRES_OK(context, context->GetAttr("backup_workers", &description_.backup_workers));
+    }
     if (op == "min") description_.kind = ExchangeKind::kMin;
     if (op == "max") description_.kind = ExchangeKind::kMax;
   }

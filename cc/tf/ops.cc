@@ -58,6 +58,7 @@ REGISTER_OP("BytePSPushPull")
     .Attr("tensor_name: string")
     .Attr("op: {'sum', 'average', 'min', 'max'}")
     .Attr("priority: int = -2147483648")  // kLearnedPriority
+    .Attr("backup_workers: int >= 0 = 0")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapeAsValue)

@@ -15,6 +15,7 @@ void Put(ByteWriter& writer, const TensorDescription& tensor) {
   writer.Put(static_cast<uint8_t>(tensor.average));
   writer.Put(tensor.root_rank);
   writer.Put(static_cast<uint8_t>(tensor.per_host));
+  writer.Put(tensor.backup_workers);
   writer.Put(static_cast<uint32_t>(tensor.shape.size()));
   for (const int64_t dimension : tensor.shape) writer.Put(dimension);
 }
@@ -27,6 +28,7 @@ TensorDescription GetTensor(ByteReader& reader) {
   tensor.average = reader.Get<uint8_t>() != 0;
   tensor.root_rank = reader.Get<int32_t>();
   tensor.per_host = reader.Get<uint8_t>() != 0;
+  tensor.backup_workers = reader.Get<int32_t>();
   tensor.shape.resize(reader.GetCount(sizeof(int64_t)));
   for (int64_t& dimension : tensor.shape) dimension = reader.Get<int64_t>();
   if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kGather) reader.Fail();
@@ -72,11 +74,12 @@ Status GetStatus(ByteReader& reader) {
 }
 
 // The smallest encodings, for checking counts.
-constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4;
+constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4 + 4;
 constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
 constexpr size_t kHeldTensorBytes = 8 + 8;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
+constexpr size_t kLagBytes = 5 * 8;
 
 struct Encoder {
   ByteWriter& writer;
@@ -149,6 +152,14 @@ struct Encoder {
     for (const NewCut& cut : message.cuts) {
       Put(writer, cut.entry);
       writer.Put(cut.first_round);
+    }
+  }
+  void operator()(const ArrivalReport& message) {
+    writer.Put(static_cast<uint32_t>(message.workers.size()));
+    for (const WorkerLag& lag : message.workers) {
+      for (const uint64_t value :
+           {lag.contributions, lag.dropped, lag.total_ns, lag.recent_ns, lag.max_ns})
+        writer.Put(value);
     }
   }
 };
@@ -236,6 +247,14 @@ struct Decoder {
     for (NewCut& cut : message.cuts) {
       cut.entry = GetEntry(reader);
       cut.first_round = reader.Get<uint64_t>();
+    }
+  }
+  void operator()(ArrivalReport& message) {
+    message.workers.resize(reader.GetCount(kLagBytes));
+    for (WorkerLag& lag : message.workers) {
+      for (uint64_t* value :
+           {&lag.contributions, &lag.dropped, &lag.total_ns, &lag.recent_ns, &lag.max_ns})
+        *value = reader.Get<uint64_t>();
     }
   }
 };

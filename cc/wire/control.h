@@ -151,9 +151,24 @@ struct Retune {
   std::vector<NewCut> cuts;   // workers
 };
 
+// How much later than the first one of its round a worker's contributions were at a server.
+struct WorkerLag {
+  uint64_t contributions = 0;
+  uint64_t dropped = 0;  // of them: their rounds had ended without them
+  uint64_t total_ns = 0;
+  uint64_t recent_ns = 0;  // of about the last kRecentContributions
+  uint64_t max_ns = 0;
+};
+inline constexpr uint64_t kRecentContributions = 100;
+
+// server -> workers, from time to time.
+struct ArrivalReport {
+  std::vector<WorkerLag> workers;  // by rank
+};
+
 using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
                                     Goodbye, PeerLost, JobEnded, Relay, StallQuery, StallAnswer,
-                                    LinkReport, HoldRounds, RoundsHeld, Retune>;
+                                    LinkReport, HoldRounds, RoundsHeld, Retune, ArrivalReport>;
 
 std::string EncodeControl(const ControlMessage& message);
 

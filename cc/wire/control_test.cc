@@ -46,7 +46,8 @@ std::vector<ControlMessage> OneOfEach() {
           LinkReport{119000000, 90000},
           HoldRounds{},
           RoundsHeld{{{KeyOfName("a"), 3}, {KeyOfName("b"), 4}}},
-          Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}}};
+          Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}},
+          ArrivalReport{{{7, 1, 2000, 300, 900}, {7, 0, 0, 0, 0}}}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {

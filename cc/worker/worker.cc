@@ -105,6 +105,7 @@ WorkerCounters Worker::counters() const {
 void Worker::Enqueue(ExchangeRequest request) {
   Status status = CheckNotForked();
   if (status.ok()) status = request.tensor.Validate(job_.num_workers());
+  if (status.ok()) status = CheckMayDrop(request.tensor);
   if (!status.ok()) return request.done(status);
   if (local_ && request.placed == nullptr) return FinishLocally(std::move(request));
   {
@@ -138,6 +139,14 @@ void Worker::Enqueue(ExchangeRequest request) {
     }
   }
   request.done(status);
+}
+
+Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
+  if (tensor.backup_workers == 0 || !job_.options.deterministic) return OkStatus();
+  return InvalidArgument(
+      "tensor \"" + tensor.name +
+      "\": backup_workers lets the time of arrival decide what is in an average, "
+      "which deterministic mode forbids; set one of them only");
 }
 
 void Worker::Declare(std::vector<TensorDescription> tensors) {
@@ -528,11 +537,46 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
 // A server that ends tells why.
 Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
   ControlMessage message;
-  if (sink == nullptr || !DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok() ||
-      !std::holds_alternative<PeerLost>(message))
+  const bool is_read =
+      sink != nullptr && DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok();
+  if (is_read && std::holds_alternative<ArrivalReport>(message))
+    return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(std::move(message)));
+  if (!is_read || !std::holds_alternative<PeerLost>(message))
     return Internal(connection.peer_name() + " sent a message that is not understood");
   OnControl(std::move(message));
   return OkStatus();
+}
+
+Status Worker::OnArrivalReport(int32_t server, ArrivalReport report) {
+  if (report.workers.size() != job_.worker_hosts.size()) {
+    return Internal("server " + std::to_string(server) + " reported on " +
+                    std::to_string(report.workers.size()) + " workers");
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  arrivals_.resize(job_.num_servers());
+  arrivals_[server] = std::move(report);
+  return OkStatus();
+}
+
+std::vector<WorkerLag> Worker::arrival_lags() const {
+  std::vector<WorkerLag> all(job_.num_workers());
+  std::vector<double> recent(all.size());
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const ArrivalReport& report : arrivals_) {
+    for (size_t rank = 0; rank < report.workers.size(); ++rank) {
+      const WorkerLag& lag = report.workers[rank];
+      all[rank].contributions += lag.contributions;
+      all[rank].dropped += lag.dropped;
+      all[rank].total_ns += lag.total_ns;
+      all[rank].max_ns = std::max(all[rank].max_ns, lag.max_ns);
+      recent[rank] += static_cast<double>(lag.recent_ns) * static_cast<double>(lag.contributions);
+    }
+  }
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].contributions > 0)
+      all[rank].recent_ns = static_cast<uint64_t>(recent[rank] / all[rank].contributions);
+  }
+  return all;
 }
 
 Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,

@@ -92,6 +92,9 @@ class Worker : private ConnectionHandler {
 
   WorkerCounters counters() const;
 
+  // By rank, as the servers have last reported it, together.
+  std::vector<WorkerLag> arrival_lags() const;
+
  private:
   // A known description of a key, see wire/control.h.
   struct Variant {
@@ -133,6 +136,7 @@ class Worker : private ConnectionHandler {
                  std::shared_ptr<PayloadSink> sink) override;
   void OnClosed(Connection& connection, const Status& reason) override;
   Status OnServersNews(Connection& connection, PayloadSink* sink);
+  Status OnArrivalReport(int32_t server, ArrivalReport report);
 
   Status ConnectToServer(int32_t server);
   void OnControl(ControlMessage message);
@@ -149,6 +153,7 @@ class Worker : private ConnectionHandler {
   std::vector<std::shared_ptr<Exchange>> OldestExchanges() const;
   std::string Doing() const;
   Status Refusal() const;
+  Status CheckMayDrop(const TensorDescription& tensor) const;
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
   Variant& DeclaredVariant(Key& key, const TensorDescription& tensor);
@@ -210,6 +215,7 @@ class Worker : private ConnectionHandler {
   bool stopping_ = false;
   bool left_ = false;  // the coordinator has answered our goodbye
   WorkerCounters counters_;
+  std::vector<ArrivalReport> arrivals_;  // the last one of each server
 };
 
 }  // namespace byteps

@@ -138,7 +138,7 @@ def declaration(tensor, name, op):
     """How the engine is told of a tensor before its first exchange."""
     average = op == reduce_op.Average
     kind = str(reduce_op.Sum if average else op)
-    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0)
+    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0, 0)
 
 
 def _scaled(tensor, factor):

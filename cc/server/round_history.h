@@ -1,0 +1,57 @@
+// RoundHistory: how far each worker is, and what those who are behind have still to be told.
+//
+// With backup workers (TensorDescription::backup_workers) a round may end before a worker has
+// pushed it. Its result is kept until that worker comes: everybody gets the result of every round,
+// in order. A worker may be PartRounds::Options::max_lag rounds behind, so that no more are kept.
+#ifndef TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
+#define TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "cc/server/aggregation.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Not thread-safe: the part's mutex guards every call.
+class RoundHistory {
+ public:
+  struct Ended {
+    const TableEntry* entry = nullptr;
+    AggregationResult result;
+    int64_t first_receive_time_ns = 0;  // of the contribution that was there first
+  };
+
+  explicit RoundHistory(int32_t num_workers) : next_(num_workers, 0) {}
+
+  // The first round that `worker` has not been answered.
+  uint64_t next(int32_t worker) const { return next_[worker]; }
+
+  // `worker` has been answered all rounds before `round`, or will never ask for them.
+  void Advance(int32_t worker, uint64_t round) {
+    next_[worker] = std::max(next_[worker], round);
+    if (!ended_.empty())
+      ended_.erase(ended_.begin(),
+                   ended_.lower_bound(*std::min_element(next_.begin(), next_.end())));
+  }
+
+  void Keep(uint64_t round, Ended ended) { ended_[round] = std::move(ended); }
+
+  // Null if it has not been kept.
+  const Ended* Find(uint64_t round) const {
+    const auto it = ended_.find(round);
+    return it == ended_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  std::vector<uint64_t> next_;  // by worker
+  std::map<uint64_t, Ended> ended_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
