@@ -16,6 +16,7 @@ _RUNTIME = (
     "local_rank",
     "local_size",
     "server_counters",
+    "arrival_lags",
     "start_timeline",
     "stop_timeline",
 )

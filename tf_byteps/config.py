@@ -310,6 +310,22 @@ class Config:
         default_text="what tf.config.experimental.enable_op_determinism() says",
         shared=True,
     )
+    backup_workers: int = option(
+        0,
+        "BYTEPS_BACKUP_WORKERS",
+        whole(0),
+        "Averages of gradients do not wait for so many of the workers. Not in deterministic jobs. "
+        "See [stragglers](stragglers.md).",
+        shared=True,
+    )
+    max_lag: int = option(
+        2,
+        "BYTEPS_MAX_LAG",
+        whole(1, 1000),
+        "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
+        "then they wait. Servers keep so many results.",
+        shared=True,
+    )
     restart_timeout: float = option(
         30.0,
         "BYTEPS_RESTART_TIMEOUT",
@@ -405,6 +421,11 @@ class Config:
         if self.job_secret is not None and self.job_secret_file is not None:
             raise ConfigError(
                 f"{self.named('job_secret')}, and {self.named('job_secret_file')}: unset one"
+            )
+        if self.backup_workers and self.deterministic:
+            raise ConfigError(
+                f"{self.named('backup_workers')}, and {self.named('deterministic')}: with backup "
+                "workers the time of arrival decides what is in an average; set one of them only"
             )
         if self.heartbeat_timeout <= self.heartbeat_interval:
             raise ConfigError(

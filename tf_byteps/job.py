@@ -27,7 +27,8 @@ def engine_options(values, config):
     """The engine's form of shared values, see `Config.shared_values`, and of this process's own."""
     options = _engine.EngineOptions()
     for name, value in values.items():
-        setattr(options, name, value)
+        if name != "backup_workers":  # is declared with each gradient
+            setattr(options, name, value)
     options.io_threads = config.io_threads or _default_io_threads()
     options.read_peer_memory = config.read_peer_memory
     options.transport = config.van
@@ -138,6 +139,7 @@ class SummationServer:
             "failure": self._server.failure,
             **self._server.counters(),
             "tensors": self._server.tensor_counters(),
+            "arrival_lags": self._server.arrival_lags(),
         }
 
     def stop(self):

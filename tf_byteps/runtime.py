@@ -351,6 +351,29 @@ def server_counters():
     return None if server is None else server.counters()
 
 
+def arrival_lags():
+    """How much later than the first one of its round each worker's tensors are at the servers.
+
+    Of sums and averages. All workers see the same; servers report every
+    `Config.heartbeat_interval` seconds.
+
+    Returns:
+        A list of dicts, by rank, empty before the first report: "rank", "contributions" (parts of
+        tensors), "dropped" (of them: `backup_workers`), and the lag in milliseconds: "mean_ms",
+        "recent_ms" (of about the last hundred contributions) and "max_ms".
+
+    Raises:
+        BytePSError: `init` was not called.
+
+    Example:
+
+    >>> max(tf_byteps.arrival_lags(), key=lambda worker: worker["recent_ms"])["rank"]
+    2
+    """
+    _current("arrival_lags")
+    return _engine.arrival_lags()
+
+
 def start_timeline(path, mark_cycles=False):
     """Begins to record when each part of each tensor goes through which stage, on this worker.
 

@@ -559,24 +559,8 @@ Status Worker::OnArrivalReport(int32_t server, ArrivalReport report) {
 }
 
 std::vector<WorkerLag> Worker::arrival_lags() const {
-  std::vector<WorkerLag> all(job_.num_workers());
-  std::vector<double> recent(all.size());
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const ArrivalReport& report : arrivals_) {
-    for (size_t rank = 0; rank < report.workers.size(); ++rank) {
-      const WorkerLag& lag = report.workers[rank];
-      all[rank].contributions += lag.contributions;
-      all[rank].dropped += lag.dropped;
-      all[rank].total_ns += lag.total_ns;
-      all[rank].max_ns = std::max(all[rank].max_ns, lag.max_ns);
-      recent[rank] += static_cast<double>(lag.recent_ns) * static_cast<double>(lag.contributions);
-    }
-  }
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].contributions > 0)
-      all[rank].recent_ns = static_cast<uint64_t>(recent[rank] / all[rank].contributions);
-  }
-  return all;
+  return Lags();
 }
 
 Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,

@@ -92,7 +92,7 @@ class Worker : private ConnectionHandler {
 
   WorkerCounters counters() const;
 
-  // By rank, as the servers have last reported it, together.
+  // By rank, as the servers have last reported it, together; empty before that.
   std::vector<WorkerLag> arrival_lags() const;
 
  private:
@@ -152,6 +152,8 @@ class Worker : private ConnectionHandler {
   void AnswerStallQuery(const StallQuery& query, Actions* actions);
   std::vector<std::shared_ptr<Exchange>> OldestExchanges() const;
   std::string Doing() const;
+  std::vector<WorkerLag> Lags() const;
+  std::string LagsText() const;
   Status Refusal() const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
   Key& FindOrAddKey(const std::string& name);

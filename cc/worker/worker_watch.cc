@@ -28,7 +28,7 @@ void Worker::Watch() {
     const int64_t oldest_ns = EndOverdue(now, &actions);
     if (stall_report_ != nullptr &&
         (stall_report_->IsComplete() || now > stall_report_->begin_ns() + kAnswerNanos)) {
-      report = stall_report_->Text(now);
+      report = stall_report_->Text(now) + LagsText();
       stall_report_ = nullptr;
     }
     stalled = CheckStalls(now, oldest_ns, &actions);
@@ -128,6 +128,40 @@ std::string Worker::Doing() const {
     text = "waits for nothing; its last exchange, tensor \"" + last_ended_.key->name +
            "\", round " + std::to_string(last_ended_.round) + ", ended " +
            Seconds(now - last_ended_.ns) + " ago";
+  }
+  return text;
+}
+
+std::vector<WorkerLag> Worker::Lags() const {
+  if (arrivals_.empty()) return {};
+  std::vector<WorkerLag> all(job_.num_workers());
+  std::vector<double> recent(all.size());
+  for (const ArrivalReport& report : arrivals_) {
+    for (size_t rank = 0; rank < report.workers.size(); ++rank) {
+      const WorkerLag& lag = report.workers[rank];
+      all[rank].contributions += lag.contributions;
+      all[rank].dropped += lag.dropped;
+      all[rank].total_ns += lag.total_ns;
+      all[rank].max_ns = std::max(all[rank].max_ns, lag.max_ns);
+      recent[rank] += static_cast<double>(lag.recent_ns) * static_cast<double>(lag.contributions);
+    }
+  }
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].contributions > 0)
+      all[rank].recent_ns = static_cast<uint64_t>(recent[rank] / all[rank].contributions);
+  }
+  return all;
+}
+
+// A line of a report; nothing if the servers have not reported.
+std::string Worker::LagsText() const {
+  std::string text;
+  const std::vector<WorkerLag> lags = Lags();
+  for (size_t rank = 0; rank < lags.size(); ++rank) {
+    if (lags[rank].contributions == 0) continue;
+    text += text.empty() ? "\n  so far, after the first of each round: " : ", ";
+    text += "rank " + std::to_string(rank) + " by " +
+            std::to_string((lags[rank].recent_ns + 500000) / 1000000) + " ms";
   }
   return text;
 }

@@ -19,6 +19,7 @@ def _public():
         ("", tf_byteps),
         ("keras.", tf_byteps.keras),
         ("keras.callbacks.", tf_byteps.keras.callbacks),
+        ("keras.callbacks.", tf_byteps.keras.leaving),
         ("strategy.", strategy),
     ):
         # Modules without the list have no private classes.

@@ -41,9 +41,9 @@ class Launch:
     def send(self, number=signal.SIGINT):
         self.popen.send_signal(number)
 
-    def wait_for(self, text, count=1):
+    def wait_for(self, text, count=1, timeout=30):
         """Waits until all processes together have printed `text` so often."""
-        wait_until(lambda: self.out.count(text) >= count or self.popen.poll() is not None)
+        wait_until(lambda: self.out.count(text) >= count or self.popen.poll() is not None, timeout)
         assert self.out.count(text) >= count, self.out + self.err
 
     def processes(self):

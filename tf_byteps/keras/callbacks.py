@@ -1,9 +1,10 @@
-"""Callbacks for `keras.Model.fit` with `DistributedOptimizer`."""
+"""Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `LeaveOnSignal`."""
 
 import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.keras.leaving import LeaveOnSignal  # noqa: F401  (a callback like those here)
 from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
 

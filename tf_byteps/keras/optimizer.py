@@ -163,6 +163,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     process_set=None,
     scale_local_gradients=True,
     use_locking=False,
+    backup_workers=None,
 ):
     """Makes a Keras optimizer apply the average of all workers' gradients.
 
@@ -196,6 +197,9 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         scale_local_gradients: whether the gradients of local variables (`register_local_var`) are
             divided by the number of workers, as those of the others are.
         use_locking: accepted for compatibility and not used.
+        backup_workers: a number b, with `op=Average` only: the average does not wait for the last b
+            workers, whose gradients are dropped; `tf.IndexedSlices` wait for all. Default: the
+            configuration's. See docs/stragglers.md.
 
     Returns:
         The optimizer.
@@ -226,6 +230,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         gradient_predivide_factor,
         scale_local_gradients,
         name or "",
+        backup_workers,
     )
     multiplier = 1.0
     if backward_passes_per_step != 1:

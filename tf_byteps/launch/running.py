@@ -130,7 +130,7 @@ class Job:
         self._tasks = []
         self._first_failed = None
         self._suspect = None
-        self._interrupted_by = 0
+        self._interrupted_by = 0  # the signal, for which the workers are asked to end
         self._ending_since = None
         self._killed_since = None
         self._selector = selectors.DefaultSelector()
@@ -256,15 +256,19 @@ class Job:
         self._first_failed = self._first_failed or running
         self._end(signal.SIGTERM)
 
-    def _end(self, number):
-        """Asks all processes to end; those that do not are killed later."""
+    def _end(self, number, role=None):
+        """Asks processes to end, all or those of a role; who does not is killed later."""
         if self._ending_since is None:
             self._ending_since = time.monotonic()
-        for running in self._alive():
+        for running in self._alive(role):
             running.tell(number)
 
     def _escalate(self):
         now = time.monotonic()
+        if self._interrupted_by and not self._alive(role="worker"):
+            for running in self._alive():
+                if not running.told_to_end:
+                    running.tell(signal.SIGTERM)
         if self._killed_since is not None:
             if now - self._killed_since > _LAST_WAIT_SECONDS:
                 for running in self._alive():  # ssh to a host that does not answer any more
@@ -293,7 +297,8 @@ class Job:
             name = signal.Signals(number).name
             self._interrupted_by = number
             self._screen.say(f"{name}: ending all processes; once more kills them")
-            self._end(number)
+            # The others are needed by workers that finish a step and save before they end.
+            self._end(number, "worker" if self._alive(role="worker") else None)
 
     def _take_report(self):
         """Reads the scheduler's reports; yields its port."""

@@ -20,6 +20,7 @@ class Reduction:
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
         sparse_as_dense: see `push_pull`.
+        backup_workers: how many workers an average of tensors need not wait for.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Reduction:
         prescale_factor=1.0,
         postscale_factor=1.0,
         sparse_as_dense=False,
+        backup_workers=0,
     ):
         self.op = op
         self.compression = Compression.none if compression is None else compression
         self.prescale_factor = prescale_factor
         self.postscale_factor = postscale_factor
         self.sparse_as_dense = sparse_as_dense
+        self.backup_workers = backup_workers
 
     def prepare(self, tensor):
         """A tensor to exchange, checked: a `tf.Tensor` or `tf.IndexedSlices`."""
@@ -78,6 +81,7 @@ class Reduction:
             self.compression,
             tuple(tensor_names[index] for index in present),
             tuple(priority - index * step for index in present),
+            self.backup_workers,
         )
         results = list(tensors)
         for index, result in zip(present, together.run(group, scaled), strict=True):
@@ -97,6 +101,7 @@ class _Group:
     compression: type
     names: tuple
     priorities: tuple
+    backup_workers: int = 0
 
     def __call__(self, tensors):
         if not tf.executing_eagerly():
@@ -114,7 +119,12 @@ class _Group:
             return self._exchange_slices(tensor, f"{name}/rows", priority)
         sent, context = self.compression.compress(tensor)
         result = kernels().byte_ps_push_pull(
-            token(name), sent, tensor_name=name, op=str(self.op), priority=priority
+            token(name),
+            sent,
+            tensor_name=name,
+            op=str(self.op),
+            priority=priority,
+            backup_workers=self.backup_workers,
         )
         return self.compression.decompress(result, context)
 
@@ -131,14 +141,14 @@ class _Group:
 
     def _declaration(self, tensor, name):
         sent, _ = self.compression.compress(tensor)
-        return declaration(sent, name, self.op)
+        return declaration(sent, name, self.op, self.backup_workers)
 
 
-def declaration(tensor, name, op):
+def declaration(tensor, name, op, backup_workers=0):
     """How the engine is told of a tensor before its first exchange."""
     average = op == reduce_op.Average
     kind = str(reduce_op.Sum if average else op)
-    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0, 0)
+    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0, backup_workers)
 
 
 def _scaled(tensor, factor):

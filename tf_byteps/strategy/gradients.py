@@ -6,7 +6,7 @@ import weakref
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
-from tf_byteps.ops import Min, Sum, names, push_pull, split
+from tf_byteps.ops import Average, Min, Sum, names, push_pull, split
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy import local_batch
 
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 _users = weakref.WeakKeyDictionary()
 
 
-def reduce_gradients(gradients, variables, reduction=_SUM, scope=""):
+def reduce_gradients(gradients, variables, reduction=None, scope=""):
     """Reduces each gradient over all workers, as soon as it is there.
 
     The exchange is named after the variable, so that a retrace on one worker alone is harmless and
@@ -33,12 +33,13 @@ def reduce_gradients(gradients, variables, reduction=_SUM, scope=""):
     Args:
         gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
         variables: what they are gradients of: `keras.Variable`, `tf.Variable` or `tf.Tensor`.
-        reduction: a `Reduction`. Default: the sum.
+        reduction: a `Reduction`. Default: the strategy's, which fits `local_batch`.
         scope: a prefix of the exchanges' names.
 
     Returns:
         The list of results; `None` stays.
     """
+    reduction = reduction or _of_strategy()
     prepared = _contributions(gradients, reduction)
     return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
 
@@ -55,6 +56,11 @@ def start_sums(gradients, variables):
     """
     prepared = _contributions(gradients, _SUM)
     return split.start_sums(prepared, _names(variables), [v.shape for v in variables])
+
+
+def _of_strategy():
+    backup_workers = getattr(tf.distribute.get_strategy(), "backup_workers", 0)
+    return Reduction(Average, backup_workers=backup_workers) if backup_workers else _SUM
 
 
 def _contributions(gradients, reduction):

@@ -10,6 +10,9 @@ An empty piece is replaced by one row of zeros, because layers and losses do str
 rows; then the loss counts nothing, every contribution to an exchange is set to exact zeros, and the
 variables that a step changes besides the weights (metrics, moving statistics) get their old values
 back.
+
+With backup workers nobody knows in time whose rows will count. There each worker's loss is the mean
+over its own rows, nothing is exchanged for it, and the gradients are averaged.
 """
 
 import contextlib
@@ -91,19 +94,19 @@ def distributed_step(strategy, fn):
     model = getattr(fn, "__self__", None)
     name = getattr(fn, "__name__", "")
     if isinstance(model, TensorFlowTrainer) and name == "train_step":
-        return functools.partial(_step, model, fn, True)
+        return functools.partial(_step, model, fn, True, not strategy.backup_workers)
     if isinstance(model, TensorFlowTrainer) and name == "test_step":
-        return functools.partial(_step, model, fn, False)
+        return functools.partial(_step, model, fn, False, False)
     if is_collecting_predictions():
         return functools.partial(_predict_step, fn)
     return fn
 
 
-def _step(model, fn, is_training, data):
+def _step(model, fn, is_training, is_weighted, data):
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
     weight = tf.constant(1.0, tf.float64)
-    if is_training:
+    if is_weighted:
         name = names.numbered("rows of the batch")
         # Where the input ends there is no batch, and no worker may ask for its rows, not even for a
         # number that was known before: some would be stopped before they had asked.

@@ -69,9 +69,13 @@ def forget(model):
 def may_stop_after_a_batch(callback):
     """Whether a callback does something after batches, and is not one of Keras's that never stop.
 
+    One of ours that stops there has an attribute `stops_after_batches`.
+
     Args:
         callback: a `keras.callbacks.Callback`.
     """
+    if getattr(callback, "stops_after_batches", False):
+        return True
     handlers = [getattr(callback, name) for name in _HANDLERS]
     return any(not is_default(handler) and not _never_stops(handler) for handler in handlers)
 

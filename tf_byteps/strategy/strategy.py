@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
+from tf_byteps.ops.backup import backup_workers as checked_backup_workers
 from tf_byteps.strategy import keras_hooks, shuffle
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.local_batch import distributed_step
@@ -49,9 +50,14 @@ class BytePSStrategy(tf.distribute.Strategy):
         cross_step: whether steps of `Model.fit` leave their updates to the next step, whose forward
             pass then begins while the last gradients are still on the way: each layer waits for its
             own update only. Losses and weights are the same as without it. See docs/api.md.
+        backup_workers: a number b: the average of a gradient does not wait for the last b workers,
+            whose contributions to it are dropped. All workers still apply the same averages. Each
+            worker's mean loss then counts alike, whatever its number of rows. Default: the
+            configuration's, 0 if nothing is set. See docs/stragglers.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached.
+        ValueError: `backup_workers` is not possible in this job, or not with `cross_step`.
 
     Example:
 
@@ -64,12 +70,18 @@ class BytePSStrategy(tf.distribute.Strategy):
     ```
     """
 
-    def __init__(self, config=None, cross_step=False):
+    def __init__(self, config=None, cross_step=False, backup_workers=None):
         if not runtime.is_initialized():
             runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
+        self.backup_workers = checked_backup_workers(backup_workers)
+        if self.cross_step and self.backup_workers:
+            raise ValueError(
+                f"backup_workers is {self.backup_workers}, and cross_step is set: steps across "
+                "steps wait for all workers; choose one of them"
+            )
         shuffle.agree_on_seed(self)
         keras_hooks.install()
 

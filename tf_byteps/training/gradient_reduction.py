@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from tf_byteps.ops import Average, Compression, Sum, reduce_op
+from tf_byteps.ops.backup import backup_workers as checked_backup_workers
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.gradients import reduce_gradients
 from tf_byteps.training.runtime_ops import size_op
@@ -20,6 +21,7 @@ class GradientReduction:
         scale_local_gradients: whether gradients that stay local are divided by the number of
             workers when the others are averaged.
         scope: a prefix of the exchanges' names.
+        backup_workers: how many workers an average need not wait for; `None`: as configured.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -33,6 +35,7 @@ class GradientReduction:
         gradient_predivide_factor=1.0,
         scale_local_gradients=True,
         scope="",
+        backup_workers=None,
     ):
         op = reduce_op.resolve(None, op)
         if op not in (Average, Sum):
@@ -43,7 +46,10 @@ class GradientReduction:
             )
         if gradient_predivide_factor != 1 and op != Average:
             raise ValueError("gradient_predivide_factor needs op=Average: it splits the division")
+        if backup_workers and op != Average:
+            raise ValueError("backup_workers needs op=Average: the sum of some is not that of all")
         self.op = op
+        self.backup_workers = backup_workers if op == Average else 0
         self.compression = compression
         self.sparse_as_dense = sparse_as_dense
         self.predivide_factor = gradient_predivide_factor
@@ -56,6 +62,7 @@ class GradientReduction:
             and compression is Compression.none
             and not sparse_as_dense
             and gradient_predivide_factor == 1
+            and backup_workers is None
         )
 
     @property
@@ -85,6 +92,7 @@ class GradientReduction:
             prescale_factor=1.0 / self.predivide_factor,
             postscale_factor=self.predivide_factor * multiplier,
             sparse_as_dense=self.sparse_as_dense,
+            backup_workers=checked_backup_workers(self.backup_workers),
         )
         gradients = list(gradients)
         local = [self._is_local(variable) for variable in variables]

@@ -25,6 +25,9 @@ class DistributedGradientTape(tf.GradientTape):
         process_set: must be `None`: gradients are reduced over all workers.
         scale_local_gradients: whether the gradients of local sources are divided by the number of
             workers, as those of the others are.
+        backup_workers: a number b, with `op=Average` only: the average does not wait for the last b
+            workers, whose gradients are dropped; `tf.IndexedSlices` wait for all. Default: the
+            configuration's. See docs/stragglers.md.
 
     Raises:
         ValueError: `op` is neither an average nor a sum.
@@ -54,6 +57,7 @@ class DistributedGradientTape(tf.GradientTape):
         gradient_predivide_factor=1.0,
         process_set=None,
         scale_local_gradients=True,
+        backup_workers=None,
     ):
         del device_dense, device_sparse
         refuse_process_set(process_set)
@@ -62,7 +66,12 @@ class DistributedGradientTape(tf.GradientTape):
         self.__dict__ = gradtape.__dict__
         self._gradtape = gradtape
         self._reduction = GradientReduction(
-            op, compression, sparse_as_dense, gradient_predivide_factor, scale_local_gradients
+            op,
+            compression,
+            sparse_as_dense,
+            gradient_predivide_factor,
+            scale_local_gradients,
+            backup_workers=backup_workers,
         )
 
     def register_local_source(self, source):

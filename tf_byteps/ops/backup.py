@@ -1,0 +1,35 @@
+"""How many workers an average of gradients does without."""
+
+from tf_byteps import runtime
+
+
+def backup_workers(given):
+    """Checks a number of backup workers against the job.
+
+    Args:
+        given: an integer; `None`: what the configuration says.
+
+    Returns:
+        The number; 0 in a job of one worker.
+
+    Raises:
+        ValueError: there are not so many workers to do without, or the job is deterministic.
+        BytePSError: `tf_byteps.init()` was not called.
+    """
+    config = runtime.config()
+    number = config.backup_workers if given is None else given
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"backup_workers must be an integer of at least 0, got {number!r}")
+    if runtime.size() == 1:
+        return 0
+    if number >= runtime.size():
+        raise ValueError(
+            f"backup_workers is {number}, but the job has {runtime.size()} workers: at least one "
+            "must be waited for"
+        )
+    if number and config.deterministic:
+        raise ValueError(
+            f"backup_workers is {number}, and the job is deterministic: with backup workers the "
+            "time of arrival decides what is in an average; set one of them only"
+        )
+    return number
