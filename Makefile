@@ -8,12 +8,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -q --disable-pip-version-check
 BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
 
+SOAK_MINUTES ?= 30
+
 # Written last of the libraries; they are built again when one of these is newer.
 LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize fuzz bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize fuzz valgrind soak nightly bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,6 +49,15 @@ sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefine
 
 fuzz: build/packages.stamp  ## Fuzzes what comes from the network for 10 minutes (FUZZ_SECONDS); nightly.
 	tools/fuzz.sh $(BAZEL)
+
+valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lost at their end.
+	tools/valgrind.sh $(BAZEL)
+
+soak: build  ## Trains for 30 minutes (SOAK_MINUTES) with 3 workers and 2 servers and looks at their memory.
+	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --write build/soak
+
+nightly: fuzz test-faults soak sanitize valgrind  ## All that takes long and should run every night (1.5 to 2 hours).
+	$(BIN)/python -m tests.access.hostile --seconds 200 --rate 50
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).
 	$(BIN)/python -m benchmarks

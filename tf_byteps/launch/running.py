@@ -266,25 +266,32 @@ class Job:
     def _escalate(self):
         now = time.monotonic()
         if self._interrupted_by and not self._alive(role="worker"):
-            for running in self._alive():
-                if not running.told_to_end:
-                    running.tell(signal.SIGTERM)
+            self._end_rest(now)
         if self._killed_since is not None:
             if now - self._killed_since > _LAST_WAIT_SECONDS:
                 for running in self._alive():  # ssh to a host that does not answer any more
                     running.process.kill()
         elif self._ending_since is not None and now - self._ending_since > self._launcher.grace:
-            names = ", ".join(running.task.label for running in self._alive())
+            names = ", ".join(r.task.label for r in self._alive() if r.told_to_end)
             if names:
                 self._screen.say(
                     f"killing what has not ended in {self._launcher.grace:g} s: {names}"
                 )
-            self._kill()
+            self._kill(only_told=True)
 
-    def _kill(self):
+    def _end_rest(self, now):
+        """The workers have ended: asks those that they needed, which get a grace of their own."""
+        rest = [running for running in self._alive() if not running.told_to_end]
+        for running in rest:
+            running.tell(signal.SIGTERM)
+        if rest:
+            self._ending_since, self._killed_since = now, None
+
+    def _kill(self, only_told=False):
         self._killed_since = self._killed_since or time.monotonic()
         for running in self._alive():
-            running.tell(signal.SIGKILL)
+            if running.told_to_end or not only_told:
+                running.tell(signal.SIGKILL)
 
     def _take_signals(self):
         for number in os.read(self._signals, 64):

@@ -1,0 +1,107 @@
+"""Memory of a job that runs for long: three workers that train, two servers and the scheduler.
+
+    python -m tests.soak --minutes 30 [--write docs/reliability]
+
+Looks at the resident memory of every process while they train, and fits a line to what comes after
+the warm-up. Exits with 1 if that of a process rises by 1 MB a minute or more, or the training goes
+wrong. With `--write` it writes soak.json and soak.png.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+import psutil
+
+from tests.cluster import Cluster, describe
+from tests.soak import programs
+
+WORKERS, SERVERS = 3, 2
+LIMIT_MB_PER_MINUTE = 1.0
+_WARM_UP = 0.25  # of the time: TensorFlow's allocators and caches grow in the first epochs
+_START_SECONDS = 300
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of training")
+    parser.add_argument("--interval", type=float, default=5.0, help="seconds between two looks")
+    parser.add_argument("--write", help="the folder for soak.json and soak.png")
+    options = parser.parse_args()
+    if options.minutes * 60 < 8 * options.interval:
+        parser.error("the time is too short for a line through what is seen")
+    result = run(options.minutes, options.interval)
+    for label, slope in result["mb_per_minute"].items():
+        print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
+    print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
+    if options.write:
+        folder = pathlib.Path(options.write)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "soak.json").write_text(json.dumps(result, indent=1) + "\n")
+        plot(result, folder / "soak.png")
+    largest = max(result["mb_per_minute"].values())
+    return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
+
+
+def run(minutes, interval):
+    """Runs the job; returns what was measured, as JSON has it."""
+    env = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    with Cluster(programs.train, WORKERS, SERVERS, env, args=[minutes * 60]) as cluster:
+        for worker in cluster.workers:
+            worker.wait_for_output("training", _START_SECONDS)
+        processes = {p.label: psutil.Process(p.popen.pid) for p in cluster.processes()}
+        begin = time.monotonic()
+        looks, memory = [], {label: [] for label in processes}
+        while time.monotonic() - begin < minutes * 60 - interval:
+            looks.append(round((time.monotonic() - begin) / 60, 3))
+            for label, process in processes.items():
+                memory[label].append(round(process.memory_info().rss / 1e6, 2))
+            time.sleep(interval)
+        outcomes = cluster.wait(_START_SECONDS)
+    assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
+    results = [outcome.result for outcome in outcomes if outcome.label.startswith("worker")]
+    assert all(result == results[0] for result in results), results
+    first = int(len(looks) * _WARM_UP)
+    return {
+        "minutes": minutes,
+        "cores": len(os.sched_getaffinity(0)),
+        **results[0],
+        "warm_up_minutes": looks[first],
+        "mb_per_minute": {
+            label: round(float(np.polyfit(looks[first:], values[first:], 1)[0]), 4)
+            for label, values in memory.items()
+        },
+        "at_minute": looks,
+        "mb": memory,
+    }
+
+
+def plot(result, path):
+    """Memory over time, workers above and the small processes below."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (upper, lower) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6))
+    for label, values in result["mb"].items():
+        axes = upper if label.startswith("worker") else lower
+        slope = result["mb_per_minute"][label]
+        axes.plot(result["at_minute"], values, label=f"{label} ({slope:+.3f} MB/min)")
+    for axes in (upper, lower):
+        axes.axvline(result["warm_up_minutes"], color="grey", linewidth=0.8, linestyle=":")
+        axes.set_ylabel("resident memory (MB)")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower right", fontsize="small")
+    lower.set_xlabel("minutes of training; the dotted line is the end of the warm-up")
+    upper.set_title(f"{WORKERS} workers, {SERVERS} servers, {result['steps']} steps")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

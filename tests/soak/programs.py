@@ -1,0 +1,50 @@
+"""What the workers of the soak run."""
+
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+
+_ROWS, _BATCH = 4800, 48
+
+
+def train(seconds):
+    """Trains for a time after the first epoch, with a metric, an evaluation and a prediction in each epoch.
+
+    Returns:
+        The number of steps, and the loss of the first and of the last epoch.
+    """
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential(
+            [
+                keras.Input([64]),
+                keras.layers.Dense(512, activation="relu"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dense(512, activation="relu"),
+                keras.layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, metrics=["accuracy"])
+    generator = np.random.default_rng(1)
+    rows = generator.normal(size=(_ROWS, 64)).astype(np.float32)
+    labels = np.argmax(rows @ generator.normal(size=(64, 10)), axis=1)
+    data = tf.data.Dataset.from_tensor_slices((rows, labels)).shuffle(_ROWS).batch(_BATCH)
+
+    class Clock(keras.callbacks.Callback):
+        deadline = None
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.deadline = self.deadline or time.monotonic() + seconds
+            self.model.stop_training = time.monotonic() > self.deadline
+            self.model.predict(rows[:_BATCH], verbose=0)
+            if epoch == 0:
+                print("training", flush=True)
+
+    arguments = {"validation_data": (rows[:480], labels[:480]), "verbose": 0}
+    history = model.fit(data, epochs=10**9, callbacks=[Clock()], **arguments).history
+    losses = history["loss"]
+    return {"steps": int(model.optimizer.iterations), "losses": [losses[0], losses[-1]]}
