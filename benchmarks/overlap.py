@@ -22,7 +22,7 @@ from benchmarks.steps import step_seconds
 from benchmarks.wire import measure_wire
 
 _PROGRAM = "benchmarks.programs.mlp_tensorflow"
-_WIDTH, _LAYERS = 640, 16  # 26 MB
+_WIDTH, _LAYERS = 320, 32  # 13 MB
 _WORKERS, _SERVERS = 2, 2
 _STEPS = 2  # in each run
 _FIT_STEPS = (2, 6)
@@ -108,7 +108,7 @@ def _rows_of(workers, compute, best, rounds, bar):
     return rows
 
 
-def run(ratios, rounds, gigabits=0.25, settings=None):
+def run(ratios, rounds, gigabits=0.125, settings=None):
     """Rows for all ratios of computing to t_opt; the last one's step is recorded."""
     reason = why_unavailable()
     if reason:
@@ -139,7 +139,7 @@ def main(arguments=None):
     parser.add_argument(
         "--compute", type=float, nargs="+", default=[0.5, 2, 1], help="in units of t_opt"
     )
-    parser.add_argument("--gigabits", type=float, default=0.25)
+    parser.add_argument("--gigabits", type=float, default=0.125)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args(arguments)
     try:

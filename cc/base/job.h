@@ -107,7 +107,12 @@ struct JobDescription {
   // Whether credit and parts follow what the links turn out to carry (coordinator/tuning.h). Not on
   // one host, where there are no links.
   bool TunesItself() const {
-    if (num_servers() == 0 || (options.credit_bytes > 0 && options.part_bytes > 0)) return false;
+    return HasLinks() && (options.credit_bytes == 0 || options.part_bytes == 0);
+  }
+
+  // Whether tensors leave their hosts.
+  bool HasLinks() const {
+    if (num_servers() == 0) return false;
     std::set<std::string> hosts(worker_hosts.begin(), worker_hosts.end());
     hosts.insert(server_hosts.begin(), server_hosts.end());
     return hosts.size() > 1;

@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/coordinator/coordinator.h"
-#include "cc/van/buffer_sink.h"
+#include "cc/engine/scripted_server.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -23,71 +22,27 @@ constexpr size_t kElements = 100;
 using Corrupt = std::function<void(FrameHeader*, std::string* payload)>;
 
 // Answers each push with its own payload, after `corrupt` has changed the reply.
-class HostileServer : private ConnectionAcceptor, private ConnectionHandler {
- public:
-  explicit HostileServer(Corrupt corrupt)
-      : van_(NewTcpVan(VanOptions())),
-        link_([this](ControlMessage message) { OnControl(message); }, [](const Status&) {}),
-        corrupt_(std::move(corrupt)) {}
-  ~HostileServer() override {
-    link_.Stop();
-    van_->Stop();
-  }
-
-  Status Listen(Endpoint* endpoint) { return van_->Listen("127.0.0.1", 0, this, endpoint); }
-  Status Start(const JobDescription& job) { return link_.Start(van_.get(), job, Role::kServer, 0); }
-
- private:
-  void OnControl(const ControlMessage& message) {
-    if (const auto* update = std::get_if<TableUpdate>(&message))
-      link_.Send(TableAck{update->update_id});
-  }
-  Status OnHello(const Hello&, const std::string&, ConnectionHandler** handler) override {
-    *handler = this;
-    return OkStatus();
-  }
-  Status OnHeader(Connection&, const FrameHeader&, std::shared_ptr<PayloadSink>* sink) override {
-    *sink = std::make_shared<BufferSink>();
-    return OkStatus();
-  }
-  Status OnFrame(Connection& connection, const FrameHeader& header,
-                 std::shared_ptr<PayloadSink> sink) override {
-    auto payload = std::make_shared<std::string>(static_cast<BufferSink&>(*sink).Take());
+ScriptedServer::OnPush Echo(Corrupt corrupt) {
+  return [corrupt](Connection& connection, const FrameHeader& push,
+                   std::shared_ptr<std::string> payload) {
     OutgoingFrame frame;
-    frame.header = header;
+    frame.header = push;
     frame.header.type = FrameType::kReply;
     frame.header.place = PayloadPlace::kFollows;
-    corrupt_(&frame.header, payload.get());
+    corrupt(&frame.header, payload.get());
     frame.header.payload_bytes = payload->size();
     frame.payload = payload->data();
     frame.keep_alive = payload;
     connection.Send(std::move(frame));
-    return OkStatus();
-  }
-  void OnClosed(Connection&, const Status&) override {}
-
-  std::unique_ptr<Van> van_;
-  CoordinatorLink link_;
-  const Corrupt corrupt_;
-};
+  };
+}
 
 // What one exchange with such a server comes to. `kind`: kSum or kGather.
 Status Exchange(const Corrupt& corrupt, ExchangeKind kind = ExchangeKind::kSum) {
   EngineOptions options;
   options.operation_timeout = 10;
-  Coordinator coordinator(options);
-  EXPECT_TRUE(coordinator.Listen("127.0.0.1", 0).ok());
-  HostileServer server(corrupt);
-  JobDescription job;
-  job.job_id = "job";
-  job.options = options;
-  job.worker_hosts = {"a"};
-  job.server_hosts = {"b"};
-  job.server_endpoints.resize(1);
-  job.coordinator_endpoint = coordinator.endpoint();
-  EXPECT_TRUE(server.Listen(&job.server_endpoints[0]).ok());
-  EXPECT_TRUE(coordinator.Start(job).ok());
-  EXPECT_TRUE(server.Start(job).ok());
+  ScriptedServer server(Echo(corrupt));
+  const JobDescription job = server.StartJob(options);
   Worker worker(job, 0);
   const Status started = worker.Start();
   EXPECT_TRUE(started.ok()) << started.ToString();

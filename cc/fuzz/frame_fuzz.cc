@@ -9,11 +9,12 @@ namespace byteps {
 std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> seeds;
   for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kCredit,
-                               FrameType::kControl, FrameType::kMemoryRead}) {
+                               FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead}) {
     FrameHeader header;
     header.type = type;
     header.key = 0x1234567890abcdef;
-    header.payload_bytes = type == FrameType::kCredit || type == FrameType::kMemoryRead ? 0 : 64;
+    const bool is_data = type == FrameType::kPush || type == FrameType::kReply;
+    header.payload_bytes = is_data || type == FrameType::kControl ? 64 : 0;
     uint8_t bytes[kFrameHeaderBytes];
     EncodeFrameHeader(header, bytes);
     seeds.push_back(FuzzText(bytes));

@@ -51,9 +51,12 @@ class FakeConnection : public Connection {
     sent_.push_back(std::move(sent));
   }
   void Close(const Status& reason) override { ADD_FAILURE() << "closed: " << reason.ToString(); }
+  bool is_idle() const override { return idle; }
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return name_; }
   void set_role(Role role) { peer_.role = role; }
+
+  bool idle = true;
 
   std::vector<SentFrame> TakeSent() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -152,9 +155,9 @@ class FakeWorkers {
  public:
   explicit FakeWorkers(int32_t count, std::vector<std::string> hosts = {},
                        uint64_t least_credit_frame = 1, bool in_rank_order = false,
-                       int32_t max_lag = 2)
-      : service(
-            {0, count, kTestEpoch, std::move(hosts), least_credit_frame, in_rank_order, max_lag}) {
+                       int32_t max_lag = 2, bool asks_for_parts = false)
+      : service({0, count, kTestEpoch, std::move(hosts), least_credit_frame, in_rank_order, max_lag,
+                 asks_for_parts}) {
     for (int32_t rank = 0; rank < count; ++rank) {
       connections.push_back(std::make_shared<FakeConnection>(rank));
       service.OnOpen(connections.back());

@@ -142,7 +142,11 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   outcome.counted = true;
   aggregation_->End(push.header.worker);
   ++waiting_;
-  if (CanComplete()) CompleteRound(&outcome, replies);
+  if (CanComplete()) {
+    CompleteRound(&outcome, replies);
+  } else if (options_.asks) {
+    outcome.lacking = Lacking(*push.entry);
+  }
   return outcome;
 }
 
@@ -175,6 +179,15 @@ void PartRounds::EndLate(const Push& push, Outcome* outcome, std::vector<Reply>*
   }
   history_.Advance(worker, round + 1);
   if (CanComplete()) CompleteRound(outcome, replies);
+}
+
+std::vector<int32_t> PartRounds::Lacking(const TableEntry& entry) const {
+  std::vector<int32_t> lacking;
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (contributions_[worker].state == State::kAbsent && Contributes(entry, worker))
+      lacking.push_back(worker);
+  }
+  return lacking;
 }
 
 bool PartRounds::CanComplete() const {

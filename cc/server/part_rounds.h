@@ -61,6 +61,7 @@ class PartRounds {
     int32_t num_workers = 1;
     bool in_rank_order = false;
     int32_t max_lag = 0;
+    bool asks = false;                       // End says which workers a round lacks
     const Membership* membership = nullptr;  // outlives this object
     const HostMap* hosts = nullptr;          // of the workers; outlives this object
     AggregationMemory memory;
@@ -78,6 +79,8 @@ class PartRounds {
     bool round_complete = false;  // and was the last one
     // Of the round that is complete, or of this push if it came too late for its round.
     std::vector<Arrival> arrivals;
+    // Of a round that goes on, with Options::asks: who has not begun to push.
+    std::vector<int32_t> lacking;
   };
 
   // All of a push is here.
@@ -118,6 +121,7 @@ class PartRounds {
   void CheckRound(const Push& push, std::vector<Reply>* replies);
   Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
   bool CanComplete() const;
+  std::vector<int32_t> Lacking(const TableEntry& entry) const;
   void CompleteRound(Outcome* outcome, std::vector<Reply>* replies);
   void EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies);
   void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);

@@ -36,6 +36,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.epoch = job.epoch;
     service_options.least_credit_frame =
         std::max<uint64_t>(1, job.options.CreditKeptBack() / job.num_servers());
+    service_options.asks_for_parts = job.HasLinks();
     service_options.in_rank_order = job.options.deterministic;
     service_options.max_lag = job.options.max_lag;
     service_options.registry = van_->memory_registry();

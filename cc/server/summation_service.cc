@@ -51,6 +51,7 @@ class SummationService::Impl {
   void EndPush(ConnectionContext* context);
   void EndWithdrawal(ConnectionContext* context, const std::string& reason);
   void SendCredit(WorkerConnection* worker);
+  void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
   void OnLost(const Status& reason);
   void OnGone(int32_t rank, bool cut_off);
   void AddConnection(const std::shared_ptr<WorkerConnection>& worker);
@@ -69,6 +70,7 @@ class SummationService::Impl {
   }
   Status FindPart(const FrameHeader& header, ConnectionContext* context);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
+  std::vector<std::shared_ptr<WorkerConnection>> IdleConnections(const std::vector<int32_t>& ranks);
   template <typename Function>
   void ForEachPart(Function function);
 
@@ -96,6 +98,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.num_workers = options_.num_workers;
   part_options.in_rank_order = options_.in_rank_order;
   part_options.max_lag = options_.max_lag;
+  part_options.asks = options_.asks_for_parts;
   part_options.membership = &membership_;
   part_options.hosts = &hosts_;
   part_options.memory = memory_;
@@ -195,6 +198,42 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   // Before the replies leave, so that this worker's carries it.
   context->worker->AddCredit(header.payload_bytes);
   Send(context->tensor, std::move(replies));
+  if (!outcome.lacking.empty()) AskFor(header, outcome.lacking);
+}
+
+// While gradients are being computed the newest goes first. Workers that are not equally fast then
+// push different parts, and sums wait although all links are busy. Where replies leave a link idle,
+// what others have pushed should come next.
+void SummationService::Impl::AskFor(const FrameHeader& pushed,
+                                    const std::vector<int32_t>& lacking) {
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kWanted;
+  frame.header.epoch = options_.epoch;
+  frame.header.key = pushed.key;
+  frame.header.part = pushed.part;
+  frame.header.round = pushed.round;
+  for (const std::shared_ptr<WorkerConnection>& worker : IdleConnections(lacking)) {
+    frame.header.worker = worker->rank();
+    worker->Send(frame);
+  }
+}
+
+// One of each of `ranks`, if nothing is being sent to it on any.
+std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConnections(
+    const std::vector<int32_t>& ranks) {
+  std::vector<std::shared_ptr<WorkerConnection>> idle;
+  std::lock_guard<std::mutex> lock(connections_mutex_);
+  for (const int32_t rank : ranks) {
+    std::shared_ptr<WorkerConnection> found;
+    bool is_idle = true;
+    for (const auto& worker : connections_) {
+      if (worker->rank() != rank) continue;
+      found = worker;
+      is_idle = is_idle && worker->is_idle();
+    }
+    if (found != nullptr && is_idle) idle.push_back(std::move(found));
+  }
+  return idle;
 }
 
 void SummationService::Impl::EndWithdrawal(ConnectionContext* context, const std::string& reason) {

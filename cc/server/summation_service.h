@@ -44,8 +44,9 @@ class SummationService : public ConnectionHandler {
     // Credit that no reply has taken along gets a frame of its own once it is so many bytes. Must
     // leave a worker most of its credit, also if all servers keep back as much.
     uint64_t least_credit_frame = 1;
-    bool in_rank_order = false;  // sums do not depend on the order of arrival
-    int32_t max_lag = 2;         // rounds that a worker may be behind, with backup workers
+    bool in_rank_order = false;   // sums do not depend on the order of arrival
+    int32_t max_lag = 2;          // rounds that a worker may be behind, with backup workers
+    bool asks_for_parts = false;  // tells workers which parts to push next, so that sums flow
     std::shared_ptr<MemoryRegistry> registry = nullptr;  // the Van's
   };
 

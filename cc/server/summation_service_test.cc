@@ -323,6 +323,39 @@ TEST(SummationServiceTest, CreditComesWithAReplyOrInOneFrameWhenReadingPauses) {
   EXPECT_TRUE(workers.connections[1]->TakeSent().empty());
 }
 
+TEST(SummationServiceTest, AsksWorkersForWhatOthersHavePushedWhereALinkIdles) {
+  FakeWorkers workers(3, {"a", "b", "c"}, 1, false, 2, /*asks_for_parts=*/true);
+  const TableEntry a = Entry(Tensor("a", DType::kFloat32, {5}), 0, {3, 2});
+  workers.Add(a);
+  workers.connections[2]->idle = false;
+  workers.Push(a, 0, 0, std::string(8, '\0'), 1);
+  EXPECT_TRUE(workers.connections[0]->TakeSent().empty());
+  EXPECT_TRUE(workers.connections[2]->TakeSent().empty()) << "a reply is on its way to it";
+  const std::vector<SentFrame> sent = workers.connections[1]->TakeSent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].header.type, FrameType::kWanted);
+  EXPECT_EQ(sent[0].header.key, a.key);
+  EXPECT_EQ(sent[0].header.part, 1u);
+  EXPECT_EQ(sent[0].header.round, 0u);
+  EXPECT_EQ(sent[0].header.worker, 1);
+
+  // Worker 1 has begun to push when worker 0 has nothing more to send; worker 2 can be asked now.
+  workers.connections[2]->idle = true;
+  FakePush begun = workers.NewPush(a, 1, 0, std::string(12, '\0'), 0);
+  ASSERT_TRUE(begun.Begin().ok());
+  workers.Push(a, 0, 0, std::string(12, '\0'), 0);
+  EXPECT_TRUE(workers.connections[1]->TakeSent().empty());
+  EXPECT_EQ(workers.connections[2]->TakeSent().size(), 1u);
+}
+
+TEST(SummationServiceTest, AsksForNothingOnOneHost) {
+  FakeWorkers workers(2);
+  const TableEntry a = Entry(Tensor("a", DType::kFloat32, {3}));
+  workers.Add(a);
+  workers.Push(a, 0, 0, std::string(12, '\0'));
+  EXPECT_TRUE(workers.connections[1]->TakeSent().empty());
+}
+
 TEST(SummationServiceTest, Counters) {
   FakeWorkers workers(2);
   const TableEntry a = Entry(Tensor("a", DType::kFloat32, {5}), 0, {3, 2});

@@ -30,6 +30,12 @@ class WorkerConnection {
       connection->Send(std::move(frame));
   }
 
+  // See Connection::is_idle.
+  bool is_idle() const {
+    const std::shared_ptr<Connection> connection = connection_.lock();
+    return connection != nullptr && connection->is_idle();
+  }
+
   // See Connection::LimitUnsent.
   void LimitUnsent(uint64_t bytes) {
     if (const std::shared_ptr<Connection> connection = connection_.lock())

@@ -22,12 +22,15 @@ enum class FrameType : uint8_t {
   kReply = 2,    // server -> worker: the result of a round, or an error whose text is the payload
   kCredit = 3,   // server -> worker: `credit_bytes` of pushes have been taken in
   kControl = 4,  // to or from the coordinator: one message of wire/control.h as the payload
+  // server -> worker: others have pushed the part, and there is nothing to reply to this worker. To
+  // push it next lets sums flow.
+  kWanted = 5,
 
   // Between the two Vans of a connection, never given to a handler (van/tcp/peer_memory.h,
   // van/rdma/queue_pair.h).
-  kMemoryReadable = 5,  // this side can read the other's memory
-  kMemoryRead = 6,      // `element_count` payloads that lay in the other's memory have been read
-  kRoomReturned = 7,    // `element_count` slots and `row_count` sends have been taken in
+  kMemoryReadable = 6,  // this side can read the other's memory
+  kMemoryRead = 7,      // `element_count` payloads that lay in the other's memory have been read
+  kRoomReturned = 8,    // `element_count` slots and `row_count` sends have been taken in
 };
 
 // Where a payload is.

@@ -92,7 +92,8 @@ TEST(FrameTest, RefusesUnknownTypeCodecStatusAndPlace) {
 }
 
 TEST(FrameTest, OnlyDataLiesInTheSendersMemory) {
-  for (const FrameType type : {FrameType::kCredit, FrameType::kControl, FrameType::kMemoryRead}) {
+  for (const FrameType type :
+       {FrameType::kCredit, FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead}) {
     FrameHeader header;
     header.type = type;
     FrameHeader decoded;
@@ -113,7 +114,8 @@ TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
                              Limit{FrameType::kReply, StatusCode::kOk, kMaxPayloadBytes},
                              Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
                              Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes},
-                             Limit{FrameType::kCredit, StatusCode::kOk, 0}}) {
+                             Limit{FrameType::kCredit, StatusCode::kOk, 0},
+                             Limit{FrameType::kWanted, StatusCode::kOk, 0}}) {
     FrameHeader header;
     header.type = limit.type;
     header.status = limit.status;

@@ -1,12 +1,31 @@
 #include "cc/worker/part_queue.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace byteps {
+namespace {
+
+constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();  // ahead of every priority
+
+}  // namespace
 
 void PartQueue::Push(PartTask task) {
   const std::pair<int64_t, uint64_t> order{-int64_t{task.priority}, next_sequence_++};
   waiting_.emplace(order, std::move(task));
+}
+
+bool PartQueue::Prefer(const Exchange* exchange, uint32_t part, int32_t priority) {
+  const int64_t order = -int64_t{priority};
+  for (auto it = waiting_.lower_bound({order, 0}); it != waiting_.end(); ++it) {
+    if (it->first.first != order) return false;
+    if (it->second.exchange.get() != exchange || it->second.part != part) continue;
+    PartTask task = std::move(it->second);
+    waiting_.erase(it);
+    waiting_.emplace(std::pair<int64_t, uint64_t>{kFirst, next_sequence_++}, std::move(task));
+    return true;
+  }
+  return false;
 }
 
 bool PartQueue::Pop(PartTask* task) {

@@ -34,6 +34,9 @@ class PartQueue {
 
   void Push(PartTask task);
 
+  // Puts a task in front of all others but those that were put there before; whether it waits.
+  bool Prefer(const Exchange* exchange, uint32_t part, int32_t priority);
+
   // Takes the first task if the credit admits it. A part that is larger than the whole credit goes
   // alone; nothing behind the first task overtakes it, however small.
   bool Pop(PartTask* task);

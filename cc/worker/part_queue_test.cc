@@ -36,6 +36,18 @@ TEST(PartQueueTest, ExtremePrioritiesAreOrdered) {
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1, 2, 0}));
 }
 
+TEST(PartQueueTest, PreferredOnesGoFirstInTheOrderInWhichTheyWere) {
+  PartQueue queue(1000);
+  for (uint32_t part = 0; part < 6; ++part) queue.Push(Task(part, 1, part < 3 ? 1 : 5));
+  EXPECT_TRUE(queue.Prefer(nullptr, 2, 1));
+  EXPECT_TRUE(queue.Prefer(nullptr, 4, 5));
+  EXPECT_TRUE(queue.Prefer(nullptr, 0, 1));
+  EXPECT_FALSE(queue.Prefer(nullptr, 2, 1)) << "again, which changes nothing";
+  EXPECT_FALSE(queue.Prefer(nullptr, 1, 5)) << "not of this priority";
+  EXPECT_FALSE(queue.Prefer(nullptr, 6, 5)) << "not waiting";
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2, 4, 0, 3, 5, 1}));
+}
+
 TEST(PartQueueTest, CreditBoundsTheBytesOnTheWay) {
   PartQueue queue(10);
   for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));

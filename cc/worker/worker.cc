@@ -22,6 +22,8 @@ constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 // How often the wait for a server looks whether the coordinator knows that it is in vain.
 constexpr double kConnectSliceSeconds = 0.5;
+// Parts of one tensor that a server may ask for before they are there.
+constexpr size_t kMostWanted = 4096;
 
 }  // namespace
 
@@ -167,7 +169,13 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
-  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+  const int32_t priority = exchange->request.priority;
+  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), priority});
+  const Key& key = FindOrAddKey(exchange->request.tensor.name);
+  const std::vector<uint32_t>& wanted = key.wanted_parts;
+  if (key.wanted_round == exchange->round &&
+      std::find(wanted.begin(), wanted.end(), part) != wanted.end())
+    queue_.Prefer(exchange.get(), part, priority);
   Pump(&actions);
 }
 
@@ -412,6 +420,11 @@ void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* action
   for (uint32_t part = 0; part < parts.size(); ++part) {
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
   }
+  const Key& key = FindOrAddKey(exchange->request.tensor.name);
+  if (key.wanted_round == exchange->round) {
+    for (const uint32_t part : key.wanted_parts)
+      queue_.Prefer(exchange.get(), part, exchange->request.priority);
+  }
   Pump(actions);
 }
 
@@ -525,6 +538,10 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
     Pump(&actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
+  if (header.type == FrameType::kWanted) {
+    OnWanted(header);
+    return OkStatus();
+  }
   if (header.type != FrameType::kReply)
     return Internal(connection.peer_name() + " sent a frame that is no reply");
   counters_.received_bytes += header.payload_bytes;
@@ -532,6 +549,23 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (exchange == nullptr) return OkStatus();
   return FinishPart(exchange, header, sink.get(), &actions);
+}
+
+// Remembers a part that is not there to be pushed yet; one that has left is no matter.
+void Worker::OnWanted(const FrameHeader& header) {
+  const auto it = keys_.find(header.key);
+  if (it == keys_.end()) return;
+  Key& key = *it->second;
+  const Exchange* live = key.live.get();
+  const bool has_begun = live != nullptr && live->round == header.round;
+  if (has_begun && live->entry != nullptr) {
+    if (queue_.Prefer(live, header.part, live->request.priority) || !live->by_parts) return;
+  } else if (!has_begun && header.round != key.next_round) {
+    return;
+  }
+  if (key.wanted_round != header.round) key.wanted_parts.clear();
+  key.wanted_round = header.round;
+  if (key.wanted_parts.size() < kMostWanted) key.wanted_parts.push_back(header.part);
 }
 
 // A server that ends tells why.

@@ -116,6 +116,10 @@ class Worker : private ConnectionHandler {
     uint64_t next_round = 0;
     int32_t learned_priority = 0;    // see kLearnedPriority; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
+    // Parts of a round that the servers would like to have next, before they are there to be
+    // pushed.
+    uint64_t wanted_round = 0;
+    std::vector<uint32_t> wanted_parts;
   };
   // One of the connections to a server; each part takes the one with the least on its way.
   struct Path {
@@ -135,6 +139,7 @@ class Worker : private ConnectionHandler {
   Status OnFrame(Connection& connection, const FrameHeader& header,
                  std::shared_ptr<PayloadSink> sink) override;
   void OnClosed(Connection& connection, const Status& reason) override;
+  void OnWanted(const FrameHeader& header);
   Status OnServersNews(Connection& connection, PayloadSink* sink);
   Status OnArrivalReport(int32_t server, ArrivalReport report);
 
