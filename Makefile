@@ -15,7 +15,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-all test-rdma sanitize fuzz valgrind soak nightly bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-all test-rdma sanitize fuzz valgrind soak nightly bench bench-all lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,6 +35,9 @@ test-python: build
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
 	$(BIN)/python -m pytest -m "" tests/faults
+
+test-elastic: build  ## Kills and adds workers of elastic jobs, in all ways (5 minutes); see also python -m tests.elastic.worker_kills.
+	$(BIN)/python -m pytest -m "" tests/elastic
 
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''

@@ -53,7 +53,6 @@ _UNSUPPORTED = (
     "add_process_set",
     "alltoall",
     "broadcast_object_fn",
-    "elastic",
     "global_process_set",
     "grouped_reducescatter",
     "join",
@@ -73,8 +72,18 @@ _HOME = {
     "BytePSError": "tf_byteps.errors",
     "BytePSStrategy": "tf_byteps.strategy",
 }
-_MODULES = ("config", "errors", "keras", "ops", "runtime", "strategy", "timeline", "training")
-_WITH_TENSORFLOW = ("keras", "ops", "strategy", "training")
+_MODULES = (
+    "config",
+    "elastic",
+    "errors",
+    "keras",
+    "ops",
+    "runtime",
+    "strategy",
+    "timeline",
+    "training",
+)
+_WITH_TENSORFLOW = ("elastic", "keras", "ops", "strategy", "training")
 
 __all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
 

@@ -333,6 +333,43 @@ class Config:
         "How long server and scheduler processes wait, after somebody was lost, for the job's "
         "processes to come together again; then they end with exit code 1.",
     )
+    min_workers: int | None = option(
+        None,
+        "BYTEPS_MIN_WORKERS",
+        whole(1),
+        "Makes the job elastic (see [elastic](elastic.md)): it goes on, with other ranks, as long "
+        "as there are so many workers. bpslaunch --min-np.",
+        default_text="the number of workers is fixed",
+    )
+    max_workers: int | None = option(
+        None,
+        "BYTEPS_MAX_WORKERS",
+        whole(1),
+        "An elastic job lets no more workers in. bpslaunch --max-np.",
+        default_text="no limit",
+    )
+    elastic_timeout: float = option(
+        600.0,
+        "BYTEPS_ELASTIC_TIMEOUT",
+        seconds(),
+        "How long an elastic job waits for BYTEPS_MIN_WORKERS workers. bpslaunch "
+        "--elastic-timeout.",
+    )
+    reset_limit: int | None = option(
+        None,
+        "BYTEPS_RESET_LIMIT",
+        whole(0),
+        "How often the workers of an elastic job may change before it ends with an error. "
+        "bpslaunch --reset-limit.",
+        default_text="no limit",
+    )
+    member: str | None = option(
+        None,
+        "BYTEPS_MEMBER",
+        text(64),
+        "This worker's name in an elastic job, which it keeps when ranks change.",
+        default_text="drawn at random",
+    )
     log_level: str = option(
         "WARNING",
         "BYTEPS_LOG_LEVEL",
@@ -416,6 +453,7 @@ class Config:
         if self.role == "worker":
             self._check_ranks()
             self._check_servers()
+        self._check_elastic()
         if self.role != "evaluator":
             self._check_scheduler()
         if self.job_secret is not None and self.job_secret_file is not None:
@@ -470,10 +508,12 @@ class Config:
     @property
     def rank(self):
         """This worker's rank, or None if the scheduler is to assign one."""
-        if self.role == "evaluator" or self.size == 1:
+        if self.role == "evaluator" or (self.size == 1 and not self.elastic):
             return 0
         if self.global_rank is not None:
             return self.global_rank
+        if self.elastic:
+            return None
         if self.worker_id is None and self.num_worker_machines > 1:
             return None
         return (self.worker_id or 0) * self.local_size + self.local_rank
@@ -483,8 +523,13 @@ class Config:
         """Whether this process takes part in a job with a scheduler and servers."""
         if self.role == "evaluator":
             return False
-        several = self.size > 1 or self.num_servers > 0
+        several = self.size > 1 or self.num_servers > 0 or self.elastic
         return self.role != "worker" or several or self.force_distributed
+
+    @property
+    def elastic(self):
+        """Whether the number of workers may change while the job runs."""
+        return self.min_workers is not None
 
     @property
     def hosts_server(self):
@@ -499,7 +544,8 @@ class Config:
         if self.role != "worker" or not self.distributed:
             return False
         if self.colocated_scheduler is None:  # one worker that runs everything
-            return self.size == 1 and self.num_servers == 0 and self.scheduler_host is None
+            alone = self.size == 1 and self.num_servers == 0 and self.scheduler_host is None
+            return alone and not self.elastic
         return self.colocated_scheduler
 
     def shared_values(self):
@@ -548,10 +594,25 @@ class Config:
             raise ConfigError(f"{self.named('global_size')}, but {self.named('local_size')}")
 
     def _check_servers(self):
-        if self.size > 1 and self.num_servers == 0 and self.colocated_server is False:
+        several = self.size > 1 or self.elastic
+        if several and self.num_servers == 0 and self.colocated_server is False:
             raise ConfigError(
-                f"{self.named('colocated_server')} and {self.named('num_servers')}: {self.size} "
+                f"{self.named('colocated_server')} and {self.named('num_servers')}: several "
                 f"workers need a server; unset BYTEPS_COLOCATED_SERVER or start a server process"
+            )
+
+    def _check_elastic(self):
+        if not self.elastic:
+            return
+        if self.colocated_scheduler:
+            raise ConfigError(
+                f"{self.named('min_workers')}, and {self.named('colocated_scheduler')}: an elastic "
+                f"job would be lost with that worker; start the job with bpslaunch, or a scheduler "
+                f"process with python -m tf_byteps.scheduler"
+            )
+        if self.max_workers is not None and self.max_workers < self.min_workers:
+            raise ConfigError(
+                f"{self.named('max_workers')}, but {self.named('min_workers')}: it must be as many"
             )
 
     def _check_scheduler(self):
@@ -570,8 +631,8 @@ class Config:
     def _why_distributed(self):
         if self.role != "worker":
             return self.named("role")
-        names = ("global_size", "num_worker_machines", "local_size", "num_servers")
-        defaults = (None, 1, 1, 0)
+        names = ("global_size", "num_worker_machines", "local_size", "num_servers", "min_workers")
+        defaults = (None, 1, 1, 0, None)
         for name, default in zip(names, defaults, strict=True):
             if getattr(self, name) != default:
                 return self.named(name)

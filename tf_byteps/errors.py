@@ -19,3 +19,15 @@ class RendezvousError(BytePSError):
 
 class StartInterruptedError(RendezvousError):
     """One of a job's processes was lost while it began; the others may come together again."""
+
+
+class Dismissed(SystemExit):
+    """An elastic job goes on, or has ended, without this process: the interpreter ends with code 0.
+
+    Attributes:
+        reason: why, in a sentence.
+    """
+
+    def __init__(self, reason):
+        super().__init__(0)
+        self.reason = reason

@@ -10,9 +10,10 @@ import logging
 import os
 
 from tf_byteps import _engine
-from tf_byteps.errors import BytePSError, RendezvousError
+from tf_byteps.errors import BytePSError, RendezvousError, StartInterruptedError
 from tf_byteps.files import path_for, write_whole
 from tf_byteps.rendezvous.host import listening_address, own_address
+from tf_byteps.rendezvous.membership import ElasticScheduler
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
@@ -166,7 +167,10 @@ class JobScheduler:
     def __init__(self, config):
         self._config = config
         self._coordinator = None
-        self._rendezvous = Scheduler(config, self._start_coordinator)
+        self._rendezvous = self._new_rendezvous()
+
+    def _new_rendezvous(self):
+        return Scheduler(self._config, self._start_coordinator)
 
     @property
     def address(self):
@@ -215,3 +219,50 @@ class JobScheduler:
         except _engine.EngineError as error:
             raise RendezvousError(f"the coordinator cannot start: {error}") from error
         return Address(host, self._coordinator.endpoint.port)
+
+
+class ElasticJobScheduler(JobScheduler):
+    """The scheduler of an elastic job, with a coordinator for each epoch.
+
+    Args:
+        config: see `JobScheduler`.
+        orders: see `ElasticScheduler`.
+    """
+
+    def __init__(self, config, orders=None):
+        self._orders = orders
+        super().__init__(config)
+
+    def _new_rendezvous(self):
+        return ElasticScheduler(self._config, self._start_coordinator, self._orders)
+
+    def run_epoch(self, report):
+        """One epoch, from rendezvous until its workers have changed.
+
+        Args:
+            report: called with the members, in rank order, when it has begun.
+
+        Returns:
+            "" or a sentence about who was lost.
+
+        Raises:
+            Dismissed: the job is over.
+            RendezvousError: there are not enough workers, or they have changed too often.
+        """
+        try:
+            self.run_rendezvous()
+        except StartInterruptedError as error:
+            return str(error)
+        report(self._rendezvous.members)
+        while not (self.failure or self.wait(0)):
+            self._rendezvous.attend()
+            vanished = self._rendezvous.vanished()
+            if vanished:
+                self._coordinator.stop()  # the others wait for it, and learn it so
+                return vanished
+        return self.failure
+
+    def _start_coordinator(self, book):
+        if self._coordinator is not None:  # who was in the last epoch has left it
+            self._coordinator.stop()
+        return super()._start_coordinator(book)

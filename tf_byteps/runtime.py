@@ -13,11 +13,12 @@ import time
 
 from tf_byteps import _engine, logs
 from tf_byteps.config import OPTIONS, Config
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.host import own_address as host_address
+from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Address, Book
 from tf_byteps.timeline import Recorder
 
@@ -68,8 +69,10 @@ class _SchedulerThread:
 class _Runtime:
     """One stay of this process in a job, from `init` to `shutdown`."""
 
-    def __init__(self, config):
+    def __init__(self, config, member=None):
         self.requested = config
+        self.member = member
+        self.epoch = 0
         self.config = _with_op_determinism(config)
         self.rank = 0
         self.local_rank = 0
@@ -95,6 +98,7 @@ class _Runtime:
             _engine.start_worker(job, self.rank, self.local_rank, self.local_size)
         except _engine.EngineError as error:
             raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
+        self.epoch = book.epoch
         source = "scheduler" if self.config.distributed else "default"
         self.config = self.config.with_shared_values(book.options, source).replace(
             source=source,
@@ -116,7 +120,8 @@ class _Runtime:
             endpoint = self.server.address
         else:
             start_server = endpoint = None
-        book, self.rank = client.join(self.config, endpoint, start_server, address)
+        name = self.member.name if self.member else None
+        book, self.rank = client.join(self.config, endpoint, start_server, address, member=name)
         return book
 
     @property
@@ -190,6 +195,8 @@ class _Runtime:
 
 _lock = threading.RLock()
 _runtime = None
+_member = None  # of an elastic job: outlives `_runtime`
+_RETRY_SECONDS = 0.5
 
 
 def init(config=None, **overrides):
@@ -221,7 +228,37 @@ def init(config=None, **overrides):
             _check_same(config)
             return
         logs.set_level(config.log_level)
-        _runtime = _Runtime(config)
+        _runtime = _join_elastic_job(config) if _is_elastic(config) else _Runtime(config)
+
+
+def _is_elastic(config):
+    return config.elastic and config.role == "worker"
+
+
+def _join_elastic_job(config):
+    """Tries again when somebody is lost while the workers come together."""
+    global _member
+    deadline = time.monotonic() + config.elastic_timeout
+    _member = _member or Member(config)
+    try:
+        while True:
+            try:
+                return _Runtime(config, _member)
+            except BytePSError as error:
+                if _is_final(error) or time.monotonic() > deadline:
+                    raise
+                _logger.warning("%s. Trying again", error)
+                time.sleep(_RETRY_SECONDS)
+    except BaseException:  # the process ends, or does something else
+        _member.close()
+        _member = None
+        raise
+
+
+def _is_final(error):
+    """Whether a start that failed would fail again."""
+    expected = isinstance(error, (ConfigError, RendezvousError))
+    return expected and not isinstance(error, StartInterruptedError)
 
 
 def shutdown():
@@ -236,11 +273,44 @@ def shutdown():
     >>> tf_byteps.is_initialized()
     False
     """
+    global _member
+    with _lock:
+        member, _member = _member, None
+    if member is not None:
+        member.say_done()
+    try:
+        leave_epoch()
+    finally:
+        if member is not None:
+            member.close()
+
+
+def leave_epoch():
+    """Does what `shutdown` does, but an elastic job expects this process to come back."""
     global _runtime
     with _lock:
         stopping, _runtime = _runtime, None
     if stopping is not None:
         stopping.stop()
+
+
+def epoch():
+    """The membership epoch: a number that differs whenever other workers take part.
+
+    Returns:
+        An integer; 0 in a job of one process.
+    """
+    return _current("epoch").epoch
+
+
+def coming_change():
+    """Why the workers of an elastic job are about to change, in a sentence.
+
+    Returns:
+        "" if they are not. Workers may learn it at different times.
+    """
+    running = _current("coming_change")
+    return running.member.change(running.epoch) if running.member else ""
 
 
 def is_initialized():
@@ -525,8 +595,8 @@ def _leave_at_exit():
 
 def _forget_in_child():
     """A forked child is no worker: the engine's threads and connections are its parent's."""
-    global _runtime, _lock
-    _runtime = None
+    global _runtime, _member, _lock
+    _runtime = _member = None
     _lock = threading.RLock()  # another thread of the parent may have held it
 
 

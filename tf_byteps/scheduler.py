@@ -12,18 +12,20 @@ import os
 import sys
 
 from tf_byteps import process
-from tf_byteps.errors import ConfigError, RendezvousError, StartInterruptedError
-from tf_byteps.job import WAIT_SECONDS, JobScheduler
+from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
+from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
 
 _logger = logging.getLogger("tf_byteps")
 
 
-def schedule(config, report=lambda line: None):
+def schedule(config, report=lambda line: None, orders=None):
     """Runs the scheduler until its job is over.
 
     Args:
         config: a `Config` with role "scheduler".
-        report: called with "port <number>" when processes can join, with "started" when all have.
+        report: called with "port <number>" when processes can join, with "started" when all have;
+            in an elastic job with "members <names>" each time when workers have come together.
+        orders: see `ElasticScheduler`.
 
     Returns:
         "" or a sentence about who was lost.
@@ -33,6 +35,8 @@ def schedule(config, report=lambda line: None):
     """
     if config.role != "scheduler":
         raise ConfigError(f"{config.named('role')}, but a scheduler's must be 'scheduler'")
+    if config.elastic:
+        return _schedule_elastic(config, report, orders)
     scheduler = JobScheduler(config)
     _logger.info("the scheduler listens at %s", scheduler.address)
     report(f"port {scheduler.address.port}")
@@ -53,6 +57,21 @@ def schedule(config, report=lambda line: None):
     return failure
 
 
+def _schedule_elastic(config, report, orders):
+    scheduler = ElasticJobScheduler(config, orders)
+    report(f"port {scheduler.address.port}")
+    try:
+        while True:
+            failure = scheduler.run_epoch(lambda names: report(f"members {' '.join(names)}"))
+            if failure:
+                _logger.warning("%s. Waiting for the others", failure)
+    except Dismissed as over:
+        _logger.info("%s", over.reason)
+        return ""
+    finally:
+        scheduler.stop()
+
+
 def _run_job(scheduler, report, patience=None):
     try:
         scheduler.run_rendezvous(patience)
@@ -68,8 +87,9 @@ def _run_job(scheduler, report, patience=None):
 
 def main():
     """Runs this process as the scheduler; returns its exit code."""
-    report = _reporter(_parse_arguments().report_fd)
-    return process.run("scheduler", lambda config: schedule(config, report))
+    arguments = _parse_arguments()
+    report = _reporter(arguments.report_fd)
+    return process.run("scheduler", lambda config: schedule(config, report, arguments.orders_fd))
 
 
 def _parse_arguments():
@@ -79,6 +99,12 @@ def _parse_arguments():
         type=int,
         metavar="N",
         help='open descriptor that gets the lines "port <number>" and "started"; for launchers',
+    )
+    parser.add_argument(
+        "--orders-fd",
+        type=int,
+        metavar="N",
+        help="open descriptor with what launchers say of an elastic job's workers",
     )
     return parser.parse_args()
 

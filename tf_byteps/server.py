@@ -9,7 +9,7 @@ import logging
 import sys
 
 from tf_byteps import process
-from tf_byteps.errors import ConfigError, RendezvousError, StartInterruptedError
+from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
 from tf_byteps.rendezvous import client
 
@@ -30,6 +30,8 @@ def serve(config):
     """
     if config.role != "server":
         raise ConfigError(f"{config.named('role')}, but a server's must be 'server'")
+    if config.elastic:
+        return _serve_elastic_job(config)
     failure = _serve_job(config)
     while failure and config.restart_timeout:
         _logger.warning("the job has failed: %s. Joining again", failure)
@@ -39,6 +41,18 @@ def serve(config):
             _logger.error("the job was not started again: %s", error)
             break
     return failure
+
+
+def _serve_elastic_job(config):
+    """Joins again whenever the workers have changed, until the scheduler says that all is over."""
+    try:
+        while True:
+            failure = _serve_job(config)
+            if failure:
+                _logger.warning("%s. Joining again", failure)
+    except Dismissed as over:
+        _logger.info("%s", over.reason)
+        return ""
 
 
 def _serve_job(config, patience=None):

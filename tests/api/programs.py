@@ -65,7 +65,6 @@ def refused_arguments():
         "process set": error_of(bps.allreduce, x, process_set=1),
         "sparse minimum": error_of(bps.push_pull, _slices([0], [[1.0]]), op="min"),
         "alltoall": error_of(bps.alltoall, x),
-        "elastic": error_of(lambda: bps.elastic.run),
         "global variables": error_of(bps.broadcast_global_variables, 0),
     }
 

@@ -63,7 +63,6 @@ def test_refused_arguments(result):
         "process set": "NotImplementedError",
         "sparse minimum": "ValueError",
         "alltoall": "NotImplementedError",
-        "elastic": "NotImplementedError",
         "global variables": "RuntimeError",
     }
     messages = {name: message for name, (_, message) in result.items()}

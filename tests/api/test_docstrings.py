@@ -21,6 +21,7 @@ def _public():
         ("keras.callbacks.", tf_byteps.keras.callbacks),
         ("keras.callbacks.", tf_byteps.keras.leaving),
         ("strategy.", strategy),
+        ("elastic.", tf_byteps.elastic),
     ):
         # Modules without the list have no private classes.
         names = getattr(module, "__all__", None) or [

@@ -303,7 +303,7 @@ def test_a_scheduler_that_dies_is_noticed():
         settings = {"heartbeat_interval": 0.2, "heartbeat_timeout": 1.5}
         worker = job.worker(0, **settings)
         wait_until(lambda: job.scheduler._roster.participants)
-        job.scheduler._tell_all = lambda message: None  # as if it was killed
+        job.scheduler._tell_of = lambda error: None  # as if it was killed
         job.scheduler.stop()
         assert "stopped" in told(job.book)
         job.scheduler.close()

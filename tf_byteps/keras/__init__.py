@@ -3,6 +3,7 @@
 With `BytePSStrategy` nothing of this is needed: plain Keras objects are used there.
 """
 
+from tf_byteps import elastic
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
@@ -41,6 +42,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "elastic",
     "init",
     "is_initialized",
     "load_model",

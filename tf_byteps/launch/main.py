@@ -9,8 +9,10 @@ import sys
 
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
+from tf_byteps.launch.discovery import FixedHosts, HostScript
+from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import Host, Ssh, address_for, parse_hosts, passed_environment
-from tf_byteps.launch.plan import TOPOLOGY, Plan, tasks_of_one_role
+from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.running import Job, Launcher
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
 
@@ -19,10 +21,13 @@ Starts a training job: a scheduler, servers, and the workers that run the comman
 
     bpslaunch -np 2 --servers 1 python train.py
     bpslaunch -np 8 -H host1:4,host2:4 --servers 2 --server-hosts host3,host4 python train.py
+    bpslaunch --min-np 2 --max-np 8 --host-discovery-script hosts.sh python train.py
 
 Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
 are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
-All processes end together; the exit code is that of the first one that failed.
+All processes end together; the exit code is that of the first one that failed. With --min-np or
+--host-discovery-script the job is elastic: workers that fail are started again, and the others go
+on meanwhile (docs/elastic.md).
 """
 _USAGE = 2
 
@@ -36,6 +41,9 @@ def main(arguments=None):
         del options.command[0]
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     try:
+        if options.min_workers or options.host_script:
+            _require_command(parser, options)
+            return _run_elastic_job(options, environment)
         if options.workers is None and options.hosts is None:
             if not environment.get("DMLC_ROLE"):
                 parser.error("-np is missing: how many workers? (or set DMLC_ROLE)")
@@ -52,17 +60,8 @@ def main(arguments=None):
 
 
 def _run_job(options, environment):
-    given = dict(_read_variable(text, environment) for text in options.variables)
-    environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
-    environment.update(given)
-    if options.stall_shutdown_seconds:
-        given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
-        environment.update(given)
     plan = _plan(options)
-    secret = _take_secret(environment) if plan.needs_scheduler else None
-    ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
-    remote = passed_environment(environment, given)
-    launcher = Launcher(environment, remote, ssh, options.grace, secret)
+    launcher = _launcher(options, environment, plan.needs_scheduler)
     with Job(launcher, verbose=options.verbose) as job:
         address, port = "", 0
         if plan.needs_scheduler:
@@ -71,6 +70,60 @@ def _run_job(options, environment):
         for task in plan.server_tasks(address, port) + plan.worker_tasks(address, port):
             job.start(task)
         return job.run()
+
+
+def _run_elastic_job(options, environment):
+    discovery = _discovery(options)
+    hosts = discovery.first() if options.host_script else discovery.poll()
+    limits = {
+        "BYTEPS_MIN_WORKERS": options.min_workers or options.workers or 1,
+        "BYTEPS_MAX_WORKERS": options.max_workers,
+        "BYTEPS_ELASTIC_TIMEOUT": options.elastic_timeout,
+        "BYTEPS_RESET_LIMIT": options.reset_limit,
+    }
+    plan = ElasticPlan(
+        workers=0,
+        servers=_number_of_servers(options),
+        hosts=(),
+        server_hosts=tuple(_server_hosts(options, hosts)),
+        job_id=secrets.token_hex(8),
+        command=tuple(options.command),
+        limits={name: str(value) for name, value in limits.items() if value is not None},
+    )
+    launcher = _launcher(options, environment, True)
+    most, failures = options.max_workers, options.host_failures
+    settings = {"verbose": options.verbose}
+    with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
+        names = [host.name for host in hosts]
+        job.begin(options.scheduler_host or address_for([*names, *plan.server_hosts]))
+        return job.run()
+
+
+def _discovery(options):
+    most = options.max_workers or options.workers or options.min_workers
+    if not options.host_script:
+        hosts = options.hosts
+        return FixedHosts(parse_hosts(hosts) if hosts else [Host("localhost", most)])
+    if options.hosts:
+        raise BytePSError("-H and --host-discovery-script both say which hosts to use: leave one")
+
+    def say(text):
+        print(f"bpslaunch: {text}", file=sys.stderr)
+
+    return HostScript(options.host_script, options.slots_per_host, say)
+
+
+def _launcher(options, environment, needs_secret):
+    given = dict(_read_variable(text, environment) for text in options.variables)
+    environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
+    environment.update(given)
+    if options.stall_shutdown_seconds:
+        given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
+        environment.update(given)
+    secret = _take_secret(environment) if needs_secret else None
+    ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
+    remote = passed_environment(environment, given)
+    return Launcher(environment, remote, ssh, options.grace, secret)
 
 
 def _take_secret(environment):
@@ -93,20 +146,28 @@ def _plan(options):
     hosts = parse_hosts(options.hosts) if options.hosts else None
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
-    server_hosts = [host.name for host in hosts]
-    if options.server_hosts:
-        server_hosts = [name.strip() for name in options.server_hosts.split(",")]
-    servers = options.servers
-    if servers is None:
-        servers = len(server_hosts) if options.server_hosts else 0
     return Plan(
         workers=workers,
-        servers=servers,
+        servers=_number_of_servers(options),
         hosts=tuple(hosts),
-        server_hosts=tuple(server_hosts) if servers else (),
+        server_hosts=tuple(_server_hosts(options, hosts)),
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
     )
+
+
+def _number_of_servers(options):
+    if options.servers is not None:
+        return options.servers
+    return len(options.server_hosts.split(",")) if options.server_hosts else 0
+
+
+def _server_hosts(options, hosts):
+    if not _number_of_servers(options):
+        return []
+    if options.server_hosts:
+        return [name.strip() for name in options.server_hosts.split(",")]
+    return [host.name for host in hosts]
 
 
 def _run_one_role(parser, options, environment):
@@ -190,6 +251,7 @@ def _parser():
         metavar="NAME[=VALUE]",
         help="a variable for all processes, remote ones too; may be repeated",
     )
+    _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
     ssh = parser.add_argument_group("remote hosts")
     ssh.add_argument("--ssh-port", type=int, metavar="PORT")
     ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
@@ -217,6 +279,56 @@ def _parser():
     parser.add_argument("--verbose", action="store_true", help="say what is started")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
     return parser
+
+
+def _add_elastic_arguments(group):
+    group.add_argument(
+        "--min-np",
+        dest="min_workers",
+        type=_positive,
+        metavar="N",
+        help="go on with so few workers; below, wait (default: -np, or 1)",
+    )
+    group.add_argument(
+        "--max-np",
+        dest="max_workers",
+        type=_positive,
+        metavar="N",
+        help="start no more workers (default: as many as the hosts take)",
+    )
+    group.add_argument(
+        "--host-discovery-script",
+        dest="host_script",
+        metavar="FILE",
+        help='is run every second and prints the hosts to use: lines "host" or "host:workers"',
+    )
+    group.add_argument(
+        "--slots-per-host",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="workers of a host that is printed without a number (default: 1)",
+    )
+    group.add_argument(
+        "--elastic-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for --min-np workers (default: 600)",
+    )
+    group.add_argument(
+        "--reset-limit",
+        type=_not_negative,
+        metavar="N",
+        help="end the job when its workers have changed more often (default: never)",
+    )
+    group.add_argument(
+        "--host-failures",
+        type=_not_negative,
+        default=3,
+        metavar="N",
+        help="use a host no more when so many of its processes have failed in 10 minutes; 0: "
+        "however many (default: 3)",
+    )
 
 
 if __name__ == "__main__":

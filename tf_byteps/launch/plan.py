@@ -23,6 +23,9 @@ TOPOLOGY = (
     "BYTEPS_SERVER_ID",
     "BYTEPS_JOB_ID",
     "BYTEPS_COLOCATED_SCHEDULER",
+    "BYTEPS_MIN_WORKERS",
+    "BYTEPS_MAX_WORKERS",
+    "BYTEPS_MEMBER",
 )
 
 
@@ -75,7 +78,7 @@ class Plan:
         """All hosts that run something."""
         return [host.name for host, _ in self._placed()] + list(self.server_hosts)
 
-    def scheduler_task(self, address, report_descriptor):
+    def scheduler_task(self, address, report_descriptor, orders_descriptor=None):
         """The scheduler; it runs on this machine and chooses its port."""
         module = (
             sys.executable,
@@ -84,6 +87,8 @@ class Plan:
             "--report-fd",
             str(report_descriptor),
         )
+        if orders_descriptor is not None:
+            module += ("--orders-fd", str(orders_descriptor))
         variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}
         return Task("scheduler", 0, "localhost", module, variables)
 
@@ -135,6 +140,48 @@ class Plan:
             "BYTEPS_GLOBAL_SIZE": str(self.workers),
             "BYTEPS_JOB_ID": self.job_id,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class ElasticPlan(Plan):
+    """A job whose number of workers may change.
+
+    Attributes:
+        workers: how many are started first.
+        limits: the settings of the elastic job, as environment variables.
+    """
+
+    limits: dict[str, str]
+
+    def __post_init__(self):
+        pass  # slots come and go
+
+    @property
+    def needs_scheduler(self):
+        return True
+
+    def worker_task(self, address, port, number, host, slot):
+        """A worker, which keeps its number while ranks change.
+
+        Args:
+            number: one that no worker of the job has had before.
+            host: a `Host`.
+            slot: its number among the workers of the host.
+        """
+        variables = {
+            **self._common(address, port),
+            "DMLC_ROLE": "worker",
+            "BYTEPS_LOCAL_RANK": str(slot),
+            "BYTEPS_LOCAL_SIZE": str(max(host.slots, slot + 1)),
+            "BYTEPS_MEMBER": str(number),
+        }
+        return Task("worker", number, host.name, self.command, variables)
+
+    def _common(self, address, port):
+        common = super()._common(address, port)
+        for name in ("DMLC_NUM_WORKER", "BYTEPS_GLOBAL_SIZE"):
+            del common[name]
+        return {**common, **self.limits}
 
 
 def tasks_of_one_role(config, command):

@@ -137,6 +137,7 @@ class Job:
         self._signals, self._signals_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._report, self._report_in = os.pipe2(os.O_CLOEXEC)
         self._rendezvous_done = False
+        self._members = set()  # of an elastic job: who takes part, by name
 
     def __enter__(self):
         self._selector.register(self._signals, selectors.EVENT_READ, self._take_signals)
@@ -163,13 +164,17 @@ class Job:
         """Where the scheduler is to write its reports."""
         return self._report_in
 
-    def start_scheduler(self, task: Task):
+    def start_scheduler(self, task: Task, keep=()):
         """Starts the scheduler and returns its port.
+
+        Args:
+            task: what to start.
+            keep: further descriptors that it inherits.
 
         Raises:
             BytePSError: it does not run.
         """
-        self.start(task, keep=(self._report_in,))
+        self.start(task, keep=(self._report_in, *keep))
         os.close(self._report_in)
         self._report_in = None
         port = []
@@ -184,7 +189,7 @@ class Job:
         return port[0]
 
     def start(self, task, keep=()):
-        """Starts one process."""
+        """Starts one process; returns its `RunningTask`."""
         if self._verbose:
             self._screen.say(self._launcher.describe(task))
         process = self._launcher.start(task, keep)
@@ -192,6 +197,7 @@ class Job:
         self._tasks.append(running)
         for stream in running.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+        return running
 
     def run(self):
         """Waits for the end of the job; returns the exit code of bpslaunch."""
@@ -199,7 +205,7 @@ class Job:
         has_workers = bool(self._alive(role="worker"))  # a host may run a server alone
         while self._alive():
             self._step()
-            workers_ended = has_workers and not self._alive(role="worker")
+            workers_ended = has_workers and self._workers_have_ended()
             if self._ending_since is None and workers_ended:
                 farewell = farewell or time.monotonic()
                 waited = time.monotonic() - farewell
@@ -208,6 +214,9 @@ class Job:
                     self._end(signal.SIGTERM)
         self._drain()
         return self._exit_code()
+
+    def _workers_have_ended(self):
+        return not self._alive(role="worker")
 
     def _exit_code(self):
         if self._interrupted_by:
@@ -315,6 +324,9 @@ class Job:
         for line in lines.splitlines():
             if line == "started":
                 self._rendezvous_done = True
+            elif line.startswith("members "):
+                self._rendezvous_done = True
+                self._members = set(line.split()[1:])
             else:
                 yield int(line.removeprefix("port "))
 

@@ -24,6 +24,7 @@ _INTERNAL = (
     os.path.join(_PACKAGE, "ops") + os.sep,
     os.path.join(_PACKAGE, "strategy") + os.sep,
     os.path.join(_PACKAGE, "keras") + os.sep,
+    os.path.join(_PACKAGE, "elastic") + os.sep,
     os.path.join(_PACKAGE, "training") + os.sep,
     contextlib.__file__,
     functools.__file__,

@@ -9,7 +9,7 @@ import time
 import zmq
 
 import tf_byteps
-from tf_byteps.errors import RendezvousError, StartInterruptedError
+from tf_byteps.errors import Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
@@ -23,7 +23,14 @@ _RECONNECT_MILLISECONDS = 250
 _logger = logging.getLogger("tf_byteps")
 
 
-def join(config, server_endpoint=None, start_server=None, scheduler_address=None, patience=None):
+def join(
+    config,
+    server_endpoint=None,
+    start_server=None,
+    scheduler_address=None,
+    patience=None,
+    member=None,
+):
     """Takes part in a job: returns when all are there and all servers run.
 
     Args:
@@ -32,6 +39,7 @@ def join(config, server_endpoint=None, start_server=None, scheduler_address=None
         start_server: called with the `Book` and the server's rank when all are there.
         scheduler_address: `Address` of the scheduler. Default: the configured one.
         patience: seconds until the scheduler must have answered. Default: the configured ones.
+        member: a worker's name in an elastic job.
 
     Returns:
         A worker's `Book` and rank; a server's `Book` and rank among servers.
@@ -40,9 +48,10 @@ def join(config, server_endpoint=None, start_server=None, scheduler_address=None
         StartInterruptedError: the scheduler, or another process while the job began, was lost.
         RendezvousError: the scheduler cannot be reached or refuses this process, or not all came
             in time.
+        Dismissed: an elastic job goes on, or has ended, without this process.
     """
     address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
-    request = _request(config, server_endpoint)
+    request = _request(config, server_endpoint, member)
     patience = patience or config.connect_timeout
     last_stage = "worker" if config.role == "worker" else "server"
     with _Line(address, job_secret(config)) as line:
@@ -59,7 +68,7 @@ def join(config, server_endpoint=None, start_server=None, scheduler_address=None
             raise
 
 
-def _request(config, server_endpoint):
+def _request(config, server_endpoint, member=None):
     shared = config.shared_values()
     return messages.Join(
         participant=secrets.token_hex(16),
@@ -75,6 +84,7 @@ def _request(config, server_endpoint):
         server_endpoint=server_endpoint,
         options={name: value for name, value in shared.items() if config.is_set(name)},
         gpu=own_gpu(os.environ) if config.role == "worker" else None,
+        member=member,
     )
 
 
@@ -109,6 +119,9 @@ def _read_answer(message, line, config):
         raise RendezvousError(
             f"the scheduler at {line.address} refuses this {config.role}: {message.reason}"
         )
+    if isinstance(message, messages.Dismissed):
+        _logger.warning("this %s ends: %s", config.role, message.reason)
+        raise Dismissed(message.reason)
     if isinstance(message, messages.Failed):
         error = StartInterruptedError if message.interrupted else RendezvousError
         raise error(f"the job did not start: {message.reason}")
@@ -129,7 +142,8 @@ def _check_patience(line, config, patience, waited, silent, progress):
             f"the scheduler at {line.address} has not answered for {silent:.0f} s "
             f"({_diagnose(line.address)}); before, {progress or 'the job was starting'}"
         )
-    if waited > config.rendezvous_timeout:
+    # How long a newcomer waits for a commit is not known, and the scheduler watches over the rest.
+    if waited > config.rendezvous_timeout and not config.elastic:
         raise RendezvousError(
             f"the job did not begin in {waited:.0f} s: {progress}. BYTEPS_RENDEZVOUS_TIMEOUT sets "
             f"how long to wait"
@@ -149,6 +163,20 @@ def _diagnose(address):
         return f"TCP: {error.strerror}"
 
 
+def open_socket(context, address, secret):
+    """A socket that is about to be connected to the scheduler at `address`."""
+    opened = context.socket(zmq.DEALER)
+    # With it, ZeroMQ tries a name's IPv6 address only.
+    addresses = numeric_addresses(address.host)
+    opened.setsockopt(zmq.IPV6, int(bool(addresses) and ":" in addresses[0]))
+    opened.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+    if secret is not None:
+        opened.curve_serverkey = curve_keys(secret, "scheduler")[0]
+        opened.curve_publickey, opened.curve_secretkey = curve_keys(secret, "participant")
+    opened.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
+    return opened
+
+
 class _Line:
     """A connection to the scheduler."""
 
@@ -158,16 +186,7 @@ class _Line:
         self.answered = False
         self.sent = 0
         self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        # With it, ZeroMQ tries a name's IPv6 address only.
-        addresses = numeric_addresses(address.host)
-        self._socket.setsockopt(zmq.IPV6, int(bool(addresses) and ":" in addresses[0]))
-        self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
-        if secret is not None:
-            self._socket.curve_serverkey = curve_keys(secret, "scheduler")[0]
-            keys = curve_keys(secret, "participant")
-            self._socket.curve_publickey, self._socket.curve_secretkey = keys
-        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
+        self._socket = open_socket(self._context, address, secret)
         self._socket.setsockopt(zmq.SNDHWM, 4)  # requests that nobody reads need no queue
         self._socket.connect(f"tcp://{address}")
 

@@ -10,6 +10,14 @@
     Leave (it gives up)           ->
                                   <-      Failed    (the job cannot start any more)
 
+A member of an elastic job has another connection, from its first Join to its end:
+
+                                  <-      Changed   (others want to come, or members are to leave)
+    Done                          ->      (it needs the job no more)
+                                  <-      Present   (whether it is still there; needs no answer)
+
+and instead of Assigned it may get Dismissed: the job goes on, or has ended, without it.
+
 A process that hosts a server gets "server" first; one that is a worker gets "worker".
 """
 
@@ -76,6 +84,7 @@ class Join:
     server_endpoint: Address | None  # if the process hosts a server
     options: dict[str, float]  # the shared options that were set here
     gpu: str | None = None  # the one that a worker computes on, as CUDA_VISIBLE_DEVICES names it
+    member: str | None = None  # a worker's name in an elastic job
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +121,29 @@ class Failed:
     interrupted: bool  # all had come; the scheduler may wait for them again
 
 
-_KINDS = {kind.__name__: kind for kind in (Join, Ready, Leave, Progress, Assigned, Refused, Failed)}
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    epoch: int  # of the book that no longer says who takes part
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Present:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    member: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Dismissed:
+    reason: str
+
+
+_ALL = (Join, Ready, Leave, Progress, Assigned, Refused, Failed, Changed, Present, Done, Dismissed)
+_KINDS = {kind.__name__: kind for kind in _ALL}
 
 
 def encode(message):

@@ -61,6 +61,7 @@ class Participant:
 
     def __str__(self):
         number = self.join.rank if self.is_worker else self.join.server_id
+        number = self.join.member if number is None else number
         name = self.join.role if number is None else f"{self.join.role} {number}"
         return f"{name} ({self.join.process})"
 
@@ -99,7 +100,7 @@ class Roster:
         self._check_same_job(join)
         self._check_place(participant)
         self._check_options(participant)
-        if participant.is_worker and self.num_workers is None:
+        if participant.is_worker and self.num_workers is None and join.member is None:
             self.num_workers = join.size
         self.participants[join.participant] = participant
         return participant
@@ -185,7 +186,8 @@ class Roster:
 
     def _check_form(self, join):
         """What no process of tf_byteps says, and what its own configuration would refuse."""
-        texts = (join.participant, join.process, join.host_id, join.job_id or "", join.gpu or "")
+        optional = (join.job_id, join.gpu, join.member)
+        texts = (join.participant, join.process, join.host_id, *(text or "" for text in optional))
         numbers = (join.size, join.rank, join.server_id, join.num_servers)
         endpoint = join.server_endpoint
         if (
@@ -222,9 +224,17 @@ class Roster:
                 f"it was told of {join.num_servers} server processes and the scheduler of "
                 f"{self.num_servers}: set DMLC_NUM_SERVER to the same number everywhere"
             )
-        if not participant.is_worker:
+        if participant.is_worker:
+            self._check_worker_place(join)
+        else:
             self._check_server_place(participant)
-            return
+
+    def _check_worker_place(self, join):
+        if join.member is not None:
+            raise Refusal(
+                "it was told that the job is elastic and the scheduler was not: set "
+                "BYTEPS_MIN_WORKERS everywhere or nowhere"
+            )
         if self.num_workers is not None and join.size != self.num_workers:
             raise Refusal(
                 f"it was told of {join.size} workers and this job has {self.num_workers}: set "
@@ -281,6 +291,9 @@ class Roster:
         # Those without a rank are ordered so that workers of one host are neighbours.
         for worker in sorted(self.workers(), key=lambda p: (p.join.host_id, p.join.participant)):
             worker.rank = next(free) if worker.join.rank is None else worker.join.rank
+        self._assign_server_ranks()
+
+    def _assign_server_ranks(self):
         colocated = sorted((p for p in self.workers() if p.hosts_server), key=lambda p: p.rank)
         separate = sorted(self.server_processes(), key=_server_order)
         for rank, server in enumerate(separate + colocated):

@@ -42,21 +42,29 @@ class Scheduler:
         self._stopping = False
         self._started = False
         self._late_joins = {}  # participant: when it first asked
-        shared = config.shared_values()
-        self._roster = Roster(
-            job_id=config.job_id,
-            num_workers=_told_size(config),
-            num_servers=config.num_servers,
-            options={name: value for name, value in shared.items() if config.is_set(name)},
-            defaults=shared,
-        )
+        self._roster = self._new_roster()
         secret = job_secret(config)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._gate = Gate(self._context, self._socket, secret) if secret else None
         self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+        self._prepare(self._socket)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
+
+    def _new_roster(self, kind=Roster, **settings):
+        shared = self._config.shared_values()
+        return kind(
+            job_id=self._config.job_id,
+            num_workers=_told_size(self._config),
+            num_servers=self._config.num_servers,
+            options={name: v for name, v in shared.items() if self._config.is_set(name)},
+            defaults=shared,
+            **settings,
+        )
+
+    def _prepare(self, router):
+        """Sets what else the socket needs before it is bound."""
 
     def run(self, patience=None):
         """Serves until all workers have the address book.
@@ -72,10 +80,7 @@ class Scheduler:
             RendezvousError: not all came in time, or `stop` was called. They have been told, too.
         """
         try:
-            if patience is not None:
-                self._wait(self._roster.workers, patience, lambda: "no worker has come")
-            timeout = self._config.rendezvous_timeout
-            self._wait(self._roster.complete, timeout, self._roster.progress)
+            self._collect(patience)
             _logger.info("%s", self._roster.progress())
             book = self._roster.build_book()
             book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
@@ -84,9 +89,15 @@ class Scheduler:
                 self._run_stage(stage, book)
             return book
         except BaseException as error:  # whatever ends the scheduler, the others should learn it
-            reason = str(error) or "the scheduler was interrupted"
-            self._tell_all(messages.Failed(reason, isinstance(error, StartInterruptedError)))
+            self._tell_of(error)
             raise
+
+    def _collect(self, patience):
+        """Waits until all who belong to the job have joined."""
+        if patience is not None:
+            self._wait(self._roster.workers, patience, lambda: "no worker has come")
+        timeout = self._config.rendezvous_timeout
+        self._wait(self._roster.complete, timeout, self._roster.progress)
 
     def answer_late_joins(self, is_failing):
         """Answers processes that come while the job runs, or when it has failed. Returns at once.
@@ -192,7 +203,9 @@ class Scheduler:
         except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
             _logger.warning("a message to a participant was dropped: %s", error)
 
-    def _tell_all(self, message):
+    def _tell_of(self, error):
+        reason = str(error) or "the scheduler was interrupted"
+        message = messages.Failed(reason, isinstance(error, StartInterruptedError))
         for participant in self._roster.participants.values():
             self._send(participant.route, message)
 

@@ -8,16 +8,23 @@ from tf_byteps.strategy.agreement import gather_objects
 _resolvers = tf.distribute.cluster_resolver
 
 
-def cluster_resolver():
-    """The resolver of this worker. A collective.
+def cluster_resolver(addresses=None):
+    """The resolver of this worker.
+
+    Args:
+        addresses: of all workers, in rank order. Default: they tell each other, as a collective;
+            but the workers of an elastic job do not know each other before they train.
 
     Returns:
         A `tf.distribute.cluster_resolver.ClusterResolver` that does not change any more: what
         `TF_CONFIG` says if the job follows it; otherwise all tasks are workers, numbered by rank.
     """
-    addresses = [runtime.own_address()]
-    if runtime.size() > 1:
-        addresses = gather_objects("cluster", addresses[0])
+    if addresses is None and runtime.config().elastic:
+        addresses = {runtime.rank(): runtime.own_address()}
+    elif addresses is None:
+        addresses = [runtime.own_address()]
+        if runtime.size() > 1:
+            addresses = gather_objects("cluster", addresses[0])
     cluster, task_type, task_id = {"worker": addresses}, "worker", runtime.rank()
     given = _resolvers.TFConfigClusterResolver()
     if _follows(given):

@@ -67,6 +67,17 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         self._initial_values = InitialValues()
         self._cluster_resolver = cluster_resolver()  # `Strategy.cluster_resolver` returns it
 
+    def begin_epoch(self, addresses, is_first):
+        """The workers of an elastic job have come together. See `membership.begin_epoch`.
+
+        Args:
+            addresses: of all workers, in rank order.
+            is_first: whether no worker has trained before.
+        """
+        self._cluster_resolver = cluster_resolver(addresses)
+        if not is_first:
+            self._initial_values = InitialValues()
+
     # Variables.
 
     def _create_variable(self, next_creator, **kwargs):

@@ -17,6 +17,16 @@ from tf_byteps.strategy.agreement import gather_objects
 
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
 _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
+_EARLIER_USES = "earlier uses of a dataset that shuffles anew each time"
+_ADVICE = (
+    "Give all workers the same data and the same tf.random.set_seed, or set AutoShardPolicy.OFF "
+    "for datasets that are each worker's own"
+)
+# What else to do about a difference.
+_OTHER_ADVICE = {
+    _EARLIER_USES: "Make the dataset inside of the function that tf_byteps.elastic.run runs: a new "
+    "worker's begins with its first order"
+}
 
 
 class BytePSDataset(tf.distribute.DistributedDataset):
@@ -86,7 +96,13 @@ def distribute(dataset, strategy):
         return distribute_own(dataset)
     if policy == _AutoShardPolicy.FILE and size > 1:
         return distribute_own(_by_files(dataset, runtime.rank(), size))
-    check_same({"length": int(dataset.cardinality()), "elements": str(dataset.element_spec)})
+    check_same(
+        {
+            "length": int(dataset.cardinality()),
+            "elements": str(dataset.element_spec),
+            _EARLIER_USES: _earlier_uses(dataset),
+        }
+    )
     if size == 1:
         return BytePSDataset(dataset)
     share = split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
@@ -228,7 +244,19 @@ def check_same(mine):
             if other.get(key) != value:
                 raise ValueError(
                     f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} has "
-                    f"{other.get(key)}. Give all workers the same data and the same "
-                    "tf.random.set_seed, or set AutoShardPolicy.OFF for datasets that are each "
-                    "worker's own"
+                    f"{other.get(key)}. {_OTHER_ADVICE.get(key, _ADVICE)}"
                 )
+
+
+def _earlier_uses(dataset):
+    """How often this object was distributed before, if its order depends on that."""
+    if not runtime.config().elastic or not _shuffles_anew(dataset):
+        return 0
+    uses = getattr(dataset, "_byteps_uses", 0)
+    dataset._byteps_uses = uses + 1
+    return uses
+
+
+def _shuffles_anew(dataset):
+    anew = getattr(dataset, "_reshuffle_each_iteration", False)
+    return bool(anew) or any(map(_shuffles_anew, dataset._inputs()))

@@ -27,15 +27,32 @@ _user_seed_in_use = None
 
 
 def agree_on_seed(strategy):
-    """Takes worker 0's seed for all workers: its user's, else a random one. A collective."""
+    """Takes worker 0's seed for all workers: its user's, else a random one. A collective.
+
+    In an elastic job it communicates with nobody, as others make no strategy when a worker comes
+    late; without the user's the seed follows from the job's name.
+    """
     global _seed
     mine = context.global_seed()
     if mine is None:  # a deterministic job has the same one in every run
-        mine = 0 if runtime.config().deterministic else random.SystemRandom().getrandbits(62)
-    agreed = gather_objects("shuffle seed", mine)[0]
+        mine = 0 if runtime.config().deterministic else _drawn()
+    is_elastic = runtime.config().elastic
+    agreed = mine if is_elastic else gather_objects("shuffle seed", mine)[0]
     with _lock:
         _seed = agreed
         _strategies.add(strategy)
+
+
+def _drawn():
+    if not runtime.config().elastic:
+        return random.SystemRandom().getrandbits(62)
+    digest = hashlib.blake2b(runtime.config().job_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 2
+
+
+def strategies():
+    """All strategies of this process."""
+    return list(_strategies)
 
 
 def is_active():
@@ -51,6 +68,18 @@ def next_generation():
     global _generation
     with _lock:
         _generation += 1
+
+
+def generation():
+    """How often `next_generation` was called."""
+    return _generation
+
+
+def set_generation(number):
+    """Goes on from a number that all workers have agreed on."""
+    global _generation
+    with _lock:
+        _generation = number
 
 
 def user_seed_in_use():

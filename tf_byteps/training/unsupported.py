@@ -3,7 +3,6 @@
 _WHOLE_JOB = "an exchange is always between all workers of the job"
 _GATHER = "use allgather and take this worker's part of the result"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
-_ELASTIC = "use suspend() and resume(), and restart the servers in between"
 
 INSTEAD = {
     "alltoall": _GATHER,
@@ -26,7 +25,6 @@ INSTEAD = {
     ),
     "BroadcastGlobalVariablesHook": _TF1,
     "broadcast_object_fn": "use broadcast_object",
-    "elastic": _ELASTIC,
 }
 
 # What Horovod names as an operation of an exchange; `push_pull` refuses it.

@@ -1,0 +1,80 @@
+"""What the workers of elastic jobs run in tests that need no TensorFlow: sums that must be right.
+
+`python -m tests.elastic.programs NAME` is a worker. Each step adds up ones over all workers, which
+gives the number of workers; each fifth is a commit. It ends when TESTS_STOP_FILE exists. What it
+prints is what tests wait for.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import tf_byteps
+from tf_byteps import _engine, runtime
+
+_COMMIT = 5
+_STEP_SECONDS = 0.01
+
+
+def count():
+    """Counts steps, through all changes of the workers."""
+    tf_byteps.init()
+    committed = 0
+    while True:
+        try:
+            committed = _from_first(committed)
+            place = f"rank {tf_byteps.rank()} of {tf_byteps.size()}"
+            print(f"member {os.environ['BYTEPS_MEMBER']}: {place} from {committed}", flush=True)
+            is_done, committed = _count(committed)
+            if is_done:
+                break
+        except _engine.EngineError as error:
+            assert error.code == "UNAVAILABLE", error
+            print(f"lost: {error}", flush=True)
+        runtime.leave_epoch()
+        tf_byteps.init()
+    print(f"finished with {tf_byteps.size()}", flush=True)
+    tf_byteps.shutdown()
+
+
+def vanish():
+    """Counts, but the second worker dies when it has the address book, before it connects."""
+    if os.environ["BYTEPS_MEMBER"] == "1":
+        _engine.start_worker = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    count()
+
+
+def fail():
+    """A worker that cannot work."""
+    print("failing", flush=True)
+    sys.exit(3)
+
+
+def _count(step):
+    """Returns whether all is done, and the last commit."""
+    while True:
+        for _ in range(_COMMIT):
+            total = _sum("steps", np.ones(1000, np.float32))
+            np.testing.assert_array_equal(total, tf_byteps.size())
+            time.sleep(_STEP_SECONDS)
+            step += 1
+        wishes = [bool(runtime.coming_change()), os.path.exists(os.environ["TESTS_STOP_FILE"])]
+        change, stop = _sum("wishes", np.array(wishes, np.float32))
+        if change or stop:
+            return bool(stop), step
+
+
+def _from_first(value):
+    mine = value if tf_byteps.rank() == 0 else 0
+    return int(_sum("from first", np.array([mine], np.float32))[0])
+
+
+def _sum(name, array):
+    return _engine.exchange(array, dtype="float32", name=name).wait(30)
+
+
+if __name__ == "__main__":
+    {"count": count, "fail": fail, "vanish": vanish}[sys.argv[1]]()

@@ -1,0 +1,129 @@
+"""Parts of elastic training that need no job."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_byteps as bps
+from tf_byteps.config import Config
+from tf_byteps.elastic import retracing
+from tf_byteps.errors import ConfigError
+from tf_byteps.strategy import sharding
+
+
+@pytest.fixture
+def alone():
+    bps.init()
+    yield
+    bps.shutdown()
+
+
+def test_functions_are_traced_again():
+    traces = []
+
+    @tf.function
+    def function(x):
+        traces.append(1)
+        return x + 1
+
+    for epoch in range(3):
+        function(tf.constant(1))
+        function(tf.constant(2))
+        assert len(traces) == epoch + 1
+        retracing.next_epoch()
+
+
+def test_a_keras_state_goes_back(alone):
+    model = keras.Sequential([keras.Input([3]), keras.layers.BatchNormalization()])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    state = bps.elastic.KerasState(model, epoch=0, seen=[])
+    x = np.random.default_rng(1).normal(size=(8, 3)).astype("float32")
+    model.fit(x, x, verbose=0)
+    state.epoch, state.seen = 1, [1, 2]
+    state.commit()
+    before = [variable.numpy() for variable in state.variables()]
+    state.seen.append(3)
+    state.epoch = 2
+    model.fit(x, x, verbose=0)
+    state.restore()
+    assert (state.epoch, state.seen) == (1, [1, 2])
+    assert len(before) > 8  # slots of the optimizer and moving statistics, too
+    for value, variable in zip(before, state.variables(), strict=True):
+        np.testing.assert_array_equal(value, variable.numpy())
+
+
+def test_a_model_without_variables_is_refused(alone):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="no variables yet"):
+        bps.elastic.KerasState(model)
+    with pytest.raises(ValueError, match="'commit'"):
+        bps.elastic.ObjectState(commit=1)
+
+
+def test_run_without_an_elastic_job(alone):
+    state = bps.elastic.ObjectState(step=0)
+
+    @bps.elastic.run
+    def train(state, steps):
+        for _ in range(steps):
+            state.step += 1
+            state.commit()
+        return state.step
+
+    assert train(state, 3) == 3
+
+
+class Commits:
+    """A state that notes what it has when it is committed."""
+
+    def __init__(self, epoch, batch):
+        self.epoch, self.batch, self.commits = epoch, batch, []
+
+    def commit(self):
+        self.commits.append((self.epoch, self.batch))
+
+
+@pytest.mark.parametrize("counts_from", ["state", "zero"])
+def test_callbacks_in_any_order(counts_from):
+    state = Commits(epoch=1, batch=2)
+    callbacks = [
+        bps.elastic.CommitStateCallback(state, batches_per_commit=2),
+        bps.elastic.UpdateBatchStateCallback(state),
+        bps.elastic.UpdateEpochStateCallback(state),
+    ]
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.zeros((5, 1), "float32")
+    epochs = {"initial_epoch": 1, "epochs": 3} if counts_from == "state" else {"epochs": 2}
+    model.fit(x, x, batch_size=1, verbose=0, callbacks=callbacks, **epochs)
+    assert state.commits == [(1, 4), (1, 6), (2, 0), (2, 2), (2, 4), (3, 0)]
+
+
+def test_a_shuffle_that_a_new_worker_cannot_follow(monkeypatch):
+    monkeypatch.setattr(
+        sharding, "runtime", types.SimpleNamespace(config=lambda: Config(min_workers=1, **_PLACE))
+    )
+    plain = tf.data.Dataset.range(4)
+    fixed = plain.shuffle(4, seed=1, reshuffle_each_iteration=False).batch(2)
+    shuffled = plain.shuffle(4, seed=1).batch(2).map(lambda x: x)
+    for _ in range(2):
+        assert sharding._earlier_uses(plain) == sharding._earlier_uses(fixed) == 0
+    assert [sharding._earlier_uses(shuffled) for _ in range(3)] == [0, 1, 2]
+
+
+_PLACE = {"scheduler_host": "127.0.0.1", "scheduler_port": 9}
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(ConfigError, match="would be lost with that worker"):
+        Config(min_workers=1, colocated_scheduler=True, **_PLACE)
+    with pytest.raises(ConfigError, match="max_workers"):
+        Config(min_workers=3, max_workers=2, **_PLACE)
+    with pytest.raises(ConfigError, match="min_workers"):
+        Config(min_workers=1)
+    config = Config(min_workers=1, **_PLACE)
+    assert config.distributed and config.hosts_server and not config.hosts_scheduler
+    assert config.rank is None

@@ -1,0 +1,56 @@
+"""Trainings of TensorFlow whose workers are killed: nothing is lost, and nothing is done twice."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster import ROOT, clean_environment
+from tests.elastic import worker_kills
+
+EPOCHS = 5
+
+
+def test_who_is_left_finishes():
+    """One of two is killed in the middle of an epoch; what was traced is traced for one."""
+    outcome = worker_kills.train("loop", 3, kills=1, seed=3, workers=2, limit=120, restart=False)
+    assert outcome.code == 0, outcome.output
+    result = outcome.result
+    assert (result["least"], result["most"], result["iterations"]) == (3, 3, 87)
+    assert result["size"] == 1 and outcome.output.count("going back to the last commit") == 1
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    outcome = worker_kills.train("fit", EPOCHS, workers=1, limit=200)
+    assert outcome.code == 0, outcome.output
+    return outcome.result
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(600)
+@pytest.mark.parametrize("how", ["fit", "loop"])
+def test_random_kills(how, undisturbed):
+    if how == "loop":
+        alone = worker_kills.train("loop", EPOCHS, workers=1, limit=200)
+        undisturbed = alone.result
+    outcome = worker_kills.train(how, EPOCHS, kills=4, seed=2, limit=400)
+    assert worker_kills.faults(outcome, undisturbed, 4, EPOCHS) == [], outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(300)
+def test_example():
+    command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1", "--max-np", "2", "--"]
+    result = subprocess.run(
+        [*command, sys.executable, "examples/keras_elastic.py"],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=250,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "epoch 20" in result.stdout and "2 workers" in result.stdout
+    assert "accuracy 0.9" in result.stdout.splitlines()[-1]

@@ -1,0 +1,189 @@
+"""Trainings of digits that lose workers: `python -m tests.elastic.training HOW FOLDER EPOCHS`.
+
+HOW is "fit" or "loop". A variable of the state counts how often each image was used, over all
+workers, on the way that led to the final weights: steps that were taken back are not in it. Rank 0
+writes `result.json` into FOLDER; all write a line to `progress.txt` with each commit, for those who
+kill them, and train no further than `limit.txt` says.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import tf_byteps as bps
+
+BATCH = 64  # over all workers
+BATCHES = 29  # of an epoch
+COMMIT = 5  # batches
+RATE = 0.05
+
+
+class Digits(keras.Model):
+    """A classifier that knows on which images it was trained. Inputs: images and their numbers."""
+
+    def __init__(self, images):
+        super().__init__()
+        layers = [keras.Input([64]), keras.layers.Dense(32, activation="relu")]
+        self.classifier = keras.Sequential([*layers, keras.layers.Dense(10)])
+        self.counts = self.add_weight(shape=[images], dtype="int32", trainable=False, name="counts")
+        self.built = True
+
+    def call(self, inputs):
+        return self.classifier(inputs[0])
+
+    def count(self, numbers):
+        """Notes the images of this worker's part of a batch, and the other workers' images."""
+        length = self.counts.shape[0]
+        mine = tf.math.bincount(tf.cast(numbers, tf.int32), minlength=length, maxlength=length)
+        self.counts.assign_add(bps.push_pull(mine, op=bps.Sum, name="counts"))
+
+    def train_step(self, data):
+        inputs, labels, weights = data
+        rows = tf.cast(tf.squeeze(weights, -1) if weights.shape.rank > 1 else weights, tf.bool)
+        self.count(tf.boolean_mask(inputs[1], rows))
+        return super().train_step((inputs, labels))
+
+
+def batches(epoch):
+    """All batches of an epoch: the same on every worker, whatever their number."""
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(epoch).permutation(len(images))
+    images = (images / 16).astype("float32")
+    ones = np.ones(len(images), "float32")  # a row that stands for none has 0
+    rows = ((images[order], order.astype("int32")), labels[order], ones)
+    return tf.data.Dataset.from_tensor_slices(rows).batch(BATCH)
+
+
+def main(how, folder, epochs):
+    """Trains, and reports on rank 0."""
+    keras.utils.set_random_seed(1)
+    strategy = bps.BytePSStrategy()
+    with strategy.scope():
+        model = Digits(len(load_digits().target))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(RATE, momentum=0.9), loss)
+    state = Noting(folder, model, epoch=0, batch=0)
+    train = {"fit": fit, "loop": Loop(strategy, model)}[how]
+    bps.elastic.run(train)(state, epochs)
+    if bps.rank() == 0:
+        report(folder, state, loss)
+    bps.shutdown()
+
+
+class Noting(bps.elastic.KerasState):
+    """Says how far it has come."""
+
+    def __init__(self, folder, model, **values):
+        super().__init__(model, **values)
+        self._progress = os.path.join(folder, "progress.txt")
+        self._limit = os.path.join(folder, "limit.txt")
+
+    def commit(self):
+        self.note("commit")
+        super().commit()
+        while self._is_held():
+            time.sleep(0.05)
+            self.check_host_updates()
+
+    def _is_held(self):
+        """Whether training is to wait, for workers to be killed; all workers agree."""
+        limit = math.inf
+        if os.path.exists(self._limit):
+            with open(self._limit) as file:
+                limit = float(file.read())
+        held = tf.constant(int(done(self) >= limit))
+        return bool(bps.push_pull(held, op=bps.Max, name="held"))
+
+    def note(self, what):
+        member = os.environ.get("BYTEPS_MEMBER")
+        with open(self._progress, "a") as file:
+            file.write(f"{what} {done(self)} {member} {bps.size()}\n")
+
+
+def done(state):
+    """Batches that are done."""
+    return state.epoch * BATCHES + state.batch
+
+
+def fit(state, epochs):
+    """Trains with `Model.fit`, an epoch at a time."""
+    state.note("begin")
+    callbacks = [
+        bps.elastic.CommitStateCallback(state, COMMIT),
+        bps.elastic.UpdateBatchStateCallback(state),
+        bps.elastic.UpdateEpochStateCallback(state),
+    ]
+    while state.epoch < epochs:
+        rest = batches(state.epoch).skip(state.batch)
+        until = {"initial_epoch": state.epoch, "epochs": state.epoch + 1}
+        state.model.fit(rest, shuffle=False, verbose=0, callbacks=callbacks, **until)
+
+
+class Loop:
+    """Trains with a loop of its own; what is traced is made once, outside."""
+
+    def __init__(self, strategy, model):
+        @tf.function
+        def replicas():
+            return tf.constant(strategy.num_replicas_in_sync)
+
+        @tf.function
+        def step(data):
+            def replica_step(data):
+                (images, numbers), labels, _ = data
+                with tf.GradientTape() as tape:
+                    each = keras.ops.sparse_categorical_crossentropy(
+                        labels, model((images, numbers), training=True), from_logits=True
+                    )
+                    total = tf.nn.compute_average_loss(each, global_batch_size=BATCH)
+                model.count(numbers)
+                gradients = tape.gradient(total, model.trainable_variables)
+                model.optimizer.apply(gradients, model.trainable_variables)
+
+            strategy.run(replica_step, args=(data,))
+
+        self._strategy, self._step, self._replicas = strategy, step, replicas
+
+    def __call__(self, state, epochs):
+        state.note("begin")
+        # A constant of the trace, which is made anew.
+        assert int(self._replicas()) == bps.size()
+        while state.epoch < epochs:
+            rest = batches(state.epoch).skip(state.batch)
+            for data in self._strategy.experimental_distribute_dataset(rest):
+                self._step(data)
+                state.batch += 1
+                if state.batch % COMMIT == 0:
+                    state.commit()
+            state.epoch, state.batch = state.epoch + 1, 0
+            state.commit()
+
+
+def report(folder, state, loss):
+    """Writes what came of it."""
+    images, labels = load_digits(return_X_y=True)
+    logits = state.model.classifier((images / 16).astype("float32"))
+    counts = state.model.counts.numpy()
+    result = {
+        "loss": float(loss(labels, logits)),
+        "least": int(counts.min()),
+        "most": int(counts.max()),
+        "epochs": state.epoch,
+        "size": bps.size(),
+        "iterations": int(state.optimizer.iterations.numpy()),
+    }
+    with open(os.path.join(folder, "result.json"), "w") as file:
+        json.dump(result, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,238 @@
+"""Kills workers of an elastic training, again and again, and looks at what comes of it.
+
+    python -m tests.elastic.worker_kills --kills 100 --seed 1
+
+bpslaunch starts a worker in the place of each. Which one is killed, and when, is drawn from the
+seed; the same seed draws the same, but the machine's timing is not in it. A worker is spared if it
+is the only one that has the state: when all are lost at once, nothing is left in memory.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import psutil
+
+from tests.cluster import ROOT, clean_environment
+from tests.elastic.training import BATCHES, COMMIT
+
+WORKERS = 3
+_EPOCHS_A_KILL = 0.4
+_PAUSE_SECONDS = 1.0
+_ENVIRONMENT = {
+    "BYTEPS_HEARTBEAT_INTERVAL": "1",
+    "BYTEPS_HEARTBEAT_TIMEOUT": "20",
+    "BYTEPS_CONNECT_TIMEOUT": "30",
+    "BYTEPS_ELASTIC_TIMEOUT": "120",
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a training.
+
+    Attributes:
+        code: bpslaunch's exit code; None if it had to be ended.
+        result: see `tests.elastic.training`, or None.
+        kills: how many workers were killed.
+        seconds: how long it took.
+        output: what it printed.
+    """
+
+    code: int | None
+    result: dict | None
+    kills: int
+    seconds: float
+    output: str
+
+
+def train(
+    how,
+    epochs,
+    kills=0,
+    seed=1,
+    workers=WORKERS,
+    limit=600.0,
+    restart=True,
+    say=lambda text: None,
+):
+    """Trains, and kills workers meanwhile; returns an `Outcome`.
+
+    Args:
+        how: see `tests.elastic.training`.
+        epochs: how long to train.
+        kills: how many workers to kill, evenly over the training.
+        seed: draws whom, and when exactly.
+        workers: their number.
+        limit: seconds after which a training counts as hanging.
+        restart: whether bpslaunch starts others in the place of those that are killed.
+        say: called with a sentence for each kill.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "1"]
+        command += ["--max-np", str(workers), "--host-failures", "0" if restart else "1"]
+        command += ["--", sys.executable, "-m", "tests.elastic.training", how, name, str(epochs)]
+        (folder / "progress.txt").touch()
+        begin = time.monotonic()
+        with open(folder / "output.txt", "wb") as output:
+            job = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=clean_environment(**_ENVIRONMENT),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        killer = _Killer(job, folder, epochs * BATCHES, kills, random.Random(seed), say)
+        try:
+            while job.poll() is None and time.monotonic() < begin + limit:
+                killer.step()
+                time.sleep(0.05)
+        finally:
+            if job.poll() is None:
+                job.terminate()
+                try:
+                    job.wait(30)
+                except subprocess.TimeoutExpired:
+                    job.kill()
+                code = None
+            else:
+                code = job.returncode
+        seconds = time.monotonic() - begin
+        result = None
+        if (folder / "result.json").exists():
+            result = json.loads((folder / "result.json").read_text())
+        text = (folder / "output.txt").read_text(errors="replace")
+        return Outcome(code, result, killer.done, seconds, text)
+
+
+class _Killer:
+    """Kills workers when training has come so far, and keeps it from going too far."""
+
+    def __init__(self, job, folder, batches, kills, chance, say):
+        self._job, self._folder, self._chance, self._say = job, folder, chance, say
+        self.done = 0
+        # The last batches are left alone: who has finished is not started again.
+        span = max(0, batches - 2 * BATCHES)
+        self._moments = sorted(chance.uniform(COMMIT, COMMIT + span) for _ in range(kills))
+        self._wait = None
+        self._hold()
+
+    def step(self):
+        if self.done == len(self._moments):
+            return
+        progress, holders = self._progress()
+        if progress < self._moments[self.done]:
+            return
+        if self._wait is None:
+            self._wait = time.monotonic() + self._chance.uniform(0, _PAUSE_SECONDS)
+        if time.monotonic() < self._wait:
+            return
+        alive = self._workers()
+        holders &= set(alive)
+        if len(holders) < 2:
+            return
+        number = self._chance.choice(sorted(alive))
+        try:
+            alive[number].send_signal(signal.SIGKILL)
+        except psutil.Error:
+            return
+        self.done += 1
+        self._wait = None
+        self._say(f"kill {self.done}: worker {number} of {sorted(alive)}, at batch {progress}")
+        self._hold()
+
+    def _hold(self):
+        """Not further than a little behind the next kill."""
+        left = self._moments[self.done :]
+        new = self._folder / "new-limit.txt"
+        new.write_text(str(left[0] + 2 * COMMIT if left else "inf"))
+        new.rename(self._folder / "limit.txt")
+
+    def _progress(self):
+        """How many batches are done, and which workers have the state."""
+        lines = (self._folder / "progress.txt").read_text().splitlines()
+        read = [line.split() for line in lines]
+        read = [line for line in read if len(line) == 4]
+        return max([int(line[1]) for line in read], default=0), {int(line[2]) for line in read}
+
+    def _workers(self):
+        """The worker processes that live, by number."""
+        found = {}
+        try:
+            children = psutil.Process(self._job.pid).children(recursive=True)
+        except psutil.Error:
+            return found
+        for process in children:
+            try:
+                if "tests.elastic.training" in process.cmdline()[:4]:
+                    found[int(process.environ()["BYTEPS_MEMBER"])] = process
+            except (psutil.Error, KeyError):
+                continue
+        return found
+
+
+def faults(outcome, undisturbed, kills, epochs):
+    """What is wrong with a training, as a list of sentences; nothing should be."""
+    if outcome.code != 0 or outcome.result is None:
+        how = "did not end" if outcome.code is None else f"ended with exit code {outcome.code}"
+        return [f"the job {how}"]
+    found = []
+    result = outcome.result
+    if outcome.kills != kills:
+        found.append(f"only {outcome.kills} workers were killed")
+    if (result["least"], result["most"]) != (epochs, epochs):
+        found.append(f"images were used {result['least']} to {result['most']} times, not {epochs}")
+    if result["iterations"] != epochs * BATCHES:
+        found.append(f"{result['iterations']} steps, not {epochs * BATCHES}")
+    if abs(result["loss"] / undisturbed["loss"] - 1) > 0.05:
+        found.append(f"the loss is {result['loss']}, and {undisturbed['loss']} undisturbed")
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.elastic.worker_kills")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--how", choices=("fit", "loop"), default="fit")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds")
+    options = parser.parse_args()
+    epochs = max(4, round(_EPOCHS_A_KILL * options.kills))
+    print(f"seed {options.seed}: {options.kills} kills in {epochs} epochs", flush=True)
+    undisturbed = train(options.how, epochs, workers=1)
+    assert undisturbed.code == 0, undisturbed.output
+    print(f"undisturbed: {undisturbed.result}, {undisturbed.seconds:.0f} s", flush=True)
+
+    def say(text):
+        print(text, flush=True)
+
+    outcome = train(options.how, epochs, options.kills, options.seed, limit=options.limit, say=say)
+    found = faults(outcome, undisturbed.result, options.kills, epochs)
+    lost = len(re.findall("going back to the last commit", outcome.output))
+    print(f"{outcome.kills} kills: {outcome.result}, {outcome.seconds:.0f} s, {lost} times back")
+    if found:
+        print(outcome.output[-20000:])
+        print("\n".join(found))
+    else:
+        difference = outcome.result["loss"] / undisturbed.result["loss"] - 1
+        print(f"every image was used {epochs} times; the loss differs by {100 * difference:.4f} %")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""Training that goes on when workers die, come and go: docs/elastic.md."""
+
+from tf_byteps.elastic.callbacks import (
+    CommitStateCallback,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+)
+from tf_byteps.elastic.running import run
+from tf_byteps.elastic.states import (
+    HostsUpdatedInterrupt,
+    KerasState,
+    ObjectState,
+    State,
+    TensorFlowState,
+)
+
+__all__ = [
+    "CommitStateCallback",
+    "HostsUpdatedInterrupt",
+    "KerasState",
+    "ObjectState",
+    "State",
+    "TensorFlowState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]

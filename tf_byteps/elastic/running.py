@@ -1,0 +1,84 @@
+"""Runs a training function again and again until it has ended, with whoever is there."""
+
+import functools
+import logging
+
+import tensorflow as tf
+
+from tf_byteps import _engine, runtime
+from tf_byteps.elastic import retracing
+from tf_byteps.elastic.states import HostsUpdatedInterrupt
+from tf_byteps.strategy import membership
+
+_logger = logging.getLogger("tf_byteps")
+
+
+def run(function):
+    """Makes a training function go on when workers are lost, come or leave. A decorator.
+
+    The function is called once the workers are together and have rank 0's state. When one is lost,
+    the others go back to their last commit; when some are to come or to leave, all stop at a
+    commit. Then ranks are given anew: who stays keeps its order, new workers are last, so that rank
+    0 has a state. The function is called again, and reads from its state where to go on.
+
+    Datasets that shuffle belong inside the function, models and the state outside: see
+    docs/elastic.md.
+
+    Args:
+        function: its first argument is a `State`.
+
+    Returns:
+        A function with the same arguments, which returns what `function` returns in the end. It
+        raises `SystemExit` on a worker that is to leave for good.
+
+    Raises:
+        tf_byteps.BytePSError: there were too few workers for too long.
+
+    Example: see `KerasState`.
+    """
+
+    @functools.wraps(function)
+    def wrapper(state, *args, **kwargs):
+        if not runtime.is_initialized():
+            runtime.init()
+        has_begun = False
+        while True:
+            try:
+                membership.begin_epoch(is_first=not has_begun)
+                state.sync()
+                has_begun = True
+                return function(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as change:
+                _logger.warning("the workers change: %s", change)
+                _come_together_again()
+            except (tf.errors.OpError, _engine.EngineError) as error:
+                if not _is_loss(error):
+                    raise
+                _logger.warning("going back to the last commit: %s", _sentence(error))
+                state.restore()
+                _come_together_again()
+            state.on_reset()
+
+    return wrapper
+
+
+def _come_together_again():
+    config = runtime.requested_config()
+    before = runtime.size()
+    runtime.leave_epoch()
+    runtime.init(config)
+    retracing.next_epoch()
+    _logger.warning(
+        "rank %d of %d workers now, after %d workers", runtime.rank(), runtime.size(), before
+    )
+
+
+def _is_loss(error):
+    """Whether an exchange has failed because a process is gone."""
+    if isinstance(error, _engine.EngineError):
+        return error.code == "UNAVAILABLE"
+    return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
+
+
+def _sentence(error):
+    return _engine.worker_failure() or str(error).partition("\n")[0]

@@ -1,0 +1,213 @@
+"""Runs a job whose workers may die, come and go: bpslaunch --min-np."""
+
+import collections
+import os
+import signal
+import time
+
+from tf_byteps.launch.running import Job
+
+# Failures of a host's workers count for so long.
+FAILURE_SECONDS = 600.0
+# Before a worker is started in the place of one that has failed: who else has failed is known then.
+_RESTART_SECONDS = 1.0
+_LONGEST_RESTART_SECONDS = 30.0
+
+
+class Place:
+    """One worker's place on a host."""
+
+    def __init__(self, host, slot):
+        self.host, self.slot = host, slot
+        self.running = None
+        self.not_before = 0.0
+
+
+class ElasticJob(Job):
+    """A `Job` that starts a worker wherever one is missing.
+
+    Args:
+        launcher: see `Job`.
+        plan: an `ElasticPlan`.
+        discovery: a `FixedHosts` or `HostScript`.
+        most: the largest number of workers at a time, or None.
+        host_failures: a host whose workers have failed so often in `FAILURE_SECONDS` is not used
+            any more; 0: however often they fail.
+        **settings: see `Job`.
+    """
+
+    def __init__(self, launcher, plan, discovery, most, host_failures, **settings):
+        super().__init__(launcher, **settings)
+        self._plan, self._discovery, self._most = plan, discovery, most
+        self._host_failures = host_failures
+        self._failures = collections.defaultdict(list)  # host name: when
+        self._blocked = set()
+        self._places = []
+        self._leaving = set()  # numbers of workers
+        self._next_number = 0
+        self._has_finished = False  # a worker has, or the scheduler says that the job is over
+        self._last_failed = None
+        self._address = None
+        self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._orders_out, False)
+
+    def __exit__(self, *details):
+        self._address = None  # nothing is started any more
+        try:
+            super().__exit__(*details)
+        finally:
+            self._discovery.close()
+            for descriptor in (self._orders, self._orders_out):
+                if descriptor is not None:
+                    os.close(descriptor)
+
+    def begin(self, address):
+        """Starts everything.
+
+        Args:
+            address: of this machine, for all hosts.
+        """
+        task = self._plan.scheduler_task(address, self.report_descriptor, self._orders)
+        port = self.start_scheduler(task, keep=(self._orders,))
+        os.close(self._orders)
+        self._orders = None
+        for server in self._plan.server_tasks(address, port):
+            self.start(server)
+        self._address = address, port
+        self._tend()
+
+    def _step(self):
+        super()._step()
+        if self._address is not None and self._ending_since is None:
+            self._tend()
+
+    def _tend(self):
+        """Lets workers go from hosts that are not listed any more, and starts those missing."""
+        self._follow(self._discovery.poll())
+        self._forget_ended()
+        now = time.monotonic()
+        if not self._has_finished:
+            for place in self._places:
+                if place.running is None and now >= place.not_before and self._has_room(place):
+                    self._start_worker(place)
+        if self._is_hopeless():
+            self._blame(self._last_failed)
+
+    def _follow(self, hosts):
+        wanted = {(host.name, slot): host for host in hosts for slot in range(host.slots)}
+        for place in list(self._places):
+            host = wanted.pop((place.host.name, place.slot), None)
+            if host is not None:
+                place.host = host
+            elif place.running is None:
+                self._places.remove(place)
+            elif place.running.task.number not in self._leaving:
+                self._let_go(place)
+        self._places += [Place(host, slot) for (_, slot), host in wanted.items()]
+
+    def _let_go(self, place):
+        number = place.running.task.number
+        self._screen.say(f"worker {number} is to leave {place.host.name} at the next commit")
+        self._leaving.add(number)
+        self._order(f"leave {number}")
+
+    def _has_room(self, place):
+        working = sum(1 for p in self._places if p.running is not None)
+        return place.host.name not in self._blocked and (not self._most or working < self._most)
+
+    def _start_worker(self, place):
+        number, self._next_number = self._next_number, self._next_number + 1
+        task = self._plan.worker_task(*self._address, number, place.host, place.slot)
+        if self._rendezvous_done:
+            self._screen.say(f"starting worker {number} on {place.host.name}")
+        place.running = self.start(task)
+        self._tell_expected()
+
+    def _tell_expected(self):
+        self._order(f"expect {sum(1 for place in self._places if place.running is not None)}")
+
+    def _order(self, text):
+        try:
+            os.write(self._orders_out, f"{text}\n".encode())
+        except (BlockingIOError, BrokenPipeError):
+            pass  # the scheduler has ended, or is about to be noticed
+
+    def _on_ended(self, running):
+        role = running.task.role
+        if role == "worker":
+            return self._on_worker_ended(running)
+        if role == "server" and running.code != 0 and self._ending_since is None:
+            self._screen.say(f"{running.task.label} failed with exit code {running.code}")
+            if self._count_failure(running):
+                self.start(running.task)
+                return
+        if role == "scheduler" and not running.told_to_end:
+            if running.code != 0:
+                return self._blame(running)
+            self._has_finished = True
+            self._end_newcomers()
+        super()._on_ended(running)
+
+    def _end_newcomers(self):
+        """The job is over: workers that have not come to take part are not needed."""
+        for running in self._alive(role="worker"):
+            if str(running.task.number) not in self._members:
+                running.tell(signal.SIGTERM)
+
+    def _on_worker_ended(self, running):
+        place = next((p for p in self._places if p.running is running), None)
+        if self._verbose:
+            self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
+        if place is not None:
+            place.running = None
+        if running.code == 0:
+            self._has_finished |= running.task.number not in self._leaving
+            return
+        if running.told_to_end or self._ending_since is not None:
+            return
+        if running.task.number in self._leaving:
+            return  # its host may have gone at once
+        self._last_failed = running
+        self._screen.say(
+            f"{running.task.label} on {running.task.host} failed with exit code {running.code}"
+        )
+        if self._has_finished:  # nobody takes its place
+            self._first_failed = self._first_failed or running
+        elif self._count_failure(running) and place is not None:
+            failures = len(self._failures[running.task.host])
+            delay = min(_RESTART_SECONDS * 2 ** (failures - 1), _LONGEST_RESTART_SECONDS)
+            place.not_before = time.monotonic() + (delay if self._host_failures else 0)
+        self._tell_expected()
+
+    def _count_failure(self, running):
+        """Whether its host may be used again."""
+        host, now = running.task.host, time.monotonic()
+        recent = [when for when in self._failures[host] if now - when < FAILURE_SECONDS] + [now]
+        self._failures[host] = recent
+        if self._host_failures and len(recent) >= self._host_failures:
+            if host not in self._blocked:
+                self._screen.say(
+                    f"{host} is not used any more: {len(recent)} of its processes have failed in "
+                    f"{FAILURE_SECONDS:.0f} s (--host-failures)"
+                )
+            self._blocked.add(host)
+        return host not in self._blocked
+
+    def _is_hopeless(self):
+        """Whether no worker is there and none can be started any more."""
+        if self._last_failed is None or self._has_finished or self._discovery.may_change:
+            return False
+        usable = [place for place in self._places if place.host.name not in self._blocked]
+        return not usable and not self._alive(role="worker")
+
+    def _workers_have_ended(self):
+        return self._has_finished and super()._workers_have_ended()
+
+    def _forget_ended(self):
+        """Closes the pipes of processes that have ended: there may be many in a long job."""
+        open_pipes = set(self._selector.get_map())
+        for running in list(self._tasks):
+            pipes = {stream.descriptor for stream in running.streams}
+            if running.code is not None and not pipes & open_pipes:
+                running.close()
+                self._tasks.remove(running)

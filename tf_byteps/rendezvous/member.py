@@ -1,0 +1,69 @@
+"""A worker's side of an elastic job, besides joining: it holds a connection to the scheduler.
+
+Through it the scheduler sees whether the process lives, and tells it when the workers are about to
+change. It stays while the process leaves one epoch and joins the next.
+"""
+
+import logging
+import secrets
+import threading
+
+import zmq
+
+from tf_byteps.errors import RendezvousError
+from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.client import open_socket
+from tf_byteps.rendezvous.membership import route_of
+from tf_byteps.rendezvous.secret import job_secret
+
+_LINGER_MILLISECONDS = 2000
+
+_logger = logging.getLogger("tf_byteps")
+
+
+class Member:
+    """This process in an elastic job. Thread-safe.
+
+    Args:
+        config: the `Config` of the process.
+
+    Attributes:
+        name: what the scheduler knows it by, whatever its rank.
+    """
+
+    def __init__(self, config):
+        self.name = config.member or secrets.token_hex(4)
+        self._lock = threading.Lock()
+        self._changed = None  # the last `Changed`
+        address = messages.Address(config.scheduler_host, config.scheduler_port)
+        self._context = zmq.Context()
+        self._socket = open_socket(self._context, address, job_secret(config))
+        self._socket.setsockopt(zmq.ROUTING_ID, route_of(self.name))
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * config.heartbeat_interval))
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * config.heartbeat_timeout))
+        self._socket.connect(f"tcp://{address}")
+
+    def change(self, epoch):
+        """Why the workers of an epoch are about to change, in a sentence; "" if they are not."""
+        with self._lock:
+            while self._socket.poll(0):
+                try:
+                    message = messages.decode(self._socket.recv())
+                except RendezvousError as error:
+                    _logger.warning("a message that is not understood: %s", error)
+                    continue
+                if isinstance(message, messages.Changed):
+                    self._changed = message
+            is_current = self._changed is not None and self._changed.epoch == epoch
+            return self._changed.reason if is_current else ""
+
+    def say_done(self):
+        """Tells the scheduler that this process needs the job no more."""
+        with self._lock:
+            self._socket.send(messages.encode(messages.Done(self.name)), zmq.NOBLOCK)
+
+    def close(self):
+        """Ends the connection. Idempotent."""
+        with self._lock:
+            self._socket.close(linger=_LINGER_MILLISECONDS)
+            self._context.term()

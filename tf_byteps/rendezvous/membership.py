@@ -1,0 +1,332 @@
+"""Rendezvous of an elastic job, again and again: whoever lives then takes part (protocol rule 16).
+
+Every change of the workers is a new address book under a new epoch. Those that were in the last one
+keep their order, newcomers come behind them, so that rank 0 is always the one that has been there
+longest. The scheduler knows who lives without asking anybody's Python: each worker holds a
+connection to it from its first request to its end (see `member`), and ZeroMQ's own threads keep
+that up.
+"""
+
+import logging
+import os
+import select
+import time
+
+import zmq
+
+from tf_byteps.errors import Dismissed, RendezvousError
+from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
+from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
+
+_PROBE_SECONDS = 0.2
+_ROUTE_PREFIX = "member/"
+# A job that is over answers servers that would join again for so long.
+_FAREWELL_SECONDS = 1.0
+# A worker that has the address book and is gone before it has connected is given up after this.
+_VANISHED_SECONDS = 2.0
+
+_logger = logging.getLogger("tf_byteps")
+
+
+def route_of(member):
+    """The name of a member's connection, by which the scheduler finds it."""
+    return (_ROUTE_PREFIX + member).encode()
+
+
+class ElasticRoster(Roster):
+    """The participants of one epoch of an elastic job.
+
+    Args:
+        before: the members of the epoch before, in rank order.
+        **settings: see `Roster`.
+    """
+
+    def __init__(self, before, **settings):
+        super().__init__(**{**settings, "num_workers": None})
+        self._before = before
+
+    def _check_worker_place(self, join):
+        if join.member is None:
+            raise Refusal(
+                "this job is elastic and it was not told so: set BYTEPS_MIN_WORKERS, as bpslaunch "
+                "--min-np does"
+            )
+        for other in self.workers():
+            if other.join.member == join.member:
+                raise PlaceTaken(
+                    f"member {join.member!r} is {other.join.process}: give each worker its own "
+                    f"BYTEPS_MEMBER, or none",
+                    [other],
+                )
+
+    def in_order(self):
+        """The workers: those of the epoch before in their order, then newcomers, host by host."""
+        place = {member: number for number, member in enumerate(self._before)}
+
+        def order(worker):
+            join = worker.join
+            number = len(join.member), join.member  # a launcher counts
+            return (place.get(join.member, len(place)), join.host_id, *number)
+
+        return sorted(self.workers(), key=order)
+
+    def _assign_ranks(self):
+        for rank, worker in enumerate(self.in_order()):
+            worker.rank = rank
+        self.num_workers = len(self.workers())
+        self._assign_server_ranks()
+
+
+class ElasticScheduler(Scheduler):
+    """A `Scheduler` whose `run` is called again whenever the workers have changed.
+
+    Args:
+        config: its `Config`, with `min_workers`.
+        start_coordinator: see `Scheduler`.
+        orders: a descriptor with what a launcher has to say, or None: lines "expect N", how many
+            workers it has started, for the first epoch; "leave MEMBER", who is to go.
+    """
+
+    def __init__(self, config, start_coordinator, orders=None):
+        self._members = []  # of the last epoch, in rank order
+        self._done, self._leaving = set(), set()
+        self._newcomers = {}  # member: when it last asked, while the job runs
+        self._expected = config.size
+        self._epochs = 0
+        self._book = None
+        self._announced = False
+        self._orders, self._order_rest = orders, b""
+        self._probed = {}  # member: whether it was there, and when it was asked
+        self._patient_until = self._began = 0.0
+        super().__init__(config, start_coordinator)
+
+    def _new_roster(self):
+        return super()._new_roster(ElasticRoster, before=self._members)
+
+    def _prepare(self, router):
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found under its name again
+        milliseconds = int(1000 * self._config.heartbeat_timeout)
+        router.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * self._config.heartbeat_interval))
+        router.setsockopt(zmq.HEARTBEAT_TIMEOUT, milliseconds)
+
+    def run(self, patience=None):
+        """Brings an epoch's processes together. See `Scheduler.run`.
+
+        Raises:
+            Dismissed: the job is over: a worker is done, and no other one of the last epoch is left
+                that is not.
+        """
+        self._started = self._announced = False
+        self._roster = self._new_roster()
+        self._newcomers.clear()
+        self._late_joins.clear()
+        self._book = super().run(patience)
+        self._members = [worker.join.member for worker in self._roster.in_order()]
+        self._began = time.monotonic()
+        return self._book
+
+    @property
+    def members(self):
+        """The members of the last epoch, in rank order."""
+        return tuple(self._members)
+
+    def attend(self, seconds=POLL_SECONDS):
+        """Serves those who come, and those who are told to go, while the job runs."""
+        deadline = time.monotonic() + seconds
+        while self._poll(max(0.0, deadline - time.monotonic())):
+            self._handle(*self._receive())
+        self._take_orders()
+        self._announce_changes()
+
+    def vanished(self):
+        """A member that was gone before the engine could know it, in a sentence, or ""."""
+        now = time.monotonic()
+        if now - self._began > self._config.connect_timeout:
+            return ""
+        for member in self._members:
+            if not self._is_there(member) and member not in self._done:
+                gone = now - self._probed[member][2]
+                if gone > _VANISHED_SECONDS:
+                    return f"worker {member} was lost when the job had just begun"
+        return ""
+
+    # Who takes part.
+
+    def _collect(self, patience):
+        timeout = self._config.elastic_timeout
+        self._patient_until = time.monotonic() + timeout
+        self._wait(self._may_begin, timeout + 2 * POLL_SECONDS, self._explain)
+        workers = self._roster.in_order()
+        chosen = [worker for worker in workers if worker in self._joined()]
+        chosen = chosen[: self._config.max_workers]
+        for worker in workers:
+            if worker not in chosen:  # it asks again, and may come later
+                self._roster.remove(worker)
+        self._count_change([worker.join.member for worker in chosen])
+
+    def _count_change(self, members):
+        self._epochs += 1
+        limit = self._config.reset_limit
+        if limit is not None and self._epochs - 1 > limit:
+            raise RendezvousError(
+                f"the workers of the job have changed {self._epochs - 1} times and it may be "
+                f"{limit} times (--reset-limit, BYTEPS_RESET_LIMIT)"
+            )
+        if self._epochs > 1:
+            _logger.warning("the job goes on with %s", _counted(members))
+        if self._members and not set(members) & set(self._members):
+            _logger.warning("none of them was there before: what was not saved to files is lost")
+
+    def _may_begin(self):
+        joined = self._joined()
+        members = {worker.join.member for worker in joined}
+        awaited = [
+            member
+            for member in self._members
+            if member not in members | self._done | self._leaving and self._is_there(member)
+        ]
+        if self._done and not awaited and not members & set(self._members):
+            raise Dismissed("the job has ended")
+        if len(self._roster.server_processes()) < self._config.num_servers:
+            return False
+        if len(joined) < self._needed():
+            return False
+        if time.monotonic() > self._patient_until:
+            return True
+        started = self._epochs > 0 or len(joined) >= self._expected
+        return started and not awaited
+
+    def _needed(self):
+        """Who is done counts: the others need not wait for anybody in its place."""
+        return max(1, self._config.min_workers - len(self._done))
+
+    def _joined(self):
+        """The workers that have asked to take part and live."""
+        return [w for w in self._roster.workers() if self._is_there(w.join.member)]
+
+    def _explain(self):
+        servers = len(self._roster.server_processes())
+        return (
+            f"{len(self._joined())} of at least {self._needed()} workers and {servers} of "
+            f"{self._config.num_servers} servers have joined (--min-np, BYTEPS_MIN_WORKERS; "
+            f"--elastic-timeout, BYTEPS_ELASTIC_TIMEOUT)"
+        )
+
+    def _is_there(self, member):
+        now = time.monotonic()
+        there, asked, since = self._probed.get(member, (None, 0.0, now))
+        if now - asked > _PROBE_SECONDS:
+            answer = self._reaches(member)
+            since = since if answer == there else now
+            there = answer
+            self._probed[member] = (there, now, since)
+        return there
+
+    def _reaches(self, member):
+        try:
+            message = messages.encode(messages.Present())
+            self._socket.send_multipart([route_of(member), message], zmq.NOBLOCK)
+        except zmq.Again:  # it does not read, but it is there
+            return True
+        except zmq.ZMQError:
+            return False
+        return True
+
+    # What they say.
+
+    def _handle(self, route, message):
+        if isinstance(message, messages.Done):
+            if message.member in self._members:
+                self._done.add(message.member)
+        else:
+            super()._handle(route, message)
+
+    def _handle_join(self, route, join):
+        if join.member in self._leaving:
+            return self._send(route, messages.Dismissed("its host is not in use any more"))
+        self._done.discard(join.member)  # it has left, and comes again
+        super()._handle_join(route, join)
+
+    def _answer_late_join(self, route, join, is_failing=False):
+        if join.role == "worker" and join.member not in (None, *self._members):
+            self._newcomers[join.member] = time.monotonic()
+        text = "the job runs: new workers are let in at its next commit"
+        self._send(route, messages.Progress(text))
+
+    def _send(self, route, message):
+        try:
+            self._socket.send_multipart([route, messages.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            pass  # it is gone: that is noticed by itself
+
+    def _drop_silent(self):
+        self._take_orders()
+        for participant in list(self._roster.participants.values()):
+            member = participant.join.member
+            if member is None or participant.is_done or self._is_there(member):
+                continue
+            if time.monotonic() - self._probed[member][2] > 1.0:
+                self._lose(participant, "has gone")
+        super()._drop_silent()
+
+    def _announce_changes(self):
+        if self._announced or self._book is None:
+            return
+        now = time.monotonic()
+        alive = [
+            member
+            for member, seen in self._newcomers.items()
+            if now - seen < self._config.heartbeat_timeout and member not in self._leaving
+        ]
+        limit = self._config.max_workers
+        may_grow = limit is None or len(self._members) < limit
+        leaving = [member for member in self._members if member in self._leaving]
+        reasons = []
+        if alive and may_grow:
+            reasons.append(f"{_counted(alive)} would like to come")
+        if leaving:
+            reasons.append(f"{_counted(leaving)} should leave")
+        if not reasons:
+            return
+        self._announced = True
+        text = "; ".join(reasons)
+        _logger.warning("%s: at the next commit", text)
+        for member in self._members:
+            self._send(route_of(member), messages.Changed(self._book.epoch, text))
+
+    def _take_orders(self):
+        while self._orders is not None and select.select([self._orders], [], [], 0)[0]:
+            data = os.read(self._orders, 4096)
+            if not data:
+                self._orders = None
+            *lines, self._order_rest = (self._order_rest + data).split(b"\n")
+            for line in lines:
+                verb, _, value = line.decode().partition(" ")
+                if verb == "expect":
+                    self._expected = int(value)
+                elif verb == "leave":
+                    self._leaving.add(value)
+
+    def _tell_of(self, error):
+        if isinstance(error, Dismissed):
+            self._say_farewell(error.reason)
+        else:
+            super()._tell_of(error)
+
+    def _say_farewell(self, reason):
+        """Who would join goes; servers come again when their last epoch has ended."""
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        for participant in self._roster.participants.values():
+            self._send(participant.route, messages.Dismissed(reason))
+        while time.monotonic() < deadline:
+            if self._poll(POLL_SECONDS):
+                route, message = self._receive()
+                if isinstance(message, messages.Join):
+                    self._send(route, messages.Dismissed(reason))
+
+
+def _counted(members):
+    noun = "worker" if len(members) == 1 else "workers"
+    return f"{len(members)} {noun} ({', '.join(members)})"
