@@ -33,7 +33,21 @@ namespace py = pybind11;
 namespace byteps {
 namespace {
 
-using ReleaseLock = py::call_guard<py::gil_scoped_release>;
+// Releases the interpreter's lock for a scope. Python ends a daemon thread that asks for the lock
+// while the interpreter goes away; unlike that of pybind11's own class, this destructor lets it:
+// otherwise the process would be aborted. So nothing may be thrown in the scope on such a thread.
+class WithoutLock {
+ public:
+  WithoutLock() : thread_(PyEval_SaveThread()) {}
+  ~WithoutLock() noexcept(false) { PyEval_RestoreThread(thread_); }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  PyThreadState* const thread_;
+};
+
+using ReleaseLock = py::call_guard<WithoutLock>;
 
 // Becomes tf_byteps._engine.EngineError.
 struct EngineError {
@@ -76,21 +90,20 @@ class Handle {
     std::lock_guard<std::mutex> lock(mutex_);
     return done_;
   }
-  void WaitFor(double timeout) {
+  Status WaitFor(double timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout),
-                           [this] { return done_; })) {
-      throw EngineError{
-          DeadlineExceeded("the exchange is not done after " + std::to_string(timeout) + " s")};
-    }
-    ThrowIfError(status_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return done_; }))
+      return status_;
+    return DeadlineExceeded("the exchange is not done after " + std::to_string(timeout) + " s");
   }
   // The result as an array; waits.
   py::array Wait(double timeout) {
+    Status status;
     {
-      py::gil_scoped_release release;
-      WaitFor(timeout);
+      WithoutLock released;
+      status = WaitFor(timeout);
     }
+    ThrowIfError(status);
     return given_output ? *given_output : py::array(dtype, shape, output.data());
   }
 
@@ -193,7 +206,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
     handle->output.resize(request.tensor.ByteCount());
     request.output = handle->output.data();
   }
-  py::gil_scoped_release release;
+  WithoutLock released;
   Enqueue(std::move(request));
   return handle;
 }
@@ -206,7 +219,7 @@ void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers] : declarations) {
     tensors.push_back(Describe(name, dtype, shape, kind, average, root_rank, backup_workers));
   }
-  py::gil_scoped_release release;
+  WithoutLock released;
   Declare(std::move(tensors));
 }
 

@@ -113,7 +113,7 @@ def test_a_process_without_the_secret_is_kept_out_and_logged(wrong):
 
 
 def test_a_refusal_names_the_address(caplog):
-    """A connection may have ended before it is asked for its address, but not one of ten each time."""
+    """A connection may have ended before it is asked for its address, but not one of ten."""
     context = zmq.Context()
     guarded = context.socket(zmq.ROUTER)
     gate = Gate(context, guarded, SECRET)

@@ -18,6 +18,7 @@ import pytest
 from tests.cluster import ROOT, clean_environment, wait_until
 
 _PATIENCE = 15
+_slow = pytest.mark.slow
 _WORK = "import tests.faults.programs as p; p.endure('mid-frame', 60)"
 
 
@@ -127,13 +128,13 @@ def _left(job, processes, sockets, memfds, shm_before):
 @pytest.mark.parametrize(
     "who, servers",
     [
-        ("worker 0", 1),
         ("worker 1", 1),
         ("server", 1),
-        ("scheduler", 1),
         ("bpslaunch", 1),
-        ("guard of worker 1", 1),
-        ("worker 1", 0),  # each worker hosts a server
+        pytest.param("worker 0", 1, marks=_slow),
+        pytest.param("scheduler", 1, marks=_slow),
+        pytest.param("guard of worker 1", 1, marks=_slow),
+        pytest.param("worker 1", 0, marks=_slow),  # each worker hosts a server
     ],
 )
 def test_nothing_is_left(tmp_path, who, servers):

@@ -12,7 +12,7 @@ _ROWS, _BATCH = 4800, 48
 
 
 def train(seconds):
-    """Trains for a time after the first epoch, with a metric, an evaluation and a prediction in each epoch.
+    """Trains for a time after the first epoch; each has an evaluation and a prediction.
 
     Returns:
         The number of steps, and the loss of the first and of the last epoch.
