@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cc/server/aggregation.h"
-#include "cc/server/block_sum.h"
+#include "cc/server/round_sum.h"
 #include "cc/server/whole_sink.h"
 
 namespace byteps {
@@ -23,25 +23,15 @@ class Reduction : public Aggregation {
         order_(participants.order),
         turns_(participants.order.size()),
         held_(memory.held),
-        payload_bytes_(element_count * DTypeSize(tensor.dtype)),
-        results_(BufferPool::New(payload_bytes_, memory.held, memory.registry)) {
-    sum_options_.dtype = tensor.dtype;
-    sum_options_.kind = tensor.kind;
-    sum_options_.divisor = tensor.average ? participants.num_workers : 1;
-    sum_options_.num_contributions = participants.contributions;
-    sum_options_.element_count = element_count;
-    sum_options_.scratch = memory.scratch;
-    const DType accumulator = AccumulatorDType(tensor.dtype);
-    if (accumulator != tensor.dtype)
-      accumulators_ = BufferPool::New(element_count * DTypeSize(accumulator), memory.held);
-  }
+        sum_(tensor, element_count, tensor.average ? participants.num_workers : 1,
+             participants.contributions, memory) {}
 
   Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
                std::shared_ptr<PayloadSink>* sink) override {
     if (payload_bytes == 0) return OkStatus();
-    if (sum_ == nullptr) BYTEPS_RETURN_IF_ERROR(StartSum());
+    BYTEPS_RETURN_IF_ERROR(sum_.Begin());
     if (!order_.empty() && order_[next_] != worker) return BeginWaiting(worker, sink);
-    *sink = std::make_shared<BlockSink>(sum_);
+    *sink = std::make_shared<BlockSink>(sum_.sum());
     return OkStatus();
   }
 
@@ -50,7 +40,7 @@ class Reduction : public Aggregation {
     TurnOf(worker).arrived = true;
     for (; next_ < turns_.size() && turns_[next_].arrived; ++next_) {
       if (turns_[next_].waiting == nullptr) continue;
-      sum_->ContributeAll(turns_[next_].waiting->data());
+      sum_.sum()->ContributeAll(turns_[next_].waiting->data());
       turns_[next_].waiting = nullptr;
     }
   }
@@ -58,15 +48,13 @@ class Reduction : public Aggregation {
   bool IsComplete(int32_t contributions) const override { return contributions == contributions_; }
 
   Status Finish(AggregationResult* result) override {
-    result->element_count = sum_options_.element_count;
-    result->payload_bytes = payload_bytes_;
-    if (sum_ != nullptr) result->buffer = sum_->result();
+    sum_.Describe(result);
     Reset();
     return OkStatus();
   }
 
   void Reset() override {
-    sum_ = nullptr;
+    sum_.Reset();
     std::fill(turns_.begin(), turns_.end(), Turn());
     next_ = 0;
   }
@@ -83,19 +71,9 @@ class Reduction : public Aggregation {
 
   Status BeginWaiting(int32_t worker, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload_bytes_, held_, &buffer));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.payload_bytes(), held_, &buffer));
     TurnOf(worker).waiting = std::move(buffer);
     *sink = std::make_shared<WholeSink>(TurnOf(worker).waiting);
-    return OkStatus();
-  }
-
-  Status StartSum() {
-    BlockSum::Options options = sum_options_;
-    BYTEPS_RETURN_IF_ERROR(results_->Acquire(&options.result));
-    options.accumulator = options.result;
-    if (accumulators_ != nullptr)
-      BYTEPS_RETURN_IF_ERROR(accumulators_->Acquire(&options.accumulator));
-    sum_ = std::make_shared<BlockSum>(std::move(options));
     return OkStatus();
   }
 
@@ -104,11 +82,7 @@ class Reduction : public Aggregation {
   std::vector<Turn> turns_;           // of the running round, as order_
   size_t next_ = 0;                   // whose turn it is
   const HeldBytes held_;
-  const uint64_t payload_bytes_;
-  const std::shared_ptr<BufferPool> results_;
-  std::shared_ptr<BufferPool> accumulators_;  // null if the sum becomes the result
-  BlockSum::Options sum_options_;             // of every round, but for the buffers
-  std::shared_ptr<BlockSum> sum_;             // of the running round
+  RoundSum sum_;
 };
 
 }  // namespace

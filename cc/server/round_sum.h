@@ -1,0 +1,73 @@
+// RoundSum: the running sum of a part, which begins anew each round, in memory that earlier rounds
+// have used.
+#ifndef TF_BYTEPS_CC_SERVER_ROUND_SUM_H_
+#define TF_BYTEPS_CC_SERVER_ROUND_SUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "cc/server/aggregation.h"
+#include "cc/server/block_sum.h"
+
+namespace byteps {
+
+// Not thread-safe; what `sum` returns is.
+class RoundSum {
+ public:
+  // For a part of `element_count` elements. `divisor` and `num_contributions`: see BlockSum.
+  // `more_results`: see BufferPool.
+  RoundSum(const TensorDescription& tensor, uint64_t element_count, int32_t divisor,
+           int32_t num_contributions, const AggregationMemory& memory, size_t more_results = 0)
+      : payload_bytes_(element_count * DTypeSize(tensor.dtype)),
+        results_(BufferPool::New(payload_bytes_, memory.held, memory.registry, more_results)) {
+    options_.dtype = tensor.dtype;
+    options_.kind = tensor.kind;
+    options_.divisor = divisor;
+    options_.num_contributions = num_contributions;
+    options_.element_count = element_count;
+    options_.scratch = memory.scratch;
+    const DType accumulator = AccumulatorDType(tensor.dtype);
+    if (accumulator != tensor.dtype)
+      accumulators_ = BufferPool::New(element_count * DTypeSize(accumulator), memory.held);
+  }
+
+  // Unless the round's has begun.
+  Status Begin() {
+    if (sum_ != nullptr) return OkStatus();
+    BlockSum::Options options = options_;
+    BYTEPS_RETURN_IF_ERROR(results_->Acquire(&options.result));
+    options.accumulator = options.result;
+    if (accumulators_ != nullptr)
+      BYTEPS_RETURN_IF_ERROR(accumulators_->Acquire(&options.accumulator));
+    sum_ = std::make_shared<BlockSum>(std::move(options));
+    return OkStatus();
+  }
+
+  // Null if it has not begun: nobody had anything to add.
+  const std::shared_ptr<BlockSum>& sum() const { return sum_; }
+
+  // What is in the sum now.
+  void Describe(AggregationResult* result) const {
+    result->element_count = options_.element_count;
+    result->payload_bytes = payload_bytes_;
+    if (sum_ != nullptr) result->buffer = sum_->result();
+  }
+
+  // Ends the round.
+  void Reset() { sum_ = nullptr; }
+
+  uint64_t payload_bytes() const { return payload_bytes_; }
+
+ private:
+  const uint64_t payload_bytes_;
+  const std::shared_ptr<BufferPool> results_;
+  std::shared_ptr<BufferPool> accumulators_;  // null if the sum becomes the result
+  BlockSum::Options options_;                 // of every round, but for the buffers
+  std::shared_ptr<BlockSum> sum_;             // of the running round
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_ROUND_SUM_H_
