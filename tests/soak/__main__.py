@@ -41,7 +41,8 @@ def main():
     if options.write:
         folder = pathlib.Path(options.write)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "soak.json").write_text(json.dumps(result, indent=1) + "\n")
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in result.items()]
+        (folder / "soak.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         plot(result, folder / "soak.png")
     largest = max(result["mb_per_minute"].values())
     return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
@@ -91,11 +92,11 @@ def plot(result, path):
     for label, values in result["mb"].items():
         axes = upper if label.startswith("worker") else lower
         slope = result["mb_per_minute"][label]
-        axes.plot(result["at_minute"], values, label=f"{label} ({slope:+.3f} MB/min)")
+        axes.plot(result["at_minute"], np.array(values), label=f"{label} ({slope:+.3f} MB/min)")
     for axes in (upper, lower):
         axes.axvline(result["warm_up_minutes"], color="grey", linewidth=0.8, linestyle=":")
         axes.set_ylabel("resident memory (MB)")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.25 * max(line.get_ydata().max() for line in axes.lines[:-1]))
         axes.legend(loc="lower right", fontsize="small")
     lower.set_xlabel("minutes of training; the dotted line is the end of the warm-up")
     upper.set_title(f"{WORKERS} workers, {SERVERS} servers, {result['steps']} steps")
