@@ -45,6 +45,9 @@ def why_unavailable():
 class EmulatedCluster:
     """Hosts on one switch. Use as a context manager.
 
+    `namespaces`, `addresses` are those of the hosts; `switch` is the namespace with the other ends
+    of their cables, port0, port1 and so on.
+
     Args:
         hosts: their number.
         gigabits: the rate of each NIC, each way, in Gbit/s; a number, None for no limit, or one
@@ -56,7 +59,7 @@ class EmulatedCluster:
         if reason:
             raise BenchmarkError(reason)
         self._name = f"{_PREFIX}-{os.getpid()}"
-        self._switch = f"{self._name}-switch"
+        self.switch = f"{self._name}-switch"
         self.namespaces = [f"{self._name}-{host}" for host in range(hosts)]
         self.addresses = [f"10.77.0.{host + 1}" for host in range(hosts)]
         single = gigabits is None or isinstance(gigabits, (int, float))
@@ -72,13 +75,13 @@ class EmulatedCluster:
         return self
 
     def __exit__(self, *_):
-        for namespace in [*self.namespaces, self._switch]:
+        for namespace in [*self.namespaces, self.switch]:
             _remove(namespace)
 
     def _build(self):
-        _run("ip", "netns", "add", self._switch)
-        _run("ip", "-n", self._switch, "link", "add", "switch", "type", "bridge")
-        _run("ip", "-n", self._switch, "link", "set", "switch", "up")
+        _run("ip", "netns", "add", self.switch)
+        _run("ip", "-n", self.switch, "link", "add", "switch", "type", "bridge")
+        _run("ip", "-n", self.switch, "link", "set", "switch", "up")
         for number, namespace in enumerate(self.namespaces):
             self._add_host(f"port{number}", namespace, self.addresses[number])
         self.set_rates(self._rates)
@@ -86,8 +89,8 @@ class EmulatedCluster:
     def _add_host(self, port, namespace, address):
         _run("ip", "netns", "add", namespace)
         cable = f"link add {port} mtu {_MTU} type veth peer name eth0 mtu {_MTU} netns {namespace}"
-        _run("ip", "-n", self._switch, *cable.split())
-        _run("ip", "-n", self._switch, *f"link set {port} master switch up".split())
+        _run("ip", "-n", self.switch, *cable.split())
+        _run("ip", "-n", self.switch, *f"link set {port} master switch up".split())
         _run("ip", "-n", namespace, *f"address add {address}/24 dev eth0".split())
         _run("ip", "-n", namespace, *"link set eth0 up".split())
         _run("ip", "-n", namespace, *"link set lo up".split())
@@ -98,7 +101,7 @@ class EmulatedCluster:
         """Limits each host's NIC; one (sent, received) pair of Gbit/s for each host."""
         for number, (sent, received) in enumerate(rates):
             _limit(self.namespaces[number], "eth0", sent)
-            _limit(self._switch, f"port{number}", received)
+            _limit(self.switch, f"port{number}", received)
 
     def set_rate(self, gigabits):
         """Limits all NICs to the same rate."""

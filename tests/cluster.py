@@ -111,11 +111,14 @@ class Cluster:
         env: variables for all processes, or a function of a process's label that returns some.
             BYTEPS_JOB_SECRET is a new secret, as from bpslaunch; "" takes it away.
         args: what the function is called with; JSON must be able to hold it.
+        place: a function of a process's label that returns the network namespace it runs in and
+            its address there; None: all are in this one.
     """
 
-    def __init__(self, function, workers=2, servers=1, env=None, args=()):
+    def __init__(self, function, workers=2, servers=1, env=None, args=(), place=None):
         self._folder = tempfile.TemporaryDirectory(prefix="tf_byteps_test_")
         self._env = env if callable(env) else lambda label: env or {}
+        self._place = place or (lambda label: (None, "127.0.0.1"))
         self._secret = new_secret()
         self.scheduler = None
         self.servers, self.workers = [], []
@@ -161,7 +164,7 @@ class Cluster:
         return [process.outcome() for process in self.processes()]
 
     def _start(self):
-        address, port = "127.0.0.1", 0
+        address, port = self._place("scheduler")[1], 0
         if self._plan.needs_scheduler:
             self._port = port = self._start_scheduler(address)
         self.servers += [self._process(t) for t in self._plan.server_tasks(address, port)]
@@ -208,7 +211,12 @@ class Cluster:
         secret = {"BYTEPS_JOB_SECRET": self._secret}
         env = clean_environment(**{**secret, **task.variables, **self._env(task.label)})
         folder = pathlib.Path(self._folder.name)
-        return Process(task.label, task.command, env, folder, pass_fds, suffix)
+        namespace, address = self._place(task.label)
+        command = task.command
+        if namespace is not None:
+            command = ("ip", "netns", "exec", namespace, *command)
+            env["DMLC_NODE_HOST"] = address
+        return Process(task.label, command, env, folder, pass_fds, suffix)
 
 
 def run_processes(function, workers=2, servers=1, env=None, timeout=60, args=()):

@@ -20,17 +20,20 @@ constexpr size_t kMostRelayed = 4096;
 
 // Messages are collected under the mutex and sent without it: Send may write to a socket.
 struct Coordinator::Outbox {
-  std::vector<std::pair<std::shared_ptr<Connection>, ControlMessage>> messages;
+  std::vector<std::pair<std::shared_ptr<ControlSession>, ControlMessage>> messages;
 
-  void Add(std::shared_ptr<Connection> connection, ControlMessage message) {
-    if (connection != nullptr) messages.emplace_back(std::move(connection), std::move(message));
+  // Those who have not come yet learn what there is to know when they come.
+  void Add(const Peer& to, ControlMessage message) {
+    if (to.presence != Presence::kExpected) messages.emplace_back(to.session, std::move(message));
   }
   ~Outbox() {
-    for (const auto& [connection, message] : messages) SendControl(*connection, message);
+    for (const auto& [session, message] : messages) session->Send(message);
   }
 };
 
-Coordinator::Coordinator(const EngineOptions& options) : options_(options) {
+Coordinator::Coordinator(const EngineOptions& options)
+    : options_(options),
+      absent_([this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
   van_options.secret = options.secret;
@@ -96,6 +99,7 @@ void Coordinator::Stop() {
   }
   changed_.notify_all();
   heartbeat_.Stop();
+  absent_.Stop();
   van_->Stop();
 }
 
@@ -109,7 +113,8 @@ Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
     return FailedPrecondition("this job has no " + hello.PeerName() + " (asked for from " +
                               peer_address + ")");
   }
-  if (peer->presence != Presence::kExpected) {
+  const bool was_here = peer->presence == Presence::kConnected || peer->presence == Presence::kLeft;
+  if (hello.again ? !was_here : peer->presence != Presence::kExpected) {
     return FailedPrecondition(
         hello.PeerName() + " has been here already; a process cannot come back to a running job");
   }
@@ -121,12 +126,23 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
   Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
   Peer* peer = FindPeer(connection->peer());
-  peer->presence = Presence::kConnected;
-  peer->connection = connection;
+  const std::shared_ptr<Connection> before = peer->session->connection();
+  if (before != nullptr) before->Close(Unavailable("another connection has taken its place"));
+  if (peer->presence == Presence::kExpected) peer->presence = Presence::kConnected;
+  peer->name = connection->peer_name();
+  peer->closed_why.clear();
   peer->last_seen_ns = MonotonicNanos();
-  for (Relay& relay : peer->relayed) outbox.Add(connection, std::move(relay));
+  if (peer->role == Role::kServer) SetListensAt(peer, job_->server_endpoints[peer->rank]);
+  peer->session->Attach(connection);
+  absent_.Remove(IndexOf(*peer));
+  for (Relay& relay : peer->relayed) outbox.Add(*peer, std::move(relay));
   peer->relayed.clear();
-  LogInfo(connection->peer_name() + " is here");
+  LogInfo(connection->peer_name() + (connection->peer().again ? " is here again" : " is here"));
+}
+
+std::shared_ptr<ControlSession> Coordinator::SessionOf(Connection& connection) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return FindPeer(connection.peer())->session;
 }
 
 Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
@@ -137,9 +153,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   if (const auto* request = std::get_if<DeclareRequest>(&message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not declare tensors");
-    const auto is_its = [&](const PendingReply& reply) {
-      return reply.connection == peer->connection;
-    };
+    const auto is_its = [&](const PendingReply& reply) { return reply.worker == peer->rank; };
     if (std::any_of(pending_replies_.begin(), pending_replies_.end(), is_its))
       return InvalidArgument(connection.peer_name() + " declared without waiting for the answer");
     Declare(*request, *peer, &outbox);
@@ -178,18 +192,18 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (to->presence == Presence::kExpected)
       to->relayed.push_back(std::move(*relay));
     else
-      outbox.Add(to->connection, std::move(*relay));
+      outbox.Add(*to, std::move(*relay));
   } else if (auto* query = std::get_if<StallQuery>(&message)) {
     if (peer->role != Role::kWorker || query->from != peer->rank)
       return InvalidArgument(connection.peer_name() + " may not ask as another worker");
-    for (const Peer& worker : peers_) {
-      if (worker.role == Role::kWorker) outbox.Add(worker.connection, *query);
-    }
+    ToRole(Role::kWorker, *query, &outbox);
   } else if (auto* answer = std::get_if<StallAnswer>(&message)) {
     Peer* const to = FindPeer(Role::kWorker, answer->to);
     if (peer->role != Role::kWorker || answer->from != peer->rank || to == nullptr)
       return InvalidArgument(connection.peer_name() + " sent an answer that cannot be passed on");
-    outbox.Add(to->connection, std::move(*answer));
+    outbox.Add(*to, std::move(*answer));
+  } else if (const auto* reachable = std::get_if<Reachable>(&message)) {
+    if (peer->role == Role::kWorker) SetListensAt(peer, {reachable->host, reachable->port});
   } else if (!std::holds_alternative<Heartbeat>(message)) {
     return InvalidArgument(connection.peer_name() +
                            " sent a message that only the coordinator sends");
@@ -201,14 +215,33 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
   Peer* peer = FindPeer(connection.peer());
-  peer->connection = nullptr;
+  if (!peer->session->Detach(connection)) return;  // it has another one
   changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
   const std::string process =
       peer->role == Role::kServer ? job_->InProcessOf(peer->rank) : std::string();
-  Lose(peer, connection.peer_name() + process + " ended without a goodbye: " + reason.message(),
-       &outbox);
+  peer->closed_why =
+      connection.peer_name() + process + " ended without a goodbye: " + reason.message();
+  if (reason.code() == StatusCode::kUnavailable)
+    return absent_.Add(IndexOf(*peer), peer->listens_at);
+  Lose(peer, peer->closed_why, &outbox);
+}
+
+// Only where it comes from: behind a translation of addresses another process may refuse for it.
+void Coordinator::SetListensAt(Peer* peer, const Endpoint& endpoint) {
+  if (peer->name.find(" at " + endpoint.host + ":") != std::string::npos)
+    peer->listens_at = endpoint;
+}
+
+void Coordinator::OnStaysAway(size_t index, const std::string& why) {
+  Outbox outbox;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Peer& peer = peers_[index];
+  if (stopping_ || peer.presence != Presence::kConnected || peer.session->connection() != nullptr)
+    return;
+  if (peer.role == Role::kServer && AllWorkersGone()) return;
+  Lose(&peer, peer.closed_why + "; " + why, &outbox);
 }
 
 Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
@@ -220,7 +253,7 @@ Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
 
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {
   PendingReply pending;
-  pending.connection = from.connection;
+  pending.worker = from.rank;
   pending.reply.request_id = request.request_id;
   TableUpdate update;
   update.update_id = next_update_id_;
@@ -282,7 +315,7 @@ void Coordinator::SendReadyReplies(Outbox* outbox) {
       ++it;
       continue;
     }
-    outbox->Add(it->connection, std::move(it->reply));
+    outbox->Add(*FindPeer(Role::kWorker, it->worker), std::move(it->reply));
     it = pending_replies_.erase(it);
   }
 }
@@ -306,17 +339,18 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   }
   // The peer, too: one that was only stopped learns what it has missed.
   ToAll(PeerLost{peer->role, peer->rank, what}, outbox);
+  peer->session->Forget();
   if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
   changed_.notify_all();
 }
 
 void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
-  for (const Peer& peer : peers_) outbox->Add(peer.connection, message);
+  for (const Peer& peer : peers_) outbox->Add(peer, message);
 }
 
 void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbox) {
   for (const Peer& peer : peers_) {
-    if (peer.role == role) outbox->Add(peer.connection, message);
+    if (peer.role == role) outbox->Add(peer, message);
   }
 }
 
@@ -329,7 +363,7 @@ bool Coordinator::AllWorkersGone() const {
 
 bool Coordinator::NobodyConnected() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return peer.connection == nullptr || peer.presence == Presence::kLost;
+    return peer.session->connection() == nullptr || peer.presence == Presence::kLost;
   });
 }
 
@@ -338,15 +372,15 @@ void Coordinator::BeatAndCheck() {
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t now = MonotonicNanos();
   for (Peer& peer : peers_) {
-    outbox.Add(peer.connection, Heartbeat{});
+    outbox.Add(peer, Heartbeat{});
     const bool expected = peer.presence == Presence::kExpected;
     if (!expected && peer.presence != Presence::kConnected) continue;
     // A peer that has the address book but does not come has as long as it may take to connect.
     const double limit = expected ? options_.connect_timeout : options_.heartbeat_timeout;
     if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
     const std::string name =
-        peer.connection ? peer.connection->peer_name()
-                        : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
+        !peer.name.empty() ? peer.name
+                           : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
     const std::string seconds = std::to_string((now - peer.last_seen_ns) / 1000000000) + " s";
     Lose(&peer, name + (expected ? " never connected, for " : " has been silent for ") + seconds,
          &outbox);

@@ -16,6 +16,8 @@
 
 #include "cc/base/job.h"
 #include "cc/base/periodic_thread.h"
+#include "cc/coordinator/absent_peers.h"
+#include "cc/coordinator/control_session.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/coordinator/tensor_table.h"
 #include "cc/coordinator/tuning.h"
@@ -53,13 +55,16 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     Role role = Role::kWorker;
     int32_t rank = -1;
     Presence presence = Presence::kExpected;
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<ControlSession> session = std::make_shared<ControlSession>();
+    std::string name;        // as its connection says it; "" before that
+    std::string closed_why;  // its connection has broken
+    Endpoint listens_at;     // port 0: unknown
     int64_t last_seen_ns = 0;
     uint64_t acked_update = 0;   // servers: the last TableUpdate they have taken in
     std::vector<Relay> relayed;  // workers: for when they come
   };
   struct PendingReply {
-    std::shared_ptr<Connection> connection;
+    int32_t worker = -1;
     DeclareReply reply;
     uint64_t needed_update = 0;  // every server must have acknowledged this one
   };
@@ -69,11 +74,13 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   Status OnHello(const Hello& hello, const std::string& peer_address,
                  ConnectionHandler** handler) override;
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
+  std::shared_ptr<ControlSession> SessionOf(Connection& connection) override;
   Status OnMessage(Connection& connection, ControlMessage message) override;
   void OnClosed(Connection& connection, const Status& reason) override;
 
   // With mutex_ held.
   Peer* FindPeer(Role role, int32_t rank);
+  size_t IndexOf(const Peer& peer) const { return &peer - peers_.data(); }
   Peer* FindPeer(const Hello& hello) { return FindPeer(hello.role, hello.rank); }
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
@@ -89,11 +96,14 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   bool NobodyConnected() const;
 
   void BeatAndCheck();
+  void SetListensAt(Peer* peer, const Endpoint& endpoint);
+  void OnStaysAway(size_t peer, const std::string& why);
 
   const EngineOptions options_;
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
   PeriodicThread heartbeat_;
+  AbsentPeers absent_;
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

@@ -1,23 +1,10 @@
 #include "cc/coordinator/coordinator_link.h"
 
 #include "cc/base/clock.h"
+#include "cc/base/logging.h"
 #include "cc/van/buffer_sink.h"
 
 namespace byteps {
-
-OutgoingFrame ControlFrame(const ControlMessage& message) {
-  auto bytes = std::make_shared<const std::string>(EncodeControl(message));
-  OutgoingFrame frame;
-  frame.header.type = FrameType::kControl;
-  frame.header.payload_bytes = bytes->size();
-  frame.payload = bytes->data();
-  frame.keep_alive = std::move(bytes);
-  return frame;
-}
-
-void SendControl(Connection& connection, const ControlMessage& message) {
-  connection.Send(ControlFrame(message));
-}
 
 Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& header,
                                 std::shared_ptr<PayloadSink>* sink) {
@@ -28,13 +15,18 @@ Status ControlHandler::OnHeader(Connection& connection, const FrameHeader& heade
   return OkStatus();
 }
 
-Status ControlHandler::OnFrame(Connection& connection, const FrameHeader&,
+Status ControlHandler::OnFrame(Connection& connection, const FrameHeader& header,
                                std::shared_ptr<PayloadSink> sink) {
   if (sink == nullptr)
     return InvalidArgument(connection.peer_name() + " sent an empty control frame");
+  bool is_new = false;
+  BYTEPS_RETURN_IF_ERROR(SessionOf(connection)->Receive(connection, header, &is_new));
+  if (!is_new) return OkStatus();
   ControlMessage message;
   const Status status = DecodeControl(static_cast<BufferSink&>(*sink).Take(), &message);
   if (!status.ok()) return Status(status.code(), connection.peer_name() + ": " + status.message());
+  if (std::holds_alternative<Heartbeat>(message) != (header.round == 0))
+    return InvalidArgument(connection.peer_name() + " sent a message without a number");
   return OnMessage(connection, std::move(message));
 }
 
@@ -54,40 +46,72 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   peer.role = Role::kCoordinator;
   peer.rank = 0;
   last_seen_ns_ = MonotonicNanos();
-  std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  BYTEPS_RETURN_IF_ERROR(van->Connect(job.coordinator_endpoint, hello, peer, this,
-                                      job.options.connect_timeout, &connection));
+  Hello again = hello;
+  again.again = true;
+  const Endpoint endpoint = job.coordinator_endpoint;
+  reconnector_ = std::make_unique<Reconnector>(
+      [this, van, endpoint, again, peer](double seconds) {
+        std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+        return van->Connect(endpoint, again, peer, this, seconds, &connection);
+      },
+      [this](const Status& reason) { Lost(reason); });
+  std::shared_ptr<Connection> connection;
+  BYTEPS_RETURN_IF_ERROR(
+      van->Connect(endpoint, hello, peer, this, job.options.connect_timeout, &connection));
+  started_ = true;
+  if (role == Role::kWorker) TellWhereItListens(van);
   const double timeout = job.options.heartbeat_timeout;
-  heartbeat_.Start("byteps-beat", job.options.heartbeat_interval, [this, timeout] {
+  const std::string name = connection->peer_name();
+  heartbeat_.Start("byteps-beat", job.options.heartbeat_interval, [this, timeout, name] {
     Send(Heartbeat{});
     const int64_t silence_ns = MonotonicNanos() - last_seen_ns_;
     if (silence_ns <= SecondsToNanos(timeout)) return;
-    Lost(Unavailable("the scheduler at " + connection_->peer_name() + " has been silent for " +
+    Lost(Unavailable("the scheduler at " + name + " has been silent for " +
                      std::to_string(silence_ns / 1000000000) + " s"));
   });
   return OkStatus();
 }
 
-void CoordinatorLink::OnOpen(const std::shared_ptr<Connection>& connection) {
-  connection_ = connection;
+// On the address that it has towards the coordinator, and no other.
+void CoordinatorLink::TellWhereItListens(Van* van) {
+  const std::shared_ptr<Connection> connection = session_->connection();
+  const std::string host = connection == nullptr ? "" : connection->local_host();
+  if (host.empty()) return;  // it can do without
+  Endpoint bound;
+  const Status status = van->Listen(host, 0, this, &bound);
+  if (!status.ok())
+    return LogWarning("a loss of this worker may be noticed late: " + status.message());
+  Send(Reachable{bound.host, bound.port});
 }
 
-void CoordinatorLink::Send(const ControlMessage& message) { SendControl(*connection_, message); }
+Status CoordinatorLink::OnHello(const Hello& hello, const std::string& peer_address,
+                                ConnectionHandler**) {
+  return FailedPrecondition("a worker takes no connections, not that of " + hello.PeerName() +
+                            " (" + peer_address + ") either");
+}
+
+void CoordinatorLink::OnOpen(const std::shared_ptr<Connection>& connection) {
+  session_->Attach(connection);
+}
 
 void CoordinatorLink::Stop() {
   quiet_ = true;
   heartbeat_.Stop();
+  if (reconnector_ != nullptr) reconnector_->Stop();
 }
 
 Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
   last_seen_ns_ = MonotonicNanos();
+  if (reconnector_ != nullptr) reconnector_->NoteProgress();
   if (!std::holds_alternative<Heartbeat>(message) && !quiet_) on_message_(std::move(message));
   return OkStatus();
 }
 
 void CoordinatorLink::OnClosed(Connection& connection, const Status& reason) {
-  Lost(Unavailable("the connection to the scheduler (" + connection.peer_name() +
-                   ") is lost: " + reason.message()));
+  session_->Detach(connection);
+  reconnector_->OnClosed(Status(reason.code(), "the connection to the scheduler (" +
+                                                   connection.peer_name() +
+                                                   ") is lost: " + reason.message()));
 }
 
 void CoordinatorLink::Lost(const Status& reason) {

@@ -1,5 +1,5 @@
-// CoordinatorLink: a worker's or server's connection to the coordinator, with the heartbeats in
-// both directions.
+// CoordinatorLink: a worker's or server's way to the coordinator, with the heartbeats in both
+// directions. Survives connections that break.
 #ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
 #define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_LINK_H_
 
@@ -8,16 +8,12 @@
 #include <memory>
 
 #include "cc/base/periodic_thread.h"
+#include "cc/coordinator/control_session.h"
+#include "cc/van/reconnector.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
-
-// The frame that carries `message`.
-OutgoingFrame ControlFrame(const ControlMessage& message);
-
-// Sends `message` as a control frame.
-void SendControl(Connection& connection, const ControlMessage& message);
 
 // The control frames of one side: collects payloads and decodes them. Base of the link and of the
 // coordinator.
@@ -29,11 +25,13 @@ class ControlHandler : public ConnectionHandler {
                  std::shared_ptr<PayloadSink> sink) final;
 
  protected:
+  // The messages that come over `connection`; never null.
+  virtual std::shared_ptr<ControlSession> SessionOf(Connection& connection) = 0;
   // An error closes the connection with that reason.
   virtual Status OnMessage(Connection& connection, ControlMessage message) = 0;
 };
 
-class CoordinatorLink : public ControlHandler {
+class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
  public:
   // `on_message` gets everything but heartbeats; `on_lost` at most once, when the coordinator is
   // gone or silent. Both on engine threads, never after Stop.
@@ -45,10 +43,10 @@ class CoordinatorLink : public ControlHandler {
   // timeout.
   Status Start(Van* van, const JobDescription& job, Role role, int32_t rank);
 
-  void Send(const ControlMessage& message);
+  void Send(const ControlMessage& message) { session_->Send(message); }
 
   // Start has succeeded, and the coordinator has not been lost since.
-  bool connected() const { return connection_ != nullptr && !quiet_; }
+  bool connected() const { return started_ && !quiet_; }
 
   // No more heartbeats, and a lost connection is no news any more.
   void Stop();
@@ -57,14 +55,21 @@ class CoordinatorLink : public ControlHandler {
   void OnClosed(Connection& connection, const Status& reason) override;
 
  protected:
+  std::shared_ptr<ControlSession> SessionOf(Connection&) override { return session_; }
   Status OnMessage(Connection& connection, ControlMessage message) override;
 
  private:
+  // Nobody is let in: that the port is there tells that the process lives.
+  Status OnHello(const Hello& hello, const std::string& peer_address,
+                 ConnectionHandler** handler) override;
+  void TellWhereItListens(Van* van);
   void Lost(const Status& reason);
 
   const std::function<void(ControlMessage)> on_message_;
   const std::function<void(const Status&)> on_lost_;
-  std::shared_ptr<Connection> connection_;
+  const std::shared_ptr<ControlSession> session_ = std::make_shared<ControlSession>();
+  std::unique_ptr<Reconnector> reconnector_;  // set by Start, then unchanged
+  std::atomic<bool> started_{false};
   std::atomic<int64_t> last_seen_ns_{0};
   std::atomic<bool> quiet_{false};  // lost has been reported, or does not matter
   PeriodicThread heartbeat_;

@@ -37,10 +37,11 @@ struct SentFrame {
 
 class FakeConnection : public Connection {
  public:
-  explicit FakeConnection(int32_t rank)
+  explicit FakeConnection(int32_t rank, bool again = false)
       : name_("worker " + std::to_string(rank) + " at 127.0.0.1") {
     peer_.role = Role::kWorker;
     peer_.rank = rank;
+    peer_.again = again;
   }
   void Send(OutgoingFrame frame) override {
     SentFrame sent;
@@ -50,7 +51,10 @@ class FakeConnection : public Connection {
     std::lock_guard<std::mutex> lock(mutex_);
     sent_.push_back(std::move(sent));
   }
-  void Close(const Status& reason) override { ADD_FAILURE() << "closed: " << reason.ToString(); }
+  void Close(const Status& reason) override {
+    EXPECT_TRUE(is_close_expected_) << "closed: " << reason.ToString();
+  }
+  void ExpectClose() { is_close_expected_ = true; }
   bool is_idle() const override { return idle; }
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return name_; }
@@ -66,6 +70,7 @@ class FakeConnection : public Connection {
  private:
   Hello peer_;
   const std::string name_;
+  bool is_close_expected_ = false;
   std::mutex mutex_;
   std::vector<SentFrame> sent_;
 };

@@ -32,7 +32,7 @@ Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMa
 PartRounds::PartRounds(Options options)
     : options_(std::move(options)),
       contributions_(options_.num_workers),
-      pushed_rounds_(options_.num_workers, 0),
+      workers_(options_.num_workers),
       history_(options_.num_workers) {}
 
 Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
@@ -40,6 +40,11 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   const int32_t worker = push.header.worker;
   const uint64_t round = push.header.round;
   std::lock_guard<std::mutex> lock(mutex_);
+  Standing& standing = workers_[worker];
+  // Else it has given the round of that push up meanwhile, and begins another.
+  const bool goes_on = standing.was_cut_off && round + 1 == standing.pushed_rounds;
+  standing.was_cut_off = false;
+  if (goes_on) return GoOn(push, sink);
   BYTEPS_RETURN_IF_ERROR(Admit(push));
   if (round < round_) return OkStatus();  // too late: End says so
   if (round > round_) OpenRound(round, worker, replies);
@@ -52,6 +57,10 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   if (cause_ == Cause::kNone) CheckRound(push, replies);
   if (cause_ != Cause::kNone) return OkStatus();
   const Status started = StartAggregation(push, sink);
+  if (*sink != nullptr) {
+    *sink = contribution.sink =
+        std::make_shared<CountedSink>(std::move(*sink), push.header.payload_bytes);
+  }
   if (!started.ok()) {
     FailRound(Cause::kOther, Status(started.code(), Title(round) + ": " + started.message()),
               replies);
@@ -60,16 +69,24 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
 }
 
 Status PartRounds::Admit(const Push& push) {
-  uint64_t& pushed_rounds = pushed_rounds_[push.header.worker];
-  if (push.header.round < pushed_rounds) {
+  Standing& worker = workers_[push.header.worker];
+  if (push.header.payload_offset != 0) {
+    return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
+                           " of tensor \"" + options_.tensor_name + "\" from byte " +
+                           std::to_string(push.header.payload_offset) +
+                           " on, without having begun it");
+  }
+  if (push.header.round < worker.pushed_rounds) {
     return InvalidArgument(
         push.from->name() + " pushed part " + std::to_string(options_.part) + " of tensor \"" +
         options_.tensor_name + "\" for round " + std::to_string(push.header.round) +
-        " after it had pushed it for round " + std::to_string(pushed_rounds - 1) +
+        " after it had pushed it for round " + std::to_string(worker.pushed_rounds - 1) +
         "; every round is pushed once, in order");
   }
   // A gap is allowed: an exchange can fail on its worker before this part has left.
-  pushed_rounds = push.header.round + 1;
+  worker.pushed_rounds = push.header.round + 1;
+  worker.from = push.from;
+  worker.last_reply = Reply();  // it has that one
   history_.Advance(push.header.worker, push.header.round);
   return OkStatus();
 }
@@ -138,6 +155,7 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   }
   Contribution& contribution = contributions_[push.header.worker];
   contribution.state = State::kWaiting;
+  contribution.sink = nullptr;
   contribution.receive_time_ns = WallNanos();
   outcome.counted = true;
   aggregation_->End(push.header.worker);
@@ -163,18 +181,17 @@ void PartRounds::EndLate(const Push& push, Outcome* outcome, std::vector<Reply>*
   late.receive_time_ns = WallNanos();
   const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
   if (ended != nullptr && ended->entry == push.entry) {
-    replies->push_back(ResultReply(late, round, ended->result));
+    HandOut(ResultReply(late, round, ended->result), replies);
     outcome->arrivals.push_back(
         {worker, late.receive_time_ns - ended->first_receive_time_ns, true});
   } else if (ended != nullptr) {
-    replies->push_back(ErrorReply(
-        late, round,
-        FailedPrecondition(Title(round) + " has ended with " + ended->entry->tensor.ToString() +
-                           "; " + WorkerName(worker) + " sent " + push.entry->tensor.ToString() +
-                           ", later than the others")));
+    const Status status = FailedPrecondition(
+        Title(round) + " has ended with " + ended->entry->tensor.ToString() + "; " +
+        WorkerName(worker) + " sent " + push.entry->tensor.ToString() + ", later than the others");
+    HandOut(ErrorReply(late, round, status), replies);
   } else {
-    replies->push_back(
-        ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)));
+    HandOut(ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)),
+            replies);
     if (round == round_) contributions_[worker].state = State::kAnswered;
   }
   history_.Advance(worker, round + 1);
@@ -216,7 +233,7 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
       is_missed = is_missed || Contributes(*aggregation_entry_, worker);
       continue;
     }
-    replies->push_back(ResultReply(contribution, round_, result));
+    HandOut(ResultReply(contribution, round_, result), replies);
     ended.first_receive_time_ns =
         std::min(ended.first_receive_time_ns, contribution.receive_time_ns);
     outcome->arrivals.push_back({worker, contribution.receive_time_ns, false});
@@ -238,7 +255,7 @@ void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply
   if (aggregation_ != nullptr) aggregation_->Reset();
   for (Contribution& contribution : contributions_) {
     if (contribution.state != State::kWaiting) continue;
-    replies->push_back(ErrorReply(contribution, round_, DescribeFailure()));
+    HandOut(ErrorReply(contribution, round_, DescribeFailure()), replies);
     contribution.state = State::kAnswered;
     history_.Advance(contribution.from->rank(), round_ + 1);
   }
@@ -350,7 +367,8 @@ bool PartRounds::Contributes(const TableEntry& entry, int32_t worker) const {
 uint64_t PartRounds::Watermark(const TableEntry& entry) const {
   uint64_t pushed_rounds = std::numeric_limits<uint64_t>::max();
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (Contributes(entry, worker)) pushed_rounds = std::min(pushed_rounds, pushed_rounds_[worker]);
+    if (Contributes(entry, worker))
+      pushed_rounds = std::min(pushed_rounds, workers_[worker].pushed_rounds);
   }
   return pushed_rounds == 0 ? 0 : pushed_rounds - 1;
 }
@@ -358,6 +376,7 @@ uint64_t PartRounds::Watermark(const TableEntry& entry) const {
 Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   Reply reply;
   reply.to = to.from;
+  reply.generation = to.from->generation();
   FrameHeader& header = reply.frame.header;
   header.type = FrameType::kReply;
   header.epoch = options_.epoch;

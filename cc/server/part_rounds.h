@@ -12,18 +12,23 @@
 // Where a tensor has backup workers, a round may end before all have pushed it. Who comes later, or
 // is still sending, gets the result then; what it sends is dropped whole. Nobody gets further
 // behind than `max_lag` rounds: the open one waits for who would (server/round_history.h).
+//
+// A connection may break and come again (server/worker_connection.h): a push that was cut off goes
+// on where it was, and the reply to a worker is kept until that worker pushes again.
 #ifndef TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 #define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cc/base/host_map.h"
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
+#include "cc/server/counted_sink.h"
 #include "cc/server/membership.h"
 #include "cc/server/round_history.h"
 #include "cc/server/worker_connection.h"
@@ -86,6 +91,12 @@ class PartRounds {
   // All of a push is here.
   Outcome End(const Push& push, std::vector<Reply>* replies);
 
+  // `from` has come again, and asks for the push of `round` that it made before, and has no answer
+  // to. If not all of that is here, sets `received_bytes` to how much is: the push may go on. An
+  // answer that was lost is handed out again.
+  Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
+                std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies);
+
   // `worker` has given up a round, for the reason of `status`: it fails for all, also for those who
   // push it later. Nothing happens if it has ended.
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
@@ -111,6 +122,14 @@ class PartRounds {
     int32_t priority = 0;
     int64_t begin_time_ns = 0;
     int64_t receive_time_ns = 0;
+    std::shared_ptr<CountedSink> sink;  // kReceiving; null if nothing is taken in
+  };
+  // What is known of a worker, from one round to the next.
+  struct Standing {
+    uint64_t pushed_rounds = 0;  // that it has begun to push: the newest, plus one
+    std::shared_ptr<WorkerConnection> from;
+    bool was_cut_off = false;  // it may go on with its newest push
+    Reply last_reply;          // to its newest push; `to` is null before it is answered
   };
   // Why the open round cannot complete. Those who push it later are told too, with themselves in
   // the text.
@@ -136,6 +155,8 @@ class PartRounds {
   bool Contributes(const TableEntry& entry, int32_t worker) const;
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
   uint64_t Watermark(const TableEntry& entry) const;
+  Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink);
+  void HandOut(Reply reply, std::vector<Reply>* replies);
   Reply NewReply(const Contribution& to, uint64_t round) const;
   Reply ResultReply(const Contribution& to, uint64_t round, const AggregationResult& result) const;
   Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
@@ -150,8 +171,7 @@ class PartRounds {
   Status failure_;          // kOther
   Status last_failure_;     // how round last_failed_round_ ended, for those who push it late
   uint64_t last_failed_round_ = 0;
-  std::vector<uint64_t>
-      pushed_rounds_;  // by rank: rounds that the worker has begun: its newest, plus one
+  std::vector<Standing> workers_;  // by rank
   RoundHistory history_;
   std::unique_ptr<Aggregation> aggregation_;
   const TableEntry* aggregation_entry_ = nullptr;

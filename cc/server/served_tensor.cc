@@ -79,10 +79,6 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
   }
   const auto count = [&] { return std::to_string(header.element_count); };
   if (header.codec != Codec::kRaw) return InvalidArgument(" with an unknown codec");
-  if (header.payload_offset != 0) {
-    return InvalidArgument(" from byte " + std::to_string(header.payload_offset) +
-                           " on; this server does not resume pushes");
-  }
   const uint64_t elements = entry.parts[header.part].element_count;
   uint64_t expected_bytes = header.element_count * DTypeSize(tensor.dtype);
   if (tensor.kind == ExchangeKind::kGather) {
@@ -100,8 +96,14 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
              header.worker != ParticipantsOf(entry, header.part, hosts).root) {
     expected_bytes = 0;
   }
-  if (header.payload_bytes != expected_bytes) {
-    return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes; " +
+  // What goes on has something left to go on with.
+  const bool is_rest = header.payload_offset > 0 && header.payload_offset < expected_bytes;
+  if (is_rest) expected_bytes -= header.payload_offset;
+  if (header.payload_bytes != expected_bytes || (header.payload_offset > 0 && !is_rest)) {
+    return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes" +
+                           (header.payload_offset > 0
+                                ? " from byte " + std::to_string(header.payload_offset) + " on; "
+                                : "; ") +
                            std::to_string(expected_bytes) + " belong to " + count() +
                            " elements of " + tensor.ToString());
   }

@@ -114,6 +114,7 @@ Status Server::OnHello(const Hello& hello, const std::string& peer_address,
                               std::to_string(job_.num_workers() - 1) + ", not to " +
                               hello.PeerName() + " (" + peer_address + ")");
   }
+  BYTEPS_RETURN_IF_ERROR(service_->CheckReturn(hello));
   *handler = service_.get();
   return OkStatus();
 }

@@ -270,6 +270,13 @@ TEST(SummationFailureTest, BadEntriesAreRefused) {
   EXPECT_TRUE(workers.service.AddEntries({elsewhere}).ok()) << "not this server's business";
 }
 
+Hello AgainAs(int32_t rank) {
+  Hello hello;
+  hello.rank = rank;
+  hello.again = true;
+  return hello;
+}
+
 class GoneTest : public testing::Test {
  protected:
   GoneTest() : workers_(2) { workers_.Add(entry_); }
@@ -306,16 +313,17 @@ TEST_F(GoneTest, ALostWorkerFailsWhatWaitsAndWhatComes) {
   ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable, {"worker 1 on host7 died"});
 }
 
-TEST_F(GoneTest, AClosedConnectionFailsWhatLacksItsWorker) {
+TEST_F(GoneTest, AConnectionThatIsClosedForWhatCameFailsWhatLacksItsWorker) {
   workers_.Push(entry_, 0, 0, payload_);
   FakePush cut_off = workers_.NewPush(entry_, 1, 0, payload_);
   ASSERT_TRUE(cut_off.Begin().ok());
   cut_off.Feed(6);
-  workers_.service.OnClosed(*workers_.connections[1], Unavailable("connection reset by peer"));
+  workers_.service.OnClosed(*workers_.connections[1], InvalidArgument("worker 1 sent garbage"));
   ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable,
-              {"worker 1", "connection reset by peer", "worker 0"});
+              {"worker 1", "sent garbage", "worker 0"});
   workers_.Push(entry_, 0, 1, payload_);
-  ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable, {"connection reset by peer"});
+  ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable, {"sent garbage"});
+  EXPECT_FALSE(workers_.service.CheckReturn(AgainAs(1)).ok());
 }
 
 TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/coordinator/control_session.h"
 #include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"
 #include "cc/server/part_rounds.h"
@@ -22,8 +24,8 @@ namespace {
 // What a connection carries as its context. The push is touched by the connection's own thread
 // only.
 struct ConnectionContext {
-  explicit ConnectionContext(const std::shared_ptr<Connection>& connection)
-      : worker(std::make_shared<WorkerConnection>(connection)) {}
+  explicit ConnectionContext(std::shared_ptr<WorkerConnection> worker)
+      : worker(std::move(worker)) {}
 
   const std::shared_ptr<WorkerConnection> worker;
   Push push;  // the one whose payload is arriving
@@ -54,8 +56,11 @@ class SummationService::Impl {
   void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
   void OnLost(const Status& reason);
   void OnGone(int32_t rank, bool cut_off);
-  void AddConnection(const std::shared_ptr<WorkerConnection>& worker);
-  void RemoveConnection(const std::shared_ptr<WorkerConnection>& worker);
+  bool Knows(int32_t rank, uint32_t path);
+  std::shared_ptr<WorkerConnection> Open(const std::shared_ptr<Connection>& connection);
+  Status Ask(Connection& connection, ResumeQuery query);
+  void Close(Connection& connection);
+  bool HasConnectionInUse(int32_t rank);
   void SendToWorkers(const OutgoingFrame& frame);
   void LimitUnsent(uint64_t bytes);
   Membership& membership() { return membership_; }
@@ -68,6 +73,7 @@ class SummationService::Impl {
     if (!options.worker_hosts.empty()) return HostMap(options.worker_hosts);
     return HostMap(std::vector<std::string>(options.num_workers));
   }
+  Status Answer(WorkerConnection* worker, const ResumeQuery& query);
   Status FindPart(const FrameHeader& header, ConnectionContext* context);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   std::vector<std::shared_ptr<WorkerConnection>> IdleConnections(const std::vector<int32_t>& ranks);
@@ -83,8 +89,10 @@ class SummationService::Impl {
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
   mutable std::shared_mutex tensors_mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
-  std::mutex connections_mutex_;
-  std::vector<std::shared_ptr<WorkerConnection>> connections_;
+  std::mutex connections_mutex_;  // guards all below
+  // By rank and path; also those that are broken.
+  std::map<std::pair<int32_t, uint32_t>, std::shared_ptr<WorkerConnection>> connections_;
+  uint64_t unsent_bytes_ = 0;  // 0: no limit has been set
 };
 
 Status SummationService::Impl::AddEntry(const TableEntry& entry) {
@@ -152,6 +160,8 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
       context->worker->rank() < 0 || context->worker->rank() >= options_.num_workers) {
     return InvalidArgument(peer + " is not a worker of this job and may not push");
   }
+  if (!context->worker->is_in_use(connection))
+    return InvalidArgument(peer + " pushed before it knew what had become of its pushes before");
   if (header.type != FrameType::kPush) {
     return InvalidArgument(peer + " sent a frame of type " +
                            std::to_string(static_cast<int>(header.type)) +
@@ -187,7 +197,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   for (Tally* tally : {&tally_, &context->tensor->tally()}) {
     if (!outcome.counted) continue;
     ++tally->pushes;
-    tally->pushed_bytes += header.payload_bytes;
+    tally->pushed_bytes += header.payload_offset + header.payload_bytes;
   }
   if (outcome.round_complete) {
     ++tally_.rounds_completed;
@@ -226,7 +236,7 @@ std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConne
   for (const int32_t rank : ranks) {
     std::shared_ptr<WorkerConnection> found;
     bool is_idle = true;
-    for (const auto& worker : connections_) {
+    for (const auto& [rank_and_path, worker] : connections_) {
       if (worker->rank() != rank) continue;
       found = worker;
       is_idle = is_idle && worker->is_idle();
@@ -252,33 +262,95 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
       ++tally->replies;
       if (header.status == StatusCode::kOk) tally->replied_bytes += header.payload_bytes;
     }
-    reply.to->SendReply(std::move(reply.frame));
+    reply.to->SendReply(std::move(reply.frame), reply.generation);
   }
 }
 
-void SummationService::Impl::AddConnection(const std::shared_ptr<WorkerConnection>& worker) {
+bool SummationService::Impl::Knows(int32_t rank, uint32_t path) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
-  connections_.push_back(worker);
+  return connections_.count({rank, path}) > 0;
 }
 
-void SummationService::Impl::RemoveConnection(const std::shared_ptr<WorkerConnection>& worker) {
+std::shared_ptr<WorkerConnection> SummationService::Impl::Open(
+    const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
-  connections_.erase(std::remove(connections_.begin(), connections_.end(), worker),
-                     connections_.end());
+  const Hello& peer = connection->peer();
+  std::shared_ptr<WorkerConnection>& worker = connections_[{peer.rank, peer.path}];
+  if (worker == nullptr) worker = std::make_shared<WorkerConnection>(*connection);
+  if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
+  worker->Open(connection);
+  return worker;
+}
+
+Status SummationService::Impl::Ask(Connection& connection, ResumeQuery query) {
+  const std::shared_ptr<WorkerConnection>& worker = ContextOf(connection)->worker;
+  std::optional<ResumeQuery> due;
+  BYTEPS_RETURN_IF_ERROR(worker->Ask(connection, std::move(query), &due));
+  return due.has_value() ? Answer(worker.get(), *due) : OkStatus();
+}
+
+void SummationService::Impl::Close(Connection& connection) {
+  const std::shared_ptr<WorkerConnection>& worker = ContextOf(connection)->worker;
+  const std::optional<ResumeQuery> due = worker->Close(connection);
+  if (!due.has_value()) return;
+  const Status status = Answer(worker.get(), *due);
+  if (!status.ok()) worker->Disconnect(status);
+}
+
+bool SummationService::Impl::HasConnectionInUse(int32_t rank) {
+  std::lock_guard<std::mutex> lock(connections_mutex_);
+  return std::any_of(connections_.begin(), connections_.end(), [rank](const auto& each) {
+    return each.first.first == rank && each.second->is_in_use();
+  });
+}
+
+// Nothing of the worker's pushes arrives any more over the connection that broke.
+Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuery& query) {
+  ResumeAnswer answer;
+  std::vector<std::pair<ServedTensor*, std::vector<Reply>>> lost;
+  for (const ResumeQuery::Push& push : query.pushes) {
+    ServedTensor* tensor = nullptr;
+    PartRounds* rounds = nullptr;
+    {
+      std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+      const auto it = tensors_.find(push.key);
+      if (it != tensors_.end()) tensor = it->second.get();
+      if (tensor != nullptr) rounds = tensor->FindPart(push.part);
+    }
+    if (rounds == nullptr) {
+      return InvalidArgument(worker->name() + " asks for part " + std::to_string(push.part) +
+                             " of a tensor that has none here (key " + std::to_string(push.key) +
+                             ")");
+    }
+    std::optional<uint64_t> received_bytes;
+    std::vector<Reply> replies;
+    BYTEPS_RETURN_IF_ERROR(
+        rounds->Resume(worker->shared_from_this(), push.round, &received_bytes, &replies));
+    if (received_bytes.has_value())
+      answer.incomplete.push_back({push.key, push.part, push.round, *received_bytes});
+    lost.emplace_back(tensor, std::move(replies));
+  }
+  // Before the replies: it is what the worker waits for.
+  worker->Send(ControlFrame(answer));
+  for (auto& [tensor, replies] : lost) Send(tensor, std::move(replies));
+  return OkStatus();
 }
 
 void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
   std::map<int32_t, std::shared_ptr<WorkerConnection>> one_of_each;
   {
     std::lock_guard<std::mutex> lock(connections_mutex_);
-    for (const auto& worker : connections_) one_of_each.emplace(worker->rank(), worker);
+    for (const auto& [rank_and_path, worker] : connections_) {
+      if (worker->is_in_use()) one_of_each.emplace(worker->rank(), worker);
+    }
   }
   for (const auto& [rank, worker] : one_of_each) worker->Send(frame);
 }
 
 void SummationService::Impl::LimitUnsent(uint64_t bytes) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
-  for (const auto& worker : connections_) worker->LimitUnsent(bytes);
+  unsent_bytes_ = bytes;
+  for (const auto& [rank_and_path, worker] : connections_) worker->LimitUnsent(bytes);
 }
 
 // What the replies have not taken along.
@@ -366,7 +438,7 @@ Status SummationService::AddEntries(const std::vector<TableEntry>& entries) {
 
 void SummationService::OnWorkerLeft(int32_t rank) {
   impl_->membership().Leave(rank);
-  impl_->OnGone(rank, /*cut_off=*/false);
+  impl_->OnGone(rank, /*cut_off=*/!impl_->HasConnectionInUse(rank));
 }
 
 void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
@@ -387,18 +459,39 @@ void SummationService::SendToWorkers(const OutgoingFrame& frame) { impl_->SendTo
 void SummationService::LimitUnsent(uint64_t bytes) { impl_->LimitUnsent(bytes); }
 
 void SummationService::OnOpen(const std::shared_ptr<Connection>& connection) {
-  auto context = std::make_shared<ConnectionContext>(connection);
-  impl_->AddConnection(context->worker);
-  connection->set_context(std::move(context));
+  connection->set_context(std::make_shared<ConnectionContext>(impl_->Open(connection)));
+}
+
+Status SummationService::CheckReturn(const Hello& hello) const {
+  if (!hello.again) return OkStatus();
+  if (!impl_->Knows(hello.rank, hello.path)) {
+    return FailedPrecondition("this server does not know " + hello.PeerName() +
+                              ", it has been started anew");
+  }
+  if (impl_->membership().HasGone(hello.rank))
+    return FailedPrecondition(hello.PeerName() + " is gone, and cannot come back to a running job");
+  return OkStatus();
 }
 
 Status SummationService::OnHeader(Connection& connection, const FrameHeader& header,
                                   std::shared_ptr<PayloadSink>* sink) {
+  if (header.type == FrameType::kControl) {
+    *sink = std::make_shared<BufferSink>();
+    return OkStatus();
+  }
   return impl_->BeginPush(connection, header, sink);
 }
 
 Status SummationService::OnFrame(Connection& connection, const FrameHeader& header,
                                  std::shared_ptr<PayloadSink> sink) {
+  if (header.type == FrameType::kControl) {
+    ControlMessage message;
+    if (ContextOf(connection) == nullptr || sink == nullptr ||
+        !DecodeControl(static_cast<BufferSink&>(*sink).Take(), &message).ok() ||
+        !std::holds_alternative<ResumeQuery>(message))
+      return InvalidArgument(connection.peer_name() + " sent a message that is not understood");
+    return impl_->Ask(connection, std::move(std::get<ResumeQuery>(message)));
+  }
   if (header.status != StatusCode::kOk && sink != nullptr) {
     impl_->EndWithdrawal(ContextOf(connection), static_cast<BufferSink&>(*sink).Take());
     return OkStatus();
@@ -420,16 +513,16 @@ void SummationService::OnDrained(Connection& connection) {
   if (ConnectionContext* context = ContextOf(connection)) impl_->SendCredit(context->worker.get());
 }
 
-// A death, or the end of a worker whose goodbye is still on its way here: rounds that lack it fail
-// either way, and OnWorkerLeft or OnWorkerLost will say which it was.
+// A connection that breaks may come again. Whether its worker is dead is the coordinator's to say.
 void SummationService::OnClosed(Connection& connection, const Status& reason) {
   const int32_t rank = connection.peer().rank;
   if (ContextOf(connection) == nullptr) return;
-  impl_->RemoveConnection(ContextOf(connection)->worker);
+  impl_->Close(connection);
   // This server is stopping: the workers are not gone, and the replies could not be sent anyway.
   if (reason.code() == StatusCode::kCancelled) return;
-  impl_->membership().Disconnect(rank, reason);
-  impl_->OnGone(rank, /*cut_off=*/true);
+  // What this side has closed is not let in again.
+  if (reason.code() != StatusCode::kUnavailable) impl_->membership().Disconnect(rank, reason);
+  if (impl_->membership().HasGone(rank)) impl_->OnGone(rank, /*cut_off=*/true);
 }
 
 }  // namespace byteps

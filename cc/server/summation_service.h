@@ -69,6 +69,9 @@ class SummationService : public ConnectionHandler {
   // See Connection::LimitUnsent; for those that are connected.
   void LimitUnsent(uint64_t bytes);
 
+  // Whether a connection may come again.
+  Status CheckReturn(const Hello& hello) const;
+
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
   std::vector<WorkerLag> arrival_lags() const;          // by rank; of sums and averages
@@ -79,8 +82,8 @@ class SummationService : public ConnectionHandler {
   Status OnFrame(Connection& connection, const FrameHeader& header,
                  std::shared_ptr<PayloadSink> sink) override;
   void OnDrained(Connection& connection) override;
-  // Without OnWorkerLeft before: rounds that lack this worker's push fail with `reason`, now and
-  // later, until one of the calls above says what has become of it.
+  // UNAVAILABLE: it broke, and may come again. If this side has closed it because of what came over
+  // it, rounds that lack this worker's push fail with `reason`, now and later.
   void OnClosed(Connection& connection, const Status& reason) override;
 
  private:

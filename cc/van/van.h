@@ -90,6 +90,9 @@ class Connection {
   // The shortest time that anything has needed there and back, in nanoseconds; 0: unknown.
   virtual uint64_t round_trip_ns() const { return 0; }
 
+  // This end's address in digits; "": unknown.
+  virtual std::string local_host() const { return ""; }
+
   // For the handler: set before the first frame (in OnOpen), then read-only.
   void set_context(std::shared_ptr<void> context) { context_ = std::move(context); }
   void* context() const { return context_.get(); }
@@ -184,6 +187,7 @@ class Van {
 
   // Connects and shakes hands as `hello` (nonce and memory offer are the Van's); tries again while
   // nobody listens, until `timeout` seconds are over. `peer` is whom we expect there, for messages.
+  // With `hello.again` nobody listening there is the end of it: FAILED_PRECONDITION.
   // `handler` must outlive the connection. Blocks.
   virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
                          ConnectionHandler* handler, double timeout,
@@ -203,6 +207,10 @@ std::unique_ptr<Van> NewTcpVan(const VanOptions& options);
 // Moves frames by RDMA where the peer's Van does, too; else over TCP, unless `options.transport`
 // demands RDMA.
 std::unique_ptr<Van> NewRdmaVan(const VanOptions& options);
+
+// Whether a process that has listened there does so no more: its host refuses the connection. False
+// also if that cannot be found out within `timeout` seconds. Blocks.
+bool IsRefusedAt(const Endpoint& endpoint, double timeout);
 
 // What a process of a job uses for its data.
 VanOptions VanOptionsOf(const EngineOptions& options);

@@ -78,6 +78,7 @@ constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4 + 4;
 constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
 constexpr size_t kHeldTensorBytes = 8 + 8;
+constexpr size_t kResumedPushBytes = 8 + 4 + 8;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
 constexpr size_t kLagBytes = 5 * 8;
 
@@ -160,6 +161,27 @@ struct Encoder {
       for (const uint64_t value :
            {lag.contributions, lag.dropped, lag.total_ns, lag.recent_ns, lag.max_ns})
         writer.Put(value);
+    }
+  }
+  void operator()(const Reachable& message) {
+    writer.PutString(message.host.substr(0, kMaxTextBytes));
+    writer.Put(message.port);
+  }
+  void operator()(const ResumeQuery& message) {
+    writer.Put(static_cast<uint32_t>(message.pushes.size()));
+    for (const ResumeQuery::Push& push : message.pushes) {
+      writer.Put(push.key);
+      writer.Put(push.part);
+      writer.Put(push.round);
+    }
+  }
+  void operator()(const ResumeAnswer& message) {
+    writer.Put(static_cast<uint32_t>(message.incomplete.size()));
+    for (const ResumeAnswer::Push& push : message.incomplete) {
+      writer.Put(push.key);
+      writer.Put(push.part);
+      writer.Put(push.round);
+      writer.Put(push.received_bytes);
     }
   }
 };
@@ -255,6 +277,27 @@ struct Decoder {
       for (uint64_t* value :
            {&lag.contributions, &lag.dropped, &lag.total_ns, &lag.recent_ns, &lag.max_ns})
         *value = reader.Get<uint64_t>();
+    }
+  }
+  void operator()(Reachable& message) {
+    message.host = reader.GetString(kMaxTextBytes);
+    message.port = reader.Get<uint16_t>();
+  }
+  void operator()(ResumeQuery& message) {
+    message.pushes.resize(reader.GetCount(kResumedPushBytes));
+    for (ResumeQuery::Push& push : message.pushes) {
+      push.key = reader.Get<uint64_t>();
+      push.part = reader.Get<uint32_t>();
+      push.round = reader.Get<uint64_t>();
+    }
+  }
+  void operator()(ResumeAnswer& message) {
+    message.incomplete.resize(reader.GetCount(kResumedPushBytes + sizeof(uint64_t)));
+    for (ResumeAnswer::Push& push : message.incomplete) {
+      push.key = reader.Get<uint64_t>();
+      push.part = reader.Get<uint32_t>();
+      push.round = reader.Get<uint64_t>();
+      push.received_bytes = reader.Get<uint64_t>();
     }
   }
 };

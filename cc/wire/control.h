@@ -166,9 +166,39 @@ struct ArrivalReport {
   std::vector<WorkerLag> workers;  // by rank
 };
 
-using ControlMessage = std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat,
-                                    Goodbye, PeerLost, JobEnded, Relay, StallQuery, StallAnswer,
-                                    LinkReport, HoldRounds, RoundsHeld, Retune, ArrivalReport>;
+// worker -> coordinator, first: the process listens there for as long as it lives, which is all
+// that the address is for.
+struct Reachable {
+  std::string host;
+  uint16_t port = 0;
+};
+
+// worker -> server, first on a connection that has come again: what has become of these pushes,
+// made over the one that broke and not answered?
+struct ResumeQuery {
+  struct Push {
+    uint64_t key = 0;
+    uint32_t part = 0;
+    uint64_t round = 0;
+  };
+  std::vector<Push> pushes;
+};
+
+// server -> worker: these are not all here. The others are, and are answered, if need be again.
+struct ResumeAnswer {
+  struct Push {
+    uint64_t key = 0;
+    uint32_t part = 0;
+    uint64_t round = 0;
+    uint64_t received_bytes = 0;  // the push goes on from there
+  };
+  std::vector<Push> incomplete;
+};
+
+using ControlMessage =
+    std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
+                 JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
+                 Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer>;
 
 std::string EncodeControl(const ControlMessage& message);
 

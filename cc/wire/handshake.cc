@@ -124,6 +124,8 @@ void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
   writer.Put(hello.rank);
   PutNonce(writer, hello.nonce);
   PutFixed(writer, hello.job_id, kMaxJobIdBytes);
+  writer.Put(hello.path);
+  writer.Put(static_cast<uint8_t>(hello.again));
   Store(writer, out, kHelloBytes);
 }
 
@@ -145,12 +147,17 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   hello->rank = reader.Get<int32_t>();
   GetNonce(reader, &hello->nonce);
   hello->job_id = reader.GetString(kMaxJobIdBytes);
+  for (size_t i = hello->job_id.size(); i < kMaxJobIdBytes; ++i) reader.Get<uint8_t>();
+  hello->path = reader.Get<uint32_t>();
+  hello->again = reader.Get<uint8_t>() != 0;
   if (!reader.ok() || HasControlCharacters(hello->job_id))
     return InvalidArgument("malformed hello");
   if (hello->role > Role::kCoordinator) {
     return InvalidArgument("hello with unknown role " +
                            std::to_string(static_cast<int>(hello->role)));
   }
+  if (hello->path >= kMaxPaths)
+    return InvalidArgument("hello for connection " + std::to_string(hello->path));
   const uint64_t unknown = hello->required_features & ~kSupportedFeatures;
   if (unknown != 0) {
     return FailedPrecondition("the peer requires features that this side does not have (bits " +

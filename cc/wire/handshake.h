@@ -23,7 +23,7 @@
 
 namespace byteps {
 
-inline constexpr uint16_t kProtocolVersion = 2;
+inline constexpr uint16_t kProtocolVersion = 3;
 
 // Features that this build offers and demands; an unknown demanded bit is refused. TLS, compression
 // and resuming will take bits.
@@ -54,6 +54,10 @@ struct Hello {
   uint32_t epoch = 0;
   Role role = Role::kWorker;
   int32_t rank = -1;
+  // Of the connections between the two, from 0 on. One that comes again takes the place of the one
+  // that broke.
+  uint32_t path = 0;
+  bool again = false;
   Nonce nonce{};
   // Not part of the message: both ends are known to be on one host (protocol rule 17). On the side
   // that listens: the peer's Response offers its memory.
@@ -80,6 +84,10 @@ struct Welcome {
   MemoryOffer memory;
   Digest proof{};
 };
+
+// A connection that breaks while both processes live may come again for so long (protocol rule 20).
+inline constexpr double kReconnectSeconds = 2;
+inline constexpr uint32_t kMaxPaths = 256;
 
 inline constexpr size_t kMaxJobIdBytes = 64;
 inline constexpr size_t kHelloBytes = 160;

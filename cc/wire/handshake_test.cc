@@ -19,6 +19,8 @@ Hello SomeHello() {
   hello.epoch = 3;
   hello.role = Role::kServer;
   hello.rank = 5;
+  hello.path = 3;
+  hello.again = true;
   hello.nonce = RandomNonce();
   return hello;
 }
@@ -31,6 +33,8 @@ TEST(HandshakeTest, HelloSurvivesARoundTrip) {
   EXPECT_EQ(received.epoch, 3u);
   EXPECT_EQ(received.role, Role::kServer);
   EXPECT_EQ(received.rank, 5);
+  EXPECT_EQ(received.path, 3u);
+  EXPECT_TRUE(received.again);
   EXPECT_EQ(received.nonce, sent.nonce);
   EXPECT_EQ(received.PeerName(), "server 5");
 }

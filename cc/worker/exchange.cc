@@ -28,6 +28,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
     offset += PartBytes(part);
   }
   part_done.assign(entry->parts.size(), false);
+  sent_on.assign(entry->parts.size(), -1);
   if (by_parts) part_requests.resize(entry->parts.size());
   parts_left = entry->parts.size();
   if (trace != nullptr) trace->OnPlaced(*entry);
@@ -67,7 +68,7 @@ uint8_t* Exchange::PartOutput(uint32_t part) const {
 }
 
 OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
-                                  int32_t rank, uint32_t epoch) const {
+                                  int32_t rank, uint32_t epoch, uint64_t offset) const {
   OutgoingFrame frame;
   frame.header.type = FrameType::kPush;
   frame.header.epoch = epoch;
@@ -78,12 +79,13 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.placement_version = entry->placement_version;
   frame.header.worker = rank;
   frame.header.priority = request.priority;
-  frame.header.payload_bytes = PushBytes(part, rank);
+  frame.header.payload_bytes = PushBytes(part, rank) - offset;
+  frame.header.payload_offset = offset;
   frame.header.element_count = request.tensor.kind == ExchangeKind::kGather
                                    ? request.gather_rows * request.tensor.ElementCount()
                                    : entry->parts[part].element_count;
   frame.header.row_count = request.gather_rows;
-  frame.payload = PartInput(part);
+  frame.payload = PartInput(part) + offset;
   frame.keep_alive = self;
   return frame;
 }
@@ -101,7 +103,9 @@ OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, u
 
 void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
   std::lock_guard<std::mutex> lock(output_mutex_);
-  return output_closed_ ? nullptr : request.allocate_output(rows);
+  if (output_closed_) return nullptr;
+  if (allocated_ == nullptr) allocated_ = request.allocate_output(rows);
+  return allocated_;
 }
 
 void Exchange::CloseOutput() {

@@ -36,16 +36,17 @@ struct Exchange {
   const uint8_t* PartInput(uint32_t part) const;
   uint8_t* PartOutput(uint32_t part) const;
 
-  // The frame that carries a part to its server.
+  // The frame that carries a part to its server, from byte `offset` on.
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
-                          uint32_t epoch) const;
+                          uint32_t epoch, uint64_t offset = 0) const;
 
   // The frame that gives a part up, because the exchange has failed on this worker.
   OutgoingFrame WithdrawalFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                                 uint32_t epoch, const Status& reason) const;
 
   // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been
-  // called too, and the caller's function must not be.
+  // called too, and the caller's function must not be. A reply that comes again goes where it went
+  // before.
   void* AllocateOutput(const std::vector<int64_t>& rows);
   void CloseOutput();
 
@@ -59,6 +60,7 @@ struct Exchange {
   // ---- guarded by Worker::mutex_
   std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part
   std::vector<bool> part_done;
+  std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;
   bool finished = false;
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
@@ -66,6 +68,7 @@ struct Exchange {
  private:
   std::mutex output_mutex_;
   bool output_closed_ = false;
+  void* allocated_ = nullptr;
 };
 
 // Receives a part of the result where the caller wants it.

@@ -22,6 +22,7 @@ struct PartTask {
   uint32_t part = 0;
   uint64_t bytes = 0;
   int32_t priority = 0;
+  uint64_t offset = 0;  // of the part's bytes, this many are at the server already
 };
 
 // Not thread-safe.

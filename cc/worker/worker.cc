@@ -20,8 +20,6 @@ constexpr auto kGoodbyePatience = std::chrono::seconds(5);
 // After a failure even less: the coordinator may be what does not answer.
 constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
-// How often the wait for a server looks whether the coordinator knows that it is in vain.
-constexpr double kConnectSliceSeconds = 0.5;
 // Parts of one tensor that a server may ask for before they are there.
 constexpr size_t kMostWanted = 4096;
 
@@ -50,45 +48,14 @@ Status Worker::Start() {
       [this](ControlMessage message) { OnControl(std::move(message)); },
       [this](const Status& reason) { Fail(reason); });
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    servers_.resize(job_.num_servers());
-  }
-  for (int32_t server = 0; server < job_.num_servers(); ++server) {
-    for (int32_t path = 0; path < job_.options.connections_per_server; ++path)
-      BYTEPS_RETURN_IF_ERROR(ConnectToServer(server));
-  }
+  BYTEPS_RETURN_IF_ERROR(ConnectToServers());
   watch_.Start("byteps-watch", kWatchSeconds, [this] { Watch(); });
   return OkStatus();
 }
 
-Status Worker::ConnectToServer(int32_t server) {
-  Hello hello;
-  hello.job_id = job_.job_id;
-  hello.epoch = job_.epoch;
-  hello.role = Role::kWorker;
-  hello.rank = rank_;
-  hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
-  Hello peer;
-  peer.role = Role::kServer;
-  peer.rank = server;
-  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(job_.options.connect_timeout);
-  while (true) {
-    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
-    const Status status = van_->Connect(job_.server_endpoints[server], hello, peer, this,
-                                        std::min(left, kConnectSliceSeconds), &connection);
-    BYTEPS_RETURN_IF_ERROR(failure());
-    const bool may_come_up =
-        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
-    if (status.ok() || !may_come_up) return status;
-    if (left <= kConnectSliceSeconds) {
-      return Status(status.code(),
-                    status.message() + "; tried for " +
-                        std::to_string(static_cast<int64_t>(job_.options.connect_timeout)) +
-                        " s (BYTEPS_CONNECT_TIMEOUT)");
-    }
-  }
+bool Worker::CoordinatorIsLost() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return coordinator_is_lost_;
 }
 
 Status Worker::failure() const {
@@ -242,7 +209,8 @@ void Worker::Stop() {
   if (local_ || van_ == nullptr) {
     return;
   }
-  if (coordinator_->connected()) {
+  // The coordinator may only be stopped: it must not take this for a good end when it goes on.
+  if (coordinator_->connected() && !CoordinatorIsLost()) {
     coordinator_->Send(Goodbye{rank_});
     std::unique_lock<std::mutex> lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() +
@@ -251,6 +219,9 @@ void Worker::Stop() {
       goodbye_answered_.wait_for(lock, kGoodbyeLook);
   }
   coordinator_->Stop();
+  for (ServerLink& server : servers_) {
+    for (Path& path : server.paths) path.reconnector->Stop();
+  }
   van_->Stop();
 }
 
@@ -359,8 +330,11 @@ Status Worker::OnRetune(Retune retune, Actions* actions) {
     queue_.SetCredit(retune.credit_bytes);
     is_tuned_ = true;
   }
+  unsent_bytes_ = retune.unsent_bytes;
   for (ServerLink& server : servers_) {
-    for (Path& path : server.paths) path.connection->LimitUnsent(retune.unsent_bytes);
+    for (Path& path : server.paths) {
+      if (path.connection != nullptr) path.connection->LimitUnsent(unsent_bytes_);
+    }
   }
   for (NewCut& cut : retune.cuts) {
     BYTEPS_RETURN_IF_ERROR(CheckEntry(cut.entry, job_.num_workers(), job_.num_servers()));
@@ -387,6 +361,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
   }
   for (const ServerLink& server : servers_) {
     for (const Path& path : server.paths) {
+      if (path.connection == nullptr) continue;
       const uint64_t round_trip_ns = path.connection->round_trip_ns();
       report.round_trip_ns = std::max(report.round_trip_ns, round_trip_ns);
     }
@@ -435,35 +410,9 @@ void Worker::Pump(Actions* actions) {
       queue_.ReturnCredit(task.bytes);
       continue;
     }
-    ++counters_.pushed_parts;
-    counters_.pushed_bytes += task.bytes;
-    if (task.exchange->trace != nullptr) {
-      PartTrace& trace = task.exchange->trace->parts[task.part];
-      trace.bytes = task.bytes;
-      trace.push_ns = WallNanos();
-    }
-    std::vector<Path>& paths = servers_[task.exchange->entry->parts[task.part].server].paths;
-    Path& path = *std::min_element(paths.begin(), paths.end(), [](const Path& a, const Path& b) {
-      return a.bytes_on_the_way < b.bytes_on_the_way;
-    });
-    path.bytes_on_the_way += task.bytes;
-    actions->frames.emplace_back(
-        path.connection, task.exchange->PushFrame(task.exchange, task.part, rank_, job_.epoch));
+    SendPush(std::move(task), actions);
   }
   MeasureLink(0, actions);
-}
-
-void Worker::ReturnCredit(const Connection& from, uint64_t bytes) {
-  queue_.ReturnCredit(bytes);
-  for (Path& path : servers_[from.peer().rank].paths) {
-    if (path.connection.get() == &from)
-      path.bytes_on_the_way -= std::min(bytes, path.bytes_on_the_way);
-  }
-}
-
-void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  servers_[connection->peer().rank].paths.push_back({connection, 0});
 }
 
 Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
@@ -532,6 +481,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   if (header.type == FrameType::kControl) return OnServersNews(connection, sink.get());
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
+  NoteProgress(connection);
   if (header.credit_bytes > 0) {
     ReturnCredit(connection, header.credit_bytes);
     MeasureLink(header.credit_bytes, &actions);
@@ -568,17 +518,22 @@ void Worker::OnWanted(const FrameHeader& header) {
   if (key.wanted_parts.size() < kMostWanted) key.wanted_parts.push_back(header.part);
 }
 
-// A server that ends tells why.
+// A server that ends tells why; one to which a connection has come again tells what it has.
 Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
   ControlMessage message;
-  const bool is_read =
+  const bool is_message =
       sink != nullptr && DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok();
-  if (is_read && std::holds_alternative<ArrivalReport>(message))
+  if (is_message && std::holds_alternative<PeerLost>(message)) {
+    OnControl(std::move(message));
+    return OkStatus();
+  }
+  if (is_message && std::holds_alternative<ArrivalReport>(message))
     return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(std::move(message)));
-  if (!is_read || !std::holds_alternative<PeerLost>(message))
+  if (!is_message || !std::holds_alternative<ResumeAnswer>(message))
     return Internal(connection.peer_name() + " sent a message that is not understood");
-  OnControl(std::move(message));
-  return OkStatus();
+  Actions actions(this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  return OnResumeAnswer(connection, std::get<ResumeAnswer>(message), &actions);
 }
 
 Status Worker::OnArrivalReport(int32_t server, ArrivalReport report) {
@@ -661,11 +616,9 @@ void Worker::Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& r
   if (local_ || exchange->entry == nullptr || stopping_ || !failure_.ok()) return;
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
-    const ServerLink& server = servers_[parts[part].server];
-    if (exchange->part_done[part] || server.paths.empty()) continue;
-    actions->frames.emplace_back(
-        server.paths[0].connection,
-        exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason));
+    if (exchange->part_done[part]) continue;
+    GiveUp(parts[part].server, exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason),
+           actions);
   }
 }
 
@@ -676,25 +629,18 @@ void Worker::FinishAll(const Status& reason, Actions* actions) {
       Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
   }
   queue_.Clear();
-}
-
-void Worker::OnClosed(Connection& connection, const Status& reason) {
-  const int32_t server = connection.peer().rank;
-  const std::string what =
-      connection.peer_name() + job_.InProcessOf(server) + " is lost: " + reason.message();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_ || !failure_.ok()) return;
-  }
-  // Before a goodbye that may follow: the coordinator must not take this for a good end.
-  coordinator_->Send(PeerLost{Role::kServer, server, what});
-  Fail(Unavailable(what));
+  for (ServerLink& server : servers_) server.parked.clear();
 }
 
 void Worker::OnControl(ControlMessage message) {
   if (const auto* relay = std::get_if<Relay>(&message)) return OnRelay(*relay);
-  if (const auto* lost = std::get_if<PeerLost>(&message))
+  if (const auto* lost = std::get_if<PeerLost>(&message)) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      coordinator_is_lost_ = coordinator_is_lost_ || lost->role == Role::kCoordinator;
+    }
     return Fail(Unavailable(lost->description));
+  }
   Status status;
   {
     Actions actions(this);

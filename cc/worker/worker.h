@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +18,7 @@
 #include "cc/base/job.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
+#include "cc/van/reconnector.h"
 #include "cc/van/van.h"
 #include "cc/worker/exchange.h"
 #include "cc/worker/link_meter.h"
@@ -123,11 +125,17 @@ class Worker : private ConnectionHandler {
   };
   // One of the connections to a server; each part takes the one with the least on its way.
   struct Path {
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Connection> connection;  // null: broken
+    // Pushes may be sent: not while it is broken, nor before the server has said what it has.
+    bool is_ready = false;
+    bool has_broken = false;  // once
     uint64_t bytes_on_the_way = 0;
+    std::unique_ptr<Reconnector> reconnector;  // set by Start, then unchanged
   };
   struct ServerLink {
-    std::vector<Path> paths;
+    std::vector<Path> paths;             // set by Start, then as many
+    std::vector<PartTask> parked;        // no path is ready
+    std::deque<OutgoingFrame> given_up;  // rounds, for when a path comes again
   };
   // What has to happen once the mutex is free.
   struct Actions;
@@ -143,7 +151,11 @@ class Worker : private ConnectionHandler {
   Status OnServersNews(Connection& connection, PayloadSink* sink);
   Status OnArrivalReport(int32_t server, ArrivalReport report);
 
-  Status ConnectToServer(int32_t server);
+  Status ConnectToServers();
+  // Within so many seconds.
+  Status Connect(int32_t server, uint32_t path, bool again, double seconds);
+  bool CoordinatorIsLost() const;
+  void LoseServer(int32_t server, const Status& reason);
   void OnControl(ControlMessage message);
   void Watch();
   void Fail(const Status& reason);
@@ -176,7 +188,13 @@ class Worker : private ConnectionHandler {
   void MeasureLink(uint64_t taken_in, Actions* actions);
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(Actions* actions);
+  void SendPush(PartTask task, Actions* actions);
+  void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions);
   void ReturnCredit(const Connection& from, uint64_t bytes);
+  void NoteProgress(const Connection& connection);
+  Path* FindPath(const Connection& connection);
+  ResumeQuery UnansweredOn(int32_t server, uint32_t path) const;
+  Status OnResumeAnswer(Connection& connection, const ResumeAnswer& answer, Actions* actions);
   // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
   // such reply.
   Status FindReplied(Connection& connection, const FrameHeader& header,
@@ -198,6 +216,7 @@ class Worker : private ConnectionHandler {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable goodbye_answered_;
   std::vector<ServerLink> servers_;
+  uint64_t unsent_bytes_ = 0;  // see Connection::LimitUnsent; 0: as it is
   PartQueue queue_;
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
   bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
@@ -220,7 +239,8 @@ class Worker : private ConnectionHandler {
   int64_t next_stall_report_ns_ = 0;
   Status failure_;
   bool stopping_ = false;
-  bool left_ = false;  // the coordinator has answered our goodbye
+  bool coordinator_is_lost_ = false;  // says a server
+  bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
   std::vector<ArrivalReport> arrivals_;  // the last one of each server
 };

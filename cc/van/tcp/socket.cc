@@ -119,15 +119,17 @@ Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpo
   return status;
 }
 
-Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket) {
+Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket, bool* refused) {
   AddressList addresses(nullptr, freeaddrinfo);
   BYTEPS_RETURN_IF_ERROR(Resolve(endpoint.host, endpoint.port, false, &addresses));
   Status status = Unavailable("no address for " + endpoint.ToString());
+  bool all_refuse = true;
   for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
     const int descriptor = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) return ResourceExhausted(ErrnoMessage("socket"));
     Socket candidate(descriptor);
     if (connect(descriptor, info->ai_addr, info->ai_addrlen) != 0 && errno != EINPROGRESS) {
+      all_refuse = all_refuse && errno == ECONNREFUSED;
       status = Unavailable(ErrnoMessage("connect to " + endpoint.ToString()));
       continue;
     }
@@ -135,12 +137,14 @@ Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket) 
     socklen_t size = sizeof(errno);
     getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &errno, &size);
     if (errno != 0) {
+      all_refuse = all_refuse && errno == ECONNREFUSED;
       status = Unavailable(ErrnoMessage("connect to " + endpoint.ToString()));
       continue;
     }
     *socket = std::move(candidate);
     return OkStatus();
   }
+  if (refused != nullptr) *refused = all_refuse;
   return status;
 }
 
@@ -172,6 +176,17 @@ Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t de
     }
   }
   return OkStatus();
+}
+
+std::string LocalHost(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  char host[NI_MAXHOST] = "";
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+    getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), nullptr, 0,
+                NI_NUMERICHOST);
+  }
+  return host;
 }
 
 std::string PeerAddress(const Socket& socket) {

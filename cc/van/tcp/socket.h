@@ -38,8 +38,10 @@ void LimitUnsent(const Socket& socket, uint64_t bytes);
 // in use.
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
 
-// One attempt to connect, until `deadline_ns` at the latest. UNAVAILABLE if nobody listens there.
-Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket);
+// One attempt to connect, until `deadline_ns` at the latest. UNAVAILABLE if nobody listens there;
+// `refused`, if given, says whether the host itself has said so.
+Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket,
+                 bool* refused = nullptr);
 
 // Exactly `bytes`, waiting until `deadline_ns` at the latest.
 Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns);
@@ -50,6 +52,9 @@ uint64_t LeastRoundTripNanos(const Socket& socket);
 
 // "10.0.0.7:40312" of the other end.
 std::string PeerAddress(const Socket& socket);
+
+// "10.0.0.6" of this end.
+std::string LocalHost(const Socket& socket);
 
 }  // namespace byteps
 

@@ -117,6 +117,11 @@ uint64_t TcpConnection::round_trip_ns() const {
   return socket_.valid() ? LeastRoundTripNanos(socket_) : 0;
 }
 
+std::string TcpConnection::local_host() const {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return socket_.valid() ? LocalHost(socket_) : "";
+}
+
 void TcpConnection::OnEvents(uint32_t events) {
   if (!socket_.valid()) return;  // ended while ContinueReading waited for its turn
   Status status;

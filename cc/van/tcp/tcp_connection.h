@@ -99,6 +99,7 @@ class TcpConnection : public Connection,
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
   uint64_t round_trip_ns() const override;
+  std::string local_host() const override;
   bool is_idle() const override;
   void LimitUnsent(uint64_t bytes) override;
 

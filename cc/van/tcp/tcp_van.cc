@@ -80,10 +80,12 @@ class TcpVan : public Van {
     Welcome welcome;
     int attempts = 0;
     while (true) {
+      bool refused = false;
       const Status status =
-          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &challenge, &welcome);
+          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &challenge, &welcome, &refused);
       ++attempts;
       if (status.ok()) break;
+      if (refused && hello.again) return FailedPrecondition(status.message());
       const bool may_come_up = status.code() == StatusCode::kUnavailable;
       if (!may_come_up || MonotonicNanos() + kRetryNanos >= deadline_ns) {
         return Status(status.code(),
@@ -123,8 +125,9 @@ class TcpVan : public Van {
 
   // One attempt to connect, and the handshake.
   Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
-                    int64_t deadline_ns, Socket* socket, Challenge* challenge, Welcome* welcome) {
-    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket));
+                    int64_t deadline_ns, Socket* socket, Challenge* challenge, Welcome* welcome,
+                    bool* refused) {
+    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket, refused));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
     hello.nonce = memory.nonce();
     ConnectingHandshake handshake(options_.secret, hello);
@@ -154,6 +157,13 @@ class TcpVan : public Van {
 };
 
 }  // namespace
+
+bool IsRefusedAt(const Endpoint& endpoint, double timeout) {
+  Socket socket;
+  bool refused = false;
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
+  return !ConnectTo(endpoint, deadline_ns, &socket, &refused).ok() && refused;
+}
 
 std::unique_ptr<Van> NewTcpVan(const VanOptions& options) {
   return std::make_unique<TcpVan>(options);

@@ -1,0 +1,170 @@
+// For tests: whole jobs over real sockets, a coordinator, servers and workers, all in this process
+// so that the sanitizers see every side of a race.
+#ifndef TF_BYTEPS_CC_ENGINE_TEST_JOB_H_
+#define TF_BYTEPS_CC_ENGINE_TEST_JOB_H_
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/coordinator/coordinator.h"
+#include "cc/server/server.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+inline constexpr auto kPatience = std::chrono::seconds(60);
+
+// An exchange of floats that a test waits for.
+class Pending {
+ public:
+  explicit Pending(std::vector<float> values)
+      : input(std::move(values)), output(input.size(), -1) {}
+
+  Status Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (!changed_.wait_for(lock, kPatience, [this] { return calls_ > 0; })) {
+      return Internal("the exchange did not end");
+    }
+    return status_;
+  }
+  void Finish(const Status& status) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    status_ = status;
+    ++calls_;
+    changed_.notify_all();
+  }
+  int calls() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_;
+  }
+
+  const std::vector<float> input;
+  std::vector<float> output;
+  std::vector<int64_t> rows;  // gather
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int calls_ = 0;
+  Status status_;
+};
+
+inline ExchangeRequest Request(const std::string& name, const std::shared_ptr<Pending>& pending,
+                               ExchangeKind kind = ExchangeKind::kSum) {
+  ExchangeRequest request;
+  request.tensor.name = name;
+  request.tensor.kind = kind;
+  request.tensor.shape = {static_cast<int64_t>(pending->input.size())};
+  request.input = pending->input.data();
+  request.output = pending->output.data();
+  if (kind == ExchangeKind::kGather) {
+    request.tensor.shape = {-1};
+    request.gather_rows = pending->input.size();
+    request.allocate_output = [raw = pending.get()](const std::vector<int64_t>& rows) -> void* {
+      raw->rows = rows;
+      size_t total = 1;  // never null, also for no rows
+      for (const int64_t count : rows) total += count;
+      raw->output.resize(total);
+      return raw->output.data();
+    };
+  }
+  request.keep_alive = pending;
+  request.done = [raw = pending.get()](const Status& status) { raw->Finish(status); };
+  return request;
+}
+
+inline std::shared_ptr<Pending> Send(Worker& worker, const std::string& name,
+                                     std::vector<float> values,
+                                     ExchangeKind kind = ExchangeKind::kSum) {
+  auto pending = std::make_shared<Pending>(std::move(values));
+  worker.Enqueue(Request(name, pending, kind));
+  return pending;
+}
+
+class Job {
+ public:
+  // `by_way_of`: where processes find the one that listens at an endpoint; empty: there.
+  using ByWayOf = std::function<Endpoint(const Endpoint&)>;
+
+  Job(
+      int32_t workers, int32_t servers, EngineOptions options = {}, bool on_one_host = true,
+      const ByWayOf& by_way_of = [](const Endpoint& endpoint) { return endpoint; }) {
+    options.heartbeat_interval = 0.1;
+    coordinator_ = std::make_unique<Coordinator>(options);
+    Check(coordinator_->Listen("127.0.0.1", 0));
+    description_.job_id = "job-test";
+    description_.options = options;
+    description_.coordinator_endpoint = by_way_of(coordinator_->endpoint());
+    for (int32_t rank = 0; rank < workers; ++rank)
+      description_.worker_hosts.push_back(on_one_host ? "host" : "host" + std::to_string(rank));
+    description_.server_hosts.assign(servers, "host");
+    for (int32_t rank = 0; rank < servers; ++rank) {
+      servers_.push_back(std::make_unique<Server>(options));
+      Check(servers_.back()->Listen("127.0.0.1", 0));
+      description_.server_endpoints.push_back(by_way_of(servers_.back()->endpoint()));
+    }
+    Check(coordinator_->Start(description_));
+    for (int32_t rank = 0; rank < servers; ++rank) Check(servers_[rank]->Start(description_, rank));
+    for (int32_t rank = 0; rank < workers; ++rank) {
+      workers_.push_back(std::make_unique<Worker>(description_, rank));
+      Check(workers_.back()->Start());
+    }
+  }
+
+  // Runs `body` once per worker, each on a thread of its own.
+  template <typename Body>
+  void OnEachWorker(Body body) {
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < workers_.size(); ++rank) {
+      threads.emplace_back([&, rank] { body(*workers_[rank], static_cast<int>(rank)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  Worker& worker(int32_t rank) { return *workers_[rank]; }
+  Server& server(int32_t rank) { return *servers_[rank]; }
+  Coordinator& coordinator() { return *coordinator_; }
+  int32_t num_workers() const { return static_cast<int32_t>(workers_.size()); }
+
+ private:
+  static void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
+
+  // Workers end first, as in a real job.
+  JobDescription description_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// What worker `rank` sends as element `i`: exact in f32 for all that is summed here.
+inline float Value(int rank, size_t i) {
+  return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1));
+}
+
+inline std::vector<float> Values(int rank, size_t count) {
+  std::vector<float> values(count);
+  for (size_t i = 0; i < count; ++i) values[i] = Value(rank, i);
+  return values;
+}
+
+inline void ExpectSum(const std::vector<float>& result, int workers, size_t count) {
+  ASSERT_EQ(result.size(), count);
+  for (size_t i = 0; i < count; ++i) {
+    float expected = 0;
+    for (int rank = 0; rank < workers; ++rank) expected += Value(rank, i);
+    ASSERT_EQ(result[i], expected) << "element " << i;
+  }
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_ENGINE_TEST_JOB_H_

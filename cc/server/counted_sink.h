@@ -1,0 +1,43 @@
+// CountedSink: a contribution on its way in, and how far it has come, so that one whose connection
+// breaks goes on from there (protocol rule 13).
+#ifndef TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
+#define TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "cc/van/van.h"
+
+namespace byteps {
+
+class CountedSink : public PayloadSink {
+ public:
+  // `bytes`: of the whole contribution.
+  CountedSink(std::shared_ptr<PayloadSink> sink, uint64_t bytes)
+      : bytes_(bytes), sink_(std::move(sink)) {}
+
+  Span Prepare(uint64_t remaining) override { return sink_->Prepare(remaining); }
+  void Commit(size_t bytes) override {
+    sink_->Commit(bytes);
+    taken_ += bytes;
+  }
+  size_t Take(const void* data, size_t bytes, uint64_t remaining) override {
+    const size_t copied = sink_->Take(data, bytes, remaining);
+    taken_ += bytes;
+    return copied;
+  }
+
+  uint64_t bytes() const { return bytes_; }
+  // Only while no connection delivers to it.
+  uint64_t taken() const { return taken_; }
+
+ private:
+  const uint64_t bytes_;
+  const std::shared_ptr<PayloadSink> sink_;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_

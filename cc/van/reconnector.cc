@@ -1,0 +1,97 @@
+#include "cc/van/reconnector.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/wire/handshake.h"
+
+namespace byteps {
+namespace {
+
+// No attempt takes longer, so that Stop does not either.
+constexpr double kAttemptSeconds = 1;
+constexpr auto kPause = std::chrono::milliseconds(20);
+// So many connections in a row that were good for nothing: it is not the network.
+constexpr int kMostFruitless = 100;
+
+}  // namespace
+
+Reconnector::Reconnector(Attempt attempt, OnLost on_lost)
+    : attempt_(std::move(attempt)), on_lost_(std::move(on_lost)) {}
+
+Reconnector::~Reconnector() { Stop(); }
+
+void Reconnector::OnClosed(const Status& reason) {
+  if (reason.code() == StatusCode::kCancelled) return;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (over_) return;
+  reason_ = reason;
+  const bool is_final = reason.code() != StatusCode::kUnavailable;
+  if (is_final || ++fruitless_ > kMostFruitless) {
+    over_ = true;
+    lock.unlock();
+    changed_.notify_all();
+    return on_lost_(is_final ? reason
+                             : Unavailable(reason.message() + "; so did " +
+                                           std::to_string(kMostFruitless) +
+                                           " new connections, before anything came over them"));
+  }
+  broken_ = true;
+  if (!thread_.joinable()) {
+    thread_ = std::thread([this] {
+      SetThreadName("byteps-again");
+      Run();
+    });
+  }
+  changed_.notify_all();
+}
+
+void Reconnector::NoteProgress() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  fruitless_ = 0;
+}
+
+void Reconnector::Stop() {
+  std::thread thread;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    over_ = true;
+    thread.swap(thread_);
+  }
+  changed_.notify_all();
+  if (thread.joinable()) thread.join();
+}
+
+void Reconnector::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!over_) {
+    changed_.wait(lock, [this] { return broken_ || over_; });
+    if (over_) return;
+    broken_ = false;
+    const Status broke = reason_;
+    const Status status = ConnectAgain(&lock);
+    if (status.ok() || over_) continue;
+    over_ = true;
+    lock.unlock();
+    return on_lost_(
+        Unavailable(broke.message() + "; it could not be connected again: " + status.message()));
+  }
+}
+
+Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(kReconnectSeconds);
+  while (true) {
+    lock->unlock();
+    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
+    const Status status = attempt_(std::min(kAttemptSeconds, left));
+    lock->lock();
+    const bool may_come =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
+    if (status.ok() || over_ || !may_come || MonotonicNanos() >= deadline_ns) return status;
+    changed_.wait_for(*lock, kPause, [this] { return over_; });
+  }
+}
+
+}  // namespace byteps

@@ -1,0 +1,58 @@
+// Reconnector: brings a connection back that has broken while both of its processes live (protocol
+// rule 20).
+#ifndef TF_BYTEPS_CC_VAN_RECONNECTOR_H_
+#define TF_BYTEPS_CC_VAN_RECONNECTOR_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "cc/base/status.h"
+
+namespace byteps {
+
+// One for each connection, on the side that connects. Thread-safe. Its thread exists from the first
+// break on.
+class Reconnector {
+ public:
+  // Connects again, within so many seconds. OK: the new connection is open. UNAVAILABLE and
+  // DEADLINE_EXCEEDED: perhaps a little later. Anything else: never.
+  using Attempt = std::function<Status(double seconds)>;
+  // At most one call, the last that is made. `reason` says what broke the connection, and why there
+  // is no new one.
+  using OnLost = std::function<void(const Status& reason)>;
+
+  Reconnector(Attempt attempt, OnLost on_lost);
+  ~Reconnector();
+
+  // The connection has ended. UNAVAILABLE: it broke. CANCELLED: this side is stopping, nothing
+  // happens. Anything else is final: `on_lost` is called at once, in the caller's thread.
+  void OnClosed(const Status& reason);
+
+  // The present connection is good for something: one that breaks again and again before that is
+  // given up.
+  void NoteProgress();
+
+  // Waits for a running attempt. Idempotent; not from inside the two functions.
+  void Stop();
+
+ private:
+  void Run();
+  Status ConnectAgain(std::unique_lock<std::mutex>* lock);
+
+  const Attempt attempt_;
+  const OnLost on_lost_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::thread thread_;
+  bool broken_ = false;
+  bool over_ = false;  // lost or stopped
+  Status reason_;      // of the last break
+  int fruitless_ = 0;  // breaks since the last progress
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_VAN_RECONNECTOR_H_

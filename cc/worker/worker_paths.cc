@@ -1,0 +1,217 @@
+// The part of Worker that has the connections to the servers: made, broken, and made again.
+//
+// A connection that breaks while both processes live comes again (van/reconnector.h). Then the
+// worker asks what has become of the pushes that it made over it and has no answer to; the server
+// says which of them go on, and from where, and sends answers again that were lost.
+#include <algorithm>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/coordinator/control_session.h"
+#include "cc/worker/worker.h"
+#include "cc/worker/worker_actions.h"
+
+namespace byteps {
+namespace {
+
+// How often the wait for a server looks whether the coordinator knows that it is in vain.
+constexpr double kConnectSliceSeconds = 0.5;
+// Rounds that were given up, for a server that may not have heard of it; it does not need old ones.
+constexpr size_t kMostGivenUp = 4096;
+
+}  // namespace
+
+Status Worker::ConnectToServers() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    servers_ = std::vector<ServerLink>(job_.num_servers());  // which cannot be copied
+    for (int32_t server = 0; server < job_.num_servers(); ++server) {
+      servers_[server].paths.resize(std::max(1, job_.options.connections_per_server));
+      for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
+        servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
+            [=](double seconds) { return Connect(server, path, /*again=*/true, seconds); },
+            [=](const Status& reason) { LoseServer(server, reason); });
+      }
+    }
+  }
+  for (int32_t server = 0; server < job_.num_servers(); ++server) {
+    for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
+      BYTEPS_RETURN_IF_ERROR(Connect(server, path, /*again=*/false, job_.options.connect_timeout));
+    }
+  }
+  return OkStatus();
+}
+
+Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds) {
+  Hello hello;
+  hello.job_id = job_.job_id;
+  hello.epoch = job_.epoch;
+  hello.role = Role::kWorker;
+  hello.rank = rank_;
+  hello.path = path;
+  hello.again = again;
+  hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
+  Hello peer;
+  peer.role = Role::kServer;
+  peer.rank = server;
+  peer.path = path;
+  peer.again = again;
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(seconds);
+  while (true) {
+    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
+    const Status status = van_->Connect(job_.server_endpoints[server], hello, peer, this,
+                                        std::min(left, kConnectSliceSeconds), &connection);
+    BYTEPS_RETURN_IF_ERROR(failure());
+    const bool may_come_up =
+        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
+    if (status.ok() || again || !may_come_up) return status;
+    if (left <= kConnectSliceSeconds) {
+      return Status(status.code(), status.message() + "; tried for " +
+                                       std::to_string(static_cast<int64_t>(seconds)) +
+                                       " s (BYTEPS_CONNECT_TIMEOUT)");
+    }
+  }
+}
+
+void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
+  Actions actions(this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  const Hello& peer = connection->peer();
+  Path& path = servers_[peer.rank].paths[peer.path];
+  path.connection = connection;
+  path.is_ready = !peer.again;
+  if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
+  if (!peer.again) return;
+  actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
+}
+
+ResumeQuery Worker::UnansweredOn(int32_t server, uint32_t path) const {
+  ResumeQuery query;
+  for (const auto& [id, key] : keys_) {
+    const std::shared_ptr<Exchange>& live = key->live;
+    if (live == nullptr || live->entry == nullptr) continue;
+    const std::vector<PartPlacement>& parts = live->entry->parts;
+    for (uint32_t part = 0; part < parts.size(); ++part) {
+      if (parts[part].server != server || live->part_done[part] ||
+          live->sent_on[part] != static_cast<int32_t>(path))
+        continue;
+      query.pushes.push_back({id, part, live->round});
+    }
+  }
+  return query;
+}
+
+Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer,
+                              Actions* actions) {
+  Path* const path = FindPath(connection);
+  if (path == nullptr) return OkStatus();  // it has broken again
+  if (path->is_ready) return Internal(connection.peer_name() + " answered what it was not asked");
+  path->is_ready = true;
+  ServerLink& server = servers_[connection.peer().rank];
+  for (const OutgoingFrame& frame : server.given_up)
+    actions->frames.emplace_back(path->connection, frame);
+  for (const ResumeAnswer::Push& push : answer.incomplete) {
+    const auto key = keys_.find(push.key);
+    const std::shared_ptr<Exchange> live = key == keys_.end() ? nullptr : key->second->live;
+    // An exchange may have ended with an error meanwhile.
+    if (live == nullptr || live->round != push.round || live->entry == nullptr) continue;
+    const bool was_asked = push.part < live->part_done.size() && !live->part_done[push.part] &&
+                           live->sent_on[push.part] == static_cast<int32_t>(connection.peer().path);
+    const uint64_t bytes = was_asked ? live->PushBytes(push.part, rank_) : 0;
+    if (!was_asked || (push.received_bytes > 0 && push.received_bytes >= bytes))
+      return Internal(connection.peer_name() + " has another part than it was sent");
+    live->sent_on[push.part] = -1;
+    queue_.Push({live, push.part, bytes - push.received_bytes, live->request.priority,
+                 push.received_bytes});
+  }
+  for (PartTask& task : server.parked) queue_.Push(std::move(task));
+  server.parked.clear();
+  Pump(actions);
+  return OkStatus();
+}
+
+void Worker::OnClosed(Connection& connection, const Status& reason) {
+  const Hello& peer = connection.peer();
+  {
+    Actions actions(this);
+    std::lock_guard<std::mutex> lock(mutex_);
+    Path* const path = FindPath(connection);
+    if (path == nullptr || stopping_ || !failure_.ok()) return;
+    path->connection = nullptr;
+    path->is_ready = false;
+    path->has_broken = true;
+    queue_.ReturnCredit(path->bytes_on_the_way);
+    path->bytes_on_the_way = 0;
+    Pump(&actions);
+  }
+  servers_[peer.rank].paths[peer.path].reconnector->OnClosed(Status(
+      reason.code(),
+      connection.peer_name() + job_.InProcessOf(peer.rank) + " is lost: " + reason.message()));
+}
+
+void Worker::LoseServer(int32_t server, const Status& reason) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_ || !failure_.ok()) return;
+  }
+  // Before a goodbye that may follow: the coordinator must not take this for a good end.
+  coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
+  Fail(Unavailable(reason.message()));
+}
+
+Worker::Path* Worker::FindPath(const Connection& connection) {
+  Path& path = servers_[connection.peer().rank].paths[connection.peer().path];
+  return path.connection.get() == &connection ? &path : nullptr;
+}
+
+void Worker::ReturnCredit(const Connection& from, uint64_t bytes) {
+  Path* const path = FindPath(from);
+  if (path == nullptr) return;  // it has been taken back
+  queue_.ReturnCredit(bytes);
+  path->bytes_on_the_way -= std::min(bytes, path->bytes_on_the_way);
+}
+
+// Something has come over it.
+void Worker::NoteProgress(const Connection& connection) {
+  Path* const path = FindPath(connection);
+  if (path != nullptr && path->has_broken) path->reconnector->NoteProgress();
+}
+
+void Worker::SendPush(PartTask task, Actions* actions) {
+  Exchange& exchange = *task.exchange;
+  ServerLink& server = servers_[exchange.entry->parts[task.part].server];
+  Path* best = nullptr;
+  for (Path& path : server.paths) {
+    if (path.is_ready && (best == nullptr || path.bytes_on_the_way < best->bytes_on_the_way))
+      best = &path;
+  }
+  if (best == nullptr) {
+    queue_.ReturnCredit(task.bytes);
+    return server.parked.push_back(std::move(task));
+  }
+  if (task.offset == 0) ++counters_.pushed_parts;
+  counters_.pushed_bytes += task.bytes;
+  if (exchange.trace != nullptr) {
+    PartTrace& trace = exchange.trace->parts[task.part];
+    trace.bytes = task.offset + task.bytes;
+    trace.push_ns = WallNanos();
+  }
+  best->bytes_on_the_way += task.bytes;
+  exchange.sent_on[task.part] = static_cast<int32_t>(best - server.paths.data());
+  actions->frames.emplace_back(best->connection, exchange.PushFrame(task.exchange, task.part, rank_,
+                                                                    job_.epoch, task.offset));
+}
+
+void Worker::GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions) {
+  ServerLink& link = servers_[server];
+  if (link.given_up.size() >= kMostGivenUp) link.given_up.pop_front();
+  link.given_up.push_back(withdrawal);
+  for (const Path& path : link.paths) {
+    if (!path.is_ready) continue;
+    actions->frames.emplace_back(path.connection, std::move(withdrawal));
+    return;
+  }
+}
+
+}  // namespace byteps
