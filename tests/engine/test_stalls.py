@@ -1,5 +1,6 @@
 """What a worker says when a tensor waits for other workers."""
 
+import re
 import signal
 import time
 
@@ -15,7 +16,8 @@ def _waiting(cluster):
 
 
 def test_a_report_names_who_has_sent_and_what_the_others_do():
-    with Cluster(programs.one_does_not_send, workers=3, servers=1, env=_SOON, args=[4]) as cluster:
+    env = {**_SOON, "BYTEPS_HEARTBEAT_INTERVAL": "0.2"}  # servers report lags as often
+    with Cluster(programs.one_does_not_send, workers=3, servers=1, env=env, args=[4]) as cluster:
         outcomes = cluster.wait(30)
         workers = outcomes[-3:]
         for rank in (0, 2):
@@ -24,6 +26,7 @@ def test_a_report_names_who_has_sent_and_what_the_others_do():
             assert "sent by ranks 0, 2; not by rank 1" in report, describe(outcomes)
             assert 'rank 1: waits for nothing; its last exchange, tensor "before", round' in report
             assert f"rank {2 - rank}:" not in report  # it has sent all that is asked for
+            assert re.search(r"after the first of each round: rank 0 by \d+ ms, rank 1 by", report)
         assert "waits for tensor" not in workers[1].output
         assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
 
