@@ -11,7 +11,17 @@ from tests.cluster import ROOT
 from tf_byteps.config import Config
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.messages import Address, Assigned, Book, Join, Leave, Ready
+from tf_byteps.rendezvous.messages import (
+    Address,
+    Assigned,
+    Book,
+    Changed,
+    Dismissed,
+    Done,
+    Join,
+    Leave,
+    Ready,
+)
 from tf_byteps.rendezvous.roster import Refusal, Roster
 
 _VALUES = [None, True, 0, -1, 2**63, 1.5, "", "x" * 1000, [], [[]], {}, {"a": 1}, "\u0000"]
@@ -21,7 +31,8 @@ def _seeds():
     address = Address("10.0.0.1", 9000)
     book = Book("job", 0, ["a", "b"], ["a"], [address], [-1], address, {"part_bytes": 1.0})
     join = Join("id", "0.1", "worker", "host", None, 0, 2, None, 1, "a", address, {"x": 1.0})
-    return [join, Assigned("worker", 0, book), Ready("id", "server"), Leave("id")]
+    member = [Changed(1, "others would like to come"), Done("3"), Dismissed("all is done")]
+    return [join, Assigned("worker", 0, book), Ready("id", "server"), Leave("id"), *member]
 
 
 def _paths(value, path=()):

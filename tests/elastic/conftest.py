@@ -4,7 +4,7 @@ import sys
 import psutil
 import pytest
 
-from tests.launch.conftest import launch  # noqa: F401
+from tests.launch.conftest import launch, sshd  # noqa: F401
 
 # Failures show soon.
 ENVIRONMENT = {
@@ -53,9 +53,10 @@ def elastic(launch, tmp_path):  # noqa: F811
     """Starts a job without TensorFlow: `elastic("--min-np", "2")`."""
 
     def start(*arguments, program="count", **variables):
-        command = [sys.executable, "-m", "tests.elastic.programs", program]
+        command = [sys.executable, "-m", "tests.elastic.programs", *program.split()]
         stop_file = tmp_path / "stop"
         environment = {**ENVIRONMENT, "TESTS_STOP_FILE": str(stop_file), **variables}
-        return Job(launch(*arguments, "--", *command, **environment), stop_file)
+        given = ["--env", "TESTS_STOP_FILE", *arguments]
+        return Job(launch(*given, "--", *command, **environment), stop_file)
 
     return start

@@ -47,6 +47,13 @@ def vanish():
     count()
 
 
+def fail_on(address):
+    """Counts, but cannot work on one host."""
+    if os.environ["SSH_CONNECTION"].split()[2] == address:
+        fail()
+    count()
+
+
 def fail():
     """A worker that cannot work."""
     print("failing", flush=True)
@@ -77,4 +84,5 @@ def _sum(name, array):
 
 
 if __name__ == "__main__":
-    {"count": count, "fail": fail, "vanish": vanish}[sys.argv[1]]()
+    programs = {"count": count, "fail": fail, "fail_on": fail_on, "vanish": vanish}
+    programs[sys.argv[1]](*sys.argv[2:])

@@ -47,8 +47,11 @@ def test_server_processes_come_along(elastic):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_before_it_has_connected(elastic):
-    """The engine would wait for it as long as it may take to connect."""
-    arguments = ("--min-np", "1", "--max-np", "2")
+    """The engine would wait for it as long as it may take to connect.
+
+    It hosts no server: that would have connected already.
+    """
+    arguments = ("--min-np", "1", "--max-np", "2", "--servers", "1")
     job = elastic(*arguments, program="vanish", BYTEPS_CONNECT_TIMEOUT="120")
     job.running.wait_for("of 2 from 0", 2)
     code, output = job.finish()
@@ -76,6 +79,17 @@ def test_a_host_that_fails_again_and_again(elastic):
     assert code == 3, output
     assert output.count("failing") >= 2
     assert "localhost is not used any more: 2 of its processes have failed" in output
+
+
+@pytest.mark.slow
+def test_a_host_that_cannot_work_does_not_end_the_job(elastic, sshd):
+    hosts = ("-H", "127.0.0.2:1,127.0.0.3:1", "--host-failures", "2", *sshd.options)
+    job = elastic("--min-np", "1", *hosts, program="fail_on 127.0.0.3")
+    job.running.wait_for("member 0: rank 0 of 1 from 0")
+    job.running.wait_for_error("127.0.0.3 is not used any more: 2 of its processes have failed")
+    code, output = job.finish()
+    assert code == 0, output
+    assert "finished with 1" in output
 
 
 @pytest.mark.slow
@@ -119,6 +133,16 @@ def test_discovery_script(elastic, hosts):
     assert code == 0, output
     assert "lost:" not in output and "failed" not in output
     assert output.count("finished with 2") == 2
+
+
+def test_hosts_that_cannot_reach_the_scheduler(elastic, hosts):
+    hosts("localhost:1\n")
+    job = elastic("--host-discovery-script", hosts.script)
+    job.running.wait_for("of 1 from 0")
+    hosts("localhost:1\n192.0.2.1:1\n")
+    job.running.wait_for_error("192.0.2.1 is not used: it cannot reach")
+    code, output = job.finish()
+    assert code == 0, output
 
 
 def test_a_script_that_fails(elastic, hosts):

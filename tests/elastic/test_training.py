@@ -16,8 +16,10 @@ def test_who_is_left_finishes():
     outcome = worker_kills.train("loop", 3, kills=1, seed=3, workers=2, limit=120, restart=False)
     assert outcome.code == 0, outcome.output
     result = outcome.result
+    assert outcome.strays == []
     assert (result["least"], result["most"], result["iterations"]) == (3, 3, 87)
-    assert result["size"] == 1 and outcome.output.count("going back to the last commit") == 1
+    assert result["size"] == 1 and result["resets"] == [1]
+    assert outcome.output.count("going back to the last commit") == 1
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ import tf_byteps as bps
 BATCH = 64  # over all workers
 BATCHES = 29  # of an epoch
 COMMIT = 5  # batches
+SECONDS = 0.03  # at least, for each batch, so that kills hit batches on their way
 RATE = 0.05
 
 
@@ -72,10 +73,12 @@ def main(how, folder, epochs):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(RATE, momentum=0.9), loss)
     state = Noting(folder, model, epoch=0, batch=0)
+    resets = []
+    state.register_reset_callbacks([lambda: resets.append(bps.size())])
     train = {"fit": fit, "loop": Loop(strategy, model)}[how]
     bps.elastic.run(train)(state, epochs)
     if bps.rank() == 0:
-        report(folder, state, loss)
+        report(folder, state, loss, resets)
     bps.shutdown()
 
 
@@ -121,6 +124,7 @@ def fit(state, epochs):
         bps.elastic.CommitStateCallback(state, COMMIT),
         bps.elastic.UpdateBatchStateCallback(state),
         bps.elastic.UpdateEpochStateCallback(state),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: time.sleep(SECONDS)),
     ]
     while state.epoch < epochs:
         rest = batches(state.epoch).skip(state.batch)
@@ -161,6 +165,7 @@ class Loop:
             rest = batches(state.epoch).skip(state.batch)
             for data in self._strategy.experimental_distribute_dataset(rest):
                 self._step(data)
+                time.sleep(SECONDS)
                 state.batch += 1
                 if state.batch % COMMIT == 0:
                     state.commit()
@@ -168,7 +173,7 @@ class Loop:
             state.commit()
 
 
-def report(folder, state, loss):
+def report(folder, state, loss, resets):
     """Writes what came of it."""
     images, labels = load_digits(return_X_y=True)
     logits = state.model.classifier((images / 16).astype("float32"))
@@ -179,6 +184,7 @@ def report(folder, state, loss):
         "most": int(counts.max()),
         "epochs": state.epoch,
         "size": bps.size(),
+        "resets": resets,
         "iterations": int(state.optimizer.iterations.numpy()),
     }
     with open(os.path.join(folder, "result.json"), "w") as file:

@@ -49,6 +49,7 @@ class Outcome:
         kills: how many workers were killed.
         seconds: how long it took.
         output: what it printed.
+        strays: from where training went on that was no commit; nothing should be.
     """
 
     code: int | None
@@ -56,6 +57,7 @@ class Outcome:
     kills: int
     seconds: float
     output: str
+    strays: list[int]
 
 
 def train(
@@ -117,7 +119,14 @@ def train(
         if (folder / "result.json").exists():
             result = json.loads((folder / "result.json").read_text())
         text = (folder / "output.txt").read_text(errors="replace")
-        return Outcome(code, result, killer.done, seconds, text)
+        return Outcome(code, result, killer.done, seconds, text, _strays(folder))
+
+
+def _strays(folder):
+    lines = [line.split() for line in (folder / "progress.txt").read_text().splitlines()]
+    begins = {int(line[1]) for line in lines if line[0] == "begin"}
+    commits = {int(line[1]) for line in lines if line[0] == "commit"} | {0}
+    return sorted(begins - commits)
 
 
 class _Killer:
@@ -160,7 +169,7 @@ class _Killer:
         """Not further than a little behind the next kill."""
         left = self._moments[self.done :]
         new = self._folder / "new-limit.txt"
-        new.write_text(str(left[0] + 2 * COMMIT if left else "inf"))
+        new.write_text(str(left[0] + 6 * COMMIT if left else "inf"))
         new.rename(self._folder / "limit.txt")
 
     def _progress(self):
@@ -199,6 +208,8 @@ def faults(outcome, undisturbed, kills, epochs):
         found.append(f"images were used {result['least']} to {result['most']} times, not {epochs}")
     if result["iterations"] != epochs * BATCHES:
         found.append(f"{result['iterations']} steps, not {epochs * BATCHES}")
+    if outcome.strays:
+        found.append(f"training went on from {outcome.strays}, which are no commits")
     if abs(result["loss"] / undisturbed["loss"] - 1) > 0.05:
         found.append(f"the loss is {result['loss']}, and {undisturbed['loss']} undisturbed")
     return found

@@ -46,6 +46,11 @@ class Launch:
         wait_until(lambda: self.out.count(text) >= count or self.popen.poll() is not None, timeout)
         assert self.out.count(text) >= count, self.out + self.err
 
+    def wait_for_error(self, text):
+        """The same for what bpslaunch itself says."""
+        wait_until(lambda: text in self.err or self.popen.poll() is not None)
+        assert text in self.err, self.out + self.err
+
     def processes(self):
         """All that have come of it."""
         return psutil.Process(self.popen.pid).children(recursive=True)

@@ -14,12 +14,15 @@ from tf_byteps.elastic.states import (
     TensorFlowState,
 )
 
+TensorFlowKerasState = KerasState  # Horovod has both names
+
 __all__ = [
     "CommitStateCallback",
     "HostsUpdatedInterrupt",
     "KerasState",
     "ObjectState",
     "State",
+    "TensorFlowKerasState",
     "TensorFlowState",
     "UpdateBatchStateCallback",
     "UpdateEpochStateCallback",

@@ -47,7 +47,7 @@ class ElasticJob(Job):
         self._next_number = 0
         self._has_finished = False  # a worker has, or the scheduler says that the job is over
         self._last_failed = None
-        self._address = None
+        self._address, self._is_alone = None, False
         self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._orders_out, False)
 
@@ -61,12 +61,14 @@ class ElasticJob(Job):
                 if descriptor is not None:
                     os.close(descriptor)
 
-    def begin(self, address):
+    def begin(self, address, is_alone):
         """Starts everything.
 
         Args:
             address: of this machine, for all hosts.
+            is_alone: whether other hosts cannot use that address.
         """
+        self._is_alone = is_alone
         task = self._plan.scheduler_task(address, self.report_descriptor, self._orders)
         port = self.start_scheduler(task, keep=(self._orders,))
         os.close(self._orders)
@@ -94,7 +96,8 @@ class ElasticJob(Job):
             self._blame(self._last_failed)
 
     def _follow(self, hosts):
-        wanted = {(host.name, slot): host for host in hosts for slot in range(host.slots)}
+        usable = filter(self._can_reach_us, hosts)
+        wanted = {(host.name, slot): host for host in usable for slot in range(host.slots)}
         for place in list(self._places):
             host = wanted.pop((place.host.name, place.slot), None)
             if host is not None:
@@ -104,6 +107,18 @@ class ElasticJob(Job):
             elif place.running.task.number not in self._leaving:
                 self._let_go(place)
         self._places += [Place(host, slot) for (_, slot), host in wanted.items()]
+
+    def _can_reach_us(self, host):
+        """The scheduler's address was chosen for the hosts that were listed first."""
+        if host.is_local or not self._is_alone:
+            return True
+        if host.name not in self._blocked:
+            self._screen.say(
+                f"{host.name} is not used: it cannot reach the scheduler at {self._address[0]}, as "
+                f"only this machine was listed at first; start bpslaunch with --scheduler-host"
+            )
+        self._blocked.add(host.name)
+        return False
 
     def _let_go(self, place):
         number = place.running.task.number

@@ -11,7 +11,14 @@ from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
-from tf_byteps.launch.hosts import Host, Ssh, address_for, parse_hosts, passed_environment
+from tf_byteps.launch.hosts import (
+    Host,
+    Ssh,
+    address_for,
+    is_local,
+    parse_hosts,
+    passed_environment,
+)
 from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.running import Job, Launcher
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
@@ -94,8 +101,9 @@ def _run_elastic_job(options, environment):
     most, failures = options.max_workers, options.host_failures
     settings = {"verbose": options.verbose}
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
-        names = [host.name for host in hosts]
-        job.begin(options.scheduler_host or address_for([*names, *plan.server_hosts]))
+        names = [*(host.name for host in hosts), *plan.server_hosts]
+        is_alone = not options.scheduler_host and all(map(is_local, names))
+        job.begin(options.scheduler_host or address_for(names), is_alone)
         return job.run()
 
 

@@ -39,12 +39,19 @@ class ElasticRoster(Roster):
 
     Args:
         before: the members of the epoch before, in rank order.
+        least: how many workers are needed.
         **settings: see `Roster`.
     """
 
-    def __init__(self, before, **settings):
+    def __init__(self, before, least, **settings):
         super().__init__(**{**settings, "num_workers": None})
-        self._before = before
+        self._before, self._least = before, least
+
+    def progress(self):
+        """See `Roster.progress`."""
+        servers = f"{len(self.server_processes())} of {self.num_servers} servers"
+        workers = f"{len(self.workers())} workers, of at least {self._least},"
+        return f"{workers} and {servers} have joined"
 
     def _check_worker_place(self, join):
         if join.member is None:
@@ -102,7 +109,8 @@ class ElasticScheduler(Scheduler):
         super().__init__(config, start_coordinator)
 
     def _new_roster(self):
-        return super()._new_roster(ElasticRoster, before=self._members)
+        least = self._config.min_workers
+        return super()._new_roster(ElasticRoster, before=self._members, least=least)
 
     def _prepare(self, router):
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
@@ -158,10 +166,10 @@ class ElasticScheduler(Scheduler):
         timeout = self._config.elastic_timeout
         self._patient_until = time.monotonic() + timeout
         self._wait(self._may_begin, timeout + 2 * POLL_SECONDS, self._explain)
-        workers = self._roster.in_order()
-        chosen = [worker for worker in workers if worker in self._joined()]
+        joined = self._joined()
+        chosen = [worker for worker in self._roster.in_order() if worker in joined]
         chosen = chosen[: self._config.max_workers]
-        for worker in workers:
+        for worker in self._roster.workers():
             if worker not in chosen:  # it asks again, and may come later
                 self._roster.remove(worker)
         self._count_change([worker.join.member for worker in chosen])
