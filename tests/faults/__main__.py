@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from tests.faults import suite
+from benchmarks.cluster import why_unavailable
+from tests.faults import cuts, suite
 
 
 def main():
@@ -12,10 +13,15 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     results = []
-    for case in suite.cases(options.seed):
+    cases = [(case, suite.run) for case in suite.cases(options.seed)]
+    if why_unavailable():
+        print(f"no cables are pulled: {why_unavailable()}")
+    else:
+        cases += [(cut, cuts.run) for cut in cuts.cases(options.seed)]
+    for case, run in cases:
         if options.only not in str(case):
             continue
-        result = suite.run(case)
+        result = run(case)
         results.append(result)
         print(f"{case} (seed {case.seed}): {result.known} {result.faults or 'well'}", flush=True)
         if result.faults:

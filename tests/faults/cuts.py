@@ -36,8 +36,16 @@ class Cut:
     brief: bool
     seed: int = 1
 
+    # As `suite.Case` has them.
+    phase = "mid-frame"
+    workers = _WORKERS
+
+    @property
+    def how(self):
+        return "brief cut" if self.brief else "long cut"
+
     def __str__(self):
-        return f"{self.role} {'brief' if self.brief else 'long'} cut"
+        return f"{self.role} {self.how}"
 
 
 class _Network:
