@@ -135,6 +135,7 @@ def test_discovery_script(elastic, hosts):
     assert output.count("finished with 2") == 2
 
 
+@pytest.mark.slow
 def test_hosts_that_cannot_reach_the_scheduler(elastic, hosts):
     hosts("localhost:1\n")
     job = elastic("--host-discovery-script", hosts.script)

@@ -124,7 +124,7 @@ def fit(state, epochs):
         bps.elastic.CommitStateCallback(state, COMMIT),
         bps.elastic.UpdateBatchStateCallback(state),
         bps.elastic.UpdateEpochStateCallback(state),
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: time.sleep(SECONDS)),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(SECONDS)),
     ]
     while state.epoch < epochs:
         rest = batches(state.epoch).skip(state.batch)
