@@ -15,8 +15,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cc/base/job.h"
 #include "cc/base/status.h"
@@ -152,6 +154,17 @@ struct VanOptions {
   const verbs::Verbs* verbs = nullptr;  // null: the system's
 };
 
+// How long Van::Connect goes on.
+struct Patience {
+  // Implicit: most have nothing but a time.
+  Patience(double seconds, std::function<Status()> in_vain = nullptr)
+      : seconds(seconds), in_vain(std::move(in_vain)) {}
+
+  double seconds;
+  // Asked twice a second, on the waiting thread: an error ends the wait, with it. May be null.
+  std::function<Status()> in_vain;
+};
+
 // Counters since the start, for tests and telemetry.
 struct VanCounters {
   uint64_t frames_sent = 0;
@@ -186,11 +199,11 @@ class Van {
                         Endpoint* bound) = 0;
 
   // Connects and shakes hands as `hello` (nonce and memory offer are the Van's); tries again while
-  // nobody listens, until `timeout` seconds are over. `peer` is whom we expect there, for messages.
+  // nobody listens, for as long as `patience` lasts. `peer` is whom we expect there, for messages.
   // With `hello.again` nobody listening there is the end of it: FAILED_PRECONDITION.
   // `handler` must outlive the connection. Blocks.
   virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                         ConnectionHandler* handler, double timeout,
+                         ConnectionHandler* handler, const Patience& patience,
                          std::shared_ptr<Connection>* connection) = 0;
 
   // Closes everything with CANCELLED and joins the I/O threads; no handler call runs after it

@@ -14,8 +14,6 @@
 namespace byteps {
 namespace {
 
-// How often the wait for a server looks whether the coordinator knows that it is in vain.
-constexpr double kConnectSliceSeconds = 0.5;
 // Rounds that were given up, for a server that may not have heard of it; it does not need old ones.
 constexpr size_t kMostGivenUp = 4096;
 
@@ -56,22 +54,18 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
   peer.rank = server;
   peer.path = path;
   peer.again = again;
-  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(seconds);
-  while (true) {
-    std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
-    const Status status = van_->Connect(job_.server_endpoints[server], hello, peer, this,
-                                        std::min(left, kConnectSliceSeconds), &connection);
-    BYTEPS_RETURN_IF_ERROR(failure());
-    const bool may_come_up =
-        status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
-    if (status.ok() || again || !may_come_up) return status;
-    if (left <= kConnectSliceSeconds) {
-      return Status(status.code(), status.message() + "; tried for " +
-                                       std::to_string(static_cast<int64_t>(seconds)) +
-                                       " s (BYTEPS_CONNECT_TIMEOUT)");
-    }
-  }
+  // The coordinator may come to know that the server is lost.
+  const Patience patience(seconds, [this] { return failure(); });
+  std::shared_ptr<Connection> connection;  // OnOpen has kept it already
+  const Status status =
+      van_->Connect(job_.server_endpoints[server], hello, peer, this, patience, &connection);
+  BYTEPS_RETURN_IF_ERROR(failure());
+  const bool took_too_long =
+      status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
+  if (again || !took_too_long) return status;
+  return Status(status.code(), status.message() + "; tried for " +
+                                   std::to_string(static_cast<int64_t>(seconds)) +
+                                   " s (BYTEPS_CONNECT_TIMEOUT)");
 }
 
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {

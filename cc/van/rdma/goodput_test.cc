@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cc/base/clock.h"
+#include "cc/van/open_acceptor.h"
 #include "cc/van/rdma/device.h"
 #include "cc/van/rdma/offer.h"
 #include "cc/van/rdma/verbs.h"
@@ -197,18 +198,6 @@ class Counter : public ConnectionHandler {
   const std::shared_ptr<TakingSink> sink_ = std::make_shared<TakingSink>();
 };
 
-class Acceptor : public ConnectionAcceptor {
- public:
-  explicit Acceptor(ConnectionHandler* handler) : handler_(handler) {}
-  Status OnHello(const Hello&, const std::string&, ConnectionHandler** handler) override {
-    *handler = handler_;
-    return OkStatus();
-  }
-
- private:
-  ConnectionHandler* handler_;
-};
-
 Cost MeasureVan(Transport transport) {
   VanOptions options;
   options.io_threads = 1;
@@ -216,7 +205,7 @@ Cost MeasureVan(Transport transport) {
   const auto payload = std::make_shared<std::vector<uint8_t>>(kMessageBytes, 7);
   Counter server;
   Counter client;
-  Acceptor acceptor(&server);
+  OpenAcceptor acceptor(&server);
   const std::unique_ptr<Van> vans[] = {NewVan(options), NewVan(options)};
   for (const auto& van : vans) {
     if (const auto registry = van->memory_registry())

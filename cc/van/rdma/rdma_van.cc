@@ -41,24 +41,26 @@ class RdmaVan : public Van {
   }
 
   Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                 ConnectionHandler* handler, double timeout,
+                 ConnectionHandler* handler, const Patience& patience,
                  std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
     if (!Concerns(hello) || peer.role == Role::kCoordinator)
-      return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
+      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
     BYTEPS_RETURN_IF_ERROR(CheckAvailable());
-    if (!available_.ok()) return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
+    if (!available_.ok())
+      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Hello offered = hello;
     offered.features |= kRdmaFeature;
     const auto made = NewConnection(RdmaConnection::Side::kConnecting, handler);
     std::shared_ptr<Connection> tcp;
-    const Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), timeout, &tcp);
+    const Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), patience, &tcp);
     if (!connected.ok()) {
       Forget(made.get());
       return connected;
     }
-    // The other side is there: it gets the time of a handshake, however little `timeout` has left.
+    // The other side is there: it gets the time of a handshake, however little of `patience` is
+    // left.
     const Status status =
         made->WaitUntilOpen(MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout));
     if (!status.ok()) {

@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kListenBacklog = 512;
 constexpr uint64_t kUnsentBytes = 512 * 1024;
+constexpr int64_t kLookMilliseconds = 500;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -36,14 +37,15 @@ Status Resolve(const std::string& host, uint16_t port, bool passive, AddressList
 }
 
 // Waits for `events`; DEADLINE_EXCEEDED when the time is over.
-Status WaitFor(const Socket& socket, short events, int64_t deadline_ns, const char* what) {
+Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const char* what) {
   while (true) {
-    const int64_t left_ms = (deadline_ns - MonotonicNanos()) / 1000000;
+    const int64_t left_ms = (wait.deadline_ns - MonotonicNanos()) / 1000000;
     if (left_ms <= 0) return DeadlineExceeded(std::string(what) + ": timed out");
     pollfd entry{socket.get(), events, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::min<int64_t>(left_ms, 1000)));
+    const int ready = poll(&entry, 1, static_cast<int>(std::min(left_ms, kLookMilliseconds)));
     if (ready > 0) return OkStatus();
     if (ready < 0 && errno != EINTR) return Internal(ErrnoMessage("poll"));
+    if (wait.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(wait.in_vain());
   }
 }
 
@@ -119,7 +121,7 @@ Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpo
   return status;
 }
 
-Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket, bool* refused) {
+Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socket, bool* refused) {
   AddressList addresses(nullptr, freeaddrinfo);
   BYTEPS_RETURN_IF_ERROR(Resolve(endpoint.host, endpoint.port, false, &addresses));
   Status status = Unavailable("no address for " + endpoint.ToString());
@@ -133,7 +135,7 @@ Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket, 
       status = Unavailable(ErrnoMessage("connect to " + endpoint.ToString()));
       continue;
     }
-    BYTEPS_RETURN_IF_ERROR(WaitFor(candidate, POLLOUT, deadline_ns, "connect"));
+    BYTEPS_RETURN_IF_ERROR(WaitFor(candidate, POLLOUT, wait, "connect"));
     socklen_t size = sizeof(errno);
     getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &errno, &size);
     if (errno != 0) {
@@ -148,10 +150,10 @@ Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket, 
   return status;
 }
 
-Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns) {
+Status SendExactly(const Socket& socket, const void* data, size_t bytes, const SocketWait& wait) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, deadline_ns, "send"));
+    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, wait, "send"));
     const ssize_t sent = send(socket.get(), next, bytes, MSG_NOSIGNAL);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) return Unavailable(ErrnoMessage("send"));
     if (sent > 0) {
@@ -162,10 +164,10 @@ Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t
   return OkStatus();
 }
 
-Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t deadline_ns) {
+Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, const SocketWait& wait) {
   char* next = static_cast<char*>(data);
   while (bytes > 0) {
-    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLIN, deadline_ns, "receive"));
+    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLIN, wait, "receive"));
     const ssize_t received = recv(socket.get(), next, bytes, 0);
     if (received == 0) return Unavailable("the peer closed the connection");
     if (received < 0 && errno != EAGAIN && errno != EINTR)

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "cc/base/job.h"
@@ -38,14 +39,21 @@ void LimitUnsent(const Socket& socket, uint64_t bytes);
 // in use.
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
 
-// One attempt to connect, until `deadline_ns` at the latest. UNAVAILABLE if nobody listens there;
-// `refused`, if given, says whether the host itself has said so.
-Status ConnectTo(const Endpoint& endpoint, int64_t deadline_ns, Socket* socket,
+// How long the functions below wait.
+struct SocketWait {
+  int64_t deadline_ns = 0;
+  // Asked twice a second; an error ends the wait with it. May be null.
+  std::function<Status()> in_vain = nullptr;
+};
+
+// One attempt to connect. UNAVAILABLE if nobody listens there; `refused`, if given, says whether
+// the host itself has said so.
+Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socket,
                  bool* refused = nullptr);
 
-// Exactly `bytes`, waiting until `deadline_ns` at the latest.
-Status SendExactly(const Socket& socket, const void* data, size_t bytes, int64_t deadline_ns);
-Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, int64_t deadline_ns);
+// Exactly `bytes`.
+Status SendExactly(const Socket& socket, const void* data, size_t bytes, const SocketWait& wait);
+Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, const SocketWait& wait);
 
 // The shortest of the round trips that the kernel has seen lately, in nanoseconds; 0: unknown.
 uint64_t LeastRoundTripNanos(const Socket& socket);

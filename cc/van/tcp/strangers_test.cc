@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
+#include "cc/van/open_acceptor.h"
 #include "cc/van/tcp/socket.h"
 #include "cc/van/van.h"
 
@@ -91,20 +92,6 @@ class Echo : public ConnectionHandler {
   std::atomic<int> closed{0};
 };
 
-class Acceptor : public ConnectionAcceptor {
- public:
-  explicit Acceptor(ConnectionHandler* handler) : handler_(handler) {}
-  Status OnHello(const Hello&, const std::string&, ConnectionHandler** handler) override {
-    ++hellos;
-    *handler = handler_;
-    return OkStatus();
-  }
-  std::atomic<int> hellos{0};
-
- private:
-  ConnectionHandler* const handler_;
-};
-
 // A listener with a secret, and a connection of one who knows it.
 class HostileTest : public ::testing::Test {
  protected:
@@ -141,17 +128,17 @@ class HostileTest : public ::testing::Test {
   std::string Answer(const std::string& bytes) {
     Socket socket;
     const int64_t deadline = MonotonicNanos() + 5 * kSecond;
-    EXPECT_TRUE(ConnectTo(endpoint_, deadline, &socket).ok());
-    SendExactly(socket, bytes.data(), bytes.size(), deadline).ok();
+    EXPECT_TRUE(ConnectTo(endpoint_, {deadline}, &socket).ok());
+    SendExactly(socket, bytes.data(), bytes.size(), {deadline}).ok();
     std::string answer;
     char byte;
-    while (ReceiveExactly(socket, &byte, 1, deadline).ok()) answer += byte;
+    while (ReceiveExactly(socket, &byte, 1, {deadline}).ok()) answer += byte;
     EXPECT_LT(MonotonicNanos(), deadline) << "the connection stays open";
     return answer;
   }
 
   Echo server_, client_;
-  Acceptor acceptor_{&server_};
+  OpenAcceptor acceptor_{&server_};
   Endpoint endpoint_;
   std::unique_ptr<Van> van_, friend_van_;
   std::shared_ptr<Connection> connection_;
@@ -189,7 +176,7 @@ TEST_F(HostileTest, AFloodKeepsNobodyOutForLong) {
 TEST_F(HostileTest, IdleConnectionsGiveWay) {
   std::vector<Socket> idle(Strangers::kMostWaiting + 50);
   for (Socket& socket : idle)
-    ASSERT_TRUE(ConnectTo(endpoint_, MonotonicNanos() + 5 * kSecond, &socket).ok());
+    ASSERT_TRUE(ConnectTo(endpoint_, {MonotonicNanos() + 5 * kSecond}, &socket).ok());
   std::shared_ptr<Connection> connection;
   const Status status = Connect(friend_van_.get(), &connection);
   EXPECT_TRUE(status.ok()) << status.ToString();

@@ -69,29 +69,35 @@ class TcpVan : public Van {
   }
 
   Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                 ConnectionHandler* handler, double timeout,
+                 ConnectionHandler* handler, const Patience& patience,
                  std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
     BYTEPS_RETURN_IF_ERROR(StartLoops());
-    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
+    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(patience.seconds);
     Socket socket;
     PeerMemory memory(hello.same_host && options_.read_peer_memory);
     Challenge challenge;
     Welcome welcome;
     int attempts = 0;
     while (true) {
+      // As much time for one as the other side would give it; less would only make it begin again.
+      const int64_t attempt_ns = MonotonicNanos() + SecondsToNanos(options_.handshake_timeout);
+      const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
       bool refused = false;
       const Status status =
-          ShakeHands(endpoint, hello, memory, deadline_ns, &socket, &challenge, &welcome, &refused);
+          ShakeHands(endpoint, hello, memory, wait, &socket, &challenge, &welcome, &refused);
       ++attempts;
       if (status.ok()) break;
+      if (patience.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(patience.in_vain());
       if (refused && hello.again) return FailedPrecondition(status.message());
-      const bool may_come_up = status.code() == StatusCode::kUnavailable;
+      const bool may_come_up = status.code() == StatusCode::kUnavailable ||
+                               status.code() == StatusCode::kDeadlineExceeded;
       if (!may_come_up || MonotonicNanos() + kRetryNanos >= deadline_ns) {
-        return Status(status.code(),
-                      "cannot reach " + peer.PeerName() + " at " + endpoint.ToString() + " (" +
-                          std::to_string(attempts) + " attempts in " +
-                          std::to_string(static_cast<int>(timeout)) + " s): " + status.message());
+        return Status(status.code(), "cannot reach " + peer.PeerName() + " at " +
+                                         endpoint.ToString() + " (" + std::to_string(attempts) +
+                                         " attempts in " +
+                                         std::to_string(static_cast<int>(patience.seconds)) +
+                                         " s): " + status.message());
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
@@ -125,24 +131,23 @@ class TcpVan : public Van {
 
   // One attempt to connect, and the handshake.
   Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
-                    int64_t deadline_ns, Socket* socket, Challenge* challenge, Welcome* welcome,
+                    const SocketWait& wait, Socket* socket, Challenge* challenge, Welcome* welcome,
                     bool* refused) {
-    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, deadline_ns, socket, refused));
+    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, wait, socket, refused));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
     hello.nonce = memory.nonce();
     ConnectingHandshake handshake(options_.secret, hello);
     uint8_t out[kHelloBytes];
     handshake.WriteHello(out);
-    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), deadline_ns));
+    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), wait));
     uint8_t challenge_bytes[kChallengeBytes];
-    BYTEPS_RETURN_IF_ERROR(
-        ReceiveExactly(*socket, challenge_bytes, sizeof(challenge_bytes), deadline_ns));
+    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, challenge_bytes, sizeof(challenge_bytes), wait));
     BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
     handshake.WriteResponse(memory.offer(), response);
-    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, response, sizeof(response), deadline_ns));
+    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, response, sizeof(response), wait));
     uint8_t in[kWelcomeBytes];
-    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), deadline_ns));
+    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), wait));
     counters_.wire_bytes_sent += sizeof(out) + sizeof(response);
     counters_.wire_bytes_received += sizeof(challenge_bytes) + sizeof(in);
     return handshake.ReadWelcome(in, welcome);
@@ -161,8 +166,8 @@ class TcpVan : public Van {
 bool IsRefusedAt(const Endpoint& endpoint, double timeout) {
   Socket socket;
   bool refused = false;
-  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
-  return !ConnectTo(endpoint, deadline_ns, &socket, &refused).ok() && refused;
+  const SocketWait wait{MonotonicNanos() + SecondsToNanos(timeout)};
+  return !ConnectTo(endpoint, wait, &socket, &refused).ok() && refused;
 }
 
 std::unique_ptr<Van> NewTcpVan(const VanOptions& options) {
