@@ -141,8 +141,4 @@ Status GpuRankDevice::CopyWithin(const DeviceSpan& span, Done done) {
   return collectives_->Add(nullptr, start, std::move(done));
 }
 
-Status GpuRankDevice::TakePinned(size_t bytes, PinnedPool::Block* block) {
-  return pool_->Take(bytes, block);
-}
-
 }  // namespace byteps

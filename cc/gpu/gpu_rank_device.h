@@ -34,7 +34,7 @@ class GpuRankDevice : public RankDevice {
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyWithin(const DeviceSpan& span, Done done) override;
-  Status TakePinned(size_t bytes, PinnedPool::Block* block) override;
+  PinnedPool& pinned_pool() override { return *pool_; }
 
  private:
   GpuRankDevice(std::shared_ptr<GpuDevice> device, std::shared_ptr<PinnedPool> pool,

@@ -26,7 +26,10 @@ std::shared_ptr<PinnedPool> PinnedPool::Create(PinnedSource source) {
 }
 
 PinnedPool::~PinnedPool() {
-  for (const auto& [address, bytes] : allocated_) source_.free(address, bytes);
+  for (const auto& [address, bytes] : allocated_) {
+    if (watcher_.about_to_free != nullptr) watcher_.about_to_free(address);
+    source_.free(address, bytes);
+  }
 }
 
 size_t PinnedPool::RoundUp(size_t bytes) {
@@ -59,6 +62,7 @@ Status PinnedPool::Take(size_t bytes, Block* block) {
 Status PinnedPool::Allocate(size_t bytes, void** address) {
   BYTEPS_RETURN_IF_ERROR(source_.allocate(bytes, address));
   allocated_.emplace_back(*address, bytes);
+  if (watcher_.allocated != nullptr) watcher_.allocated(*address, bytes);
   ++counters_.allocations;
   counters_.allocated_bytes += bytes;
   return OkStatus();
@@ -68,6 +72,13 @@ void PinnedPool::Return(void* address, size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   free_[size].push_back(address);
   counters_.bytes_in_use -= size;
+}
+
+void PinnedPool::Watch(PinnedWatcher watcher) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  watcher_ = std::move(watcher);
+  if (watcher_.allocated == nullptr) return;
+  for (const auto& [address, bytes] : allocated_) watcher_.allocated(address, bytes);
 }
 
 PinnedPoolCounters PinnedPool::counters() const {

@@ -28,6 +28,13 @@ struct PinnedSource {
 
 PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device);
 
+// Hears of a pool's memory, such as a network card that is to read it. Either may be called on any
+// thread, one at a time, and must not call the pool.
+struct PinnedWatcher {
+  std::function<void(void* address, size_t bytes)> allocated;
+  std::function<void(void* address)> about_to_free;
+};
+
 struct PinnedPoolCounters {
   uint64_t allocations = 0;      // calls of the source
   uint64_t allocated_bytes = 0;  // what they gave
@@ -47,6 +54,9 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   // The source's error if it has no more.
   Status Take(size_t bytes, Block* block);
 
+  // Tells `watcher`, the only one from now on, of what has been allocated and of what will be.
+  void Watch(PinnedWatcher watcher);
+
   PinnedPoolCounters counters() const;
 
   // What `bytes` is rounded up to: a size of few, at most a quarter more.
@@ -61,6 +71,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   mutable std::mutex mutex_;                   // guards all below
   std::map<size_t, std::vector<void*>> free_;  // by rounded size
   std::vector<std::pair<void*, size_t>> allocated_;
+  PinnedWatcher watcher_;  // its functions may be null
   PinnedPoolCounters counters_;
 };
 

@@ -113,6 +113,29 @@ TEST(PinnedPool, ABlockOutlivesThePoolsOwner) {
   EXPECT_TRUE(source.live.empty());
 }
 
+TEST(PinnedPool, TellsOfAllItsMemoryUntilItIsFreed) {
+  CountedSource source;
+  std::map<void*, size_t> known;
+  auto pool = PinnedPool::Create(source.Source());
+  PinnedPool::Block before, after;
+  ASSERT_TRUE(pool->Take(5 << 20, &before).ok());
+  PinnedWatcher watcher;
+  watcher.allocated = [&](void* address, size_t bytes) { known[address] = bytes; };
+  watcher.about_to_free = [&](void* address) {
+    EXPECT_EQ(source.live.count(address), 1u);
+    EXPECT_EQ(known.erase(address), 1u);
+  };
+  pool->Watch(std::move(watcher));
+  EXPECT_EQ(known, source.live);
+  ASSERT_TRUE(pool->Take(1000, &after).ok());
+  EXPECT_EQ(known.size(), 2u);
+  EXPECT_EQ(known, source.live);
+  before.reset();
+  after.reset();
+  pool.reset();
+  EXPECT_TRUE(known.empty());
+}
+
 TEST(PinnedPool, ManyThreads) {
   CountedSource source;
   const auto pool = PinnedPool::Create(source.Source());

@@ -64,7 +64,7 @@ class RankDevice {
   virtual Status CopyWithin(const DeviceSpan& span, Done done) = 0;
 
   // Host memory that the copies are fast with.
-  virtual Status TakePinned(size_t bytes, PinnedPool::Block* block) = 0;
+  virtual PinnedPool& pinned_pool() = 0;
 };
 
 }  // namespace byteps

@@ -230,9 +230,7 @@ class CpuRankDevice : public RankDevice {
   Status CopyWithin(const DeviceSpan& span, Done done) override {
     return Copy(&collectives_, span.from, span.to, span.bytes(), std::move(done));
   }
-  Status TakePinned(size_t bytes, PinnedPool::Block* block) override {
-    return pool_->Take(bytes, block);
-  }
+  PinnedPool& pinned_pool() override { return *pool_; }
 
  private:
   Status Launch(CpuCommunicator::Call call) {

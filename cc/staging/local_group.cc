@@ -18,6 +18,20 @@ std::vector<int32_t> GroupOf(const HostMap& hosts, const Worker& worker) {
   return hosts.WorkersOn(hosts.HostOf(worker.rank()));
 }
 
+// What is sent from the pool's memory needs no copy then. It outlives the worker, whose registry
+// ends with the worker's Van.
+void RegisterPool(const Worker& worker, PinnedPool* pool) {
+  const std::weak_ptr<MemoryRegistry> weak = worker.memory_registry();
+  PinnedWatcher watcher;
+  watcher.allocated = [weak](void* address, size_t bytes) {
+    if (const auto registry = weak.lock()) registry->Add(address, bytes);
+  };
+  watcher.about_to_free = [weak](void* address) {
+    if (const auto registry = weak.lock()) registry->Remove(address);
+  };
+  pool->Watch(std::move(watcher));
+}
+
 // Equal for tensors that can be combined with each other.
 uint64_t Agreement(const TensorDescription& tensor) { return KeyOfName(tensor.ToString()); }
 
@@ -39,6 +53,7 @@ LocalGroup::LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device)
 Status LocalGroup::Create(Worker* worker, std::shared_ptr<RankDevice> device,
                           std::shared_ptr<LocalGroup>* group) {
   std::shared_ptr<LocalGroup> created(new LocalGroup(worker, std::move(device)));
+  RegisterPool(*worker, &created->device_->pinned_pool());
   BYTEPS_RETURN_IF_ERROR(created->Start());
   *group = created;
   return worker->Attach(std::move(created));

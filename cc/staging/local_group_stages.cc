@@ -237,8 +237,9 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   for (const PartPointer& part : parts) bytes += part->span.bytes();
   PinnedPool::Block input, output;
   Status status;
-  if (bytes > 0 && first.sends) status = device_->TakePinned(bytes, &input);
-  if (bytes > 0 && status.ok() && first.receives) status = device_->TakePinned(bytes, &output);
+  if (bytes > 0 && first.sends) status = device_->pinned_pool().Take(bytes, &input);
+  if (bytes > 0 && status.ok() && first.receives)
+    status = device_->pinned_pool().Take(bytes, &output);
   if (!status.ok()) return OnEnded(first.tensor, status);
   size_t offset = 0;
   for (const PartPointer& part : parts) {

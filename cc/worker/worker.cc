@@ -71,6 +71,10 @@ WorkerCounters Worker::counters() const {
   return counters;
 }
 
+std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
+  return van_ == nullptr ? nullptr : van_->memory_registry();
+}
+
 void Worker::Enqueue(ExchangeRequest request) {
   Status status = CheckNotForked();
   if (status.ok()) status = request.tensor.Validate(job_.num_workers());

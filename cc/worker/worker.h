@@ -96,6 +96,8 @@ class Worker : private ConnectionHandler {
 
   // By rank, as the servers have last reported it, together; empty before that.
   std::vector<WorkerLag> arrival_lags() const;
+  // The Van's; null where there is none. After Start.
+  std::shared_ptr<MemoryRegistry> memory_registry() const;
 
  private:
   // A known description of a key, see wire/control.h.

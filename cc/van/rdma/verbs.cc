@@ -1,5 +1,7 @@
 #include "cc/van/rdma/verbs.h"
 
+#include <atomic>
+
 #include "cc/base/dynamic_library.h"
 
 namespace byteps::verbs {
@@ -66,9 +68,15 @@ struct System {
   Status status = Load(&table);
 };
 
+std::atomic<const Verbs*> replacement{nullptr};
+
 }  // namespace
 
+void ReplaceSystemVerbs(const Verbs* verbs) { replacement = verbs; }
+
 Status SystemVerbs(const Verbs** verbs) {
+  *verbs = replacement;
+  if (*verbs != nullptr) return OkStatus();
   static const System* const system = new System;  // the library's own threads may outlive statics
   *verbs = &system->table;
   return system->status;

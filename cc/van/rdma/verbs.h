@@ -266,6 +266,9 @@ struct Verbs {
 // the library is missing.
 Status SystemVerbs(const Verbs** verbs);
 
+// For tests of whole jobs: what SystemVerbs gives from now on; null: the library's again.
+void ReplaceSystemVerbs(const Verbs* verbs);
+
 }  // namespace byteps::verbs
 
 #endif  // TF_BYTEPS_CC_VAN_RDMA_VERBS_H_
