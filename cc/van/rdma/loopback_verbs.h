@@ -244,7 +244,8 @@ class LoopbackVerbs {
     done.opcode =
         request->opcode == verbs::IBV_WR_SEND ? verbs::IBV_WC_SEND : verbs::IBV_WC_RDMA_WRITE;
     done.status = current()->Deliver(*pair, *request);
-    current()->Complete(qp->send_cq, done);
+    const bool told = (request->send_flags & verbs::IBV_SEND_SIGNALED) != 0;
+    if (told || done.status != verbs::IBV_WC_SUCCESS) current()->Complete(qp->send_cq, done);
     return 0;
   }
 

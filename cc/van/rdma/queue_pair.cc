@@ -218,12 +218,14 @@ Status QueuePair::Connect(const RdmaOffer& peer) {
 
 int QueuePair::descriptor() const { return channel_->fd; }
 
-Status QueuePair::Arm() {
-  unsigned events = 0;
+void QueuePair::TakeEvent() {
   verbs::ibv_cq* cq = nullptr;
   void* context = nullptr;
-  while (verbs_.ibv_get_cq_event(channel_, &cq, &context) == 0) ++events;
-  if (events > 0) verbs_.ibv_ack_cq_events(completions_, events);
+  if (verbs_.ibv_get_cq_event(channel_, &cq, &context) == 0)
+    verbs_.ibv_ack_cq_events(completions_, 1);
+}
+
+Status QueuePair::Arm() {
   errno = verbs_.req_notify_cq(completions_, 0);
   if (errno != 0) return Internal(ErrnoMessage("ibv_req_notify_cq"));
   return OkStatus();
@@ -266,16 +268,16 @@ Status QueuePair::Poll(Completion* completion, bool* found) {
   return OkStatus();
 }
 
-Status QueuePair::PostSend(verbs::ibv_send_wr* request) {
+Status QueuePair::PostSend(verbs::ibv_send_wr* request, bool told) {
   verbs::ibv_send_wr* bad = nullptr;
-  request->send_flags = verbs::IBV_SEND_SIGNALED;
+  request->send_flags = told ? verbs::IBV_SEND_SIGNALED : 0;
   errno = verbs_.post_send(pair_, request, &bad);
   if (errno != 0) return Unavailable(ErrnoMessage("ibv_post_send on " + device_->name()));
   return OkStatus();
 }
 
-Status QueuePair::Write(uint32_t index, uint32_t begin, uint32_t end, const void* payload,
-                        uint32_t payload_key) {
+Status QueuePair::Write(uint32_t index, const Bytes& bytes, bool told) {
+  const auto [begin, end, payload, payload_key] = bytes;
   const uint32_t own_end = payload == nullptr ? end : std::max<uint32_t>(begin, kFrameHeaderBytes);
   verbs::ibv_sge pieces[kMostPieces];
   int count = 0;
@@ -294,7 +296,7 @@ Status QueuePair::Write(uint32_t index, uint32_t begin, uint32_t end, const void
   request.remote_addr = peer_.slots_address + begin +
                         uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
   request.rkey = peer_.slots_key;
-  return PostSend(&request);
+  return PostSend(&request, told);
 }
 
 Status QueuePair::Send(uint32_t index, uint32_t bytes) {
@@ -305,7 +307,7 @@ Status QueuePair::Send(uint32_t index, uint32_t bytes) {
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = verbs::IBV_WR_SEND;
-  return PostSend(&request);
+  return PostSend(&request, true);
 }
 
 Status QueuePair::Repost(uint32_t receive) {

@@ -50,7 +50,10 @@ class QueuePair {
 
   // Readable when something has completed since Arm.
   int descriptor() const;
-  // Takes what made it readable, and asks to be told again.
+  // Takes what made it readable.
+  void TakeEvent();
+  // Asks to be told, once, of what completes from now on; not of what has completed already. Each
+  // costs a system call, and so does being told: for when there is nothing more for Poll.
   Status Arm();
   // Whether there is something for Poll.
   bool Pending();
@@ -69,9 +72,16 @@ class QueuePair {
   }
 
   // The bytes from `begin` to `end` of a slot go to the same place in the peer's. The payload among
-  // them is taken from `payload`, if that is not null, by its registration's key.
-  Status Write(uint32_t index, uint32_t begin, uint32_t end, const void* payload = nullptr,
-               uint32_t payload_key = 0);
+  // them is taken from `payload`, if that is not null, by its registration's key. Completions come
+  // in the order of the requests; a write that is not `told` has none of its own, and is completed
+  // when a later request is.
+  struct Bytes {
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    const void* payload = nullptr;
+    uint32_t payload_key = 0;
+  };
+  Status Write(uint32_t index, const Bytes& bytes, bool told = true);
   Status Send(uint32_t index, uint32_t bytes);
   // Gives the receive that a completion has used back to the device. `receive`: Completion of
   // either received kind; for a slot, the one that Poll said last.
@@ -89,7 +99,7 @@ class QueuePair {
   uint8_t* Slot(uint8_t* base, uint32_t index) const {
     return base + uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
   }
-  Status PostSend(verbs::ibv_send_wr* request);
+  Status PostSend(verbs::ibv_send_wr* request, bool told);
 
   const std::shared_ptr<RdmaDevice> device_;
   const verbs::Verbs& verbs_;

@@ -54,8 +54,7 @@ void RdmaConnection::Close(const Status& reason) {
 
 void RdmaConnection::OnEvents(uint32_t) {
   if (queue_pair_ == nullptr) return;
-  const Status status = queue_pair_->Arm();
-  if (!status.ok()) return Finish(status);
+  queue_pair_->TakeEvent();
   Turn();
 }
 
@@ -65,12 +64,17 @@ void RdmaConnection::Turn() {
   if (queue_pair_ == nullptr) return;
   received_this_turn_ = 0;
   Status status;
-  do {
+  for (bool more = true; more;) {
     const uint64_t before = received_this_turn_;
     status = TakeCompletions();
     // Also after an error: what was taken in before it counts.
     if (received_this_turn_ > before && !closing_) handler_->OnDrained(*this);
-  } while (status.ok() && !closing_ && HasBudget() && SpinUntilPending());
+    if (!status.ok() || closing_ || !HasBudget()) break;
+    more = SpinUntilPending();
+    if (more) continue;
+    status = queue_pair_->Arm();
+    more = status.ok() && queue_pair_->Pending();
+  }
   if (closing_) return;  // OnTcpClosed follows
   if (!status.ok()) return Finish(status);
   if (!HasBudget()) loop_->Post([self = shared_from_this()] { self->Turn(); });
@@ -119,7 +123,7 @@ Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
     }
     case QueuePair::Kind::kSent: {
       std::lock_guard<std::mutex> lock(send_mutex_);
-      window_->OnSent(completion.index);
+      window_->OnSent(completion.index, &finished);
       BYTEPS_RETURN_IF_ERROR(window_->Return(0, 0));  // may have waited for the buffer
       return window_->Pump(&finished);
     }

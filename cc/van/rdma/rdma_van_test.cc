@@ -15,6 +15,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/van/buffer_sink.h"
+#include "cc/van/open_acceptor.h"
 #include "cc/van/rdma/device.h"
 #include "cc/van/rdma/loopback_verbs.h"
 #include "cc/van/rdma/queue_pair.h"
@@ -71,18 +72,6 @@ class Recorder : public ConnectionHandler {
     }
     changed_.notify_all();
   }
-};
-
-class Acceptor : public ConnectionAcceptor {
- public:
-  explicit Acceptor(ConnectionHandler* handler) : handler_(handler) {}
-  Status OnHello(const Hello&, const std::string&, ConnectionHandler** handler) override {
-    *handler = handler_;
-    return OkStatus();
-  }
-
- private:
-  ConnectionHandler* handler_;
 };
 
 Hello ServerPeer() {
@@ -148,7 +137,7 @@ class RdmaVanTest : public ::testing::Test {
   double handshake_timeout_ = 10;
   Recorder server_;
   Recorder client_;
-  Acceptor acceptor_{&server_};
+  OpenAcceptor acceptor_{&server_};
   Endpoint endpoint_;
   std::unique_ptr<Van> server_van_;
   std::unique_ptr<Van> client_van_;
@@ -411,7 +400,7 @@ class HandMadePeer {
   }
   void WriteHeader(uint32_t slot, const FrameHeader& header, uint32_t bytes) {
     EncodeFrameHeader(header, pair_->slot_to_write(slot));
-    ASSERT_TRUE(pair_->Write(slot, 0, bytes).ok());
+    ASSERT_TRUE(pair_->Write(slot, {0, bytes}).ok());
   }
   QueuePair& pair() { return *pair_; }
 

@@ -4,14 +4,20 @@
 #include <cstring>
 
 namespace byteps {
+namespace {
+
+// The device tells of every so many-th slot that is written while more follows.
+constexpr uint32_t kSlotsToldOf = 4;
+
+}  // namespace
 
 SendWindow::SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory,
                        AtomicVanCounters* counters)
     : queue_pair_(queue_pair),
       memory_(memory),
       counters_(counters),
-      device_has_(queue_pair->window().slots),
-      read_by_device_(queue_pair->window().slots) {
+      read_by_device_(queue_pair->window().slots),
+      writes_before_(queue_pair->window().sends + kRdmaReturnBuffers) {
   const uint32_t sends = queue_pair->window().sends;
   for (uint32_t i = 0; i < sends; ++i) free_sends_.push_back(i);
   for (uint32_t i = 0; i < kRdmaReturnBuffers; ++i) free_returns_.push_back(sends + i);
@@ -28,7 +34,8 @@ void SendWindow::Push(OutgoingFrame frame) {
 }
 
 bool SendWindow::HasSlot() const {
-  return slots_out_ < queue_pair_->window().slots && !device_has_[next_slot_];
+  const uint32_t slots = queue_pair_->window().slots;
+  return slots_out_ < slots && writes_ - writes_done_ < slots;
 }
 
 std::unique_ptr<SendWindow::Entry> SendWindow::TakeFirst() {
@@ -70,40 +77,57 @@ Status SendWindow::SendFrame(const Entry& entry) {
   counters_->bytes_copied += entry.payload_bytes;
   const auto bytes = static_cast<uint32_t>(kFrameHeaderBytes + entry.payload_bytes);
   counters_->wire_bytes_sent += bytes;
+  return PostBuffer(buffer, bytes);
+}
+
+Status SendWindow::PostBuffer(uint32_t buffer, uint32_t bytes) {
+  writes_before_[buffer] = writes_;
   return queue_pair_->Send(buffer, bytes);
 }
 
 Status SendWindow::WritePiece(Entry* entry) {
-  const uint32_t slot = next_slot_;
-  next_slot_ = (slot + 1) % queue_pair_->window().slots;
-  device_has_[slot] = true;
+  const uint32_t slots = queue_pair_->window().slots;
+  const auto slot = static_cast<uint32_t>(writes_++ % slots);
   ++slots_out_;
   uint8_t* const to = queue_pair_->slot_to_write(slot);
-  const uint32_t begin = entry->begun ? kFrameHeaderBytes : 0;
+  QueuePair::Bytes range;
+  range.begin = entry->begun ? kFrameHeaderBytes : 0;
   if (!entry->begun) std::memcpy(to, entry->header.data(), kFrameHeaderBytes);
   entry->begun = true;
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(
       queue_pair_->window().slot_payload_bytes, entry->payload_bytes - entry->copied));
   const uint8_t* const payload = entry->payload + entry->copied;
   entry->copied += bytes;
-  const auto end = static_cast<uint32_t>(kFrameHeaderBytes + bytes);
-  counters_->wire_bytes_sent += end - begin;
-  uint32_t key = 0;
-  if (memory_->Find(queue_pair_->device(), payload, bytes, &key)) {
+  range.end = static_cast<uint32_t>(kFrameHeaderBytes + bytes);
+  counters_->wire_bytes_sent += range.end - range.begin;
+  if (memory_->Find(queue_pair_->device(), payload, bytes, &range.payload_key)) {
     read_by_device_[slot] = entry->keep_alive;
-    return queue_pair_->Write(slot, begin, end, payload, key);
+    range.payload = payload;
+  } else {
+    std::memcpy(to + kFrameHeaderBytes, payload, bytes);
+    counters_->bytes_copied += bytes;
   }
-  std::memcpy(to + kFrameHeaderBytes, payload, bytes);
-  counters_->bytes_copied += bytes;
-  return queue_pair_->Write(slot, begin, end);
+  // The last one is told of, so that no owner of a payload waits for the next frame.
+  const bool is_last = waiting_.empty() && entry->copied == entry->payload_bytes;
+  const bool told = is_last || writes_ % std::min(kSlotsToldOf, slots) == 0;
+  return queue_pair_->Write(slot, range, told);
+}
+
+void SendWindow::FinishWrites(uint64_t count, std::vector<std::shared_ptr<const void>>* finished) {
+  for (; writes_done_ < count; ++writes_done_) {
+    auto& owner = read_by_device_[writes_done_ % read_by_device_.size()];
+    if (owner != nullptr) finished->push_back(std::move(owner));
+  }
 }
 
 void SendWindow::OnWritten(uint32_t index, std::vector<std::shared_ptr<const void>>* finished) {
-  device_has_[index] = false;
-  if (read_by_device_[index] != nullptr) finished->push_back(std::move(read_by_device_[index]));
+  const uint32_t slots = queue_pair_->window().slots;
+  const auto newest = static_cast<uint32_t>((writes_ - 1) % slots);
+  FinishWrites(writes_ - (newest + slots - index) % slots, finished);
 }
 
-void SendWindow::OnSent(uint32_t index) {
+void SendWindow::OnSent(uint32_t index, std::vector<std::shared_ptr<const void>>* finished) {
+  FinishWrites(writes_before_[index], finished);
   const bool is_return = index >= queue_pair_->window().sends;
   (is_return ? free_returns_ : free_sends_).push_back(index);
 }
@@ -137,7 +161,7 @@ Status SendWindow::FlushReturns() {
   sends_to_return_ = 0;
   EncodeFrameHeader(header, queue_pair_->buffer_to_send(buffer));
   counters_->wire_bytes_sent += kFrameHeaderBytes;
-  return queue_pair_->Send(buffer, kFrameHeaderBytes);
+  return PostBuffer(buffer, kFrameHeaderBytes);
 }
 
 void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {

@@ -37,9 +37,9 @@ class SendWindow {
   // leave their keep_alives in `finished`, to be dropped by the caller outside its locks.
   Status Pump(std::vector<std::shared_ptr<const void>>* finished);
 
-  // The device has finished with a slot or a buffer.
+  // The device has finished with a slot or a buffer, and with all that was posted before it.
   void OnWritten(uint32_t index, std::vector<std::shared_ptr<const void>>* finished);
-  void OnSent(uint32_t index);
+  void OnSent(uint32_t index, std::vector<std::shared_ptr<const void>>* finished);
   // The peer has taken in so much; INVALID_ARGUMENT if not so much was on the way.
   Status OnReturned(uint64_t slots, uint64_t sends);
 
@@ -62,6 +62,8 @@ class SendWindow {
   Status SendFrame(const Entry& entry);
   Status WritePiece(Entry* entry);
   Status FlushReturns();
+  Status PostBuffer(uint32_t buffer, uint32_t bytes);
+  void FinishWrites(uint64_t count, std::vector<std::shared_ptr<const void>>* finished);
 
   QueuePair* const queue_pair_;
   const RegisteredMemory* const memory_;
@@ -71,14 +73,15 @@ class SendWindow {
   uint64_t waiting_bytes_ = 0;
   uint64_t next_sequence_ = 0;
 
-  uint32_t next_slot_ = 0;
-  uint32_t slots_out_ = 0;        // that the peer has not given back
-  std::vector<bool> device_has_;  // by slot: its write has not completed here
+  uint64_t writes_ = 0;       // posted so far; the n-th went to slot n modulo their number
+  uint64_t writes_done_ = 0;  // the device has finished with so many of them
+  uint32_t slots_out_ = 0;    // that the peer has not given back
   // By slot: the owner of the payload that the device reads where it is.
   std::vector<std::shared_ptr<const void>> read_by_device_;
   uint32_t sends_out_ = 0;            // likewise
   std::vector<uint32_t> free_sends_;  // buffers
   std::vector<uint32_t> free_returns_;
+  std::vector<uint64_t> writes_before_;  // by buffer: how many writes were posted before it
   uint32_t slots_to_return_ = 0;
   uint32_t sends_to_return_ = 0;
 };
