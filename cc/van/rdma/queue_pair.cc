@@ -248,12 +248,7 @@ Status QueuePair::Poll(Completion* completion, bool* found) {
     return OkStatus();
   }
   const verbs::ibv_wc& polled = polled_[next_polled_++];
-  if (polled.status != verbs::IBV_WC_SUCCESS) {
-    return Unavailable("RDMA device " + device_->name() + ": " +
-                       verbs_.ibv_wc_status_str(polled.status) + " (status " +
-                       std::to_string(polled.status) + ", vendor's code " +
-                       std::to_string(polled.vendor_err) + ")");
-  }
+  if (polled.status != verbs::IBV_WC_SUCCESS) return WhatBroke(polled);
   *found = true;
   completion->kind = static_cast<Kind>(polled.wr_id >> 32);
   completion->index = static_cast<uint32_t>(polled.wr_id);
@@ -266,6 +261,19 @@ Status QueuePair::Poll(Completion* completion, bool* found) {
     }
   }
   return OkStatus();
+}
+
+// Everything that was posted comes back when a connection breaks. Only one of them says why.
+Status QueuePair::WhatBroke(verbs::ibv_wc first) {
+  verbs::ibv_wc reason = first;
+  while (reason.status == verbs::IBV_WC_WR_FLUSH_ERR && Pending()) {
+    const verbs::ibv_wc& other = polled_[next_polled_++];
+    if (other.status != verbs::IBV_WC_SUCCESS) reason = other;
+  }
+  return Unavailable("RDMA device " + device_->name() + ": " +
+                     verbs_.ibv_wc_status_str(reason.status) + " (status " +
+                     std::to_string(reason.status) + ", vendor's code " +
+                     std::to_string(reason.vendor_err) + ")");
 }
 
 Status QueuePair::PostSend(verbs::ibv_send_wr* request, bool told) {

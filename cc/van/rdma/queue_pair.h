@@ -100,6 +100,7 @@ class QueuePair {
     return base + uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
   }
   Status PostSend(verbs::ibv_send_wr* request, bool told);
+  Status WhatBroke(verbs::ibv_wc first);
 
   const std::shared_ptr<RdmaDevice> device_;
   const verbs::Verbs& verbs_;
