@@ -1,0 +1,311 @@
+"""A peer of the RDMA Van that shares no code with it: Python's sockets and struct, and pyverbs.
+
+    python tests/rdma/pyverbs_peer.py PORT DEVICE
+
+It connects to a Van that sends every frame back (cc/van/rdma/peer_test.cc), as a worker would:
+handshake and offers over TCP, then frames by RDMA. It checks what comes back, byte by byte, and
+that the Van gives room back and takes it.
+"""
+
+import os
+import pathlib
+import socket
+import struct
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from tf_byteps.rdma.pyverbs_module import Verbs
+
+_PROTOCOL_VERSION = 3
+_RDMA_FEATURE = 2
+_PUSH, _CONTROL, _ROOM_RETURNED = 1, 4, 8
+_HEADER_BYTES = 128
+_SLOTS, _SLOT_PAYLOAD_BYTES, _SENDS = 16, 256 * 1024, 32
+_SLOT_BYTES = _HEADER_BYTES + _SLOT_PAYLOAD_BYTES
+_SEND_BYTES = 4096
+_RECEIVES = 2 * (_SLOTS + _SENDS)
+_GID_INDEX = 1
+_PATIENCE_SECONDS = 60
+# magic, type, codec, status, place, epoch, key, part, variant, round, placement version, worker,
+# priority, elements, rows, payload's bytes, offset and address, credit, watermark, three times
+_HEADER = struct.Struct("<IBBBBIQIIQIiiQQQQQQQqqq")
+_HEADER_MAGIC = 0x31535042
+_OFFER_MAGIC = 0x52535042
+# After the text: slots, a slot's payload, sends, queue pair, packet sequence, MTU, LID, Ethernet,
+# GID, where the slots are, their key
+_OFFER_END = struct.Struct("<IIIIIiHB16sQI")
+
+
+def header(kind, payload_bytes, part=0, elements=0, rows=0):
+    """The 128 bytes of a frame's header."""
+    fields = (0, 0, 0, 1, 0, part, 0, 0, 0, 0, 0, elements, rows, payload_bytes)
+    packed = _HEADER.pack(_HEADER_MAGIC, kind, *fields, 0, 0, 0, 0, 0, 0, 0)
+    return packed.ljust(_HEADER_BYTES, b"\0")
+
+
+def parse(data):
+    """Kind, part, elements, rows and payload's bytes of a header."""
+    fields = _HEADER.unpack(data[: _HEADER.size])
+    assert fields[0] == _HEADER_MAGIC, fields
+    assert fields[3] == 0 and fields[4] == 0, fields  # status and place
+    return fields[1], fields[7], fields[13], fields[14], fields[15]
+
+
+def pattern(part, size):
+    """A payload that differs from part to part."""
+    return bytes((part * 7 + i * 13 + (i >> 8)) % 256 for i in range(min(size, 65536))) * (
+        size // 65536 + 1
+    )
+
+
+class Tcp:
+    """The connection that comes first."""
+
+    def __init__(self, port):
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
+        hello = struct.pack("<IHQQIBi", 0x48535042, _PROTOCOL_VERSION, _RDMA_FEATURE, 0, 1, 0, 0)
+        hello += os.urandom(16) + struct.pack("<I", 3) + b"job"
+        self._socket.sendall(hello.ljust(160, b"\0"))
+        challenge = self._read(512)
+        magic, version, status = struct.unpack_from("<IHB", challenge)
+        assert (magic, version, status) == (0x43535042, _PROTOCOL_VERSION, 0), challenge[:20]
+        [features] = struct.unpack_from("<Q", challenge, 4 + 2 + 1 + 4 + 400)
+        assert features & _RDMA_FEATURE, features
+        self._socket.sendall(struct.pack("<Iqq", 0x52535042, 0, 0).ljust(64, b"\0"))
+        magic, version, status = struct.unpack_from("<IHB", self._read(512))
+        assert (magic, version, status) == (0x57535042, _PROTOCOL_VERSION, 0)
+
+    def send(self, payload):
+        self._socket.sendall(header(_CONTROL, len(payload)) + payload)
+
+    def receive(self):
+        kind, _, _, _, size = parse(self._read(_HEADER_BYTES))
+        assert kind == _CONTROL and size < 4096, (kind, size)
+        return self._read(size)
+
+    def close(self):
+        self._socket.close()
+
+    def _read(self, size):
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            assert piece, "the Van has hung up"
+            data += piece
+        return data
+
+
+class Pair:
+    """A queue pair, its memory, and what the Van must know of them."""
+
+    def __init__(self, device):
+        self._verbs = verbs = Verbs()
+        print(f"pyverbs with {verbs.generation}", flush=True)
+        enums = verbs.enums
+        self._context = verbs.device.Context(name=device)
+        self._port = self._context.query_port(1)
+        self._domain = verbs.pd.PD(self._context)
+        self._completions = verbs.cq.CQ(self._context, 4 * _RECEIVES)
+        # Slots that the Van writes to, slots to write from, receives, one buffer to send from.
+        self._own_slots = _SLOTS * _SLOT_BYTES
+        self._receives = 2 * self._own_slots
+        self._send_buffer = self._receives + _RECEIVES * _SEND_BYTES
+        access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
+        self._memory = verbs.mr.MR(self._domain, self._send_buffer + _SEND_BYTES, access)
+        cap = verbs.qp.QPCap(max_send_wr=64, max_recv_wr=_RECEIVES)
+        wanted = verbs.qp.QPInitAttr(
+            qp_type=enums.IBV_QPT_RC, scq=self._completions, rcq=self._completions, cap=cap
+        )
+        self._pair = verbs.qp.QP(self._domain, wanted)
+        self._next_slot = 0
+        self._next_to_come = 0
+
+    def offer(self):
+        gid = self._context.query_gid(1, _GID_INDEX).gid
+        end = _OFFER_END.pack(
+            _SLOTS,
+            _SLOT_PAYLOAD_BYTES,
+            _SENDS,
+            self._pair.qp_num,
+            0,
+            self._port.active_mtu,
+            self._port.lid,
+            1,
+            bytes.fromhex(gid.replace(":", "")),
+            self._memory.buf,
+            self._memory.rkey,
+        )
+        return struct.pack("<IHBI", _OFFER_MAGIC, 1, 0, 0) + end
+
+    def connect(self, offer):
+        magic, version, status, text = struct.unpack_from("<IHBI", offer)
+        assert (magic, version, status, text) == (_OFFER_MAGIC, 1, 0, 0), offer
+        [slots, slot, sends, number, sequence, mtu, lid, ethernet, gid, address, key] = (
+            _OFFER_END.unpack(offer[11:])
+        )
+        assert (slots, slot, sends, ethernet) == (_SLOTS, _SLOT_PAYLOAD_BYTES, _SENDS, 1)
+        self._peer_slots, self._peer_key = address, key
+        verbs = self._verbs
+        attributes = verbs.qp.QPAttr(port_num=1)
+        attributes.dest_qp_num = number
+        attributes.rq_psn = sequence
+        attributes.sq_psn = 0
+        attributes.path_mtu = min(mtu, self._port.active_mtu)
+        attributes.qp_access_flags = verbs.enums.IBV_ACCESS_REMOTE_WRITE
+        attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
+        attributes.min_rnr_timer, attributes.timeout = 12, 16
+        attributes.retry_cnt = attributes.rnr_retry = 6
+        text = ":".join(gid.hex()[i : i + 4] for i in range(0, 32, 4))
+        route = verbs.addr.GlobalRoute(dgid=verbs.addr.GID(text), sgid_index=_GID_INDEX)
+        attributes.ah_attr = verbs.addr.AHAttr(port_num=1, is_global=1, gr=route, dlid=lid)
+        self._pair.to_rts(attributes)
+        for index in range(_RECEIVES):
+            self._post_receive(index)
+
+    def send(self, data):
+        """A frame by a send."""
+        self._memory.write(data, len(data), self._send_buffer)
+        self._post(self._verbs.enums.IBV_WR_SEND, self._send_buffer, len(data))
+        self._wait_for(None)
+
+    def push(self, part, payload):
+        """A frame by writes with immediate data."""
+        left, begin = payload, header(_PUSH, len(payload), part)
+        while begin or left:
+            slot = self._next_slot
+            self._next_slot = (slot + 1) % _SLOTS
+            piece, left = left[:_SLOT_PAYLOAD_BYTES], left[_SLOT_PAYLOAD_BYTES:]
+            data = begin + piece
+            offset = slot * _SLOT_BYTES + (0 if begin else _HEADER_BYTES)
+            begin = b""
+            self._memory.write(data, len(data), self._own_slots + offset)
+            self._post(
+                self._verbs.enums.IBV_WR_RDMA_WRITE_WITH_IMM,
+                self._own_slots + offset,
+                len(data),
+                socket.htonl(slot),
+                self._peer_slots + offset,
+            )
+            self._wait_for(None)
+
+    def receive(self):
+        """The next thing that has come: ("send", bytes) or ("slot", header or b"", payload)."""
+        completion = self._wait_for("receive")
+        index = completion.wr_id
+        if completion.opcode == self._verbs.enums.IBV_WC_RECV:
+            data = self._memory.read(completion.byte_len, self._receives + index * _SEND_BYTES)
+            self._post_receive(index)
+            return "send", data
+        slot = socket.ntohl(completion.imm_data)
+        assert slot == self._next_to_come, (slot, self._next_to_come)
+        self._next_to_come = (slot + 1) % _SLOTS
+        self._post_receive(index)
+        return "slot", slot, completion.byte_len
+
+    def read_slot(self, slot, size, has_header):
+        offset = slot * _SLOT_BYTES + (0 if has_header else _HEADER_BYTES)
+        return self._memory.read(size, offset)
+
+    def _wait_for(self, what):
+        """A completion of a receive, or of what was posted last (None); the other kind is kept."""
+        waiting = self.__dict__.setdefault("_found", [])
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            for completion in waiting:
+                is_receive = completion.opcode >= self._verbs.enums.IBV_WC_RECV
+                if is_receive == (what is not None):
+                    waiting.remove(completion)
+                    return completion
+            count, found = self._completions.poll(16)
+            for completion in found:
+                assert completion.status == 0, f"status {completion.status}"
+            waiting.extend(found)
+            if count == 0:
+                time.sleep(0.001)
+        raise AssertionError(f"nothing has come in {_PATIENCE_SECONDS} s")
+
+    def _post(self, opcode, offset, size, immediate=0, address=None):
+        verbs = self._verbs
+        piece = verbs.wr.SGE(self._memory.buf + offset, size, self._memory.lkey)
+        signaled = verbs.enums.IBV_SEND_SIGNALED
+        request = verbs.wr.SendWR(
+            num_sge=1, sg=[piece], opcode=opcode, send_flags=signaled, imm_data=immediate
+        )
+        if address is not None:
+            request.set_wr_rdma(self._peer_key, address)
+        self._pair.post_send(request)
+
+    def _post_receive(self, index):
+        place = self._memory.buf + self._receives + index * _SEND_BYTES
+        piece = self._verbs.wr.SGE(place, _SEND_BYTES, self._memory.lkey)
+        self._pair.post_recv(self._verbs.wr.RecvWR(wr_id=index, num_sge=1, sg=[piece]))
+
+
+class Echoes:
+    """What comes back."""
+
+    def __init__(self, pair):
+        self._pair = pair
+        self._taken = 0
+        self.slots_returned = self.sends_returned = 0
+
+    def _next(self):
+        """The next thing but room that the Van gives back."""
+        while True:
+            what = self._pair.receive()
+            if what[0] != "send":
+                return what
+            kind, _, slots, sends, _ = parse(what[1])
+            if kind != _ROOM_RETURNED:
+                return what
+            assert slots + sends > 0
+            self.slots_returned += slots
+            self.sends_returned += sends
+
+    def expect_control(self, payload):
+        kind, data = self._next()
+        assert kind == "send" and data == header(_CONTROL, len(payload)) + payload, data
+
+    def expect_push(self, part, payload):
+        got, announced = b"", None
+        while announced is None or len(got) < announced:
+            kind, slot, size = self._next()
+            assert kind == "slot"
+            data = self._pair.read_slot(slot, size, announced is None)
+            if announced is None:
+                frame, number, _, _, announced = parse(data)
+                assert (frame, number, announced) == (_PUSH, part, len(payload))
+                data = data[_HEADER_BYTES:]
+            got += data
+            self._taken += 1
+        assert got == payload, f"part {part} came back changed"
+        if self._taken >= _SLOTS // 2:
+            self._pair.send(header(_ROOM_RETURNED, 0, elements=self._taken))
+            self._taken = 0
+
+
+def main():
+    tcp = Tcp(int(sys.argv[1]))
+    pair = Pair(sys.argv[2])
+    tcp.send(pair.offer())
+    pair.connect(tcp.receive())
+    tcp.send(pair.offer())  # ready
+    echoes = Echoes(pair)
+    text = b"a control frame of pyverbs"
+    pair.send(header(_CONTROL, len(text)) + text)
+    echoes.expect_control(text)
+    # One slot, several, and all of the ring more than twice.
+    sizes = [1, 100_000, _SLOT_PAYLOAD_BYTES, 600_001] + [1000] * 30
+    for part, size in enumerate(sizes):
+        payload = pattern(part, size)[:size]
+        pair.push(part, payload)
+        echoes.expect_push(part, payload)
+    assert echoes.slots_returned >= len(sizes) - _SLOTS // 2, echoes.slots_returned
+    print(f"{len(sizes)} frames came back, {echoes.slots_returned} slots were given back")
+    tcp.close()
+
+
+if __name__ == "__main__":
+    main()
