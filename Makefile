@@ -42,7 +42,7 @@ test-elastic: build  ## Kills and adds workers of elastic jobs, in all ways (5 m
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''
 
-test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 15 minutes).
+test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 10 minutes, the first time 5 more).
 	$(BAZEL) build //cc/van/...
 	$(BIN)/python -m pytest -m '' -s tests/rdma
 

@@ -6,10 +6,9 @@
 #
 # Debian's own kernel under qemu without hardware help, in about 5 s. With --uml the same kernel's source as User
 # Mode Linux, built once: 1 s, and programs run at this machine's own speed, but on one processor. The machine
-# sees this one's files
-# read-only (what is written goes to memory and is lost) and, over them, the tools of rdma-core; nothing is
-# installed here. It has no network but lo and the pair veth0 - veth1, with 10.77.0.1 and the device rxe0 on
-# veth0.
+# sees this one's files read-only (what is written goes to memory and is lost) and, over them, the tools of
+# rdma-core; nothing is installed here. It has no network but lo and the pair veth0 - veth1, with 10.77.0.1 and
+# the device rxe0 on veth0.
 #
 #   --uml             User Mode Linux instead of qemu
 #   --two             also 10.77.1.1 and rxe1 on veth1; what goes between the devices are real UDP packets
@@ -123,16 +122,20 @@ if [ $two = 1 ]; then
     echo 1 >/proc/sys/net/ipv4/conf/$end/accept_local
     echo 0 >/proc/sys/net/ipv4/conf/$end/rp_filter
   done
-  ip route add 10.77.1.1 dev veth0 src 10.77.0.1 table 101
-  ip route add 10.77.0.1 dev veth1 src 10.77.1.1 table 102
+  # A program of its own, because an interface that goes down forgets them.
+  cat >/run/routes <<'ROUTES'
+  ip route replace 10.77.1.1 dev veth0 src 10.77.0.1 table 101
+  ip route replace 10.77.0.1 dev veth1 src 10.77.1.1 table 102
+  ip neigh replace 10.77.1.1 lladdr $(cat /sys/class/net/veth1/address) dev veth0 nud permanent
+  ip neigh replace 10.77.0.1 lladdr $(cat /sys/class/net/veth0/address) dev veth1 nud permanent
+ROUTES
+  sh /run/routes
   ip rule add pref 10 iif veth0 lookup local
   ip rule add pref 11 iif veth1 lookup local
   ip rule add pref 20 from 10.77.0.1 to 10.77.1.1 lookup 101
   ip rule add pref 21 from 10.77.1.1 to 10.77.0.1 lookup 102
   ip rule add pref 100 lookup local
   ip rule del pref 0
-  ip neigh replace 10.77.1.1 lladdr $(cat /sys/class/net/veth1/address) dev veth0 nud permanent
-  ip neigh replace 10.77.0.1 lladdr $(cat /sys/class/net/veth0/address) dev veth1 nud permanent
   rdma link add rxe1 type rxe netdev veth1 || exit 1
   [ -z "$netem" ] || for end in veth0 veth1; do tc qdisc add dev $end root netem $netem || exit 1; done
 fi
