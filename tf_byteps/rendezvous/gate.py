@@ -93,7 +93,7 @@ class Gate:
         kind, descriptor = event["event"], event["value"]
         if kind == zmq.EVENT_ACCEPTED:
             if len(self._peers) < _MOST_PEERS:
-                self._peers[descriptor] = _peer_address(descriptor)
+                self._peers[descriptor] = peer_address(descriptor)
         elif kind == zmq.EVENT_DISCONNECTED:
             address = self._peers.pop(descriptor, _UNKNOWN)
             if self._failed:  # what has failed is disconnected next
@@ -120,8 +120,8 @@ class Gate:
         )
 
 
-def _peer_address(descriptor):
-    """Where an accepted connection comes from, unless ZeroMQ has closed it already."""
+def peer_address(descriptor):
+    """Where an accepted connection comes from, as text; ZeroMQ may have closed it already."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as peer:
             host, port = peer.getpeername()[:2]
