@@ -6,7 +6,7 @@
 namespace byteps {
 namespace {
 
-constexpr double kSecondsOnTheWay = 0.020;
+constexpr double kSecondsOnTheWay = 0.040;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
 constexpr uint64_t kPartsOfTheCredit = 8;

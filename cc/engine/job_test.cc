@@ -270,7 +270,7 @@ TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
 // Rounds are under way everywhere, and each worker is at another place, when the links are known.
 TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
   EngineOptions options;
-  options.link_bytes_per_second = 10 * 1000 * 1000;  // parts of 32 KB, not 128
+  options.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 32 KB, not 128
   const std::vector<size_t> counts = {0, 1, 8192, 8193, 300000, 77777};
   for (const int servers : {1, 3}) {
     Job job(3, servers, options, /*on_one_host=*/false);

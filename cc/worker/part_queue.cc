@@ -11,8 +11,7 @@ constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();  // ahead of eve
 }  // namespace
 
 void PartQueue::Push(PartTask task) {
-  const std::pair<int64_t, uint64_t> order{-int64_t{task.priority}, next_sequence_++};
-  waiting_.emplace(order, std::move(task));
+  waiting_.emplace(Order{-int64_t{task.priority}, next_sequence_++}, std::move(task));
 }
 
 bool PartQueue::Prefer(const Exchange* exchange, uint32_t part, int32_t priority) {
@@ -20,25 +19,42 @@ bool PartQueue::Prefer(const Exchange* exchange, uint32_t part, int32_t priority
   for (auto it = waiting_.lower_bound({order, 0}); it != waiting_.end(); ++it) {
     if (it->first.first != order) return false;
     if (it->second.exchange.get() != exchange || it->second.part != part) continue;
+    if (LeavesSoon(it->first)) return true;
     PartTask task = std::move(it->second);
     waiting_.erase(it);
-    waiting_.emplace(std::pair<int64_t, uint64_t>{kFirst, next_sequence_++}, std::move(task));
+    waiting_.emplace(Order{kFirst, next_sequence_++}, std::move(task));
     return true;
   }
   return false;
+}
+
+bool PartQueue::LeavesSoon(const Order& order) const {
+  uint64_t bytes_before = 0;
+  for (auto it = waiting_.begin(); it->first < order; ++it) {
+    bytes_before += it->second.bytes;
+    if (bytes_before > credit_bytes_) return false;
+  }
+  return true;
 }
 
 bool PartQueue::Pop(PartTask* task) {
   if (waiting_.empty()) return false;
   const auto first = waiting_.begin();
   const uint64_t bytes = first->second.bytes;
-  if (on_the_way_ > kept_back_bytes_ && on_the_way_ + bytes > credit_bytes_) return false;
+  if (on_the_way_ > kept_back_bytes_ && on_the_way_ + bytes > Admitted()) return false;
   on_the_way_ += bytes;
   *task = std::move(first->second);
   waiting_.erase(first);
   return true;
 }
 
+uint64_t PartQueue::Admitted() const {
+  const bool is_ahead = unanswered_ > credit_bytes_ + credit_bytes_ / 2;
+  return is_ahead ? credit_bytes_ / 2 : credit_bytes_;
+}
+
 void PartQueue::ReturnCredit(uint64_t bytes) { on_the_way_ -= std::min(bytes, on_the_way_); }
+
+void PartQueue::NoteAnswered(uint64_t bytes) { unanswered_ -= std::min(bytes, unanswered_); }
 
 }  // namespace byteps

@@ -35,7 +35,9 @@ class PartQueue {
 
   void Push(PartTask task);
 
-  // Puts a task in front of all others but those that were put there before; whether it waits.
+  // Puts a task in front of all others but those that were put there before; whether it waits. One
+  // that leaves with the next credit anyway stays where it is: with all workers' tensors in the
+  // same order, overtaking would only spoil what the order gives each server.
   bool Prefer(const Exchange* exchange, uint32_t part, int32_t priority);
 
   // Takes the first task if the credit admits it. A part that is larger than the whole credit goes
@@ -50,6 +52,13 @@ class PartQueue {
   // The server has taken in so many bytes (or they will never be sent).
   void ReturnCredit(uint64_t bytes);
 
+  // Of what has been sent, so many more bytes of results are to come, or have come. A worker that
+  // waits for the results of one and a half times its credit is ahead of the others: what it sends
+  // cannot be summed yet, and takes the servers' links from those who are behind. It is admitted
+  // half of its credit until they have caught up.
+  void NoteUnanswered(uint64_t bytes) { unanswered_ += bytes; }
+  void NoteAnswered(uint64_t bytes);
+
   // Drops all waiting tasks.
   void Clear() { waiting_.clear(); }
 
@@ -58,12 +67,19 @@ class PartQueue {
   uint64_t bytes_on_the_way() const { return on_the_way_; }
 
  private:
+  using Order = std::pair<int64_t, uint64_t>;  // falling priority, then the order of Push
+
+  // What may be on the way.
+  uint64_t Admitted() const;
+  // No more than the credit's bytes are before it.
+  bool LeavesSoon(const Order& order) const;
+
   const uint64_t kept_back_bytes_;
   uint64_t credit_bytes_;
   uint64_t on_the_way_ = 0;
+  uint64_t unanswered_ = 0;
   uint64_t next_sequence_ = 0;
-  // By falling priority, then in the order of Push.
-  std::map<std::pair<int64_t, uint64_t>, PartTask> waiting_;
+  std::map<Order, PartTask> waiting_;
 };
 
 }  // namespace byteps

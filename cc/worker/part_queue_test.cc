@@ -38,6 +38,7 @@ TEST(PartQueueTest, ExtremePrioritiesAreOrdered) {
 
 TEST(PartQueueTest, PreferredOnesGoFirstInTheOrderInWhichTheyWere) {
   PartQueue queue(1000);
+  queue.Push(Task(9, 1001, 9));
   for (uint32_t part = 0; part < 6; ++part) queue.Push(Task(part, 1, part < 3 ? 1 : 5));
   EXPECT_TRUE(queue.Prefer(nullptr, 2, 1));
   EXPECT_TRUE(queue.Prefer(nullptr, 4, 5));
@@ -45,7 +46,29 @@ TEST(PartQueueTest, PreferredOnesGoFirstInTheOrderInWhichTheyWere) {
   EXPECT_FALSE(queue.Prefer(nullptr, 2, 1)) << "again, which changes nothing";
   EXPECT_FALSE(queue.Prefer(nullptr, 1, 5)) << "not of this priority";
   EXPECT_FALSE(queue.Prefer(nullptr, 6, 5)) << "not waiting";
-  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2, 4, 0, 3, 5, 1}));
+  queue.SetCredit(2000);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2, 4, 0, 9, 3, 5, 1}));
+}
+
+TEST(PartQueueTest, WhatLeavesWithTheNextCreditIsNotPreferred) {
+  PartQueue queue(10);
+  for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));
+  EXPECT_TRUE(queue.Prefer(nullptr, 2, 0)) << "it waits";
+  EXPECT_TRUE(queue.Prefer(nullptr, 3, 0));
+  queue.SetCredit(100);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{3, 0, 1, 2, 4}));
+}
+
+TEST(PartQueueTest, WhoIsAheadIsAdmittedHalfOfTheCredit) {
+  PartQueue queue(10);
+  queue.NoteUnanswered(15);
+  for (uint32_t part = 0; part < 8; ++part) queue.Push(Task(part, 2));
+  EXPECT_EQ(PopAll(queue).size(), 5u);
+  queue.ReturnCredit(10);
+  queue.NoteUnanswered(1);
+  EXPECT_EQ(PopAll(queue).size(), 2u);
+  queue.NoteAnswered(1);
+  EXPECT_EQ(PopAll(queue).size(), 1u) << "only three were left";
 }
 
 TEST(PartQueueTest, CreditBoundsTheBytesOnTheWay) {

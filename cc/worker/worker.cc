@@ -559,6 +559,7 @@ std::vector<WorkerLag> Worker::arrival_lags() const {
 Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                           PayloadSink* sink, Actions* actions) {
   if (exchange->trace != nullptr) exchange->trace->parts[header.part].OnReply(header);
+  ExpectNoAnswer(exchange.get(), header.part);
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
     const std::string text =
@@ -603,6 +604,8 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
     ++counters_.failed_exchanges;
     Withdraw(exchange, status, actions);
   }
+  for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
+    ExpectNoAnswer(exchange.get(), part);
   for (PartRequest& part : exchange->part_requests)
     actions->parts_dropped.push_back(std::move(part.done));
   Key& key = FindOrAddKey(exchange->request.tensor.name);

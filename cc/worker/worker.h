@@ -191,6 +191,8 @@ class Worker : private ConnectionHandler {
   void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
   void Pump(Actions* actions);
   void SendPush(PartTask task, Actions* actions);
+  // The part has been answered, or what was sent of it is void.
+  void ExpectNoAnswer(Exchange* exchange, uint32_t part);
   void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions);
   void ReturnCredit(const Connection& from, uint64_t bytes);
   void NoteProgress(const Connection& connection);

@@ -115,7 +115,7 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
     const uint64_t bytes = was_asked ? live->PushBytes(push.part, rank_) : 0;
     if (!was_asked || (push.received_bytes > 0 && push.received_bytes >= bytes))
       return Internal(connection.peer_name() + " has another part than it was sent");
-    live->sent_on[push.part] = -1;
+    ExpectNoAnswer(live.get(), push.part);
     queue_.Push({live, push.part, bytes - push.received_bytes, live->request.priority,
                  push.received_bytes});
   }
@@ -193,8 +193,15 @@ void Worker::SendPush(PartTask task, Actions* actions) {
   }
   best->bytes_on_the_way += task.bytes;
   exchange.sent_on[task.part] = static_cast<int32_t>(best - server.paths.data());
+  queue_.NoteUnanswered(exchange.PartBytes(task.part));
   actions->frames.emplace_back(best->connection, exchange.PushFrame(task.exchange, task.part, rank_,
                                                                     job_.epoch, task.offset));
+}
+
+void Worker::ExpectNoAnswer(Exchange* exchange, uint32_t part) {
+  if (exchange->sent_on[part] < 0) return;
+  exchange->sent_on[part] = -1;
+  queue_.NoteAnswered(exchange->PartBytes(part));
 }
 
 void Worker::GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions) {
