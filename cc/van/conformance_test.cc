@@ -54,7 +54,7 @@ class Recorder : public ConnectionHandler {
   Status OnHeader(Connection&, const FrameHeader& header,
                   std::shared_ptr<PayloadSink>* sink) override {
     if (refuse_part_ == header.part) return InvalidArgument("part refused");
-    if (drop_part_ != header.part) *sink = std::make_shared<CollectingSink>(span_bytes_);
+    if (drop_part_ != header.part) *sink = new_sink_();
     return OkStatus();
   }
   Status OnFrame(Connection& connection, const FrameHeader& header,
@@ -88,7 +88,9 @@ class Recorder : public ConnectionHandler {
   }
 
   // Set before use.
-  size_t span_bytes_ = 4000;
+  std::function<std::shared_ptr<CollectingSink>()> new_sink_ = [] {
+    return std::make_shared<CollectingSink>(4000);
+  };
   uint32_t refuse_part_ = UINT32_MAX;
   uint32_t drop_part_ = UINT32_MAX;
   std::function<void(Connection&, const FrameHeader&)> answer_;
@@ -347,6 +349,51 @@ TEST_P(VanConformanceTest, KeepAliveIsDroppedWhenTheConnectionEnds) {
   connection->Send(std::move(frame));
   frame.keep_alive.reset();
   EXPECT_TRUE(watch.expired());
+}
+
+// The receiver is slow, and the sender's memory is used for something else as soon as it may be.
+TEST_P(VanConformanceTest, NothingWrongIsDeliveredWhenTheSenderStops) {
+  class Slow : public CollectingSink {
+   public:
+    Slow(std::mutex* gate, std::atomic<bool>* begun)
+        : CollectingSink(65536), gate_(gate), begun_(begun) {}
+    Span Prepare(uint64_t remaining) override {
+      *begun_ = true;
+      std::lock_guard<std::mutex> lock(*gate_);
+      return CollectingSink::Prepare(remaining);
+    }
+
+   private:
+    std::mutex* const gate_;
+    std::atomic<bool>* const begun_;
+  };
+  std::mutex gate;
+  std::atomic<bool> begun{false};
+  server_.new_sink_ = [&] { return std::make_shared<Slow>(&gate, &begun); };
+  std::unique_lock<std::mutex> lock(gate);
+  const auto connection = Connect();
+  std::vector<uint8_t> memory = Pattern(300000, 1);
+  std::atomic<bool> dropped{false};
+  OutgoingFrame frame;
+  frame.header.type = FrameType::kPush;
+  frame.header.payload_bytes = memory.size();
+  frame.payload = memory.data();
+  frame.keep_alive = std::shared_ptr<void>(&memory, [&](void*) {
+    std::fill(memory.begin(), memory.end(), uint8_t{0xee});
+    dropped = true;
+  });
+  connection->Send(std::move(frame));
+  for (int i = 0; i < 1000 && !begun; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(begun);
+  client_van_->Stop();
+  EXPECT_TRUE(dropped);
+  lock.unlock();
+  ASSERT_TRUE(server_.Wait([&] { return server_.closed_.size() == 1; }));
+  EXPECT_EQ(server_.closed_[0].code(), StatusCode::kUnavailable);
+  // All of it may have left before.
+  for (const Received& received : server_.received_)
+    EXPECT_TRUE(received.payload == Pattern(300000, 1)) << "something else was delivered";
+  server_van_->Stop();
 }
 
 TEST_P(VanConformanceTest, CloseIsSeenOnceOnBothSides) {

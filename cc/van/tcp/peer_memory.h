@@ -5,6 +5,10 @@
 // a name, so that nothing is left behind by a process that dies (protocol rule 17). Whether the
 // kernel allows it (same user, same process namespace, Yama) is found out by really reading
 // something: a random number in the peer's memory.
+//
+// The number is read again with every piece of a payload, after it. Its owner erases it before it
+// gives up what the peer may be reading: a connection can end at any time, and what was read from
+// memory that has a new use already must not get into a sum.
 #ifndef TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
 #define TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
 
@@ -32,13 +36,19 @@ class PeerMemory {
   bool Probe(const MemoryOffer& offer, const Nonce& nonce);
   bool readable() const { return pid_ != 0; }
 
-  // UNAVAILABLE when the peer is gone.
+  // What the peer reads from now on is worth nothing. Any thread.
+  void Withdraw();
+
+  // UNAVAILABLE when the peer is gone or has withdrawn its memory; `to` may have changed then.
   Status Read(uint64_t address, void* to, size_t bytes) const;
 
  private:
   bool offered_;
   std::unique_ptr<Nonce> nonce_;
-  int64_t pid_ = 0;  // of the peer, once a probe has succeeded
+  // Of the peer, once a probe has succeeded.
+  int64_t pid_ = 0;
+  uint64_t nonce_address_ = 0;
+  Nonce peer_nonce_{};
 };
 
 }  // namespace byteps

@@ -168,6 +168,7 @@ void TcpConnection::Finish(const Status& reason) {
     std::lock_guard<std::mutex> lock(send_mutex_);
     if (finished_) return;
     finished_ = true;
+    memory_.Withdraw();  // the peer may be reading what is dropped
     queue_.Clear(&dropped);
     loop_->Remove(socket_.get());
     socket_.Reset();
