@@ -33,7 +33,7 @@ bin=$("${bazel[@]}" info bazel-bin)/cc/fuzz
 flags=(-std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -I. -pthread
   "-D__builtin_cpu_supports(name)=0")
 mapfile -t sources < <(
-  find cc/base cc/wire cc/van/tcp cc/sum cc/coordinator cc/server -name '*.cc' ! -name '*_test.cc'
+  find cc/base cc/wire cc/van cc/sum cc/coordinator cc/server -name '*.cc' ! -name '*_test.cc'
   echo cc/staging/local_messages.cc
 )
 echo "Compiling ${#sources[@]} files with $clangxx"

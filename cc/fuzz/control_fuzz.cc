@@ -35,7 +35,12 @@ std::vector<std::string> FuzzSeeds() {
            DeclareRequest{1, {entry.tensor, entry.tensor}},
            DeclareReply{1, {{OkStatus(), entry}, {InvalidArgument("no"), {}}}},
            TableUpdate{2, {entry}}, TableAck{3}, Heartbeat{}, Goodbye{1},
-           PeerLost{Role::kServer, 1, "server 1 is lost"}, JobEnded{}, Relay{0, 1, "bytes"}}) {
+           PeerLost{Role::kServer, 1, "server 1 is lost"}, JobEnded{}, Relay{0, 1, "bytes"},
+           StallQuery{1, 0, {{"weights", 3}}}, StallAnswer{1, 1, 0, {1}, "waits"},
+           LinkReport{125000000, 30000}, HoldRounds{}, RoundsHeld{{{entry.key, 3}}},
+           Retune{1 << 20, 1 << 19, {{entry, 4}}}, ArrivalReport{{{5, 0, 100, 20, 60}}},
+           Reachable{"10.0.0.7", 40312}, ResumeQuery{{{entry.key, 1, 7}}},
+           ResumeAnswer{{{entry.key, 1, 7, 12}}}}) {
     seeds.push_back(EncodeControl(message));
   }
   return seeds;

@@ -36,6 +36,7 @@ void Listen(const std::string& secret, Input input) {
   if (!handshake.ReadHello(hello_bytes, &hello).ok()) return;
   FuzzCheck(hello.role <= Role::kCoordinator, "a role is known");
   FuzzCheck(hello.job_id.size() <= kMaxJobIdBytes, "a job id is bounded");
+  FuzzCheck(hello.path < kMaxPaths, "a path is bounded");
   hello.PeerName();
   CheckHello(hello, "job", 0).ok();
   handshake.WriteChallenge(OkStatus(), challenge);
@@ -70,6 +71,8 @@ std::vector<std::string> FuzzSeeds() {
     const std::string secret = mode == 0 ? "" : "another secret";
     Hello hello;
     hello.job_id = "job";
+    hello.path = 3;
+    hello.again = mode == 1;
     ConnectingHandshake connecting(secret, hello);
     ListeningHandshake listening(secret, 0, Nonce{});
     uint8_t bytes[kHelloBytes], challenge[kChallengeBytes], response[kResponseBytes],
