@@ -142,6 +142,14 @@ class Config:
         text(),
         "A file with the secret, instead of BYTEPS_JOB_SECRET.",
     )
+    tls: bool = option(
+        False,
+        "BYTEPS_TLS",
+        flag(),
+        "All that processes of the job send to each other is encrypted, with TLS 1.3 and keys that "
+        "follow from the job's secret (see [security](security.md)). bpslaunch --tls.",
+        shared=True,
+    )
     colocated_server: bool | None = option(
         None,
         "BYTEPS_COLOCATED_SERVER",
@@ -460,6 +468,7 @@ class Config:
             raise ConfigError(
                 f"{self.named('job_secret')}, and {self.named('job_secret_file')}: unset one"
             )
+        self._check_tls()
         if self.backup_workers and self.deterministic:
             raise ConfigError(
                 f"{self.named('backup_workers')}, and {self.named('deterministic')}: with backup "
@@ -561,6 +570,17 @@ class Config:
             for name, value in values.items()
         }
 
+    def stated_values(self):
+        """Of the shared values those that this process insists on.
+
+        These are the ones that were set, and what its sockets do before it learns of the others'.
+
+        Returns:
+            A dict of numbers, by field name.
+        """
+        values = self.shared_values()
+        return {n: v for n, v in values.items() if self.is_set(n) or n in _NEEDED_AT_ONCE}
+
     def with_shared_values(self, values, source):
         """A copy with the values that all processes of a job share.
 
@@ -599,6 +619,20 @@ class Config:
             raise ConfigError(
                 f"{self.named('colocated_server')} and {self.named('num_servers')}: several "
                 f"workers need a server; unset BYTEPS_COLOCATED_SERVER or start a server process"
+            )
+
+    def _check_tls(self):
+        if not self.tls:
+            return
+        if self.distributed and self.job_secret is None and self.job_secret_file is None:
+            raise ConfigError(
+                f"{self.named('tls')}, but there is no secret from which its keys could follow: "
+                f"set BYTEPS_JOB_SECRET or BYTEPS_JOB_SECRET_FILE, or start the job with bpslaunch"
+            )
+        if self.van == "rdma":
+            raise ConfigError(
+                f"{self.named('tls')}, and {self.named('van')}: RDMA does not encrypt; set one of "
+                f"them only, or BYTEPS_VAN=auto, which goes on over TCP"
             )
 
     def _check_elastic(self):
@@ -658,6 +692,8 @@ class Config:
         return f"default ({depends})" if depends else "default"
 
 
+# Shared values that processes need to reach each other: none can take them from another one.
+_NEEDED_AT_ONCE = ("tls",)
 _FIELDS = {f.name: f for f in dataclasses.fields(Config) if "option" in f.metadata}
 OPTIONS = {name: f.metadata["option"] for name, f in _FIELDS.items()}
 

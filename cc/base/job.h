@@ -58,6 +58,7 @@ struct EngineOptions {
   bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
   int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
   std::string secret;   // what processes prove to each other that they know; empty: nothing
+  bool tls = false;     // all that goes through sockets is encrypted; needs a secret
   Transport transport = Transport::kTcp;
   RdmaOptions rdma;
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one

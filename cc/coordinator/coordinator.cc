@@ -37,6 +37,7 @@ Coordinator::Coordinator(const EngineOptions& options)
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
   van_options.secret = options.secret;
+  van_options.tls = options.tls;
   van_ = NewTcpVan(van_options);
 }
 

@@ -56,6 +56,7 @@ struct Shape {
   int servers;
   int connections;
   bool in_rank_order;
+  bool tls = false;
 };
 
 class ReconnectTest : public ::testing::TestWithParam<Shape> {};
@@ -101,6 +102,8 @@ TEST_P(ReconnectTest, SumsAreExactWhateverIsCut) {
   options.connections_per_server = shape.connections;
   options.deterministic = shape.in_rank_order;
   options.read_peer_memory = false;
+  options.tls = shape.tls;
+  if (shape.tls) options.secret = "what all of the job know";
   Job job(shape.workers, shape.servers, options, /*on_one_host=*/true,
           [&](const Endpoint& endpoint) { return proxies.By(endpoint); });
   proxies.CutWithin(400 * 1000, 8 * 1000);
@@ -123,12 +126,14 @@ TEST_P(ReconnectTest, SumsAreExactWhateverIsCut) {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ReconnectTest,
                          ::testing::Values(Shape{2, 1, 1, false}, Shape{3, 2, 1, false},
-                                           Shape{2, 2, 3, false}, Shape{3, 2, 2, true}),
+                                           Shape{2, 2, 3, false}, Shape{3, 2, 2, true},
+                                           Shape{2, 1, 2, false, /*tls=*/true}),
                          [](const auto& info) {
                            return std::to_string(info.param.workers) + "Workers" +
                                   std::to_string(info.param.servers) + "Servers" +
                                   std::to_string(info.param.connections) + "Connections" +
-                                  (info.param.in_rank_order ? "InRankOrder" : "");
+                                  (info.param.in_rank_order ? "InRankOrder" : "") +
+                                  (info.param.tls ? "WithTls" : "");
                          });
 
 }  // namespace

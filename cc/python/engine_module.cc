@@ -430,6 +430,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("deterministic", &EngineOptions::deterministic)
       .def_readwrite("max_lag", &EngineOptions::max_lag)
       .def_readwrite("secret", &EngineOptions::secret)
+      .def_readwrite("tls", &EngineOptions::tls)
       .def_property("transport", nullptr,
                     [](EngineOptions& self, const std::string& name) {
                       self.transport = TransportByName(name);

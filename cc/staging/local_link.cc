@@ -8,11 +8,12 @@
 namespace byteps {
 namespace {
 
-std::unique_ptr<Van> NewLocalVan(const std::string& secret) {
+std::unique_ptr<Van> NewLocalVan(const EngineOptions& job) {
   VanOptions options;
   options.io_threads = 1;
   options.read_peer_memory = false;  // the messages are short
-  options.secret = secret;
+  options.secret = job.secret;
+  options.tls = job.tls;
   return NewTcpVan(options);
 }
 
@@ -20,7 +21,7 @@ std::unique_ptr<Van> NewLocalVan(const std::string& secret) {
 
 LocalLink::LocalLink(Options options)
     : options_(std::move(options)),
-      van_(NewLocalVan(options_.job->options.secret)),
+      van_(NewLocalVan(options_.job->options)),
       lines_(options_.workers.size()) {}
 
 LocalLink::~LocalLink() { Stop(); }

@@ -49,6 +49,7 @@ struct Received {
 class Recorder : public ConnectionHandler {
  public:
   void OnOpen(const std::shared_ptr<Connection>& connection) override {
+    if (greet_) greet_(*connection);
     Note([&] { opened_.push_back(connection); });
   }
   Status OnHeader(Connection&, const FrameHeader& header,
@@ -94,6 +95,7 @@ class Recorder : public ConnectionHandler {
   uint32_t refuse_part_ = UINT32_MAX;
   uint32_t drop_part_ = UINT32_MAX;
   std::function<void(Connection&, const FrameHeader&)> answer_;
+  std::function<void(Connection&)> greet_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -176,6 +178,15 @@ std::unique_ptr<Van> NewLoopbackRdmaVan(const VanOptions& given) {
   return NewRdmaVanForSure(options);
 }
 
+// Changes its keys all the time.
+std::unique_ptr<Van> NewTlsVan(const VanOptions& given) {
+  VanOptions options = given;
+  options.tls = true;
+  options.tls_records_per_key = 3;
+  if (options.secret.empty()) options.secret = "secret";
+  return NewTcpVan(options);
+}
+
 // Without opening one: the test is about to fork.
 bool HasRdmaDevice() {
   std::error_code error;
@@ -251,6 +262,20 @@ TEST_P(VanConformanceTest, AnswersComeBackOnTheSameConnection) {
   for (uint32_t part = 0; part < 50; ++part) {
     EXPECT_EQ(client_.received_[part].header.part, part + 100);
     EXPECT_EQ(client_.received_[part].payload, Pattern(part * 1000, 9));
+  }
+}
+
+// Which may arrive together with the end of the handshake.
+TEST_P(VanConformanceTest, WhatIsSentWhenAConnectionOpensArrives) {
+  server_.greet_ = [](Connection& connection) {
+    connection.Send(PushFrame(1, Pattern(100, 1)));
+    connection.Send(PushFrame(2, Pattern(5000, 2)));
+  };
+  for (size_t count = 1; count <= 20; ++count) {
+    const auto connection = Connect();
+    ASSERT_TRUE(client_.Wait([&] { return client_.received_.size() == 2 * count; })) << count;
+    EXPECT_EQ(client_.received_.back().payload, Pattern(5000, 2));
+    connection->Close(Cancelled("next"));
   }
 }
 
@@ -573,6 +598,8 @@ const auto kVans =
     ::testing::Values(VanKind{"Tcp", NewTcpVan}, VanKind{"TcpSameHost", NewTcpVan, true},
                       VanKind{"TcpWithSecret", NewTcpVan, false, "secret"},
                       VanKind{"TcpSameHostWithSecret", NewTcpVan, true, "secret"},
+                      VanKind{"TcpWithTls", NewTlsVan, false, "secret"},
+                      VanKind{"TcpSameHostWithTls", NewTlsVan, true, "secret"},
                       VanKind{"Rdma", NewRdmaVanForSure, false, "", true, true},
                       VanKind{"RdmaWithSecret", NewRdmaVanForSure, false, "secret", true, true});
 const auto kVansOfOneProcess =

@@ -23,6 +23,7 @@ VanOptions VanOptionsOf(const EngineOptions& options) {
   van.io_threads = options.io_threads;
   van.read_peer_memory = options.read_peer_memory;
   van.secret = options.secret;
+  van.tls = options.tls;
   van.transport = options.transport;
   van.rdma = options.rdma;
   return van;

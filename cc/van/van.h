@@ -31,6 +31,9 @@ namespace verbs {
 struct Verbs;
 }
 
+// TLS changes its keys after so many records; RFC 8446 (5.5) allows 2^24.5 with AES-GCM.
+inline constexpr uint64_t kTlsRecordsPerKey = uint64_t{1} << 22;
+
 // Where the bytes of one payload go, piece by piece.
 class PayloadSink {
  public:
@@ -149,6 +152,8 @@ struct VanOptions {
   bool read_peer_memory = true;
   std::string secret = {};  // that peers must know (wire/authentication.h); empty: none
   uint64_t features = 0;    // of wire/handshake.h: what is offered besides a secret
+  bool tls = false;         // everything in TLS 1.3, with keys from the secret (tls/tls.h)
+  uint64_t tls_records_per_key = kTlsRecordsPerKey;
   Transport transport = Transport::kTcp;  // for NewVan
   RdmaOptions rdma;
   const verbs::Verbs* verbs = nullptr;  // null: the system's

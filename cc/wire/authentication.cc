@@ -23,11 +23,11 @@ Digest Proof(const std::string& secret, const char* label, const std::string& sa
 
 uint64_t Features(const std::string& secret) { return secret.empty() ? 0 : kSecretFeature; }
 
+}  // namespace
+
 const char kHowToGiveASecret[] =
     "give all processes of a job the same BYTEPS_JOB_SECRET or BYTEPS_JOB_SECRET_FILE, or start it "
     "with bpslaunch";
-
-}  // namespace
 
 ConnectingHandshake::ConnectingHandshake(std::string secret, const Hello& hello)
     : secret_(std::move(secret)), hello_(hello) {}

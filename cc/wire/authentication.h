@@ -3,7 +3,8 @@
 // With a secret both sides prove that they know it, each with an HMAC of all that has been said
 // before: both nonces, so that no proof can be used again, and job, role, rank, features and memory
 // offers, so that nobody in between can change them. The side that listens proves only to those who
-// have proved. What follows the handshake is neither signed nor encrypted (docs/security.md).
+// have proved. What follows the handshake is neither signed nor encrypted, unless both are in TLS
+// (van/tls, docs/security.md).
 #ifndef TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
 #define TF_BYTEPS_CC_WIRE_AUTHENTICATION_H_
 
@@ -14,6 +15,9 @@
 #include "cc/wire/handshake.h"
 
 namespace byteps {
+
+// The end of a sentence about a secret that is missing or wrong.
+extern const char kHowToGiveASecret[];
 
 // The side that connects. Every call once, in this order; after an error no further one.
 class ConnectingHandshake {

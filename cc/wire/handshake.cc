@@ -166,6 +166,12 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   return OkStatus();
 }
 
+bool BeginsHello(const void* data, size_t bytes) {
+  if (bytes < sizeof(kHelloMagic)) return false;
+  return ByteReader(static_cast<const uint8_t*>(data), sizeof(kHelloMagic)).Get<uint32_t>() ==
+         kHelloMagic;
+}
+
 void EncodeChallenge(const Challenge& challenge, uint8_t out[kChallengeBytes]) {
   ByteWriter writer;
   writer.Put(kChallengeMagic);

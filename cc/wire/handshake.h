@@ -25,8 +25,8 @@ namespace byteps {
 
 inline constexpr uint16_t kProtocolVersion = 3;
 
-// Features that this build offers and demands; an unknown demanded bit is refused. TLS, compression
-// and resuming will take bits.
+// Features that this build offers and demands; an unknown demanded bit is refused. Compression and
+// resuming will take bits.
 inline constexpr uint64_t kSecretFeature = 1;  // the sender has a secret to prove
 inline constexpr uint64_t kRdmaFeature = 2;    // frames may go by RDMA (van/rdma)
 inline constexpr uint64_t kSupportedFeatures = kSecretFeature | kRdmaFeature;
@@ -98,6 +98,9 @@ inline constexpr size_t kWelcomeBytes = 512;
 void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]);
 // Refuses a wrong magic, another protocol version, an unknown role and an unknown required feature.
 Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello);
+
+// Whether what has arrived so far, of anybody, is how a Hello begins.
+bool BeginsHello(const void* data, size_t bytes);
 
 void EncodeChallenge(const Challenge& challenge, uint8_t out[kChallengeBytes]);
 Status DecodeChallenge(const uint8_t in[kChallengeBytes], Challenge* challenge);

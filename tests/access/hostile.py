@@ -18,6 +18,7 @@ import os
 import pathlib
 import random
 import socket
+import ssl
 import statistics
 import struct
 import subprocess
@@ -59,6 +60,17 @@ def hello(job_id=b"job", role=0, rank=0, version=3, features=1, required=1):
     head = struct.pack("<IHQQIBi", 0x48535042, version, features, required, 0, role, rank)
     body = head + os.urandom(16) + struct.pack("<I", len(job_id)) + job_id
     return body.ljust(HELLO_BYTES, b"\0")
+
+
+def client_hello():
+    """How somebody without the secret begins TLS 1.3."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
 
 
 def response():
@@ -113,6 +125,19 @@ def _frames_instead_of_proof(peer, generator):
     peer.recv(CHALLENGE_BYTES)
 
 
+def _tls(peer, generator):
+    peer.sendall(client_hello())
+    peer.recv(1024)
+
+
+def _mutated_tls(peer, generator):
+    text = bytearray(client_hello())
+    for _ in range(generator.randrange(1, 5)):
+        text[generator.randrange(len(text))] = generator.randrange(256)
+    peer.sendall(bytes(text))
+    peer.recv(1024)
+
+
 def _reset(peer, generator):
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     peer.sendall(hello())
@@ -128,6 +153,8 @@ ATTACKS = [
     _without_secret,
     _wrong_secret,
     _frames_instead_of_proof,
+    _tls,
+    _mutated_tls,
     _reset,
 ]
 
@@ -194,14 +221,15 @@ def cost_of_connections(server, count, seed=3):
     return 1000 * (cpu_seconds(server) - before - idle * elapsed) / count
 
 
-def memory_of_connections(server, count=200):
+def memory_of_connections(server, tls, count=200):
     """KB by which a server grows for each connection that begins a handshake and waits."""
     port = listening_ports(server)[0]
     before = rss_bytes(server)
     with contextlib.ExitStack() as stack:
         for number in range(count):
             peer = stack.enter_context(connect(port))
-            peer.sendall(hello() if number % 2 else hello()[:100])
+            begin = client_hello()[:100] if tls else hello() if number % 2 else hello()[:100]
+            peer.sendall(begin)
         time.sleep(0.5)
         return (rss_bytes(server) - before) / 1024 / count
 
@@ -217,15 +245,16 @@ def bystander():
             process.kill()
 
 
-def measure(seconds, rate, pause=0.05, seed=1):
+def measure(seconds, rate, pause=0.05, seed=1, tls=False):
     """Runs the job; returns the figures and the outcomes of its processes."""
+    env = {"BYTEPS_TLS": "1"} if tls else {}
     # Both attacks, then the costs of single connections while the job goes on.
     phases = {"bystander": [], "hostile": []}
     ways = collections.Counter()
     with (
         tempfile.TemporaryDirectory() as folder,
         bystander() as other_port,
-        Cluster(programs.steps, workers=2, args=[f"{folder}/stop", pause]) as cluster,
+        Cluster(programs.steps, 2, env=env, args=[f"{folder}/stop", pause]) as cluster,
     ):
         for worker in cluster.workers:
             worker.wait_for_output("ready", 60)
@@ -246,7 +275,7 @@ def measure(seconds, rate, pause=0.05, seed=1):
             "ways": dict(ways),
             "ports": len(ports),
             "cpu_ms_per_connection": round(cost_of_connections(server, 500), 3),
-            "kb_per_connection": round(memory_of_connections(server), 1),
+            "kb_per_connection": round(memory_of_connections(server, tls), 1),
         }
         pathlib.Path(folder, "stop").touch()
         outcomes = cluster.wait(60)
@@ -271,8 +300,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tls", action="store_true", help="attack a job with TLS")
     arguments = parser.parse_args()
-    figures, _ = measure(arguments.seconds, arguments.rate, seed=arguments.seed)
+    figures, _ = measure(arguments.seconds, arguments.rate, seed=arguments.seed, tls=arguments.tls)
     print(json.dumps(figures, indent=1))
     missed = {name: figures[name] for name, most in _GOALS.items() if figures[name] > most}
     if missed:

@@ -128,6 +128,8 @@ def _launcher(options, environment, needs_secret):
     if options.stall_shutdown_seconds:
         given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
         environment.update(given)
+    if options.tls:
+        given["BYTEPS_TLS"] = environment["BYTEPS_TLS"] = "1"
     secret = _take_secret(environment) if needs_secret else None
     ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
     remote = passed_environment(environment, given)
@@ -180,6 +182,8 @@ def _server_hosts(options, hosts):
 
 def _run_one_role(parser, options, environment):
     environment.update(_read_variable(text, environment) for text in options.variables)
+    if options.tls:
+        environment["BYTEPS_TLS"] = "1"
     config = Config.from_environment(environment)
     if config.role == "worker":
         _require_command(parser, options)
@@ -283,6 +287,11 @@ def _parser():
         type=_positive,
         metavar="SECONDS",
         help="end the job when a tensor waits so long for other workers (default: wait on)",
+    )
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
     )
     parser.add_argument("--verbose", action="store_true", help="say what is started")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")

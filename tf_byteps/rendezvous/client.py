@@ -69,7 +69,6 @@ def join(
 
 
 def _request(config, server_endpoint, member=None):
-    shared = config.shared_values()
     return messages.Join(
         participant=secrets.token_hex(16),
         package_version=tf_byteps.__version__,
@@ -82,7 +81,7 @@ def _request(config, server_endpoint, member=None):
         num_servers=config.num_servers,
         host_id=host_id(config),
         server_endpoint=server_endpoint,
-        options={name: value for name, value in shared.items() if config.is_set(name)},
+        options=config.stated_values(),
         gpu=own_gpu(os.environ) if config.role == "worker" else None,
         member=member,
     )

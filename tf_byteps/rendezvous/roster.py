@@ -15,7 +15,8 @@ _MAX_NUMBER = 1 << 16  # of workers or servers
 # What else to do about a setting that differs.
 _ADVICE = {
     "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
-    "none before tf_byteps starts, or set BYTEPS_DETERMINISTIC to one value everywhere"
+    "none before tf_byteps starts, or set BYTEPS_DETERMINISTIC to one value everywhere",
+    "tls": "set BYTEPS_TLS to the same value everywhere",
 }
 
 

@@ -53,13 +53,12 @@ class Scheduler:
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
     def _new_roster(self, kind=Roster, **settings):
-        shared = self._config.shared_values()
         return kind(
             job_id=self._config.job_id,
             num_workers=_told_size(self._config),
             num_servers=self._config.num_servers,
-            options={name: v for name, v in shared.items() if self._config.is_set(name)},
-            defaults=shared,
+            options=self._config.stated_values(),
+            defaults=self._config.shared_values(),
             **settings,
         )
 

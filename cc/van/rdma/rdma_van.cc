@@ -120,6 +120,8 @@ class RdmaVan : public Van {
   };
 
   Status OpenDevices() {
+    if (parts_.options.tls)
+      return FailedPrecondition("BYTEPS_TLS=1 demands encryption, which RDMA does not have");
     const verbs::Verbs* verbs = parts_.options.verbs;
     if (verbs == nullptr) BYTEPS_RETURN_IF_ERROR(verbs::SystemVerbs(&verbs));
     return OpenRdmaDevices(*verbs, parts_.options.rdma, &parts_.devices);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 
 namespace byteps {
@@ -35,10 +34,8 @@ bool PeerMemory::Probe(const MemoryOffer& offer, const Nonce& nonce) {
 }
 
 void PeerMemory::Withdraw() {
-  // Another process reads it: what the compiler sees of it is no reason to leave it out.
-  volatile uint8_t* const bytes = nonce_->data();
-  for (size_t i = 0; i < nonce_->size(); ++i) bytes[i] = 0;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Another process reads it: it must be erased before anything that follows.
+  for (uint8_t& byte : *nonce_) __atomic_store_n(&byte, uint8_t{0}, __ATOMIC_SEQ_CST);
 }
 
 Status PeerMemory::Read(uint64_t address, void* to, size_t bytes) const {

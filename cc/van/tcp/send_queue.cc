@@ -1,8 +1,6 @@
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "cc/van/tcp/tcp_connection.h"
 
@@ -58,7 +56,7 @@ void SendQueue::Gather() {
   }
 }
 
-Status SendQueue::Write(const Socket& socket, AtomicVanCounters* counters,
+Status SendQueue::Write(Stream* stream, const std::string& peer, AtomicVanCounters* counters,
                         std::vector<std::shared_ptr<const void>>* finished) {
   while (true) {
     Gather();
@@ -75,17 +73,9 @@ Status SendQueue::Write(const Socket& socket, AtomicVanCounters* counters,
                            static_cast<size_t>(entry->stream_bytes - from)};
       }
     }
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = count;
-    const ssize_t result = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
-    if (result < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN) return OkStatus();
-      return Unavailable(ErrnoMessage("send"));
-    }
-    counters->wire_bytes_sent += result;
-    uint64_t left = result;
+    size_t left = 0;
+    BYTEPS_RETURN_IF_ERROR(stream->Send(peer, pieces, count, &left));
+    if (left == 0) return OkStatus();
     while (!leaving_.empty()) {
       Entry& entry = *leaving_.front();
       const uint64_t rest = entry.stream_bytes - entry.sent;

@@ -36,19 +36,6 @@ Status Resolve(const std::string& host, uint16_t port, bool passive, AddressList
   return OkStatus();
 }
 
-// Waits for `events`; DEADLINE_EXCEEDED when the time is over.
-Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const char* what) {
-  while (true) {
-    const int64_t left_ms = (wait.deadline_ns - MonotonicNanos()) / 1000000;
-    if (left_ms <= 0) return DeadlineExceeded(std::string(what) + ": timed out");
-    pollfd entry{socket.get(), events, 0};
-    const int ready = poll(&entry, 1, static_cast<int>(std::min(left_ms, kLookMilliseconds)));
-    if (ready > 0) return OkStatus();
-    if (ready < 0 && errno != EINTR) return Internal(ErrnoMessage("poll"));
-    if (wait.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(wait.in_vain());
-  }
-}
-
 uint16_t BoundPort(int descriptor) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
@@ -121,6 +108,18 @@ Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpo
   return status;
 }
 
+Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const char* what) {
+  while (true) {
+    const int64_t left_ms = (wait.deadline_ns - MonotonicNanos()) / 1000000;
+    if (left_ms <= 0) return DeadlineExceeded(std::string(what) + ": timed out");
+    pollfd entry{socket.get(), events, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::min(left_ms, kLookMilliseconds)));
+    if (ready > 0) return OkStatus();
+    if (ready < 0 && errno != EINTR) return Internal(ErrnoMessage("poll"));
+    if (wait.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(wait.in_vain());
+  }
+}
+
 Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socket, bool* refused) {
   AddressList addresses(nullptr, freeaddrinfo);
   BYTEPS_RETURN_IF_ERROR(Resolve(endpoint.host, endpoint.port, false, &addresses));
@@ -148,36 +147,6 @@ Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socke
   }
   if (refused != nullptr) *refused = all_refuse;
   return status;
-}
-
-Status SendExactly(const Socket& socket, const void* data, size_t bytes, const SocketWait& wait) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLOUT, wait, "send"));
-    const ssize_t sent = send(socket.get(), next, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) return Unavailable(ErrnoMessage("send"));
-    if (sent > 0) {
-      next += sent;
-      bytes -= sent;
-    }
-  }
-  return OkStatus();
-}
-
-Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, const SocketWait& wait) {
-  char* next = static_cast<char*>(data);
-  while (bytes > 0) {
-    BYTEPS_RETURN_IF_ERROR(WaitFor(socket, POLLIN, wait, "receive"));
-    const ssize_t received = recv(socket.get(), next, bytes, 0);
-    if (received == 0) return Unavailable("the peer closed the connection");
-    if (received < 0 && errno != EAGAIN && errno != EINTR)
-      return Unavailable(ErrnoMessage("receive"));
-    if (received > 0) {
-      next += received;
-      bytes -= received;
-    }
-  }
-  return OkStatus();
 }
 
 std::string LocalHost(const Socket& socket) {

@@ -51,9 +51,8 @@ struct SocketWait {
 Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socket,
                  bool* refused = nullptr);
 
-// Exactly `bytes`.
-Status SendExactly(const Socket& socket, const void* data, size_t bytes, const SocketWait& wait);
-Status ReceiveExactly(const Socket& socket, void* data, size_t bytes, const SocketWait& wait);
+// Waits for POLLIN or POLLOUT; DEADLINE_EXCEEDED, beginning with `what`, when the time is over.
+Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const char* what);
 
 // The shortest of the round trips that the kernel has seen lately, in nanoseconds; 0: unknown.
 uint64_t LeastRoundTripNanos(const Socket& socket);

@@ -11,7 +11,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/van/open_acceptor.h"
-#include "cc/van/tcp/socket.h"
+#include "cc/van/tcp/stream.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -129,14 +129,16 @@ class HostileTest : public ::testing::Test {
     Socket socket;
     const int64_t deadline = MonotonicNanos() + 5 * kSecond;
     EXPECT_TRUE(ConnectTo(endpoint_, {deadline}, &socket).ok());
-    SendExactly(socket, bytes.data(), bytes.size(), {deadline}).ok();
+    Stream stream(std::move(socket), nullptr, TlsSide::kConnecting, &counters_);
+    stream.SendExactly("the listener", bytes.data(), bytes.size(), {deadline}).ok();
     std::string answer;
     char byte;
-    while (ReceiveExactly(socket, &byte, 1, {deadline}).ok()) answer += byte;
+    while (stream.ReceiveExactly("the listener", &byte, 1, {deadline}).ok()) answer += byte;
     EXPECT_LT(MonotonicNanos(), deadline) << "the connection stays open";
     return answer;
   }
 
+  AtomicVanCounters counters_;
   Echo server_, client_;
   OpenAcceptor acceptor_{&server_};
   Endpoint endpoint_;

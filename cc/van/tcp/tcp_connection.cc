@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "cc/base/clock.h"
@@ -31,21 +30,21 @@ static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kResponseBytes &&
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-TcpConnection::TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory,
+TcpConnection::TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory,
                              AtomicVanCounters* counters)
     : loop_(loop),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       counters_(counters),
       input_(kInputBytes),
       memory_(std::move(memory)) {}
 
-void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
+void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                            const VanOptions& options, AtomicVanCounters* counters,
                            Strangers* strangers) {
   std::shared_ptr<TcpConnection> connection(
-      new TcpConnection(loop, std::move(socket), PeerMemory(options.read_peer_memory), counters));
+      new TcpConnection(loop, std::move(stream), PeerMemory(options.read_peer_memory), counters));
   connection->acceptor_ = acceptor;
-  connection->peer_name_ = PeerAddress(connection->socket_);
+  connection->peer_name_ = PeerAddress(connection->stream_.socket());
   connection->stage_ = Stage::kHello;
   connection->is_stranger_ = true;
   connection->strangers_ = strangers;
@@ -53,16 +52,16 @@ void TcpConnection::Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* a
                                                                 connection->memory_.nonce());
   strangers->Add(connection);
   connection->handshake_deadline_ns_ = MonotonicNanos() + SecondsToNanos(options.handshake_timeout);
-  loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP, connection);
+  loop->Add(connection->stream_.socket().get(), EPOLLIN | EPOLLRDHUP, connection);
 }
 
-std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socket,
+std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Stream stream,
                                                    PeerMemory memory, const Challenge& challenge,
                                                    const Welcome& welcome, const Hello& peer,
                                                    ConnectionHandler* handler,
                                                    AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(
-      new TcpConnection(loop, std::move(socket), std::move(memory), counters));
+      new TcpConnection(loop, std::move(stream), std::move(memory), counters));
   if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
   if (connection->memory_.Probe(welcome.memory, challenge.nonce)) {
     OutgoingFrame readable;
@@ -71,12 +70,14 @@ std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Socket socke
   }
   connection->peer_ = peer;
   connection->peer_.features = challenge.features;
-  connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->socket_);
+  connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->stream_.socket());
   connection->handler_ = handler;
   handler->OnOpen(connection);
   // Armed from the start, for what OnOpen may have queued before the loop knew the socket.
   connection->armed_ = true;
-  loop->Add(connection->socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, connection);
+  loop->Add(connection->stream_.socket().get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, connection);
+  // What came with the end of the handshake: the socket will not tell of it.
+  if (connection->stream_.HoldsBytes()) loop->Post([connection] { connection->OnEvents(EPOLLIN); });
   return connection;
 }
 
@@ -90,7 +91,7 @@ void TcpConnection::Send(OutgoingFrame frame) {
   queue_.Push(std::move(frame));
   const bool write_now = !queue_.blocked_by_socket() && queue_.waiting_bytes() <= kInlineBytes;
   // A broken socket is reported by the loop, which sees it too.
-  if (write_now && !queue_.Write(socket_, counters_, &finished).ok()) return;
+  if (write_now && !queue_.Write(&stream_, peer_name_, counters_, &finished).ok()) return;
   if ((!write_now || queue_.blocked_by_socket()) && !armed_) Arm();
 }
 
@@ -99,12 +100,12 @@ void TcpConnection::Close(const Status& reason) {
   if (finished_ || closing_.exchange(true)) return;
   close_reason_ = reason;
   // Wakes the loop with a hang-up; OnEvents does the rest.
-  shutdown(socket_.get(), SHUT_RDWR);
+  shutdown(stream_.socket().get(), SHUT_RDWR);
 }
 
 void TcpConnection::LimitUnsent(uint64_t bytes) {
   std::lock_guard<std::mutex> lock(send_mutex_);
-  if (socket_.valid()) byteps::LimitUnsent(socket_, bytes);
+  if (stream_.socket().valid()) byteps::LimitUnsent(stream_.socket(), bytes);
 }
 
 bool TcpConnection::is_idle() const {
@@ -114,16 +115,16 @@ bool TcpConnection::is_idle() const {
 
 uint64_t TcpConnection::round_trip_ns() const {
   std::lock_guard<std::mutex> lock(send_mutex_);
-  return socket_.valid() ? LeastRoundTripNanos(socket_) : 0;
+  return stream_.socket().valid() ? LeastRoundTripNanos(stream_.socket()) : 0;
 }
 
 std::string TcpConnection::local_host() const {
   std::lock_guard<std::mutex> lock(send_mutex_);
-  return socket_.valid() ? LocalHost(socket_) : "";
+  return stream_.socket().valid() ? LocalHost(stream_.socket()) : "";
 }
 
 void TcpConnection::OnEvents(uint32_t events) {
-  if (!socket_.valid()) return;  // ended while ContinueReading waited for its turn
+  if (!stream_.socket().valid()) return;  // ended while ContinueReading waited for its turn
   Status status;
   if (!closing_ && (events & EPOLLOUT) != 0) status = Flush();
   if (status.ok() && !closing_ && (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
@@ -146,16 +147,16 @@ void TcpConnection::OnStop() { Finish(Cancelled("this side is shutting down")); 
 
 void TcpConnection::Arm() {
   armed_ = true;
-  loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+  loop_->Modify(stream_.socket().get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT);
 }
 
 Status TcpConnection::Flush() {
   std::vector<std::shared_ptr<const void>> finished;
   std::lock_guard<std::mutex> lock(send_mutex_);
-  BYTEPS_RETURN_IF_ERROR(queue_.Write(socket_, counters_, &finished));
+  BYTEPS_RETURN_IF_ERROR(queue_.Write(&stream_, peer_name_, counters_, &finished));
   if (!queue_.blocked_by_socket() && armed_) {
     armed_ = false;
-    loop_->Modify(socket_.get(), EPOLLIN | EPOLLRDHUP);
+    loop_->Modify(stream_.socket().get(), EPOLLIN | EPOLLRDHUP);
   }
   return OkStatus();
 }
@@ -164,14 +165,16 @@ void TcpConnection::Finish(const Status& reason) {
   std::vector<std::shared_ptr<const void>> dropped;
   const std::shared_ptr<TcpConnection> self =
       shared_from_this();  // Remove drops the loop's reference
+  // Who opens a port and says nothing may be a load balancer's health check.
+  const bool said_something = stage_ != Stage::kHello || input_end_ > 0 || stream_.has_received();
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     if (finished_) return;
     finished_ = true;
     memory_.Withdraw();  // the peer may be reading what is dropped
     queue_.Clear(&dropped);
-    loop_->Remove(socket_.get());
-    socket_.Reset();
+    loop_->Remove(stream_.socket().get());
+    stream_.Reset();
   }
   sink_.reset();
   if (handler_ != nullptr) {
@@ -180,8 +183,6 @@ void TcpConnection::Finish(const Status& reason) {
     const std::string what = strangers_->Failed(
         HostOf(peer_name_), "refused a connection from " + peer_name_ + ": " + reason.message(),
         MonotonicNanos());
-    // Who opens a port and says nothing may be a load balancer's health check.
-    const bool said_something = stage_ != Stage::kHello || input_end_ > 0;
     if (!what.empty()) Log(said_something ? LogLevel::kWarning : LogLevel::kInfo, what);
   }
 }
@@ -191,7 +192,7 @@ Status TcpConnection::OnReadable() {
   bool drained = false;
   Status status = ParseInput();  // what the last turn's budget left there
   while (status.ok() && !drained && !closing_ && HasBudget()) status = ReceiveSome(&drained);
-  if (status.ok() && !HasBudget() && input_end_ > input_begin_) {
+  if (status.ok() && !HasBudget() && (input_end_ > input_begin_ || stream_.HoldsBytes())) {
     // The socket will not tell of bytes that have been taken from it already.
     loop_->Post([self = shared_from_this()] { self->OnEvents(EPOLLIN); });
   }
@@ -217,17 +218,11 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     discard_.resize(kDiscardBytes);
     span = {discard_.data(), static_cast<size_t>(std::min<uint64_t>(kDiscardBytes, payload_left_))};
   }
-  const ssize_t received = recv(socket_.get(), span.data, span.bytes, 0);
-  if (received < 0) {
-    if (errno == EINTR) return OkStatus();
-    if (errno != EAGAIN) return Unavailable(ErrnoMessage("receive from " + peer_name_));
-    *drained = true;
-    return OkStatus();
-  }
-  if (received == 0) return Unavailable(peer_name_ + " closed the connection");
-  counters_->wire_bytes_received += received;
+  size_t received = 0;
+  const Status status = stream_.Receive(peer_name_, span.data, span.bytes, &received);
+  if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
-  *drained = static_cast<size_t>(received) < span.bytes;
+  *drained = received < span.bytes;
   if (into_input) {
     input_end_ += received;
     return ParseInput();
@@ -243,6 +238,8 @@ Status TcpConnection::ParseInput() {
   while (!closing_ && HasBudget()) {
     const size_t available = input_end_ - input_begin_;
     if (stage_ == Stage::kHello) {
+      if (available >= kLeastTlsBytes && BeginsTls(input_.data(), available))
+        return RefuseHello(OnlyOneSideUsesTls(false));
       if (available < kHelloBytes) return OkStatus();
       BYTEPS_RETURN_IF_ERROR(ReceiveHello());
     } else if (stage_ == Stage::kResponse) {
@@ -269,11 +266,19 @@ Status TcpConnection::ReceiveHello() {
   const Status status = handshake_->ReadHello(input_.data() + input_begin_, &peer_);
   // No word to those who speak something else.
   if (status.code() == StatusCode::kInvalidArgument) return status;
+  if (!status.ok()) return RefuseHello(status);
   uint8_t challenge[kChallengeBytes];
-  handshake_->WriteChallenge(status, challenge);
+  handshake_->WriteChallenge(OkStatus(), challenge);
   BYTEPS_RETURN_IF_ERROR(SendInHandshake(challenge, sizeof(challenge)));
   input_begin_ += kHelloBytes;
   stage_ = Stage::kResponse;
+  return OkStatus();
+}
+
+Status TcpConnection::RefuseHello(const Status& status) {
+  uint8_t challenge[kChallengeBytes];
+  handshake_->WriteChallenge(status, challenge);
+  BYTEPS_RETURN_IF_ERROR(SendInHandshake(challenge, sizeof(challenge)));
   return status;
 }
 
@@ -308,10 +313,10 @@ Status TcpConnection::ReceiveResponse() {
 
 // So little has been sent on this socket before that it takes a message at once.
 Status TcpConnection::SendInHandshake(const uint8_t* message, size_t bytes) {
-  const ssize_t sent = send(socket_.get(), message, bytes, MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(bytes)) return Unavailable(ErrnoMessage("answer " + peer_name_));
-  counters_->wire_bytes_sent += sent;
-  return OkStatus();
+  const iovec piece{const_cast<uint8_t*>(message), bytes};
+  size_t sent = 0;
+  BYTEPS_RETURN_IF_ERROR(stream_.Send(peer_name_, &piece, 1, &sent));
+  return sent == bytes ? OkStatus() : Unavailable(peer_name_ + " takes no answer");
 }
 
 Status TcpConnection::BeginFrame() {
@@ -366,7 +371,7 @@ Status TcpConnection::OnVanFrame() {
   if (!queue_.Release(header_.element_count, &finished)) {
     return InvalidArgument(peer_name_ + " says that it has read more than it was given");
   }
-  BYTEPS_RETURN_IF_ERROR(queue_.Write(socket_, counters_, &finished));
+  BYTEPS_RETURN_IF_ERROR(queue_.Write(&stream_, peer_name_, counters_, &finished));
   if (queue_.blocked_by_socket() && !armed_) Arm();
   return OkStatus();
 }

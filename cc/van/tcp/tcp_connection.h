@@ -15,8 +15,8 @@
 #include "cc/van/counters.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/peer_memory.h"
-#include "cc/van/tcp/socket.h"
 #include "cc/van/tcp/strangers.h"
+#include "cc/van/tcp/stream.h"
 #include "cc/van/van.h"
 #include "cc/van/waiting_frame.h"
 #include "cc/wire/authentication.h"
@@ -43,10 +43,10 @@ class SendQueue {
   // What the socket has to take for the frames that have not begun to leave.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
-  // Writes to `socket` until it is full or the queue is empty. Sent frames' keep_alives are moved
+  // Writes to `stream` until it is full or the queue is empty. Sent frames' keep_alives are moved
   // to `finished`, to be dropped by the caller outside its locks. UNAVAILABLE when the connection
   // is broken.
-  Status Write(const Socket& socket, AtomicVanCounters* counters,
+  Status Write(Stream* stream, const std::string& peer, AtomicVanCounters* counters,
                std::vector<std::shared_ptr<const void>>* finished);
 
   // Drops everything into `dropped`.
@@ -84,12 +84,12 @@ class TcpConnection : public Connection,
                       public std::enable_shared_from_this<TcpConnection> {
  public:
   // A stranger that has connected; its Hello is read on the loop. `strangers` outlives the loop.
-  static void Accept(EventLoop* loop, Socket socket, ConnectionAcceptor* acceptor,
+  static void Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                      const VanOptions& options, AtomicVanCounters* counters, Strangers* strangers);
 
   // A connection whose handshake the connecting side has finished: `challenge` and `welcome` are
   // what the other side has said, `memory` is what was offered to it.
-  static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Socket socket, PeerMemory memory,
+  static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Stream stream, PeerMemory memory,
                                              const Challenge& challenge, const Welcome& welcome,
                                              const Hello& peer, ConnectionHandler* handler,
                                              AtomicVanCounters* counters);
@@ -113,7 +113,7 @@ class TcpConnection : public Connection,
  private:
   enum class Stage { kHello, kResponse, kHeader, kPayload };
 
-  TcpConnection(EventLoop* loop, Socket socket, PeerMemory memory, AtomicVanCounters* counters);
+  TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory, AtomicVanCounters* counters);
 
   // Loop thread. Each returns the reason to end the connection, or OK.
   Status OnReadable();
@@ -122,6 +122,7 @@ class TcpConnection : public Connection,
   Status ReceiveHello();
   Status ReceiveResponse();
   Status SendInHandshake(const uint8_t* message, size_t bytes);
+  Status RefuseHello(const Status& status);
   Status BeginFrame();
   Status ReadPayloadFromMemory();
   Status EndFrame();
@@ -134,7 +135,7 @@ class TcpConnection : public Connection,
   void Finish(const Status& reason);
 
   EventLoop* const loop_;
-  Socket socket_;
+  Stream stream_;
   AtomicVanCounters* const counters_;
   Hello peer_;
   std::string peer_name_;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "cc/base/clock.h"
@@ -12,7 +14,9 @@
 #include "cc/base/logging.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/socket.h"
+#include "cc/van/tcp/stream.h"
 #include "cc/van/tcp/tcp_connection.h"
+#include "cc/van/tls/tls.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -48,11 +52,15 @@ class Listener : public Watcher {
 
 class TcpVan : public Van {
  public:
-  explicit TcpVan(const VanOptions& options) : options_(options) {}
+  explicit TcpVan(const VanOptions& options) : options_(options) {
+    if (options.tls)
+      has_tls_ = TlsContext::Create(options.secret, options.tls_records_per_key, &tls_);
+  }
   ~TcpVan() override { Stop(); }
 
   Status Listen(const std::string& address, uint16_t port, ConnectionAcceptor* acceptor,
                 Endpoint* bound) override {
+    BYTEPS_RETURN_IF_ERROR(has_tls_);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
@@ -60,7 +68,8 @@ class TcpVan : public Van {
         std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
           if (!strangers_.MayTry(HostOf(PeerAddress(accepted)), MonotonicNanos())) return;
           if (!PrepareDataSocket(accepted).ok()) return;
-          TcpConnection::Accept(NextLoop(), std::move(accepted), acceptor, options_, &counters_,
+          Stream stream(std::move(accepted), tls_.get(), TlsSide::kListening, &counters_);
+          TcpConnection::Accept(NextLoop(), std::move(stream), acceptor, options_, &counters_,
                                 &strangers_);
         });
     const int descriptor = listener->descriptor();
@@ -72,20 +81,24 @@ class TcpVan : public Van {
                  ConnectionHandler* handler, const Patience& patience,
                  std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+    BYTEPS_RETURN_IF_ERROR(has_tls_);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(patience.seconds);
-    Socket socket;
+    std::optional<Stream> stream;
     PeerMemory memory(hello.same_host && options_.read_peer_memory);
     Challenge challenge;
     Welcome welcome;
     int attempts = 0;
+    Status status;
     while (true) {
       // As much time for one as the other side would give it; less would only make it begin again.
       const int64_t attempt_ns = MonotonicNanos() + SecondsToNanos(options_.handshake_timeout);
       const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
       bool refused = false;
-      const Status status =
-          ShakeHands(endpoint, hello, memory, wait, &socket, &challenge, &welcome, &refused);
+      const Status tried =
+          ShakeHands(endpoint, hello, memory, wait, &stream, &challenge, &welcome, &refused);
+      // The last one may have had no time to find anything out.
+      if (tried.code() != StatusCode::kDeadlineExceeded || status.ok()) status = tried;
       ++attempts;
       if (status.ok()) break;
       if (patience.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(patience.in_vain());
@@ -101,7 +114,7 @@ class TcpVan : public Van {
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
     }
-    *connection = TcpConnection::Open(NextLoop(), std::move(socket), std::move(memory), challenge,
+    *connection = TcpConnection::Open(NextLoop(), std::move(*stream), std::move(memory), challenge,
                                       welcome, peer, handler, &counters_);
     return OkStatus();
   }
@@ -131,29 +144,34 @@ class TcpVan : public Van {
 
   // One attempt to connect, and the handshake.
   Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
-                    const SocketWait& wait, Socket* socket, Challenge* challenge, Welcome* welcome,
-                    bool* refused) {
-    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, wait, socket, refused));
-    BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(*socket));
+                    const SocketWait& wait, std::optional<Stream>* made, Challenge* challenge,
+                    Welcome* welcome, bool* refused) {
+    Socket socket;
+    BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, wait, &socket, refused));
+    BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(socket));
+    Stream& stream = made->emplace(std::move(socket), tls_.get(), TlsSide::kConnecting, &counters_);
+    const std::string peer = "the peer";
+    BYTEPS_RETURN_IF_ERROR(stream.ShakeHands(peer, wait));
     hello.nonce = memory.nonce();
     ConnectingHandshake handshake(options_.secret, hello);
     uint8_t out[kHelloBytes];
     handshake.WriteHello(out);
-    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, out, sizeof(out), wait));
+    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(peer, out, sizeof(out), wait));
     uint8_t challenge_bytes[kChallengeBytes];
-    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, challenge_bytes, sizeof(challenge_bytes), wait));
+    BYTEPS_RETURN_IF_ERROR(
+        stream.ReceiveExactly(peer, challenge_bytes, sizeof(challenge_bytes), wait));
     BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
     handshake.WriteResponse(memory.offer(), response);
-    BYTEPS_RETURN_IF_ERROR(SendExactly(*socket, response, sizeof(response), wait));
+    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(peer, response, sizeof(response), wait));
     uint8_t in[kWelcomeBytes];
-    BYTEPS_RETURN_IF_ERROR(ReceiveExactly(*socket, in, sizeof(in), wait));
-    counters_.wire_bytes_sent += sizeof(out) + sizeof(response);
-    counters_.wire_bytes_received += sizeof(challenge_bytes) + sizeof(in);
+    BYTEPS_RETURN_IF_ERROR(stream.ReceiveExactly(peer, in, sizeof(in), wait));
     return handshake.ReadWelcome(in, welcome);
   }
 
   const VanOptions options_;
+  std::unique_ptr<TlsContext> tls_;
+  Status has_tls_;  // why there is none
   AtomicVanCounters counters_;
   Strangers strangers_;
   std::mutex start_mutex_;
