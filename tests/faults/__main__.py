@@ -15,11 +15,14 @@ def main():
     results = []
     cases = [(case, suite.run) for case in suite.cases(options.seed)]
     if why_unavailable():
-        print(f"no cables are pulled: {why_unavailable()}")
+        print(f"no networks are cut: {why_unavailable()}")
     else:
         cases += [(cut, cuts.run) for cut in cuts.cases(options.seed)]
     for case, run in cases:
         if options.only not in str(case):
+            continue
+        if run is cuts.run and cuts.why_not(case):
+            print(f"{case}: not run: {cuts.why_not(case)}", flush=True)
             continue
         result = run(case)
         results.append(result)
