@@ -4,10 +4,21 @@
 
 namespace byteps {
 
-Status DynamicLibrary::Open(const std::vector<std::string>& names) {
+namespace {
+
+// The sanitizers refuse to open libraries so: their own functions must come first.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kIsolated = 0;
+#else
+constexpr int kIsolated = RTLD_DEEPBIND;
+#endif
+
+}  // namespace
+
+Status DynamicLibrary::Open(const std::vector<std::string>& names, bool isolated) {
   std::string reasons;
   for (const std::string& name : names) {
-    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | (isolated ? kIsolated : 0));
     if (handle_ != nullptr) {
       name_ = name;
       return OkStatus();

@@ -15,7 +15,10 @@ class DynamicLibrary {
   // Opens the first of `names` that is there: file names, which the loader looks for (a library
   // that the process has loaded already is found by its name alone), or paths.
   // FAILED_PRECONDITION with the loader's own text if none is.
-  Status Open(const std::vector<std::string>& names);
+  //
+  // `isolated`: what it needs it finds in itself and its dependencies, also where another library
+  // has made the same names global for the process.
+  Status Open(const std::vector<std::string>& names, bool isolated = false);
 
   // FAILED_PRECONDITION if the library has no such symbol: it is too old.
   template <typename Function>

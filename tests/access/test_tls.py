@@ -92,6 +92,32 @@ def test_jobs_with_tls(servers):
     assert run_workers(programs.joins, 2, servers, _TLS) == [3.0, 3.0]
 
 
+_BESIDE_BORINGSSL = """
+import ctypes, hashlib, importlib.util, os
+folder = importlib.util.find_spec("tensorflow").submodule_search_locations[0]
+library = os.path.join(folder, "libtensorflow_framework.so.2")
+ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_GLOBAL)
+assert "libssl" not in open("/proc/self/maps").read()
+from tf_byteps import _engine
+options = _engine.EngineOptions()
+options.tls, options.secret = True, "0123456789abcdef"
+print("port", _engine.Server("127.0.0.1", 0, options).endpoint.port)
+"""
+
+
+def test_openssl_does_not_meet_boringssl():
+    """TensorFlow makes it global, and may be there first; Python's own ssl is not loaded here."""
+    result = subprocess.run(
+        [sys.executable, "-c", _BESIDE_BORINGSSL],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0 and "port" in result.stdout, result.stderr
+
+
 @pytest.mark.parametrize("tls", ["0", "1"])
 def test_a_process_with_the_other_setting_is_refused(tls):
     def env(label):

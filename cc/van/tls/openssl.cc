@@ -5,12 +5,11 @@
 namespace byteps::openssl {
 namespace {
 
-// TensorFlow brings BoringSSL along, with functions of the same names. They do not meet: a library
-// that is opened like this one finds its functions in itself and its own dependencies, and all
-// others only if somebody has made them global for the process.
+// Isolated: TensorFlow brings BoringSSL along and makes it global, with functions of the same
+// names.
 Status Load(OpenSsl* table) {
   DynamicLibrary library;
-  const Status opened = library.Open({"libssl.so.3", "libssl.so.1.1"});
+  const Status opened = library.Open({"libssl.so.3", "libssl.so.1.1"}, /*isolated=*/true);
   if (!opened.ok()) {
     return FailedPrecondition(
         "BYTEPS_TLS=1 demands TLS, which needs OpenSSL, and it is not installed (" +
