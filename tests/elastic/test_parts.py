@@ -11,6 +11,7 @@ import tf_byteps as bps
 from tf_byteps.config import Config
 from tf_byteps.elastic import retracing
 from tf_byteps.errors import ConfigError
+from tf_byteps.ops import backup
 from tf_byteps.strategy import sharding
 
 
@@ -112,6 +113,24 @@ def test_a_shuffle_that_a_new_worker_cannot_follow(monkeypatch):
     for _ in range(2):
         assert sharding._earlier_uses(plain) == sharding._earlier_uses(fixed) == 0
     assert [sharding._earlier_uses(shuffled) for _ in range(3)] == [0, 1, 2]
+
+
+def test_fewer_workers_than_backup_workers(monkeypatch, caplog):
+    size = 3
+    job = types.SimpleNamespace(
+        config=lambda: Config(min_workers=1, backup_workers=2, **_PLACE), size=lambda: size
+    )
+    monkeypatch.setattr(backup, "runtime", job)
+    monkeypatch.setattr(backup, "_said", set())
+    seen = []
+    for size in (3, 2, 1, 2, 3):  # noqa: B007
+        seen.append(backup.backup_workers(None))
+    assert seen == [2, 1, 0, 1, 2]
+    assert caplog.text.count("backup_workers is 2, but the job has 2 workers now") == 1
+    monkeypatch.setattr(job, "config", lambda: Config(backup_workers=2))
+    size = 2
+    with pytest.raises(ValueError, match="at least one must be waited for"):
+        backup.backup_workers(None)
 
 
 _PLACE = {"scheduler_host": "127.0.0.1", "scheduler_port": 9}

@@ -31,13 +31,25 @@ def undisturbed():
 
 @pytest.mark.slow
 @pytest.mark.time_limit(600)
-@pytest.mark.parametrize("how", ["fit", "loop"])
+@pytest.mark.parametrize("how", ["fit", "loop", "cross_step"])
 def test_random_kills(how, undisturbed):
-    if how == "loop":
-        alone = worker_kills.train("loop", EPOCHS, workers=1, limit=200)
+    if how != "fit":
+        alone = worker_kills.train(how, EPOCHS, workers=1, limit=200)
         undisturbed = alone.result
     outcome = worker_kills.train(how, EPOCHS, kills=4, seed=2, limit=400)
     assert worker_kills.faults(outcome, undisturbed, 4, EPOCHS) == [], outcome.output
+    assert "has no effect" not in outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(200)
+def test_more_backup_workers_than_are_left():
+    """Of three workers one is killed: of two that are left one is waited for, as of three."""
+    outcome = worker_kills.train("backup", 3, kills=1, seed=3, limit=180, restart=False)
+    assert outcome.code == 0, outcome.output
+    assert outcome.result["size"] == 2 and outcome.result["resets"] == [2]
+    sentence = "backup_workers is 2, but the job has 2 workers now: averages wait for one of them"
+    assert sentence in outcome.output
 
 
 @pytest.mark.slow

@@ -1,6 +1,11 @@
 """How many workers an average of gradients does without."""
 
+import logging
+
 from tf_byteps import runtime
+
+_logger = logging.getLogger("tf_byteps")
+_said = set()  # what has been said of numbers that are too large
 
 
 def backup_workers(given):
@@ -10,7 +15,8 @@ def backup_workers(given):
         given: an integer; `None`: what the configuration says.
 
     Returns:
-        The number; 0 in a job of one worker.
+        The number; 0 in a job of one worker. In an elastic job, which may have become smaller than
+        it was when somebody chose the number, it is one less than the workers at most.
 
     Raises:
         ValueError: there are not so many workers to do without, or the job is deterministic.
@@ -22,6 +28,12 @@ def backup_workers(given):
         raise ValueError(f"backup_workers must be an integer of at least 0, got {number!r}")
     if runtime.size() == 1:
         return 0
+    if number >= runtime.size() and config.elastic:
+        _say_once(
+            f"backup_workers is {number}, but the job has {runtime.size()} workers now: averages "
+            f"wait for one of them"
+        )
+        number = runtime.size() - 1
     if number >= runtime.size():
         raise ValueError(
             f"backup_workers is {number}, but the job has {runtime.size()} workers: at least one "
@@ -33,3 +45,9 @@ def backup_workers(given):
             "time of arrival decides what is in an average; set one of them only"
         )
     return number
+
+
+def _say_once(sentence):
+    if sentence not in _said:
+        _said.add(sentence)
+        _logger.warning("%s", sentence)

@@ -76,14 +76,20 @@ class BytePSStrategy(tf.distribute.Strategy):
         _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
-        self.backup_workers = checked_backup_workers(backup_workers)
-        if self.cross_step and self.backup_workers:
+        self._backup_workers = backup_workers
+        present = self.backup_workers
+        if self.cross_step and present:
             raise ValueError(
-                f"backup_workers is {self.backup_workers}, and cross_step is set: steps across "
+                f"backup_workers is {present}, and cross_step is set: steps across "
                 "steps wait for all workers; choose one of them"
             )
         shuffle.agree_on_seed(self)
         keras_hooks.install()
+
+    @property
+    def backup_workers(self):
+        """How many workers an average of gradients does without, with the present workers."""
+        return checked_backup_workers(self._backup_workers)
 
     def run(self, fn, args=(), kwargs=None, options=None):
         """Runs `fn` as this worker's replica. See `tf.distribute.Strategy.run`.
