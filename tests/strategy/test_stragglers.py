@@ -9,12 +9,15 @@ import workers
 from tests.strategy.straggler_programs import PAUSE, SLOW, STEPS
 
 _PROGRAM = os.path.join(os.path.dirname(__file__), "straggler_programs.py")
-_SCENARIOS = ["fit_with_a_slow_worker", "fit_without_a_strategy", "refusals"]
+
+
+def _run(scenarios):
+    return workers.run(_PROGRAM, scenarios, 3, timeout=200, BYTEPS_MAX_LAG=str(STEPS))
 
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(_PROGRAM, _SCENARIOS, 3, timeout=200, BYTEPS_MAX_LAG=str(STEPS))
+    return _run(["fit_with_a_slow_worker", "refusals"])
 
 
 def _median_step(result):
@@ -22,9 +25,17 @@ def _median_step(result):
     return statistics.median(end - begin for begin, end in zip(starts, starts[1:]))
 
 
-@pytest.mark.parametrize("scenario", _SCENARIOS[:2])
-def test_the_fast_workers_do_not_wait_and_all_weights_are_equal(group, scenario):
-    results = group[scenario]
+def test_the_fast_workers_do_not_wait_and_all_weights_are_equal(group):
+    _check(group["fit_with_a_slow_worker"])
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(240)
+def test_the_same_without_a_strategy():
+    _check(_run(["fit_without_a_strategy"])["fit_without_a_strategy"])
+
+
+def _check(results):
     assert len({result["digest"] for result in results}) == 1
     assert all(len(result["starts"]) == STEPS for result in results)
     medians = [_median_step(result) for result in results]
