@@ -72,12 +72,13 @@ std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Stream strea
   connection->peer_.features = challenge.features;
   connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->stream_.socket());
   connection->handler_ = handler;
+  // What came with the end of the handshake: the socket will not tell of it.
+  const bool holds_bytes = connection->stream_.HoldsBytes();
   handler->OnOpen(connection);
   // Armed from the start, for what OnOpen may have queued before the loop knew the socket.
   connection->armed_ = true;
   loop->Add(connection->stream_.socket().get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, connection);
-  // What came with the end of the handshake: the socket will not tell of it.
-  if (connection->stream_.HoldsBytes()) loop->Post([connection] { connection->OnEvents(EPOLLIN); });
+  if (holds_bytes) loop->Post([connection] { connection->OnEvents(EPOLLIN); });
   return connection;
 }
 
