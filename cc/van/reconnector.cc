@@ -13,6 +13,7 @@ namespace {
 // No attempt takes longer, so that Stop does not either.
 constexpr double kAttemptSeconds = 1;
 constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr int64_t kLeastAttemptNanos = 100 * 1000000;
 // So many connections in a row that were good for nothing: it is not the network.
 constexpr int kMostFruitless = 100;
 
@@ -89,7 +90,9 @@ Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
     lock->lock();
     const bool may_come =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
-    if (status.ok() || over_ || !may_come || MonotonicNanos() >= deadline_ns) return status;
+    // Not one for which there is no time: this one's error says more.
+    const bool is_last = MonotonicNanos() + kLeastAttemptNanos >= deadline_ns;
+    if (status.ok() || over_ || !may_come || is_last) return status;
     changed_.wait_for(*lock, kPause, [this] { return over_; });
   }
 }

@@ -105,7 +105,8 @@ class TcpVan : public Van {
       if (refused && hello.again) return FailedPrecondition(status.message());
       const bool may_come_up = status.code() == StatusCode::kUnavailable ||
                                status.code() == StatusCode::kDeadlineExceeded;
-      if (!may_come_up || MonotonicNanos() + kRetryNanos >= deadline_ns) {
+      // Not one for which there is no time: this one's error says more.
+      if (!may_come_up || MonotonicNanos() + 2 * kRetryNanos >= deadline_ns) {
         return Status(status.code(), "cannot reach " + peer.PeerName() + " at " +
                                          endpoint.ToString() + " (" + std::to_string(attempts) +
                                          " attempts in " +
