@@ -54,8 +54,11 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
   peer.rank = server;
   peer.path = path;
   peer.again = again;
-  // The coordinator may come to know that the server is lost.
-  const Patience patience(seconds, [this] { return failure(); });
+  // The coordinator may come to know that the server is lost, and this worker may stop.
+  const Patience patience(seconds, [this] {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return Refusal();
+  });
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
   const Status status =
       van_->Connect(job_.server_endpoints[server], hello, peer, this, patience, &connection);
