@@ -28,11 +28,12 @@ _SEND_BYTES = 4096
 _RECEIVES = 2 * (_SLOTS + _SENDS)
 _GID_INDEX = 1
 _PATIENCE_SECONDS = 60
+_WRITES_AT_ONCE = 4
 # magic, type, codec, status, place, epoch, key, part, variant, round, placement version, worker,
 # priority, elements, rows, payload's bytes, offset and address, credit, watermark, three times
 _HEADER = struct.Struct("<IBBBBIQIIQIiiQQQQQQQqqq")
 _HEADER_MAGIC = 0x31535042
-_OFFER_MAGIC = 0x52535042
+_OFFER_MAGIC, _OFFER_VERSION = 0x52535042, 2
 # After the text: slots, a slot's payload, sends, queue pair, packet sequence, MTU, LID, Ethernet,
 # GID, where the slots are, their key
 _OFFER_END = struct.Struct("<IIIIIiHB16sQI")
@@ -137,11 +138,11 @@ class Pair:
             self._memory.buf,
             self._memory.rkey,
         )
-        return struct.pack("<IHBI", _OFFER_MAGIC, 1, 0, 0) + end
+        return struct.pack("<IHBI", _OFFER_MAGIC, _OFFER_VERSION, 0, 0) + end
 
     def connect(self, offer):
         magic, version, status, text = struct.unpack_from("<IHBI", offer)
-        assert (magic, version, status, text) == (_OFFER_MAGIC, 1, 0, 0), offer
+        assert (magic, version, status, text) == (_OFFER_MAGIC, _OFFER_VERSION, 0, 0), offer
         [slots, slot, sends, number, sequence, mtu, lid, ethernet, gid, address, key] = (
             _OFFER_END.unpack(offer[11:])
         )
@@ -170,9 +171,11 @@ class Pair:
         self._post(self._verbs.enums.IBV_WR_SEND, self._send_buffer, len(data))
         self._wait_for(None)
 
-    def push(self, part, payload):
-        """A frame by writes with immediate data."""
+    def push(self, part, payload, returned=0):
+        """A frame by writes, of which the Van is told of every fourth and of the last; `returned`:
+        slots that it gets back with the last."""
         left, begin = payload, header(_PUSH, len(payload), part)
+        pieces = 0
         while begin or left:
             slot = self._next_slot
             self._next_slot = (slot + 1) % _SLOTS
@@ -180,29 +183,35 @@ class Pair:
             data = begin + piece
             offset = slot * _SLOT_BYTES + (0 if begin else _HEADER_BYTES)
             begin = b""
+            pieces += 1
             self._memory.write(data, len(data), self._own_slots + offset)
-            self._post(
-                self._verbs.enums.IBV_WR_RDMA_WRITE_WITH_IMM,
-                self._own_slots + offset,
-                len(data),
-                socket.htonl(slot),
-                self._peer_slots + offset,
-            )
+            opcode, immediate = self._verbs.enums.IBV_WR_RDMA_WRITE, 0
+            if not left or pieces % _WRITES_AT_ONCE == 0:
+                opcode = self._verbs.enums.IBV_WR_RDMA_WRITE_WITH_IMM
+                immediate = socket.htonl(slot | (0 if left else returned << 16))
+            place = self._own_slots + offset
+            self._post(opcode, place, len(data), immediate, self._peer_slots + offset)
             self._wait_for(None)
 
     def receive(self):
-        """The next thing that has come: ("send", bytes) or ("slot", header or b"", payload)."""
+        """The next thing that has come: ("send", bytes), or ("slots", the slots in their order, the
+        length of the last one, how many of this side's slots come back)."""
         completion = self._wait_for("receive")
         index = completion.wr_id
         if completion.opcode == self._verbs.enums.IBV_WC_RECV:
             data = self._memory.read(completion.byte_len, self._receives + index * _SEND_BYTES)
             self._post_receive(index)
             return "send", data
-        slot = socket.ntohl(completion.imm_data)
-        assert slot == self._next_to_come, (slot, self._next_to_come)
-        self._next_to_come = (slot + 1) % _SLOTS
+        message = socket.ntohl(completion.imm_data)
+        last, returned = message & 0xFFFF, message >> 16
+        assert last < _SLOTS, last
+        slots = [self._next_to_come]
+        while slots[-1] != last:
+            slots.append((slots[-1] + 1) % _SLOTS)
+        assert len(slots) <= _WRITES_AT_ONCE, slots
+        self._next_to_come = (last + 1) % _SLOTS
         self._post_receive(index)
-        return "slot", slot, completion.byte_len
+        return "slots", slots, completion.byte_len, returned
 
     def read_slot(self, slot, size, has_header):
         offset = slot * _SLOT_BYTES + (0 if has_header else _HEADER_BYTES)
@@ -248,14 +257,16 @@ class Echoes:
 
     def __init__(self, pair):
         self._pair = pair
-        self._taken = 0
-        self.slots_returned = self.sends_returned = 0
+        self.taken = 0
+        self.slots_returned = self.sends_returned = self.told = 0
 
     def _next(self):
         """The next thing but room that the Van gives back."""
         while True:
             what = self._pair.receive()
-            if what[0] != "send":
+            if what[0] == "slots":
+                self.told += 1
+                self.slots_returned += what[3]
                 return what
             kind, _, slots, sends, _ = parse(what[1])
             if kind != _ROOM_RETURNED:
@@ -264,6 +275,11 @@ class Echoes:
             self.slots_returned += slots
             self.sends_returned += sends
 
+    def expect_greeting(self):
+        kind, data = self._pair.receive()
+        frame, _, slots, sends, size = parse(data)
+        assert (kind, frame, slots, sends, size) == ("send", _ROOM_RETURNED, 0, 0, 0), data
+
     def expect_control(self, payload):
         kind, data = self._next()
         assert kind == "send" and data == header(_CONTROL, len(payload)) + payload, data
@@ -271,19 +287,24 @@ class Echoes:
     def expect_push(self, part, payload):
         got, announced = b"", None
         while announced is None or len(got) < announced:
-            kind, slot, size = self._next()
-            assert kind == "slot"
-            data = self._pair.read_slot(slot, size, announced is None)
-            if announced is None:
-                frame, number, _, _, announced = parse(data)
-                assert (frame, number, announced) == (_PUSH, part, len(payload))
-                data = data[_HEADER_BYTES:]
-            got += data
-            self._taken += 1
+            kind, slots, last_size, _ = self._next()
+            assert kind == "slots"
+            for slot in slots:
+                begins = announced is None
+                if begins:
+                    data = self._pair.read_slot(slot, _HEADER_BYTES, True)
+                    frame, number, _, _, announced = parse(data)
+                    assert (frame, number, announced) == (_PUSH, part, len(payload))
+                size = min(announced - len(got), _SLOT_PAYLOAD_BYTES)
+                got += self._pair.read_slot(slot, size, False)
+                self.taken += 1
+            assert last_size == size + (_HEADER_BYTES if begins else 0), (last_size, size)
         assert got == payload, f"part {part} came back changed"
-        if self._taken >= _SLOTS // 2:
-            self._pair.send(header(_ROOM_RETURNED, 0, elements=self._taken))
-            self._taken = 0
+
+    def give_back(self):
+        """By a message of its own."""
+        self._pair.send(header(_ROOM_RETURNED, 0, elements=self.taken))
+        self.taken = 0
 
 
 def main():
@@ -293,17 +314,29 @@ def main():
     pair.connect(tcp.receive())
     tcp.send(pair.offer())  # ready
     echoes = Echoes(pair)
+    pair.send(header(_ROOM_RETURNED, 0))
+    echoes.expect_greeting()
     text = b"a control frame of pyverbs"
     pair.send(header(_CONTROL, len(text)) + text)
     echoes.expect_control(text)
     # One slot, several, and all of the ring more than twice.
-    sizes = [1, 100_000, _SLOT_PAYLOAD_BYTES, 600_001] + [1000] * 30
+    sizes = [1, 100_000, _SLOT_PAYLOAD_BYTES, 600_001, 6 * _SLOT_PAYLOAD_BYTES] + [1000] * 30
     for part, size in enumerate(sizes):
         payload = pattern(part, size)[:size]
-        pair.push(part, payload)
+        # In turns with the push, and by a message of its own.
+        returned = echoes.taken if part % 2 else 0
+        echoes.taken -= returned
+        pair.push(part, payload, returned)
         echoes.expect_push(part, payload)
-    assert echoes.slots_returned >= len(sizes) - _SLOTS // 2, echoes.slots_returned
-    print(f"{len(sizes)} frames came back, {echoes.slots_returned} slots were given back")
+        if echoes.taken >= _SLOTS // 2:
+            echoes.give_back()
+    slots = sum(-(-size // _SLOT_PAYLOAD_BYTES) for size in sizes)
+    assert echoes.slots_returned >= slots - _SLOTS // 2, echoes.slots_returned
+    assert echoes.told < slots, echoes.told
+    print(
+        f"{len(sizes)} frames came back, {echoes.slots_returned} slots were given back; "
+        f"told {echoes.told} times of {slots} slots"
+    )
     tcp.close()
 
 

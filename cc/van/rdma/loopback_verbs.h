@@ -40,6 +40,8 @@ class LoopbackVerbs {
   }
   // Everything that is sent from now on is lost: after its retries it completes with this status.
   void Disconnect(verbs::ibv_wc_status status) { lost_ = status; }
+  // Everything that is sent from now on is lost, and the device goes on trying.
+  void Swallow() { swallows_ = true; }
 
   // What the device says of itself; set before use.
   int devices = 1;
@@ -55,6 +57,8 @@ class LoopbackVerbs {
   // Messages that found no receive, and requests beyond the queue's room.
   int violations() const { return violations_; }
   int largest_message() const { return largest_message_; }
+  // Messages of which a receiver was told.
+  int told() const { return told_; }
 
  private:
   struct Queue {
@@ -62,6 +66,10 @@ class LoopbackVerbs {
     std::deque<verbs::ibv_wc> entries;
     size_t room = 0;
     bool armed = false;
+  };
+  struct Channel {
+    verbs::ibv_comp_channel base{};
+    std::deque<verbs::ibv_cq*> events;
   };
   struct Pair {
     verbs::ibv_qp base{};
@@ -159,11 +167,13 @@ class LoopbackVerbs {
   }
   static verbs::ibv_comp_channel* CreateCompChannel(verbs::ibv_context* context) {
     if (Fails("ibv_create_comp_channel")) return nullptr;
-    return Made(new verbs::ibv_comp_channel{context, eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC), 0});
+    auto* const channel = Made(new Channel);
+    channel->base = {context, eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC), 0};
+    return &channel->base;
   }
   static int DestroyCompChannel(verbs::ibv_comp_channel* channel) {
     close(channel->fd);
-    return Destroyed(channel);
+    return Destroyed(reinterpret_cast<Channel*>(channel));
   }
   static verbs::ibv_cq* CreateCq(verbs::ibv_context* context, int entries, void*,
                                  verbs::ibv_comp_channel* channel, int) {
@@ -175,9 +185,14 @@ class LoopbackVerbs {
     return &queue->base;
   }
   static int DestroyCq(verbs::ibv_cq* cq) { return Destroyed(reinterpret_cast<Queue*>(cq)); }
-  static int GetCqEvent(verbs::ibv_comp_channel* channel, verbs::ibv_cq**, void**) {
+  static int GetCqEvent(verbs::ibv_comp_channel* channel, verbs::ibv_cq** cq, void**) {
     uint64_t value = 0;
-    return read(channel->fd, &value, sizeof(value)) == sizeof(value) ? 0 : -1;
+    if (read(channel->fd, &value, sizeof(value)) != sizeof(value)) return -1;
+    const Lock lock(current()->mutex_);
+    auto& events = reinterpret_cast<Channel*>(channel)->events;
+    *cq = events.front();
+    events.pop_front();
+    return 0;
   }
   static int ReqNotifyCq(verbs::ibv_cq* cq, int) {
     const Lock lock(current()->mutex_);
@@ -240,23 +255,29 @@ class LoopbackVerbs {
     const Lock lock(current()->mutex_);
     auto* const pair = reinterpret_cast<Pair*>(qp);
     if (pair->state != verbs::IBV_QPS_RTS) return EINVAL;
-    verbs::ibv_wc done{};
-    done.wr_id = request->wr_id;
-    done.opcode =
-        request->opcode == verbs::IBV_WR_SEND ? verbs::IBV_WC_SEND : verbs::IBV_WC_RDMA_WRITE;
-    done.status = current()->Deliver(*pair, *request);
-    const bool told = (request->send_flags & verbs::IBV_SEND_SIGNALED) != 0;
-    if (told || done.status != verbs::IBV_WC_SUCCESS) current()->Complete(qp->send_cq, done);
+    for (; request != nullptr; request = request->next) {
+      if (current()->swallows_) continue;
+      verbs::ibv_wc done{};
+      done.wr_id = request->wr_id;
+      done.opcode =
+          request->opcode == verbs::IBV_WR_SEND ? verbs::IBV_WC_SEND : verbs::IBV_WC_RDMA_WRITE;
+      done.status = current()->Deliver(*pair, *request);
+      const bool told = (request->send_flags & verbs::IBV_SEND_SIGNALED) != 0;
+      if (told || done.status != verbs::IBV_WC_SUCCESS) current()->Complete(qp->send_cq, done);
+      if (done.status != verbs::IBV_WC_SUCCESS) current()->Break(pair);
+    }
     return 0;
   }
 
   // With mutex_ held.
   verbs::ibv_wc_status Deliver(const Pair& from, const verbs::ibv_send_wr& request) {
+    if (from.state == verbs::IBV_QPS_ERR) return verbs::IBV_WC_WR_FLUSH_ERR;
     if (lost_ != verbs::IBV_WC_SUCCESS) return lost_;
     const auto it = pairs_.find(from.peer);
     if (it == pairs_.end()) return verbs::IBV_WC_RETRY_EXC_ERR;
     Pair& to = *it->second;
-    if (to.receives.empty()) {
+    const bool uses_receive = request.opcode != verbs::IBV_WR_RDMA_WRITE;
+    if (uses_receive && to.receives.empty()) {
       ++violations_;
       return verbs::IBV_WC_RETRY_EXC_ERR;
     }
@@ -267,16 +288,11 @@ class LoopbackVerbs {
       bytes += piece.length;
     }
     largest_message_ = std::max<int>(largest_message_, static_cast<int>(bytes));
-    uint64_t place = to.receive_pieces.front().addr;
-    verbs::ibv_wc arrived{};
-    arrived.wr_id = to.receives.front().wr_id;
-    arrived.opcode = verbs::IBV_WC_RECV;
-    arrived.byte_len = bytes;
-    if (request.opcode == verbs::IBV_WR_RDMA_WRITE_WITH_IMM) {
-      place = request.remote_addr;
-      if (!MayWrite(place, bytes, request.rkey)) return verbs::IBV_WC_REM_ACCESS_ERR;
-      arrived.opcode = verbs::IBV_WC_RECV_RDMA_WITH_IMM;
-      arrived.imm_data = request.imm_data;
+    uint64_t place = request.remote_addr;
+    if (request.opcode == verbs::IBV_WR_SEND) {
+      place = to.receive_pieces.front().addr;
+    } else if (!MayWrite(place, bytes, request.rkey)) {
+      return verbs::IBV_WC_REM_ACCESS_ERR;
     }
     for (int i = 0; i < request.num_sge; ++i) {
       const verbs::ibv_sge& piece = request.sg_list[i];
@@ -286,10 +302,30 @@ class LoopbackVerbs {
       }
       place += piece.length;
     }
+    if (!uses_receive) return verbs::IBV_WC_SUCCESS;
+    verbs::ibv_wc arrived{};
+    arrived.wr_id = to.receives.front().wr_id;
+    arrived.byte_len = bytes;
+    arrived.opcode = request.opcode == verbs::IBV_WR_SEND ? verbs::IBV_WC_RECV
+                                                          : verbs::IBV_WC_RECV_RDMA_WITH_IMM;
+    arrived.imm_data = request.imm_data;
     to.receives.pop_front();
     to.receive_pieces.pop_front();
+    ++told_;
     Complete(to.base.recv_cq, arrived);
     return verbs::IBV_WC_SUCCESS;
+  }
+  // As a device does: what was posted comes back.
+  void Break(Pair* pair) {
+    pair->state = verbs::IBV_QPS_ERR;
+    for (const verbs::ibv_recv_wr& receive : pair->receives) {
+      verbs::ibv_wc flushed{};
+      flushed.wr_id = receive.wr_id;
+      flushed.status = verbs::IBV_WC_WR_FLUSH_ERR;
+      Complete(pair->base.recv_cq, flushed);
+    }
+    pair->receives.clear();
+    pair->receive_pieces.clear();
   }
   bool IsRegistered(const verbs::ibv_sge& piece) const {
     return std::any_of(regions_.begin(), regions_.end(), [&](const verbs::ibv_mr* mr) {
@@ -310,6 +346,7 @@ class LoopbackVerbs {
     if (queue->entries.size() > queue->room) ++violations_;
     if (!queue->armed) return;
     queue->armed = false;
+    reinterpret_cast<Channel*>(cq->channel)->events.push_back(cq);
     const uint64_t one = 1;
     if (write(cq->channel->fd, &one, sizeof(one)) < 0) ++violations_;
   }
@@ -354,7 +391,9 @@ class LoopbackVerbs {
   std::atomic<int> objects_{0};
   std::atomic<int> violations_{0};
   std::atomic<int> largest_message_{0};
+  std::atomic<int> told_{0};
   std::atomic<verbs::ibv_wc_status> lost_{verbs::IBV_WC_SUCCESS};
+  std::atomic<bool> swallows_{false};
   std::mutex mutex_;  // guards all below, and the queues
   std::map<std::string, Failure> failures_;
   uint32_t last_key_ = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "cc/base/fork.h"
 #include "cc/wire/handshake.h"
@@ -21,8 +22,6 @@ constexpr uint8_t kTimeout = 16;
 constexpr uint8_t kRetries = 6;
 constexpr uint8_t kShortReceiverWait = 12;  // 0.64 ms; receives never run out, see queue_pair.h
 constexpr uint8_t kHopLimit = 64;
-constexpr int kPollAtOnce = 16;
-constexpr int kMostPieces = 2;  // of a request: a header, and a payload from elsewhere
 constexpr uint32_t kLeastWindow = 2;
 
 // A request's number says what it was.
@@ -37,7 +36,11 @@ QueuePair::QueuePair(std::shared_ptr<RdmaDevice> device, const RdmaOptions& opti
 
 QueuePair::~QueuePair() {
   if (pair_ != nullptr) verbs_.ibv_destroy_qp(pair_);
-  if (completions_ != nullptr) verbs_.ibv_destroy_cq(completions_);
+  for (const Queue* const queue : {&received_, &sent_}) {
+    if (queue->queue == nullptr) continue;
+    if (queue->events > 0) verbs_.ibv_ack_cq_events(queue->queue, queue->events);
+    verbs_.ibv_destroy_cq(queue->queue);
+  }
   if (channel_ != nullptr) {
     ForgetDescriptor(channel_->fd);
     verbs_.ibv_destroy_comp_channel(channel_);
@@ -56,7 +59,7 @@ Status QueuePair::New(std::shared_ptr<RdmaDevice> device, const RdmaWindow& want
   BYTEPS_RETURN_IF_ERROR(made->ToInit());
   // Before the peer can know of the queue pair.
   for (uint32_t i = 0; i < made->receives(); ++i) BYTEPS_RETURN_IF_ERROR(made->Repost(i));
-  BYTEPS_RETURN_IF_ERROR(made->Arm());
+  BYTEPS_RETURN_IF_ERROR(made->ArmReceived());
   *queue_pair = std::move(made);
   return OkStatus();
 }
@@ -75,7 +78,7 @@ Status QueuePair::Shrink(const RdmaWindow& wanted) {
   const auto most_requests = static_cast<uint32_t>(std::max(0, device_->limits().max_qp_wr));
   const auto most_entries = static_cast<uint32_t>(std::max(0, device_->limits().max_cqe));
   while (std::max(receives(), requests()) > most_requests ||
-         receives() + requests() > most_entries) {
+         std::max(receives(), requests()) > most_entries) {
     if (window_.slots <= kLeastWindow && window_.sends <= kLeastWindow) {
       return FailedPrecondition("RDMA device " + device_->name() + " has queues of " +
                                 std::to_string(most_requests) + " requests and " +
@@ -121,15 +124,18 @@ Status QueuePair::CreateQueues() {
   CloseInForkedChild(channel_->fd);
   const int flags = fcntl(channel_->fd, F_GETFL);
   if (flags < 0 || fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) return failed("fcntl");
-  completions_ = verbs_.ibv_create_cq(device_->context(), static_cast<int>(receives() + requests()),
-                                      this, channel_, 0);
-  if (completions_ == nullptr) return failed("ibv_create_cq");
+  received_.queue = verbs_.ibv_create_cq(device_->context(), static_cast<int>(receives()),
+                                         &received_, channel_, 0);
+  if (received_.queue == nullptr) return failed("ibv_create_cq");
+  sent_.queue =
+      verbs_.ibv_create_cq(device_->context(), static_cast<int>(requests()), &sent_, channel_, 0);
+  if (sent_.queue == nullptr) return failed("ibv_create_cq");
   verbs::ibv_qp_init_attr attributes{};
-  attributes.send_cq = completions_;
-  attributes.recv_cq = completions_;
+  attributes.send_cq = sent_.queue;
+  attributes.recv_cq = received_.queue;
   attributes.cap.max_send_wr = requests();
   attributes.cap.max_recv_wr = receives();
-  attributes.cap.max_send_sge = kMostPieces;
+  attributes.cap.max_send_sge = std::size(WriteRequest().pieces);
   attributes.cap.max_recv_sge = 1;
   attributes.qp_type = verbs::IBV_QPT_RC;
   pair_ = verbs_.ibv_create_qp(device_->protection_domain(), &attributes);
@@ -221,24 +227,35 @@ int QueuePair::descriptor() const { return channel_->fd; }
 void QueuePair::TakeEvent() {
   verbs::ibv_cq* cq = nullptr;
   void* context = nullptr;
-  if (verbs_.ibv_get_cq_event(channel_, &cq, &context) == 0)
-    verbs_.ibv_ack_cq_events(completions_, 1);
+  if (verbs_.ibv_get_cq_event(channel_, &cq, &context) != 0) return;
+  Queue& queue = cq == sent_.queue ? sent_ : received_;
+  ++queue.events;
+  queue.armed = false;
 }
 
-Status QueuePair::Arm() {
-  errno = verbs_.req_notify_cq(completions_, 0);
+Status QueuePair::ArmReceived() { return Arm(&received_); }
+
+Status QueuePair::ArmSent() { return Arm(&sent_); }
+
+Status QueuePair::Arm(Queue* queue) {
+  if (queue->armed.exchange(true)) return OkStatus();
+  errno = verbs_.req_notify_cq(queue->queue, 0);
   if (errno != 0) return Internal(ErrnoMessage("ibv_req_notify_cq"));
   return OkStatus();
 }
 
+// Both, so that neither waits for a pause of the other.
 bool QueuePair::Pending() {
-  if (next_polled_ < polled_.size()) return true;
-  polled_.resize(kPollAtOnce);
-  next_polled_ = 0;
-  const int count = verbs_.poll_cq(completions_, kPollAtOnce, polled_.data());
-  poll_failed_ = count < 0;
-  polled_.resize(std::max(0, count));
-  return count > 0;
+  if (next_polled_ < num_polled_) return true;
+  next_polled_ = num_polled_ = 0;
+  poll_failed_ = !PollQueue(received_) || !PollQueue(sent_);
+  return num_polled_ > 0;
+}
+
+bool QueuePair::PollQueue(const Queue& queue) {
+  const int count = verbs_.poll_cq(queue.queue, kPollAtOnce, polled_.data() + num_polled_);
+  num_polled_ += std::max(0, count);
+  return count >= 0;
 }
 
 Status QueuePair::Poll(Completion* completion, bool* found) {
@@ -276,35 +293,43 @@ Status QueuePair::WhatBroke(verbs::ibv_wc first) {
                      std::to_string(reason.vendor_err) + ")");
 }
 
-Status QueuePair::PostSend(verbs::ibv_send_wr* request, bool told) {
+Status QueuePair::PostSend(verbs::ibv_send_wr* request) {
   verbs::ibv_send_wr* bad = nullptr;
-  request->send_flags = told ? verbs::IBV_SEND_SIGNALED : 0;
   errno = verbs_.post_send(pair_, request, &bad);
   if (errno != 0) return Unavailable(ErrnoMessage("ibv_post_send on " + device_->name()));
   return OkStatus();
 }
 
-Status QueuePair::Write(uint32_t index, const Bytes& bytes, bool told) {
+void QueuePair::Write(uint32_t index, const Bytes& bytes) {
   const auto [begin, end, payload, payload_key] = bytes;
   const uint32_t own_end = payload == nullptr ? end : std::max<uint32_t>(begin, kFrameHeaderBytes);
-  verbs::ibv_sge pieces[kMostPieces];
+  WriteRequest& write = writes_[num_writes_];
   int count = 0;
   if (own_end > begin) {
-    pieces[count++] = {reinterpret_cast<uint64_t>(slot_to_write(index)) + begin, own_end - begin,
-                       registration_->lkey};
+    write.pieces[count++] = {reinterpret_cast<uint64_t>(slot_to_write(index)) + begin,
+                             own_end - begin, registration_->lkey};
   }
   if (end > own_end)
-    pieces[count++] = {reinterpret_cast<uint64_t>(payload), end - own_end, payload_key};
-  verbs::ibv_send_wr request{};
-  request.wr_id = RequestId(Kind::kWritten, index);
-  request.sg_list = pieces;
-  request.num_sge = count;
-  request.opcode = verbs::IBV_WR_RDMA_WRITE_WITH_IMM;
-  request.imm_data = htonl(index);
-  request.remote_addr = peer_.slots_address + begin +
-                        uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
-  request.rkey = peer_.slots_key;
-  return PostSend(&request, told);
+    write.pieces[count++] = {reinterpret_cast<uint64_t>(payload), end - own_end, payload_key};
+  write.request = {};
+  write.request.wr_id = RequestId(Kind::kWritten, index);
+  write.request.sg_list = write.pieces;
+  write.request.num_sge = count;
+  write.request.opcode = verbs::IBV_WR_RDMA_WRITE;
+  write.request.remote_addr = peer_.slots_address + begin +
+                              uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
+  write.request.rkey = peer_.slots_key;
+  if (num_writes_ > 0) writes_[num_writes_ - 1].request.next = &write.request;
+  ++num_writes_;
+}
+
+Status QueuePair::Announce(uint32_t message) {
+  verbs::ibv_send_wr& last = writes_[num_writes_ - 1].request;
+  last.opcode = verbs::IBV_WR_RDMA_WRITE_WITH_IMM;
+  last.imm_data = htonl(message);
+  last.send_flags = verbs::IBV_SEND_SIGNALED;
+  num_writes_ = 0;
+  return PostSend(&writes_[0].request);
 }
 
 Status QueuePair::Send(uint32_t index, uint32_t bytes) {
@@ -315,7 +340,8 @@ Status QueuePair::Send(uint32_t index, uint32_t bytes) {
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = verbs::IBV_WR_SEND;
-  return PostSend(&request, true);
+  request.send_flags = verbs::IBV_SEND_SIGNALED;
+  return PostSend(&request);
 }
 
 Status QueuePair::Repost(uint32_t receive) {

@@ -2,15 +2,19 @@
 // to write from, and small buffers for sends. Says what has completed; what that means is
 // rdma_connection.h's.
 //
+// What is received and what the device has sent complete in queues of their own: for the first the
+// thread has to be woken, the second can mostly wait until it is awake.
+//
 // The peer can never run out of receives, so that no write waits for one: it posts one for each
 // slot and each send of the window, and as many again for the messages that give those back, of
 // which each gives back at least one.
 #ifndef TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
 #define TF_BYTEPS_CC_VAN_RDMA_QUEUE_PAIR_H_
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "cc/van/rdma/device.h"
 #include "cc/van/rdma/offer.h"
@@ -22,6 +26,8 @@ namespace byteps {
 inline constexpr uint32_t kRdmaSendBytes = 4096;
 // Sends that give back slots and sends; more of them wait for one to complete.
 inline constexpr uint32_t kRdmaReturnBuffers = 2;
+// Writes that are posted together, of which only the last one wakes the peer.
+inline constexpr uint32_t kRdmaWritesAtOnce = 4;
 
 // Posting is not thread-safe, nor is polling; one thread may post sends while another polls.
 class QueuePair {
@@ -29,7 +35,7 @@ class QueuePair {
   enum class Kind : uint8_t { kReceivedSlot, kReceivedSend, kWritten, kSent };
   struct Completion {
     Kind kind = Kind::kSent;
-    uint32_t index = 0;  // of the slot or buffer
+    uint32_t index = 0;  // of the buffer; kWritten: of the last slot; kReceivedSlot: see Announce
     uint32_t bytes = 0;  // received
   };
 
@@ -48,13 +54,15 @@ class QueuePair {
   Status Connect(const RdmaOffer& peer);
   const RdmaWindow& window() const { return window_; }
 
-  // Readable when something has completed since Arm.
+  // Readable when something has completed of what was armed for.
   int descriptor() const;
   // Takes what made it readable.
   void TakeEvent();
-  // Asks to be told, once, of what completes from now on; not of what has completed already. Each
-  // costs a system call, and so does being told: for when there is nothing more for Poll.
-  Status Arm();
+  // Ask to be told, once, of what is received, or has been sent, from now on; not of what has
+  // completed already. Each costs a system call, and so does being told: for when there is nothing
+  // more for Poll. ArmSent: any thread.
+  Status ArmReceived();
+  Status ArmSent();
   // Whether there is something for Poll.
   bool Pending();
   // At most one completion; none: *found is false. UNAVAILABLE when the connection is broken.
@@ -72,23 +80,36 @@ class QueuePair {
   }
 
   // The bytes from `begin` to `end` of a slot go to the same place in the peer's. The payload among
-  // them is taken from `payload`, if that is not null, by its registration's key. Completions come
-  // in the order of the requests; a write that is not `told` has none of its own, and is completed
-  // when a later request is.
+  // them is taken from `payload`, if that is not null, by its registration's key.
   struct Bytes {
     uint32_t begin = 0;
     uint32_t end = 0;
     const void* payload = nullptr;
     uint32_t payload_key = 0;
   };
-  Status Write(uint32_t index, const Bytes& bytes, bool told = true);
+  // Adds a write to those that the next Announce posts; at most kRdmaWritesAtOnce.
+  void Write(uint32_t index, const Bytes& bytes);
+  // Posts them. When all have arrived the peer is told, with the message, and with the length of
+  // the last one; when all are done, so is this end.
+  Status Announce(uint32_t message);
   Status Send(uint32_t index, uint32_t bytes);
-  // Gives the receive that a completion has used back to the device. `receive`: Completion of
-  // either received kind; for a slot, the one that Poll said last.
+  // Gives the receive that a completion has used back to the device. `receive`: of a send its
+  // index; else last_receive().
   Status Repost(uint32_t receive);
   uint32_t last_receive() const { return last_receive_; }
 
  private:
+  struct Queue {
+    verbs::ibv_cq* queue = nullptr;
+    std::atomic<bool> armed{false};
+    unsigned events = 0;  // taken, and not told to the library yet
+  };
+  struct WriteRequest {
+    verbs::ibv_send_wr request;
+    verbs::ibv_sge pieces[2];  // a header, and a payload from elsewhere
+  };
+  static constexpr int kPollAtOnce = 16;
+
   QueuePair(std::shared_ptr<RdmaDevice> device, const RdmaOptions& options);
   Status Shrink(const RdmaWindow& wanted);
   Status AllocateMemory();
@@ -99,7 +120,9 @@ class QueuePair {
   uint8_t* Slot(uint8_t* base, uint32_t index) const {
     return base + uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);
   }
-  Status PostSend(verbs::ibv_send_wr* request, bool told);
+  Status PostSend(verbs::ibv_send_wr* request);
+  Status Arm(Queue* queue);
+  bool PollQueue(const Queue& queue);
   Status WhatBroke(verbs::ibv_wc first);
 
   const std::shared_ptr<RdmaDevice> device_;
@@ -118,11 +141,16 @@ class QueuePair {
   verbs::ibv_mr* registration_ = nullptr;
   verbs::ibv_mr* slots_registration_ = nullptr;  // all that the peer may write to
   verbs::ibv_comp_channel* channel_ = nullptr;
-  verbs::ibv_cq* completions_ = nullptr;
+  Queue received_;
+  Queue sent_;
   verbs::ibv_qp* pair_ = nullptr;
 
-  std::vector<verbs::ibv_wc> polled_;
-  size_t next_polled_ = 0;
+  std::array<WriteRequest, kRdmaWritesAtOnce> writes_;
+  uint32_t num_writes_ = 0;  // not posted yet
+
+  std::array<verbs::ibv_wc, 2 * kPollAtOnce> polled_;
+  int num_polled_ = 0;
+  int next_polled_ = 0;
   bool poll_failed_ = false;
   uint32_t last_receive_ = 0;
 };

@@ -8,8 +8,8 @@
 namespace byteps {
 namespace {
 
-// As over TCP: after so much from one connection the loop looks at the others.
-constexpr uint64_t kReceiveBudget = 1024 * 1024;
+// After so much from one connection the loop looks at the others: twice what comes at once.
+constexpr uint64_t kReceiveBudget = 2 * 1024 * 1024;
 // A caller of Send copies so much itself; more is left to the loop, so that Send stays short.
 constexpr uint64_t kInlineBytes = 64 * 1024;
 // A thread that has spun in vain spins less the next time, down to this share of the limit.
@@ -28,12 +28,12 @@ void RdmaConnection::Send(OutgoingFrame frame) {
   window_->Push(std::move(frame));
   if (window_->waiting_bytes() <= kInlineBytes) {
     const Status status = window_->Pump(&finished);
-    if (status.ok()) return;
-    loop_->Post([self = shared_from_this(), status] { self->Finish(status); });
-  } else if (!pump_posted_) {
-    pump_posted_ = true;
-    loop_->Post([self = shared_from_this()] { self->PumpOnLoop(); });
+    if (!status.ok()) loop_->Post([self = shared_from_this(), status] { self->Finish(status); });
+    if (!status.ok() || !window_->HoldsBack()) return;
   }
+  if (pump_posted_) return;
+  pump_posted_ = true;
+  loop_->Post([self = shared_from_this()] { self->PumpOnLoop(); });
 }
 
 bool RdmaConnection::is_idle() const {
@@ -64,20 +64,30 @@ void RdmaConnection::Turn() {
   if (queue_pair_ == nullptr) return;
   received_this_turn_ = 0;
   Status status;
-  for (bool more = true; more;) {
+  while (true) {
     const uint64_t before = received_this_turn_;
     status = TakeCompletions();
     // Also after an error: what was taken in before it counts.
     if (received_this_turn_ > before && !closing_) handler_->OnDrained(*this);
-    if (!status.ok() || closing_ || !HasBudget()) break;
-    more = SpinUntilPending();
-    if (more) continue;
-    status = queue_pair_->Arm();
-    more = status.ok() && queue_pair_->Pending();
+    if (!status.ok() || closing_) break;
+    if (HasBudget() && SpinUntilPending()) continue;
+    if (!queue_pair_->Pending()) {
+      status = Arm();
+      if (!status.ok() || !queue_pair_->Pending()) break;
+    }
+    if (HasBudget()) continue;
+    loop_->Post([self = shared_from_this()] { self->Turn(); });
+    break;
   }
-  if (closing_) return;  // OnTcpClosed follows
-  if (!status.ok()) return Finish(status);
-  if (!HasBudget()) loop_->Post([self = shared_from_this()] { self->Turn(); });
+  if (closing_ || status.ok()) return;  // closing: OnTcpClosed follows
+  has_no_path_ = !is_told_;
+  Finish(status);
+}
+
+Status RdmaConnection::Arm() {
+  BYTEPS_RETURN_IF_ERROR(queue_pair_->ArmReceived());
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return window_->WaitsForDevice() ? queue_pair_->ArmSent() : OkStatus();
 }
 
 bool RdmaConnection::HasBudget() const { return received_this_turn_ < kReceiveBudget; }
@@ -113,7 +123,7 @@ Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
   std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
   switch (completion.kind) {
     case QueuePair::Kind::kReceivedSlot:
-      return OnReceivedSlot(completion);
+      return OnReceivedSlots(completion);
     case QueuePair::Kind::kReceivedSend:
       return OnReceivedSend(completion);
     case QueuePair::Kind::kWritten: {
@@ -124,8 +134,8 @@ Status RdmaConnection::OnCompletion(const QueuePair::Completion& completion) {
     case QueuePair::Kind::kSent: {
       std::lock_guard<std::mutex> lock(send_mutex_);
       window_->OnSent(completion.index, &finished);
-      BYTEPS_RETURN_IF_ERROR(window_->Return(0, 0));  // may have waited for the buffer
-      return window_->Pump(&finished);
+      BYTEPS_RETURN_IF_ERROR(window_->Pump(&finished));
+      return window_->FlushReturns();  // may have waited for the buffer
     }
   }
   return Internal("a completion of unknown kind");
@@ -144,11 +154,9 @@ Status RdmaConnection::OnReceivedSend(const QueuePair::Completion& completion) {
   if (!status.ok()) return Status(status.code(), peer_name() + ": " + status.message());
   if (header.type == FrameType::kRoomReturned) {
     BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(completion.index));
-    std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
-    std::lock_guard<std::mutex> lock(send_mutex_);
-    BYTEPS_RETURN_IF_ERROR(window_->OnReturned(header.element_count, header.row_count));
-    return window_->Pump(&finished);
+    return OnRoomReturned(header);
   }
+  if (!is_told_) return Malformed("a frame before its greeting");
   if (in_frame_) return Malformed("a frame inside of another one");
   const uint32_t payload_bytes = completion.bytes - kFrameHeaderBytes;
   if (header.payload_bytes != payload_bytes) return Malformed("a frame of another length");
@@ -157,32 +165,62 @@ Status RdmaConnection::OnReceivedSend(const QueuePair::Completion& completion) {
   BYTEPS_RETURN_IF_ERROR(EndFrame());
   BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(completion.index));
   std::lock_guard<std::mutex> lock(send_mutex_);
-  return window_->Return(0, 1);
+  window_->Return(0, 1);
+  return window_->FlushReturns();
 }
 
-Status RdmaConnection::OnReceivedSlot(const QueuePair::Completion& completion) {
-  parts_->counters.wire_bytes_received += completion.bytes;
-  const RdmaWindow& window = queue_pair_->window();
-  if (completion.index != next_slot_) return Malformed("a slot out of turn");
-  next_slot_ = (next_slot_ + 1) % window.slots;
-  const uint8_t* const slot = queue_pair_->received_slot(completion.index);
-  uint32_t piece = completion.bytes;
+// The first one is the greeting.
+Status RdmaConnection::OnRoomReturned(const FrameHeader& header) {
+  if (!is_told_) return GoOnByRdma();
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  BYTEPS_RETURN_IF_ERROR(window_->OnReturned(header.element_count, header.row_count));
+  return window_->Pump(&finished);
+}
+
+Status RdmaConnection::OnReceivedSlots(const QueuePair::Completion& completion) {
+  if (!is_told_) return Malformed("a frame before its greeting");
+  const SlotMessage message = SlotMessage::Decode(completion.index);
+  const uint32_t slots = queue_pair_->window().slots;
+  if (message.slot >= slots) return Malformed("a slot that there is not");
+  uint32_t taken = 0;
+  for (bool is_last = false; !is_last && !closing_; ++taken) {
+    is_last = next_slot_ == message.slot;
+    const std::optional<uint32_t> written =
+        is_last ? std::make_optional(completion.bytes) : std::nullopt;
+    BYTEPS_RETURN_IF_ERROR(TakeSlot(next_slot_, written));
+    next_slot_ = (next_slot_ + 1) % slots;
+  }
+  BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(queue_pair_->last_receive()));
+  std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  window_->Return(taken, 0);
+  if (message.returned > 0) {
+    BYTEPS_RETURN_IF_ERROR(window_->OnReturned(message.returned, 0));
+    BYTEPS_RETURN_IF_ERROR(window_->Pump(&finished));
+  }
+  return window_->FlushReturns();
+}
+
+// `written`: its length, which is told of the last slot only; of the others the header says it.
+Status RdmaConnection::TakeSlot(uint32_t index, std::optional<uint32_t> written) {
+  const uint8_t* const slot = queue_pair_->received_slot(index);
+  uint32_t length = 0;
   if (!in_frame_) {
-    if (completion.bytes < kFrameHeaderBytes) return Malformed("less than a frame's header");
     FrameHeader header;
     const Status status = DecodeFrameHeader(slot, &header);
     if (!status.ok()) return Status(status.code(), peer_name() + ": " + status.message());
-    piece -= kFrameHeaderBytes;
+    length = kFrameHeaderBytes;
     BYTEPS_RETURN_IF_ERROR(BeginFrame(header));
   }
-  if (piece > payload_left_ || piece > window.slot_payload_bytes)
-    return Malformed("more payload than it has announced");
-  if (piece == 0 && payload_left_ > 0) return Malformed("a slot without payload");
+  const auto piece = static_cast<uint32_t>(
+      std::min<uint64_t>(payload_left_, queue_pair_->window().slot_payload_bytes));
+  length += piece;
+  if (written.value_or(length) != length)
+    return Malformed("a slot of another length than its frame has announced");
+  parts_->counters.wire_bytes_received += length;
   if (piece > 0) TakePayload(slot + kFrameHeaderBytes, piece);
-  if (payload_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndFrame());
-  BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(queue_pair_->last_receive()));
-  std::lock_guard<std::mutex> lock(send_mutex_);
-  return window_->Return(1, 0);
+  return payload_left_ == 0 ? EndFrame() : OkStatus();
 }
 
 Status RdmaConnection::BeginFrame(const FrameHeader& header) {
@@ -212,13 +250,16 @@ Status RdmaConnection::EndFrame() {
 void RdmaConnection::PumpOnLoop() {
   std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
   Status status;
+  bool holds_back = false;
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     pump_posted_ = false;
     if (finished_ || closing_) return;
     status = window_->Pump(&finished);
+    holds_back = window_->HoldsBack();
   }
-  if (!status.ok()) Finish(status);
+  if (!status.ok()) return Finish(status);
+  if (holds_back) Turn();
 }
 
 void RdmaConnection::OnTcpClosed(const Status& reason) {
@@ -247,8 +288,10 @@ void RdmaConnection::Finish(const Status& reason) {
     queue_pair_.reset();
   }
   sink_.reset();
+  LogDebug("RDMA connection with " + peer_name() + " has ended: " + reason.ToString());
   tcp_->Close(reason);
-  handler_->OnClosed(*this, reason);
+  if (is_told_) return handler_->OnClosed(*this, reason);
+  SetOpened(reason);
 }
 
 }  // namespace byteps

@@ -10,6 +10,10 @@
 //   offer (or why there is none)  ->
 //                                 <- offer (or why there is none)
 //   ready (or why it is not)      ->
+//
+// Then each greets the other one by RDMA, the connecting side first; a side is open when it has
+// been greeted. So a connection that is made again (van/reconnector.h) is one over which something
+// goes, and not only one whose TCP connection can be made.
 #ifndef TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
 #define TF_BYTEPS_CC_VAN_RDMA_RDMA_CONNECTION_H_
 
@@ -56,9 +60,11 @@ class RdmaConnection : public Connection,
                  Side side, ConnectionHandler* handler,
                  std::function<void(RdmaConnection*)> forget);
 
-  // Waits until frames may be sent, by RDMA or over TCP. DEADLINE_EXCEEDED or why neither is: then
-  // the handler never hears of the connection.
-  Status WaitUntilOpen(int64_t deadline_ns);
+  // Waits until frames may be sent, by RDMA or over TCP. DEADLINE_EXCEEDED, why neither is, or what
+  // `in_vain` says, which is asked meanwhile: then the handler never hears of the connection.
+  Status WaitUntilOpen(int64_t deadline_ns, const std::function<Status()>& in_vain);
+  // After an error of WaitUntilOpen: the ends had agreed, but did not reach each other by RDMA.
+  bool has_no_path() const { return has_no_path_; }
 
   // Connection. Both any thread.
   void Send(OutgoingFrame frame) override;
@@ -83,7 +89,7 @@ class RdmaConnection : public Connection,
   void OnStop() override;
 
  private:
-  enum class Stage { kAgreeing, kRdma, kTcp, kOver };
+  enum class Stage { kAgreeing, kGreeting, kRdma, kTcp, kOver };
 
   // TCP connection's thread.
   Status OnSetup(const RdmaOffer& offer);
@@ -91,7 +97,7 @@ class RdmaConnection : public Connection,
   Status FinishSetup(const RdmaOffer& answer);
   void SendSetup(const RdmaOffer& offer);
   Status GoOnOverTcp(const Status& reason);
-  Status GoOnByRdma();
+  Status BeginToGreet();
   void SetOpened(const Status& status);
   bool BeginToOpen();
 
@@ -99,13 +105,17 @@ class RdmaConnection : public Connection,
   Status TakeCompletions();
   Status OnCompletion(const QueuePair::Completion& completion);
   Status OnReceivedSend(const QueuePair::Completion& completion);
-  Status OnReceivedSlot(const QueuePair::Completion& completion);
+  Status OnRoomReturned(const FrameHeader& header);
+  Status OnReceivedSlots(const QueuePair::Completion& completion);
+  Status TakeSlot(uint32_t index, std::optional<uint32_t> written);
+  Status GoOnByRdma();
   Status BeginFrame(const FrameHeader& header);
   void TakePayload(const uint8_t* data, uint32_t bytes);
   Status EndFrame();
   void Turn();
   void PumpOnLoop();
   void OnTcpClosed(const Status& reason);
+  Status Arm();
   bool HasBudget() const;
   bool SpinUntilPending();
   Status Malformed(const std::string& what) const;
@@ -123,7 +133,9 @@ class RdmaConnection : public Connection,
   std::unique_ptr<QueuePair> prepared_;
   bool has_answered_ = false;
 
-  std::atomic<Stage> stage_{Stage::kAgreeing};  // set by the TCP connection's thread
+  // Set by the TCP connection's thread, but for the end of kGreeting.
+  std::atomic<Stage> stage_{Stage::kAgreeing};
+  std::atomic<bool> has_no_path_{false};
   std::mutex opened_mutex_;
   std::condition_variable opened_changed_;
   std::optional<Status> opened_;  // guarded; OK once frames may be sent, else why they never will
@@ -132,6 +144,7 @@ class RdmaConnection : public Connection,
   // The loop's thread only.
   FrameHeader header_;
   std::shared_ptr<PayloadSink> sink_;
+  bool is_told_ = false;  // the handler knows the connection
   bool in_frame_ = false;
   uint64_t payload_left_ = 0;
   uint32_t next_slot_ = 0;  // that the peer fills

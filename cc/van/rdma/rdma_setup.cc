@@ -11,6 +11,7 @@ namespace byteps {
 namespace {
 
 constexpr uint64_t kMaxSetupBytes = 4096;
+constexpr auto kLook = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -24,12 +25,23 @@ RdmaConnection::RdmaConnection(RdmaVanParts* parts, std::shared_ptr<RdmaDevice> 
       handler_(handler),
       forget_(std::move(forget)) {}
 
-Status RdmaConnection::WaitUntilOpen(int64_t deadline_ns) {
+Status RdmaConnection::WaitUntilOpen(int64_t deadline_ns, const std::function<Status()>& in_vain) {
   std::unique_lock<std::mutex> lock(opened_mutex_);
-  const auto left = std::chrono::nanoseconds(deadline_ns - MonotonicNanos());
-  opened_changed_.wait_for(lock, left, [this] { return opening_ || opened_.has_value(); });
-  if (!opening_ && !opened_.has_value())
-    opened_ = DeadlineExceeded(peer_name() + " has not answered the offer of an RDMA connection");
+  const auto is_decided = [this] { return opening_ || opened_.has_value(); };
+  while (!opened_changed_.wait_for(lock, kLook, is_decided)) {
+    Status given_up;
+    if (MonotonicNanos() > deadline_ns) {
+      has_no_path_ = stage_ == Stage::kGreeting;
+      given_up = DeadlineExceeded(
+          peer_name() + (has_no_path_ ? " has not been reached by RDMA"
+                                      : " has not answered the offer of an RDMA connection"));
+    } else if (in_vain != nullptr) {
+      lock.unlock();  // of whoever asks
+      given_up = in_vain();
+      lock.lock();
+    }
+    if (!given_up.ok() && !is_decided()) opened_ = given_up;
+  }
   opened_changed_.wait(lock, [this] { return opened_.has_value(); });
   return *opened_;
 }
@@ -97,10 +109,13 @@ void RdmaConnection::OnDrained(Connection&) {
 void RdmaConnection::OnClosed(Connection&, const Status& reason) {
   const Stage stage = stage_.exchange(Stage::kOver);
   prepared_.reset();
-  SetOpened(reason);
   const std::shared_ptr<RdmaConnection> self = shared_from_this();
+  if (stage == Stage::kGreeting || stage == Stage::kRdma) {
+    loop_->Post([self, reason] { self->OnTcpClosed(reason); });
+  } else {
+    SetOpened(reason);
+  }
   if (stage == Stage::kTcp) handler_->OnClosed(*this, reason);
-  if (stage == Stage::kRdma) loop_->Post([self, reason] { self->OnTcpClosed(reason); });
   forget_(this);
 }
 
@@ -108,7 +123,7 @@ Status RdmaConnection::OnSetup(const RdmaOffer& offer) {
   if (!offer.status.ok()) return GoOnOverTcp(offer.status);
   if (side_ == Side::kConnecting) return FinishSetup(offer);
   if (prepared_ == nullptr) return Answer(offer);
-  return GoOnByRdma();
+  return BeginToGreet();
 }
 
 Status RdmaConnection::Answer(RdmaOffer offer) {
@@ -127,7 +142,7 @@ Status RdmaConnection::FinishSetup(const RdmaOffer& answer) {
   RdmaOffer ready = prepared_->offer();
   ready.status = prepared_->Connect(answer);
   SendSetup(ready);
-  return ready.status.ok() ? GoOnByRdma() : GoOnOverTcp(ready.status);
+  return ready.status.ok() ? BeginToGreet() : GoOnOverTcp(ready.status);
 }
 
 void RdmaConnection::SendSetup(const RdmaOffer& offer) {
@@ -160,18 +175,34 @@ Status RdmaConnection::GoOnOverTcp(const Status& reason) {
   return OkStatus();
 }
 
-Status RdmaConnection::GoOnByRdma() {
-  if (!BeginToOpen()) return Cancelled("the connection was given up");
+Status RdmaConnection::BeginToGreet() {
+  int descriptor = -1;
   {
     std::lock_guard<std::mutex> lock(send_mutex_);
     queue_pair_ = std::move(prepared_);
     window_ =
         std::make_unique<SendWindow>(queue_pair_.get(), parts_->memory.get(), &parts_->counters);
+    descriptor = queue_pair_->descriptor();
+    if (side_ == Side::kConnecting) BYTEPS_RETURN_IF_ERROR(window_->Greet());
   }
-  stage_ = Stage::kRdma;
+  stage_ = Stage::kGreeting;
+  loop_->Add(descriptor, EPOLLIN, shared_from_this());
+  return OkStatus();
+}
+
+// The loop's thread: this side has been greeted.
+Status RdmaConnection::GoOnByRdma() {
+  Stage expected = Stage::kGreeting;
+  if (!stage_.compare_exchange_strong(expected, Stage::kRdma))
+    return Unavailable(peer_name() + " closed the connection");
+  if (!BeginToOpen()) return Cancelled("the connection was given up");
+  if (side_ == Side::kAccepting) {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    BYTEPS_RETURN_IF_ERROR(window_->Greet());
+  }
   LogDebug("RDMA connection with " + peer_name() + " on " + device_->name());
+  is_told_ = true;
   handler_->OnOpen(shared_from_this());
-  loop_->Add(queue_pair_->descriptor(), EPOLLIN, shared_from_this());
   SetOpened(OkStatus());
   return OkStatus();
 }

@@ -50,6 +50,7 @@ class RdmaVan : public Van {
     if (!available_.ok())
       return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
+    const int64_t start_ns = MonotonicNanos();
     Hello offered = hello;
     offered.features |= kRdmaFeature;
     const auto made = NewConnection(RdmaConnection::Side::kConnecting, handler);
@@ -60,12 +61,18 @@ class RdmaVan : public Van {
       return connected;
     }
     // The other side is there: it gets the time of a handshake, however little of `patience` is
-    // left.
-    const Status status =
-        made->WaitUntilOpen(MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout));
+    // left. One that is connected again has not so long.
+    const int64_t deadline_ns =
+        hello.again ? start_ns + SecondsToNanos(kReconnectSeconds)
+                    : MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout);
+    const Status status = made->WaitUntilOpen(deadline_ns, patience.in_vain);
     if (!status.ok()) {
       made->Close(status);
-      return status;
+      const bool may_be_without = parts_.options.transport == Transport::kRdmaOrTcp && !hello.again;
+      if (!made->has_no_path() || !may_be_without) return status;
+      LogWarning("no RDMA connection with " + peer.PeerName() +
+                 ", going on over TCP: " + status.message());
+      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
     }
     *connection = made;
     return OkStatus();

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -109,7 +110,9 @@ class RdmaVanTest : public ::testing::Test {
     client_van_ = NewVan(options);
     Hello hello;
     hello.rank = 0;
-    return client_van_->Connect(endpoint_, hello, ServerPeer(), &client_, timeout_, &connection_);
+    hello.again = again_;
+    return client_van_->Connect(endpoint_, hello, ServerPeer(), &client_,
+                                Patience(timeout_, in_vain_), &connection_);
   }
   void Push(const std::string& payload) {
     const auto bytes = std::make_shared<const std::string>(payload);
@@ -135,6 +138,8 @@ class RdmaVanTest : public ::testing::Test {
   LoopbackVerbs verbs_;
   double timeout_ = 5;
   double handshake_timeout_ = 10;
+  bool again_ = false;
+  std::function<Status()> in_vain_;
   Recorder server_;
   Recorder client_;
   OpenAcceptor acceptor_{&server_};
@@ -311,6 +316,93 @@ TEST_F(RdmaVanTest, AHandlerNeverHearsOfAConnectionThatWasGivenUp) {
   EXPECT_TRUE(client_.closed_.ok()) << client_.closed_.ToString();
 }
 
+TEST_F(RdmaVanTest, APathThatBringsNothingIsNoConnection) {
+  handshake_timeout_ = 0.3;
+  verbs_.Swallow();
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  const Status status = Connect(Transport::kRdma);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  ExpectText(status, "has not been reached by RDMA");
+  EXPECT_EQ(client_.connection_, nullptr);
+  EXPECT_EQ(server_.connection_, nullptr);
+}
+
+TEST_F(RdmaVanTest, APathThatFailsIsToldInTheDevicesWords) {
+  verbs_.Disconnect(verbs::IBV_WC_RETRY_EXC_ERR);
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  const Status status = Connect(Transport::kRdma);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  ExpectText(status, "transport retry counter exceeded");
+}
+
+TEST_F(RdmaVanTest, WithoutAPathItGoesOnOverTcp) {
+  handshake_timeout_ = 0.3;
+  verbs_.Swallow();
+  ExpectToGoOnOverTcp();
+}
+
+TEST_F(RdmaVanTest, WithAPathThatFailsItGoesOnOverTcp) {
+  verbs_.Disconnect(verbs::IBV_WC_RETRY_EXC_ERR);
+  ExpectToGoOnOverTcp();
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const int64_t start_ns = MonotonicNanos();
+  work();
+  return (MonotonicNanos() - start_ns) * 1e-9;
+}
+
+TEST_F(RdmaVanTest, ConnectingAgainTakesNoLongerThanALostConnectionMay) {
+  again_ = true;
+  handshake_timeout_ = 60;
+  verbs_.Swallow();
+  ASSERT_TRUE(Listen(Transport::kRdmaOrTcp).ok());
+  Status status;
+  EXPECT_LT(SecondsOf([&] { status = Connect(Transport::kRdmaOrTcp); }), kReconnectSeconds + 8);
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);  // and not over TCP
+}
+
+TEST_F(RdmaVanTest, ConnectingEndsWhenItIsInVain) {
+  handshake_timeout_ = 60;
+  in_vain_ = [] { return Cancelled("it is over"); };
+  verbs_.Swallow();
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  Status status;
+  EXPECT_LT(SecondsOf([&] { status = Connect(Transport::kRdma); }), 10);
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+}
+
+TEST_F(RdmaVanTest, ConnectingEndsWhenTheVanStops) {
+  handshake_timeout_ = 60;
+  std::promise<void> waits;
+  in_vain_ = [&, told = false]() mutable {
+    if (!told) waits.set_value();
+    told = true;
+    return OkStatus();
+  };
+  verbs_.Swallow();
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  Status status;
+  std::thread connecting([&] { status = Connect(Transport::kRdma); });
+  ASSERT_EQ(waits.get_future().wait_for(20s), std::future_status::ready);
+  client_van_->Stop();
+  EXPECT_LT(SecondsOf([&] { connecting.join(); }), 10);
+  EXPECT_FALSE(status.ok());
+}
+
+TEST_F(RdmaVanTest, SlotsThatAreWrittenTogetherWakeThePeerOnce) {
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  ASSERT_TRUE(Connect(Transport::kRdma).ok());
+  const int before = verbs_.told();
+  const std::string part(4 << 20, 'p');
+  for (int i = 0; i < 4; ++i) Push(part);
+  ASSERT_TRUE(server_.WaitForPayloads(4));
+  EXPECT_EQ(server_.payloads_[3], part);
+  const int slots = 4 * static_cast<int>(part.size() / RdmaWindow().slot_payload_bytes);
+  // With what gives the slots back, of which there is a message for every eight.
+  EXPECT_LE(verbs_.told() - before, slots / 2);
+}
+
 TEST_F(RdmaVanTest, ADeviceWithTooShortQueuesIsNamed) {
   verbs_.max_qp_wr = 5;
   ASSERT_TRUE(Listen(Transport::kRdma).ok());
@@ -394,13 +486,19 @@ class HandMadePeer {
     ASSERT_TRUE(pair_->Connect(answer).ok());
     SendSetup(EncodeRdmaOffer(pair_->offer()));
   }
+  void Greet() {
+    FrameHeader header;
+    header.type = FrameType::kRoomReturned;
+    SendHeader(header);
+  }
   void SendHeader(const FrameHeader& header, uint32_t bytes = kFrameHeaderBytes) {
     EncodeFrameHeader(header, pair_->buffer_to_send(0));
     ASSERT_TRUE(pair_->Send(0, bytes).ok());
   }
   void WriteHeader(uint32_t slot, const FrameHeader& header, uint32_t bytes) {
     EncodeFrameHeader(header, pair_->slot_to_write(slot));
-    ASSERT_TRUE(pair_->Write(slot, {0, bytes}).ok());
+    pair_->Write(slot, {0, bytes});
+    ASSERT_TRUE(pair_->Announce(slot).ok());
   }
   QueuePair& pair() { return *pair_; }
 
@@ -418,6 +516,8 @@ FrameHeader PushHeader(uint64_t payload_bytes) {
   return header;
 }
 
+constexpr uint32_t kFullSlot = kFrameHeaderBytes + RdmaWindow().slot_payload_bytes;
+
 struct Fault {
   const char* name;
   void (*make)(HandMadePeer& peer);
@@ -431,6 +531,7 @@ TEST_P(RdmaMalformedTest, EndsTheConnectionWithAReason) {
   {
     HandMadePeer peer(&verbs_, endpoint_);
     peer.BecomeReady();
+    peer.Greet();
     peer.WriteHeader(0, PushHeader(4), kFrameHeaderBytes + 4);  // a good one first
     ASSERT_TRUE(server_.WaitForPayloads(1));
     GetParam().make(peer);
@@ -447,18 +548,32 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"ShortSend", [](HandMadePeer& peer) { peer.SendHeader(PushHeader(0), 5); },
               "less than a frame's header"},
         Fault{"ShortSlot", [](HandMadePeer& peer) { peer.WriteHeader(1, PushHeader(0), 5); },
-              "less than a frame's header"},
+              "a slot of another length"},
         Fault{"SlotOutOfTurn", [](HandMadePeer& peer) { peer.WriteHeader(3, PushHeader(4), 132); },
-              "a slot out of turn"},
+              "no tf_byteps frame"},
+        Fault{"NoSuchSlot",
+              [](HandMadePeer& peer) {
+                EncodeFrameHeader(PushHeader(4), peer.pair().slot_to_write(1));
+                peer.pair().Write(1, {0, 132});
+                ASSERT_TRUE(peer.pair().Announce(16).ok());
+              },
+              "a slot that there is not"},
+        Fault{"SlotGivenBackThatWasNotTaken",
+              [](HandMadePeer& peer) {
+                EncodeFrameHeader(PushHeader(1000000), peer.pair().slot_to_write(1));
+                peer.pair().Write(1, {0, kFullSlot});
+                ASSERT_TRUE(peer.pair().Announce(3 << 16 | 1).ok());
+              },
+              "gives back more room than was taken"},
         Fault{"TooMuchPayload", [](HandMadePeer& peer) { peer.WriteHeader(1, PushHeader(4), 200); },
-              "more payload than it has announced"},
+              "a slot of another length"},
         Fault{"NoPayload", [](HandMadePeer& peer) { peer.WriteHeader(1, PushHeader(4), 128); },
-              "a slot without payload"},
+              "a slot of another length"},
         Fault{"LengthOfSend", [](HandMadePeer& peer) { peer.SendHeader(PushHeader(77), 128); },
               "a frame of another length"},
         Fault{"FrameInFrame",
               [](HandMadePeer& peer) {
-                peer.WriteHeader(1, PushHeader(1000000), 256);
+                peer.WriteHeader(1, PushHeader(1000000), kFullSlot);
                 peer.SendHeader(PushHeader(0));
               },
               "a frame inside of another one"},
@@ -493,6 +608,20 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"SetupOnceMore", [](HandMadePeer& peer) { peer.SendSetup("again"); },
               "sent a frame over TCP that belongs to RDMA"}),
     [](const auto& info) { return info.param.name; });
+
+TEST_F(RdmaVanTest, AFrameBeforeTheGreetingEndsTheConnection) {
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  {
+    HandMadePeer peer(&verbs_, endpoint_);
+    peer.BecomeReady();
+    peer.WriteHeader(0, PushHeader(4), kFrameHeaderBytes + 4);
+    std::this_thread::sleep_for(200ms);
+  }
+  // The handler was never told of it.
+  EXPECT_EQ(server_.connection_, nullptr);
+  EXPECT_TRUE(server_.closed_.ok());
+  EXPECT_TRUE(server_.payloads_.empty());
+}
 
 TEST_F(RdmaVanTest, AMalformedOfferEndsTheConnection) {
   ASSERT_TRUE(Listen(Transport::kRdma).ok());

@@ -4,12 +4,6 @@
 #include <cstring>
 
 namespace byteps {
-namespace {
-
-// The device tells of every so many-th slot that is written while more follows.
-constexpr uint32_t kSlotsToldOf = 4;
-
-}  // namespace
 
 SendWindow::SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory,
                        AtomicVanCounters* counters)
@@ -44,7 +38,25 @@ std::unique_ptr<SendWindow::Entry> SendWindow::TakeFirst() {
   return entry;
 }
 
+bool SendWindow::IsEmpty() const {
+  return waiting_.empty() && (leaving_ == nullptr || leaving_->copied == leaving_->payload_bytes);
+}
+
+bool SendWindow::HoldsBack() const {
+  const RdmaWindow& window = queue_pair_->window();
+  if (ReturnIsDue() && free_returns_.empty()) return true;
+  if (IsEmpty()) return false;
+  const bool by_send = leaving_ == nullptr && (*waiting_.begin())->by_send;
+  return by_send ? free_sends_.empty() && sends_out_ < window.sends
+                 : writes_ - writes_done_ == window.slots && slots_out_ < window.slots;
+}
+
 Status SendWindow::Pump(std::vector<std::shared_ptr<const void>>* finished) {
+  BYTEPS_RETURN_IF_ERROR(Fill(finished));
+  return Announce();
+}
+
+Status SendWindow::Fill(std::vector<std::shared_ptr<const void>>* finished) {
   while (true) {
     if (leaving_ == nullptr) {
       if (waiting_.empty()) return OkStatus();
@@ -66,6 +78,18 @@ Status SendWindow::Pump(std::vector<std::shared_ptr<const void>>* finished) {
   }
 }
 
+Status SendWindow::Announce() {
+  if (unannounced_ == 0) return OkStatus();
+  unannounced_ = 0;
+  SlotMessage message;
+  message.slot = static_cast<uint16_t>((writes_ - 1) % queue_pair_->window().slots);
+  message.returned = static_cast<uint16_t>(slots_to_return_);
+  slots_to_return_ = 0;
+  // Before they can be done: no owner of a payload waits for the next frame.
+  if (owners_ > 0 && IsEmpty()) BYTEPS_RETURN_IF_ERROR(queue_pair_->ArmSent());
+  return queue_pair_->Announce(message.Encode());
+}
+
 Status SendWindow::SendFrame(const Entry& entry) {
   const uint32_t buffer = free_sends_.back();
   free_sends_.pop_back();
@@ -81,6 +105,7 @@ Status SendWindow::SendFrame(const Entry& entry) {
 }
 
 Status SendWindow::PostBuffer(uint32_t buffer, uint32_t bytes) {
+  BYTEPS_RETURN_IF_ERROR(Announce());  // what was to be there earlier
   writes_before_[buffer] = writes_;
   return queue_pair_->Send(buffer, bytes);
 }
@@ -102,21 +127,24 @@ Status SendWindow::WritePiece(Entry* entry) {
   counters_->wire_bytes_sent += range.end - range.begin;
   if (memory_->Find(queue_pair_->device(), payload, bytes, &range.payload_key)) {
     read_by_device_[slot] = entry->keep_alive;
+    if (entry->keep_alive != nullptr) ++owners_;
     range.payload = payload;
   } else {
     std::memcpy(to + kFrameHeaderBytes, payload, bytes);
     counters_->bytes_copied += bytes;
   }
-  // The last one is told of, so that no owner of a payload waits for the next frame.
-  const bool is_last = waiting_.empty() && entry->copied == entry->payload_bytes;
-  const bool told = is_last || writes_ % std::min(kSlotsToldOf, slots) == 0;
-  return queue_pair_->Write(slot, range, told);
+  queue_pair_->Write(slot, range);
+  // Where the ring is short the peer has to hear of a slot before it is full.
+  const uint32_t at_once = std::clamp(slots / 4, 1u, kRdmaWritesAtOnce);
+  return ++unannounced_ < at_once ? OkStatus() : Announce();
 }
 
 void SendWindow::FinishWrites(uint64_t count, std::vector<std::shared_ptr<const void>>* finished) {
   for (; writes_done_ < count; ++writes_done_) {
     auto& owner = read_by_device_[writes_done_ % read_by_device_.size()];
-    if (owner != nullptr) finished->push_back(std::move(owner));
+    if (owner == nullptr) continue;
+    finished->push_back(std::move(owner));
+    --owners_;
   }
 }
 
@@ -140,17 +168,24 @@ Status SendWindow::OnReturned(uint64_t slots, uint64_t sends) {
   return OkStatus();
 }
 
-Status SendWindow::Return(uint32_t slots, uint32_t sends) {
+void SendWindow::Return(uint32_t slots, uint32_t sends) {
   slots_to_return_ += slots;
   sends_to_return_ += sends;
-  return FlushReturns();
+}
+
+bool SendWindow::ReturnIsDue() const {
+  const RdmaWindow& window = queue_pair_->window();
+  return slots_to_return_ >= std::max(1u, window.slots / 2) ||
+         sends_to_return_ >= std::max(1u, window.sends / 2);
 }
 
 Status SendWindow::FlushReturns() {
-  const RdmaWindow& window = queue_pair_->window();
-  const bool is_due = slots_to_return_ >= std::max(1u, window.slots / 2) ||
-                      sends_to_return_ >= std::max(1u, window.sends / 2);
-  if (!is_due || free_returns_.empty()) return OkStatus();
+  return ReturnIsDue() && !free_returns_.empty() ? PostReturn() : OkStatus();
+}
+
+Status SendWindow::Greet() { return PostReturn(); }
+
+Status SendWindow::PostReturn() {
   const uint32_t buffer = free_returns_.back();
   free_returns_.pop_back();
   FrameHeader header;
@@ -168,6 +203,7 @@ void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
   if (leaving_ != nullptr) dropped->push_back(std::move(leaving_->keep_alive));
   for (auto& owner : read_by_device_) dropped->push_back(std::move(owner));
+  owners_ = 0;
   waiting_.clear();
   leaving_.reset();
 }

@@ -3,9 +3,13 @@
 //
 // A frame with a payload is copied into the next slots of a ring and written to the same slots of
 // the peer, the header in front of the first piece (payloads in registered memory are written from
-// where they are); one without payload, or with a control message,
-// is sent to one of the peer's small buffers. The peer gives slots and sends back when it has taken
-// them in, so that neither end ever waits for a receive to be posted (queue_pair.h).
+// where they are); one without payload, or with a control message, is sent to one of the peer's
+// small buffers. The peer gives slots and sends back when it has taken them in, so that neither end
+// ever waits for a receive to be posted (queue_pair.h).
+//
+// Slots that can be written at once are written together, up to four of them, whatever frames they
+// belong to; the peer is told of the last one, with what it gets back of its own (SlotMessage). So
+// it is woken once for them, and where payloads go both ways nothing is sent to give slots back.
 #ifndef TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
 #define TF_BYTEPS_CC_VAN_RDMA_SEND_WINDOW_H_
 
@@ -22,6 +26,17 @@
 #include "cc/van/waiting_frame.h"
 
 namespace byteps {
+
+// What comes with the last of some writes.
+struct SlotMessage {
+  uint16_t slot = 0;      // that was written last
+  uint16_t returned = 0;  // slots that the receiver of this gets back
+
+  uint32_t Encode() const { return uint32_t{returned} << 16 | slot; }
+  static SlotMessage Decode(uint32_t message) {
+    return {static_cast<uint16_t>(message), static_cast<uint16_t>(message >> 16)};
+  }
+};
 
 // Not thread-safe.
 class SendWindow {
@@ -43,8 +58,19 @@ class SendWindow {
   // The peer has taken in so much; INVALID_ARGUMENT if not so much was on the way.
   Status OnReturned(uint64_t slots, uint64_t sends);
 
-  // This end has taken in so much. The peer is told when it adds up to half of the window.
-  Status Return(uint32_t slots, uint32_t sends);
+  // This end has taken in so much. The peer is told with the next slots that are written, or by
+  // FlushReturns when it adds up to half of the window.
+  void Return(uint32_t slots, uint32_t sends);
+  Status FlushReturns();
+
+  // Something waits until the device has finished with what was posted: its thread has to be woken
+  // for that. Else it is enough to look when it is awake.
+  bool WaitsForDevice() const { return HoldsBack() || (owners_ > 0 && IsEmpty()); }
+  // Nothing more is posted until then, though the peer has room.
+  bool HoldsBack() const;
+
+  // Says hello, in proof that the device reaches the peer.
+  Status Greet();
 
   // Drops everything into `dropped`.
   void Clear(std::vector<std::shared_ptr<const void>>* dropped);
@@ -58,10 +84,14 @@ class SendWindow {
   };
 
   bool HasSlot() const;
+  bool IsEmpty() const;
+  bool ReturnIsDue() const;
   std::unique_ptr<Entry> TakeFirst();
+  Status Fill(std::vector<std::shared_ptr<const void>>* finished);
+  Status Announce();
   Status SendFrame(const Entry& entry);
   Status WritePiece(Entry* entry);
-  Status FlushReturns();
+  Status PostReturn();
   Status PostBuffer(uint32_t buffer, uint32_t bytes);
   void FinishWrites(uint64_t count, std::vector<std::shared_ptr<const void>>* finished);
 
@@ -73,11 +103,13 @@ class SendWindow {
   uint64_t waiting_bytes_ = 0;
   uint64_t next_sequence_ = 0;
 
-  uint64_t writes_ = 0;       // posted so far; the n-th went to slot n modulo their number
+  uint64_t writes_ = 0;       // so far; the n-th went to slot n modulo their number
+  uint32_t unannounced_ = 0;  // of them, not posted yet
   uint64_t writes_done_ = 0;  // the device has finished with so many of them
   uint32_t slots_out_ = 0;    // that the peer has not given back
   // By slot: the owner of the payload that the device reads where it is.
   std::vector<std::shared_ptr<const void>> read_by_device_;
+  uint32_t owners_ = 0;               // in it
   uint32_t sends_out_ = 0;            // likewise
   std::vector<uint32_t> free_sends_;  // buffers
   std::vector<uint32_t> free_returns_;
