@@ -14,6 +14,7 @@
 #   --two             also 10.77.1.1 and rxe1 on veth1; what goes between the devices are real UDP packets
 #   --netem 'loss 1%' disturbs both ends of the pair (tc netem)
 #   --mtu N           of the pair (default 4200, for RoCE's 4096; 1500 gives 1024)
+#   --exact           (qemu) the kernel keeps exact times of what programs and what it does itself take on processor 1
 #   --rw FOLDER       what the command writes there stays
 #   --env NAME=VALUE  a variable; PATH, PYTHONPATH, VIRTUAL_ENV and BYTEPS_* go along by themselves
 #   --memory MIB, --processors N, --timeout SECONDS (defaults 2048, 2, 300)
@@ -26,7 +27,7 @@ export LC_ALL=C
 
 me=$(readlink -f "$0")
 cache=${RDMA_VM_CACHE:-$(dirname "$me")/../../build/rdma-vm}
-memory=2048 processors=2 limit=300 mtu=4200 two=0 netem= prepare_only=0 uml=0
+memory=2048 processors=2 limit=300 mtu=4200 two=0 netem= prepare_only=0 uml=0 exact=
 shared=() variables=()
 
 skip() { echo "rdma-vm: skipped: $*" >&2; exit 77; }
@@ -38,6 +39,7 @@ while (($#)); do
     --two) two=1; shift ;;
     --netem) netem=$2; shift 2 ;;
     --mtu) mtu=$2; shift 2 ;;
+    --exact) exact=" nohz_full=1"; shift ;;
     --rw) shared+=("$(readlink -f "$2")"); shift 2 ;;
     --env) variables+=("$2"); shift 2 ;;
     --memory) memory=$2; shift 2 ;;
@@ -192,7 +194,7 @@ start_qemu() {
   LD_LIBRARY_PATH=$libraries timeout -k 5 "$limit" "${qemu[@]}" -M q35 -accel tcg,thread=multi -cpu max \
     -smp "$processors" -m "$memory" -nodefaults -no-user-config -display none -no-reboot -nic none \
     -serial "file:$run/console" -kernel "$cache/kernel/image" -initrd "$cache/kernel/image.initramfs" \
-    -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check" "${devices[@]}" </dev/null >"$run/log" 2>&1 &
+    -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check$exact" "${devices[@]}" </dev/null >"$run/log" 2>&1 &
   machine=$!
 }
 
