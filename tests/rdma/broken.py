@@ -2,20 +2,24 @@
 devices."""
 
 import contextlib
+import re
 import subprocess
 import time
 
 import numpy as np
+import pytest
 
 import tf_byteps
-from tests.cluster import Cluster, describe
+from tests.cluster import Cluster, describe, wait_until
 from tests.engine import programs
 from tests.rdma import jobs
 from tf_byteps import _engine
 
 _ENDS = ("veth0", "veth1")
 _BREAK_SECONDS = 1.0
-_EXCHANGE_SECONDS = 8
+_EXCHANGE_SECONDS = 12
+# Lost: what the device takes to give up, and 2 s to connect again. A few times as long.
+_MOST_SECONDS_TO_AN_ERROR = 25
 
 
 def _command(*words):
@@ -72,52 +76,87 @@ def exchange_for_a_while():
 @contextlib.contextmanager
 def _in_the_middle_of(function):
     """A job of two workers that are in the middle of many writes."""
-    with Cluster(function, workers=2, servers=1, env=jobs.environment()) as cluster:
+
+    def environment(label):
+        return {**jobs.environment()(label), "BYTEPS_LOG_LEVEL": "DEBUG"}
+
+    with Cluster(function, workers=2, servers=1, env=environment) as cluster:
         for worker in cluster.workers:
             worker.wait_for_output("begun", 100)
         time.sleep(1)
         yield cluster
 
 
-def test_a_short_break_is_survived():
+def _expect_right_sums(cluster):
+    """Both workers end well, with what they received; returns the workers' outcomes."""
+    outcomes = cluster.wait(200)
+    assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
+    workers = [outcome for outcome in outcomes if outcome.label.startswith("worker")]
+    for worker in workers:
+        rounds, longest, counters = worker.result
+        jobs.check_little_over_tcp(counters)
+        print(f"{worker.label}: {rounds} rounds, the longest took {longest:.1f} s")
+    return workers
+
+
+def _wait_until_a_connection_has_ended(cluster):
+    words = "RDMA connection with"
+    processes = [*cluster.workers, *cluster.servers]
+    wait_until(
+        lambda: any(
+            words in line and "has ended: UNAVAILABLE" in line
+            for process in processes
+            for line in process.output().splitlines()
+        ),
+        60,
+    )
+
+
+def _connections(worker):
+    """How often it has opened one."""
+    return len(re.findall(r"RDMA connection with server 0 at \S+ on rxe0", worker.output))
+
+
+def test_a_short_break_is_survived_by_the_device():
     with _in_the_middle_of(exchange_for_a_while) as cluster:
         with _all_packets_lost():
             time.sleep(_BREAK_SECONDS)
-        outcomes = cluster.wait(200)
-        assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
-        for worker in outcomes:
-            if not worker.label.startswith("worker"):
-                continue
-            rounds, longest, counters = worker.result
+        for worker in _expect_right_sums(cluster):
+            _, longest, counters = worker.result
             assert longest > _BREAK_SECONDS / 2, "the break was not felt"
+            assert _connections(worker) == 1, worker.output
             jobs.check_worker(counters)
-            print(f"{worker.label}: {rounds} rounds, the longest took {longest:.1f} s")
 
 
-def _expect_unavailable(cluster, words):
-    """Both workers end with UNAVAILABLE; one of them with the device's words."""
-    began = time.monotonic()
-    messages = []
-    for worker in cluster.workers:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            worker.popen.wait(100)
-        outcome = worker.outcome()
-        assert outcome.code == 0, outcome.output
-        assert outcome.result[0] == "UNAVAILABLE", outcome.result
-        messages.append(outcome.result[1])
-    print(f"known after {time.monotonic() - began:.1f} s: {messages}")
-    assert any(word in message for word in words for message in messages), messages
+@pytest.mark.parametrize("break_of", [_all_packets_lost, _interfaces_down])
+def test_a_break_that_ends_a_connection_is_survived_by_another_one(break_of):
+    """The network is back when the device has given up: what was cut off is sent again."""
+    with _in_the_middle_of(exchange_for_a_while) as cluster:
+        began = time.monotonic()
+        with break_of():
+            _wait_until_a_connection_has_ended(cluster)
+        print(f"ended, and the network is back, after {time.monotonic() - began:.1f} s")
+        workers = _expect_right_sums(cluster)
+        assert max(_connections(worker) for worker in workers) > 1, workers
 
 
-def test_a_long_break_is_an_error():
-    with _in_the_middle_of(jobs.exchange_for_ever) as cluster, _all_packets_lost():
-        _expect_unavailable(cluster, ["transport retry counter exceeded"])
-
-
-def test_a_cable_that_is_pulled_is_an_error_and_the_next_job_works():
-    with _in_the_middle_of(jobs.exchange_for_ever) as cluster, _interfaces_down():
-        _expect_unavailable(cluster, ["RDMA device"])
-    with Cluster(exchange_for_a_while, workers=2, servers=1, env=jobs.environment()) as cluster:
+@pytest.mark.parametrize("break_of", [_all_packets_lost, _interfaces_down])
+def test_a_long_break_is_an_error_and_the_next_job_works(break_of):
+    with _in_the_middle_of(jobs.exchange_for_ever) as cluster, break_of():
+        began = time.monotonic()
+        messages = []
+        for worker in cluster.workers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.popen.wait(100)
+            outcome = worker.outcome()
+            assert outcome.code == 0, outcome.output
+            assert outcome.result[0] == "UNAVAILABLE", outcome.result
+            messages.append(outcome.result[1])
+        seconds = time.monotonic() - began
+        print(f"both workers ended after {seconds:.1f} s: {messages}")
+        assert any("could not be connected again" in message for message in messages), messages
+        assert seconds < _MOST_SECONDS_TO_AN_ERROR, messages
+    with Cluster(jobs.sums, workers=2, servers=1, env=jobs.environment()) as cluster:
         outcomes = cluster.wait(200)
         assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
 

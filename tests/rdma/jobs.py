@@ -68,7 +68,7 @@ def check_worker(counters):
     """All that was pushed and received went by RDMA."""
     assert counters["rdma_bytes_sent"] == counters["pushed_bytes"] > 0
     _check_almost_equal(counters["rdma_bytes_received"], counters["received_bytes"])
-    _check_little_over_tcp(counters)
+    check_little_over_tcp(counters)
 
 
 def check_server(path):
@@ -76,7 +76,7 @@ def check_server(path):
     van = counters["van"]
     assert van["rdma_bytes_received"] == counters["pushed_bytes"] > 0
     _check_almost_equal(van["rdma_bytes_sent"], counters["replied_bytes"])
-    _check_little_over_tcp(van)
+    check_little_over_tcp(van)
 
 
 def _check_almost_equal(by_rdma, results):
@@ -84,7 +84,7 @@ def _check_almost_equal(by_rdma, results):
     assert 0 < results <= by_rdma < results + _MOST_CONTROL_BYTES, (by_rdma, results)
 
 
-def _check_little_over_tcp(van):
+def check_little_over_tcp(van):
     """Messages to and from the coordinator."""
     for way in ("sent", "received"):
         over_tcp = van[f"payload_bytes_{way}"] - van[f"rdma_bytes_{way}"]
