@@ -17,6 +17,7 @@ import pytest
 
 import tf_byteps.rdma
 from tests.cluster import ROOT, Cluster, describe, wait_until
+from tests.elastic.conftest import elastic, launch  # noqa: F401
 from tests.engine import programs
 from tests.rdma import jobs
 
@@ -79,14 +80,31 @@ def test_a_killed_process_is_an_error_for_the_others(victim):
         print(f"known after {time.monotonic() - began:.1f} s: {outcome.result[1]}")
 
 
+def test_an_elastic_job_goes_on_without_a_killed_worker(elastic):  # noqa: F811
+    """Its sums are right; so are they with the one that comes in its place."""
+    packets = _packets("rxe0")
+    variables = {**jobs.environment()("worker 0"), "BYTEPS_HEARTBEAT_TIMEOUT": "20"}
+    job = elastic("--min-np", "1", "--max-np", "2", "--servers", "1", **variables)
+    job.running.wait_for("of 2 from 0", 2, 100)
+    job.kill(0)
+    began = time.monotonic()
+    job.running.wait_for("rank 0 of 1 from", 1, 100)
+    print(f"the other one went on after {time.monotonic() - began:.1f} s")
+    job.running.wait_for("member 2: rank 1 of 2 from", 1, 100)
+    code, output = job.finish(100)
+    assert code == 0, output
+    assert output.count("finished with 2") == 2, output
+    assert _packets("rxe0") - packets > 100
+
+
 @pytest.mark.time_limit(600)
 def test_training(tmp_path):
     """A whole training of examples/keras_digits.py on two workers and a server."""
-    launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
+    launcher = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
     example = [sys.executable, str(ROOT / "examples" / "keras_digits.py")]
     variables = {**jobs.environment(tmp_path)("server 0"), "BYTEPS_RDMA_DEVICES": "rxe0"}
     settings = [word for name, value in variables.items() for word in ("env", f"{name}={value}")]
-    command = [*settings, *launch, *example, "--epochs", "5", "--report", str(tmp_path)]
+    command = [*settings, *launcher, *example, "--epochs", "5", "--report", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=580)
     reports = [json.loads((tmp_path / f"worker-{rank}.json").read_text()) for rank in range(2)]
     assert all(report["test accuracy"] > 0.9 for report in reports), reports

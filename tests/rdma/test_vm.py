@@ -119,7 +119,7 @@ def test_the_vans_own_user_time_is_no_more_than_tcps():
 
 
 def test_jobs_between_two_devices(for_jobs):
-    _inside("sums or killed or check", *for_jobs, "--two", "--memory", "3000")
+    _inside("not training", *for_jobs, "--two", "--memory", "3000")
 
 
 def test_sums_with_lost_packets(for_jobs):
