@@ -178,7 +178,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   ExchangeRequest request;
   request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
                             handle->shape, kind, average, root_rank, backup_workers);
-  request.priority = priority.value_or(kLearnedPriority);
+  request.priority = priority.value_or(kBackwardOrder);
   request.input = array.data();
   request.keep_alive = handle;
   Handle* const raw = handle.get();  // kept alive by keep_alive

@@ -217,7 +217,7 @@ class ExchangeOp : public AsyncOpKernel {
     tensorflow::DataType type;
     OP_REQUIRES_OK(context, context->GetAttr("T", &type));
     OP_REQUIRES_OK(context, ToDType(type, &description_.dtype));
-    int64_t priority = kLearnedPriority;
+    int64_t priority = kBackwardOrder;
     OP_REQUIRES_OK(context, context->GetAttr("priority", &priority));
     OP_REQUIRES(context,
                 priority >= std::numeric_limits<int32_t>::min() &&
@@ -272,7 +272,7 @@ class ExchangeOp : public AsyncOpKernel {
   TensorDescription description_;  // all but the shape
 
  private:
-  int32_t priority_ = kLearnedPriority;
+  int32_t priority_ = kBackwardOrder;
 };
 
 class PushPullOp : public ExchangeOp {

@@ -63,6 +63,7 @@ struct Exchange {
   std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;
   bool finished = false;
+  bool is_in_forward_order = false;  // see kForwardOrder
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:

@@ -15,17 +15,21 @@ namespace byteps {
 
 struct Exchange;
 
-// A priority that the worker learns: the later a name is used for the first time, the higher, from
-// 1 on. Backpropagation ends with the gradients that the next step's forward pass needs first, so
-// this is the forward order, whatever the order of a model's variables.
-inline constexpr int32_t kLearnedPriority = std::numeric_limits<int32_t>::min();
+// Priorities that the worker learns from the order of a step's exchanges (see LearnedOrder).
+//
+// What comes first goes first: for steps that wait for all sums before they go on.
+inline constexpr int32_t kBackwardOrder = std::numeric_limits<int32_t>::min();
+// For sums that the next step waits for, one after the other: once all of a step are there, what
+// came last goes first. Backpropagation ends with the gradients that the next forward pass needs
+// first.
+inline constexpr int32_t kForwardOrder = kBackwardOrder + 1;
 
 // One tensor to exchange with the other workers.
 struct ExchangeRequest {
   TensorDescription tensor;
 
   // Parts of higher priority leave first. Ties leave in the order of Enqueue.
-  int32_t priority = kLearnedPriority;
+  int32_t priority = kBackwardOrder;
 
   // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and
   // for kBroadcast on a worker that is not the root.

@@ -37,6 +37,16 @@ bool PartQueue::LeavesSoon(const Order& order) const {
   return true;
 }
 
+void PartQueue::Rearrange(const std::function<int32_t(const PartTask&)>& priority_of) {
+  std::map<Order, PartTask> before;
+  before.swap(waiting_);
+  for (auto& [order, task] : before) {
+    task.priority = priority_of(task);
+    const int64_t first = order.first == kFirst ? kFirst : -int64_t{task.priority};
+    waiting_.emplace(Order{first, order.second}, std::move(task));
+  }
+}
+
 bool PartQueue::Pop(PartTask* task) {
   if (waiting_.empty()) return false;
   const auto first = waiting_.begin();

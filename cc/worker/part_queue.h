@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -39,6 +40,10 @@ class PartQueue {
   // that leaves with the next credit anyway stays where it is: with all workers' tensors in the
   // same order, overtaking would only spoil what the order gives each server.
   bool Prefer(const Exchange* exchange, uint32_t part, int32_t priority);
+
+  // Gives each waiting task the priority that `priority_of` says. Those that were put in front stay
+  // there.
+  void Rearrange(const std::function<int32_t(const PartTask&)>& priority_of);
 
   // Takes the first task if the credit admits it. A part that is larger than the whole credit goes
   // alone; nothing behind the first task overtakes it, however small.

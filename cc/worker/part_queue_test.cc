@@ -50,6 +50,16 @@ TEST(PartQueueTest, PreferredOnesGoFirstInTheOrderInWhichTheyWere) {
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2, 4, 0, 9, 3, 5, 1}));
 }
 
+TEST(PartQueueTest, RearrangedOnesLeaveByTheirNewPriorities) {
+  PartQueue queue(8);
+  for (uint32_t part = 0; part < 6; ++part) queue.Push(Task(part, 1, -static_cast<int>(part)));
+  for (int32_t part = 0; part < 6; ++part) queue.Push(Task(10 + part, 1, -part));
+  EXPECT_TRUE(queue.Prefer(nullptr, 14, -4));
+  queue.Rearrange([](const PartTask& task) { return task.part == 2 ? 9 : task.priority + 1; });
+  queue.SetCredit(1000);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{14, 2, 0, 10, 1, 11, 12, 3, 13, 4, 5, 15}));
+}
+
 TEST(PartQueueTest, WhatLeavesWithTheNextCreditIsNotPreferred) {
   PartQueue queue(10);
   for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));

@@ -91,11 +91,14 @@ void Worker::Enqueue(ExchangeRequest request) {
                                          std::to_string(key.next_round) + ": " + status.message());
     } else {
       if (key.live == nullptr) {
-        if (key.learned_priority == 0) key.learned_priority = ++last_learned_priority_;
-        if (request.priority == kLearnedPriority) request.priority = key.learned_priority;
+        if (key.number == 0) key.number = order_.NumberNewName();
+        const bool is_in_forward_order = request.priority == kForwardOrder;
+        request.priority = order_.PriorityOf(key.number, request.priority);
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
+        exchange->is_in_forward_order = is_in_forward_order;
+        if (is_in_forward_order && order_.CompletesStep(key.number)) SendInForwardOrder();
         exchange->trace = NewTrace(exchange->request, exchange->round);
         Variant& variant = DeclaredVariant(key, exchange->request.tensor);
         if (local_) PlaceAlone(&variant);
@@ -112,6 +115,14 @@ void Worker::Enqueue(ExchangeRequest request) {
     }
   }
   request.done(status);
+}
+
+void Worker::SendInForwardOrder() {
+  for (const auto& [name, key] : keys_by_name_) {
+    if (key->live != nullptr && key->live->is_in_forward_order)
+      key->live->request.priority = order_.PriorityInForwardOrder(key->number);
+  }
+  queue_.Rearrange([](const PartTask& task) { return task.exchange->request.priority; });
 }
 
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {

@@ -21,6 +21,7 @@
 #include "cc/van/reconnector.h"
 #include "cc/van/van.h"
 #include "cc/worker/exchange.h"
+#include "cc/worker/learned_order.h"
 #include "cc/worker/link_meter.h"
 #include "cc/worker/part_queue.h"
 #include "cc/worker/stall_report.h"
@@ -118,7 +119,7 @@ class Worker : private ConnectionHandler {
     std::string name;
     std::vector<Variant> variants;
     uint64_t next_round = 0;
-    int32_t learned_priority = 0;    // see kLearnedPriority; 0: not used yet
+    int32_t number = 0;              // see LearnedOrder; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
     // Parts of a round that the servers would like to have next, before they are there to be
     // pushed.
@@ -175,6 +176,8 @@ class Worker : private ConnectionHandler {
   std::string LagsText() const;
   Status Refusal() const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
+  // A step's exchanges in forward order are all there.
+  void SendInForwardOrder();
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
   Variant& DeclaredVariant(Key& key, const TensorDescription& tensor);
@@ -231,7 +234,7 @@ class Worker : private ConnectionHandler {
   std::vector<TensorDescription> declaring_;  // what declare_request_ asks for
   uint64_t declare_request_ = 0;              // the request that is on the way; 0: none
   uint64_t next_request_ = 1;
-  int32_t last_learned_priority_ = 0;
+  LearnedOrder order_;
   std::shared_ptr<WorkerCompanion> companion_;
   std::vector<Relay> relayed_;  // before there was a companion
   struct {

@@ -1,10 +1,12 @@
 """In which order parts leave a worker whose credit is short."""
 
 import numpy as np
+import pytest
 
 import tf_byteps
 from tests.cluster import run_workers
 from tf_byteps import _engine, timeline
+from tf_byteps.ops.arguments import FORWARD_ORDER
 
 PART_BYTES = 1 << 20
 PARTS = 8
@@ -29,13 +31,14 @@ def orders_of_pushes(path, priority):
     return [[p.tensor for p in parts if p.round == step + 1] for step in range(STEPS)]
 
 
-def test_what_is_needed_first_overtakes(tmp_path):
-    for orders in run_workers(orders_of_pushes, env=ENV, args=(str(tmp_path), None)):
+def test_what_the_next_step_needs_first_overtakes(tmp_path):
+    for orders in run_workers(orders_of_pushes, env=ENV, args=(str(tmp_path), FORWARD_ORDER)):
         # Not in every step: a worker may be held up between its two calls.
         assert any(order[-1] == "last" and order[-PARTS:].count("last") > 1 for order in orders)
         assert all(sorted(order) == ["first"] * PARTS + ["last"] * PARTS for order in orders)
 
 
-def test_equal_priorities_leave_in_the_order_of_the_calls(tmp_path):
-    for orders in run_workers(orders_of_pushes, env=ENV, args=(str(tmp_path), 0)):
+@pytest.mark.parametrize("priority", [None, 0])
+def test_else_parts_leave_in_the_order_of_the_calls(tmp_path, priority):
+    for orders in run_workers(orders_of_pushes, env=ENV, args=(str(tmp_path), priority)):
         assert orders == [["last"] * PARTS + ["first"] * PARTS] * STEPS

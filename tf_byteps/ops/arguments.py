@@ -51,14 +51,15 @@ def exchange_name(name, kind, tensor):
     return name
 
 
-#: The engine learns the priority: see kLearnedPriority in cc/worker/exchange_request.h.
-LEARNED_PRIORITY = -(2**31)
+#: The engine learns the priority: see kBackwardOrder in cc/worker/exchange_request.h.
+BACKWARD_ORDER = -(2**31)
+FORWARD_ORDER = BACKWARD_ORDER + 1
 
 
 def checked_priority(priority):
     """The priority as the operations take it."""
     if priority is None:
-        return LEARNED_PRIORITY
-    if not LEARNED_PRIORITY < int(priority) < 2**31:
-        raise ValueError(f"priority must be from -(2**31) + 1 to 2**31 - 1, got {priority}")
+        return BACKWARD_ORDER
+    if not FORWARD_ORDER < int(priority) < 2**31:
+        raise ValueError(f"priority must be from -(2**31) + 2 to 2**31 - 1, got {priority}")
     return int(priority)

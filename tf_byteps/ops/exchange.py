@@ -53,9 +53,8 @@ def push_pull(
             dtypes only.
         postscale_factor: a number that the result is multiplied by. Floating dtypes only.
         priority: an integer; of what waits to be sent, the highest goes first. With a list it is
-            the first tensor's, and falls by one from each to the next. By default it is learned:
-            what was sent for the first time later goes earlier, as the next step's forward pass
-            needs it.
+            the first tensor's, and falls by one from each to the next. By default what
+            was sent first in the first step goes first.
         sparse_as_dense: whether to turn `tf.IndexedSlices` into a dense tensor first. Better if
             most rows are touched.
 

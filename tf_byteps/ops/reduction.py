@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.ops import reduce_op, slices, together
-from tf_byteps.ops.arguments import LEARNED_PRIORITY, checked_tensor
+from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
 
@@ -60,7 +60,7 @@ class Reduction:
             )
         return tensor
 
-    def exchange_all(self, tensors, tensor_names, priority=LEARNED_PRIORITY):
+    def exchange_all(self, tensors, tensor_names, priority=BACKWARD_ORDER):
         """Exchanges prepared tensors. None waits for another.
 
         They are announced in one message, so that placing them costs one round trip.
@@ -73,7 +73,7 @@ class Reduction:
         Returns:
             The list of results; `None` stays.
         """
-        step = 0 if priority == LEARNED_PRIORITY else 1
+        step = 0 if priority == BACKWARD_ORDER else 1
         present = [index for index, tensor in enumerate(tensors) if tensor is not None]
         scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
         group = _Group(
@@ -88,7 +88,7 @@ class Reduction:
             results[index] = _scaled(result, self.postscale_factor)
         return results
 
-    def exchange(self, tensor, name, priority=LEARNED_PRIORITY):
+    def exchange(self, tensor, name, priority=BACKWARD_ORDER):
         """Exchanges what `prepare` returned."""
         return self.exchange_all([tensor], [name], priority)[0]
 

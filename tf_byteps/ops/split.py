@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.ops import slices
+from tf_byteps.ops.arguments import FORWARD_ORDER
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Sum
@@ -76,11 +77,15 @@ def start_sums(tensors, names, shapes):
 def _start(tensor, name, shape):
     if not isinstance(tensor, tf.IndexedSlices):
         tensor = tf.ensure_shape(tensor, shape)
-        kernels().byte_ps_push_pull_start(token(name), tensor, tensor_name=name, op=str(Sum))
+        kernels().byte_ps_push_pull_start(
+            token(name), tensor, tensor_name=name, op=str(Sum), priority=FORWARD_ORDER
+        )
         return StartedSum(name, tensor.dtype, shape)
     name = f"{name}/rows"
     packed, _ = slices.pack(tensor, Compression.none)
-    kernels().byte_ps_gather_start(token(name), packed, tensor_name=name)
+    kernels().byte_ps_gather_start(
+        token(name), packed, tensor_name=name, priority=FORWARD_ORDER
+    )
     return StartedSum(name, packed.dtype, shape, tensor.indices.dtype)
 
 

@@ -27,8 +27,8 @@ def reduce_gradients(gradients, variables, reduction=None, scope=""):
     """Reduces each gradient over all workers, as soon as it is there.
 
     The exchange is named after the variable, so that a retrace on one worker alone is harmless and
-    two models do not meet under one name. Priorities are learned: what backpropagation gives last
-    is used first in the next step.
+    two models do not meet under one name. Gradients are sent in the order in which backpropagation
+    gave them in the first step, by all workers.
 
     Args:
         gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
