@@ -157,11 +157,15 @@ class Cluster:
 
     def wait(self, timeout):
         """Waits until all have ended, or the time is over; returns the `Outcome`s."""
+        self.wait_for(self.processes(), timeout)
+        return [process.outcome() for process in self.processes()]
+
+    def wait_for(self, processes, timeout):
+        """Waits until these have ended, or the time is over."""
         deadline = time.monotonic() + timeout
-        for process in self.processes():
+        for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.popen.wait(max(0.0, deadline - time.monotonic()))
-        return [process.outcome() for process in self.processes()]
 
     def _start(self):
         address, port = self._place("scheduler")[1], 0

@@ -334,6 +334,14 @@ class Config:
         "then they wait. Servers keep so many results.",
         shared=True,
     )
+    server_failover: bool = option(
+        True,
+        "BYTEPS_SERVER_FAILOVER",
+        flag(),
+        "When a server is lost, training goes on with the others, if there are any. Workers keep "
+        "the last result of each tensor for that. See [reliability](reliability.md).",
+        shared=True,
+    )
     restart_timeout: float = option(
         30.0,
         "BYTEPS_RESTART_TIMEOUT",

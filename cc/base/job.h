@@ -59,6 +59,8 @@ struct EngineOptions {
   int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
   std::string secret;   // what processes prove to each other that they know; empty: nothing
   bool tls = false;     // all that goes through sockets is encrypted; needs a secret
+  // Training goes on when a server is lost, as long as there are others (coordinator/failover.h).
+  bool server_failover = true;
   Transport transport = Transport::kTcp;
   RdmaOptions rdma;
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
@@ -103,6 +105,14 @@ struct JobDescription {
   std::string InProcessOf(int32_t server) const {
     const int32_t worker = HostOfServer(server);
     return worker < 0 ? "" : " (in the process of worker " + std::to_string(worker) + ")";
+  }
+
+  // Whether training may go on when a server is lost: there is another, and one that does not end
+  // with its worker.
+  bool MayLoseServers() const {
+    bool is_alone = server_workers.empty();
+    for (const int32_t worker : server_workers) is_alone = is_alone || worker < 0;
+    return options.server_failover && num_servers() > 1 && is_alone;
   }
 
   // Whether credit and parts follow what the links turn out to carry (coordinator/tuning.h). Not on

@@ -5,6 +5,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/coordinator/coordinator_outbox.h"
 
 namespace byteps {
 
@@ -17,19 +18,6 @@ constexpr int64_t kFarewellNanos = 5 * int64_t{1000000000};
 constexpr size_t kMostRelayed = 4096;
 
 }  // namespace
-
-// Messages are collected under the mutex and sent without it: Send may write to a socket.
-struct Coordinator::Outbox {
-  std::vector<std::pair<std::shared_ptr<ControlSession>, ControlMessage>> messages;
-
-  // Those who have not come yet learn what there is to know when they come.
-  void Add(const Peer& to, ControlMessage message) {
-    if (to.presence != Presence::kExpected) messages.emplace_back(to.session, std::move(message));
-  }
-  ~Outbox() {
-    for (const auto& [session, message] : messages) session->Send(message);
-  }
-};
 
 Coordinator::Coordinator(const EngineOptions& options)
     : options_(options),
@@ -54,6 +42,7 @@ Status Coordinator::Start(const JobDescription& job) {
     job_ = job;
     table_ = std::make_unique<TensorTable>(job);
     tuning_ = std::make_unique<Tuning>(job);
+    failover_ = std::make_unique<Failover>(job.num_workers());
     const int64_t now = MonotonicNanos();
     for (int32_t rank = 0; rank < job.num_workers() + job.num_servers(); ++rank) {
       Peer peer;
@@ -162,8 +151,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (ack->update_id >= next_update_id_)
       return InvalidArgument(connection.peer_name() + " acknowledged the future");
     peer->acked_update = std::max(peer->acked_update, ack->update_id);
-    SendReadyReplies(&outbox);
-    RetuneIfReady(&outbox);
+    OnServersAck(&outbox);
   } else if (std::holds_alternative<Goodbye>(message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
@@ -184,6 +172,16 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
       return InvalidArgument(connection.peer_name() + " has no rounds to hold");
     tuning_->OnHeld(peer->rank, *held);
     RetuneIfReady(&outbox);
+  } else if (const auto* parts = std::get_if<PartsHeld>(&message)) {
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " holds no results");
+    failover_->OnHeld(peer->rank, *parts);
+    MovePartsIfReady(&outbox);
+  } else if (const auto* results = std::get_if<ResultsHeld>(&message)) {
+    if (peer->role != Role::kWorker)
+      return InvalidArgument(connection.peer_name() + " has no results");
+    ResultsHeld all_have{failover_->OnResults(peer->rank, *results)};
+    if (!all_have.tensors.empty()) ToRole(Role::kWorker, all_have, &outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
     Peer* const to = FindPeer(Role::kWorker, relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
@@ -255,18 +253,15 @@ Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {
   PendingReply pending;
   pending.worker = from.rank;
-  pending.reply.request_id = request.request_id;
+  pending.request_id = request.request_id;
   TableUpdate update;
   update.update_id = next_update_id_;
   for (const TensorTable::Outcome& outcome : table_->Declare(request.tensors, update.update_id)) {
-    DeclareResult result;
-    result.status = outcome.status;
     if (outcome.row != nullptr) {
-      result.entry = outcome.row->entry;
       pending.needed_update = std::max(pending.needed_update, outcome.row->update_id);
       if (outcome.added) update.entries.push_back(outcome.row->entry);
     }
-    pending.reply.results.push_back(std::move(result));
+    pending.results.emplace_back(outcome.status, outcome.row);
   }
   if (!update.entries.empty()) {
     ++next_update_id_;
@@ -279,9 +274,16 @@ void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbo
 uint64_t Coordinator::AckedByAll() const {
   uint64_t acked = std::numeric_limits<uint64_t>::max();
   for (const Peer& peer : peers_) {
-    if (peer.role == Role::kServer) acked = std::min(acked, peer.acked_update);
+    if (peer.role == Role::kServer && peer.presence != Presence::kLost)
+      acked = std::min(acked, peer.acked_update);
   }
   return acked;
+}
+
+void Coordinator::OnServersAck(Outbox* outbox) {
+  EndFailoverIfReady(outbox);
+  SendReadyReplies(outbox);
+  RetuneIfReady(outbox);
 }
 
 void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
@@ -303,20 +305,30 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
 }
 
 void Coordinator::RetuneIfReady(Outbox* outbox) {
-  if (!retune_.has_value() || !tuning_->all_hold() || AckedByAll() < retune_update_) return;
-  for (NewCut& cut : retune_->cuts) cut.first_round = tuning_->FirstRoundOfAll(cut.entry.key);
+  if (!retune_.has_value() || !tuning_->all_hold() || AckedByAll() < retune_update_ ||
+      failover_->is_running())
+    return;
+  for (NewCut& cut : retune_->cuts) {
+    cut.entry = table_->row(cut.entry).entry;
+    cut.first_round = tuning_->FirstRoundOfAll(cut.entry.key);
+  }
   ToRole(Role::kWorker, *retune_, outbox);
   retune_.reset();
 }
 
 void Coordinator::SendReadyReplies(Outbox* outbox) {
+  if (failover_->is_running()) return;
   const uint64_t acked = AckedByAll();
   for (auto it = pending_replies_.begin(); it != pending_replies_.end();) {
     if (it->needed_update > acked) {
       ++it;
       continue;
     }
-    outbox->Add(*FindPeer(Role::kWorker, it->worker), std::move(it->reply));
+    DeclareReply reply;
+    reply.request_id = it->request_id;
+    for (const auto& [status, row] : it->results)
+      reply.results.push_back({status, row != nullptr ? row->entry : TableEntry()});
+    outbox->Add(*FindPeer(Role::kWorker, it->worker), std::move(reply));
     it = pending_replies_.erase(it);
   }
 }
@@ -328,10 +340,13 @@ void Coordinator::Leave(Peer* peer, Outbox* outbox) {
   if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
   tuning_->OnGone(peer->rank);
   RetuneIfReady(outbox);
+  failover_->OnGone(peer->rank);
+  MovePartsIfReady(outbox);
   changed_.notify_all();
 }
 
 void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
+  if (peer->role == Role::kServer && CanGoOnWithout(*peer)) return GoOnWithout(peer, what, outbox);
   peer->presence = Presence::kLost;
   LogError(what);
   if (failure_.empty()) {

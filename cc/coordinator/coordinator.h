@@ -19,6 +19,7 @@
 #include "cc/coordinator/absent_peers.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/coordinator/coordinator_link.h"
+#include "cc/coordinator/failover.h"
 #include "cc/coordinator/tensor_table.h"
 #include "cc/coordinator/tuning.h"
 #include "cc/van/van.h"
@@ -65,7 +66,10 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   };
   struct PendingReply {
     int32_t worker = -1;
-    DeclareReply reply;
+    uint64_t request_id = 0;
+    // The status of each, and the table's row if it is OK: where its parts are is read when the
+    // reply is sent.
+    std::vector<std::pair<Status, const TensorTable::Row*>> results;
     uint64_t needed_update = 0;  // every server must have acknowledged this one
   };
   // What is to be sent once the mutex is free.
@@ -84,12 +88,17 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   Peer* FindPeer(const Hello& hello) { return FindPeer(hello.role, hello.rank); }
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
-  // Updates that all servers have taken in.
+  // Updates that all servers have taken in, but for those that are lost.
   uint64_t AckedByAll() const;
+  void OnServersAck(Outbox* outbox);
   void Tune(const TunedSizes& sizes, Outbox* outbox);
   void RetuneIfReady(Outbox* outbox);
   void Leave(Peer* peer, Outbox* outbox);
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
+  bool CanGoOnWithout(const Peer& server) const;
+  void GoOnWithout(Peer* server, const std::string& what, Outbox* outbox);
+  void MovePartsIfReady(Outbox* outbox);
+  void EndFailoverIfReady(Outbox* outbox);
   void ToAll(const ControlMessage& message, Outbox* outbox);
   void ToRole(Role role, const ControlMessage& message, Outbox* outbox);
   bool AllWorkersGone() const;
@@ -115,6 +124,8 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   std::unique_ptr<Tuning> tuning_;
   std::optional<Retune> retune_;  // waits until all hold their rounds and the servers know
   uint64_t retune_update_ = 0;    // what the servers must have taken in
+  std::unique_ptr<Failover> failover_;
+  std::optional<PartsMoved> moved_;  // waits until the servers know
   std::string failure_;
   int64_t failed_at_ns_ = 0;
   int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone

@@ -75,7 +75,10 @@ uint64_t ChoosePartBytes(uint64_t model_bytes, int32_t num_worker_hosts) {
 
 Placement::Placement(const std::vector<std::string>& worker_hosts,
                      const std::vector<std::string>& server_hosts, uint64_t part_bytes)
-    : shares_(ServerShares(worker_hosts, server_hosts)),
+    : worker_hosts_(worker_hosts),
+      server_hosts_(server_hosts),
+      is_lost_(server_hosts.size(), false),
+      shares_(ServerShares(worker_hosts, server_hosts)),
       num_worker_hosts_(std::set<std::string>(worker_hosts.begin(), worker_hosts.end()).size()),
       fixed_part_bytes_(part_bytes),
       loads_(shares_.size(), 0) {}
@@ -88,6 +91,27 @@ uint64_t Placement::part_bytes() const {
 void Placement::Remove(const TableEntry& entry) {
   for (const PartPlacement& part : entry.parts)
     loads_[part.server] -= Load(part.element_count * DTypeSize(entry.tensor.dtype));
+}
+
+void Placement::Lose(int32_t server) {
+  is_lost_[server] = true;
+  std::vector<std::string> hosts;
+  for (size_t i = 0; i < is_lost_.size(); ++i) {
+    if (!is_lost_[i]) hosts.push_back(server_hosts_[i]);
+  }
+  const std::vector<double> left = ServerShares(worker_hosts_, hosts);
+  size_t next = 0;
+  for (size_t i = 0; i < is_lost_.size(); ++i) shares_[i] = is_lost_[i] ? 0 : left[next++];
+}
+
+void Placement::MoveParts(std::vector<Move*> parts) {
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Move* a, const Move* b) { return a->bytes > b->bytes; });
+  for (const Move* part : parts) loads_[part->server] -= Load(part->bytes);
+  for (Move* part : parts) {
+    part->server = LeastLoaded();
+    loads_[part->server] += Load(part->bytes);
+  }
 }
 
 int32_t Placement::LeastLoaded() const {

@@ -69,13 +69,27 @@ class Placement {
   // Forgets that a server owns these parts.
   void Remove(const TableEntry& entry);
 
+  // A part that needs another owner.
+  struct Move {
+    uint64_t bytes = 0;
+    int32_t server = -1;  // it has been on this one; then the new one
+  };
+  // Gives parts to the servers that are left, the longest first.
+  void MoveParts(std::vector<Move*> parts);
+
+  // From now on `server` owns no part that is placed.
+  void Lose(int32_t server);
+
   // Bytes per server so far.
   const std::vector<double>& loads() const { return loads_; }
 
  private:
   int32_t LeastLoaded() const;
 
-  const std::vector<double> shares_;
+  const std::vector<std::string> worker_hosts_;
+  const std::vector<std::string> server_hosts_;
+  std::vector<bool> is_lost_;  // by server
+  std::vector<double> shares_;
   const int32_t num_worker_hosts_;
   const uint64_t fixed_part_bytes_;
   uint64_t most_part_bytes_ = std::numeric_limits<uint64_t>::max();

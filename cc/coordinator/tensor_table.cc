@@ -1,6 +1,7 @@
 #include "cc/coordinator/tensor_table.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace byteps {
@@ -14,6 +15,7 @@ constexpr size_t kMaxTensors = size_t{1} << 20;
 
 TensorTable::TensorTable(const JobDescription& job)
     : num_workers_(job.num_workers()),
+      is_lost_(job.num_servers(), false),
       placement_(job.worker_hosts, job.server_hosts, job.options.part_bytes) {}
 
 std::vector<TensorTable::Outcome> TensorTable::Declare(
@@ -127,6 +129,68 @@ TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
   added.added_by_cut = true;
   variants.push_back(std::move(added));
   return &variants.back();
+}
+
+const TensorTable::Row& TensorTable::row(const TableEntry& entry) const {
+  return rows_.at(entry.key)[entry.variant];
+}
+
+// With backup workers a server keeps results for those who are behind, which nobody else has.
+bool TensorTable::CanLose(int32_t server) const {
+  for (const auto& [key, variants] : rows_) {
+    for (const Row& row : variants) {
+      const auto is_there = [=](const PartPlacement& part) { return part.server == server; };
+      if (row.entry.tensor.backup_workers > 0 &&
+          std::any_of(row.entry.parts.begin(), row.entry.parts.end(), is_there))
+        return false;
+    }
+  }
+  return true;
+}
+
+void TensorTable::Lose(int32_t server) {
+  is_lost_[server] = true;
+  placement_.Lose(server);
+}
+
+bool TensorTable::MustMove(const PartPlacement& part) const {
+  return is_lost_[part.server] || part.version > settled_version_;
+}
+
+std::vector<TableEntry> TensorTable::MoveParts(uint32_t version) {
+  // Variants take turns: those parts that have the same number and owner stay together.
+  std::map<std::tuple<uint64_t, uint32_t, int32_t>, Placement::Move> moves;
+  std::vector<Placement::Move*> order;
+  for (auto& [key, variants] : rows_) {
+    for (const Row& row : variants) {
+      for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
+        const PartPlacement& place = row.entry.parts[part];
+        if (!MustMove(place)) continue;
+        Placement::Move& move = moves[{key, part, place.server}];
+        if (move.server < 0) order.push_back(&move);
+        move.server = place.server;
+        const uint64_t bytes = place.element_count * DTypeSize(row.entry.tensor.dtype);
+        move.bytes = std::max(move.bytes, bytes);
+      }
+    }
+  }
+  placement_.MoveParts(order);
+  std::vector<TableEntry> moved;
+  for (auto& [key, variants] : rows_) {
+    for (Row& row : variants) {
+      bool has_moved = false;
+      for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
+        PartPlacement& place = row.entry.parts[part];
+        if (!MustMove(place)) continue;
+        place.server = moves.at({key, part, place.server}).server;
+        place.version = version;
+        has_moved = true;
+      }
+      if (has_moved) moved.push_back(row.entry);
+    }
+  }
+  moved_version_ = version;
+  return moved;
 }
 
 const TensorTable::Row& TensorTable::FirstOf(const std::deque<Row>& variants) {

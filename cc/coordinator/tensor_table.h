@@ -42,6 +42,20 @@ class TensorTable {
   // here, for the rounds after those.
   std::vector<TableEntry> CutAgain(uint64_t part_bytes, uint64_t update_id);
 
+  // Of a key and a variant that are in the table.
+  const Row& row(const TableEntry& entry) const;
+
+  // A server is lost: nothing is placed there any more. Whether the others can go on with its parts
+  // (protocol rule 4).
+  bool CanLose(int32_t server) const;
+  void Lose(int32_t server);
+
+  // Gives the parts of lost servers to the others, and those again that earlier calls have given,
+  // since the last Settle. Returns the entries with such parts, which now have this version.
+  std::vector<TableEntry> MoveParts(uint32_t version);
+  // All workers know what MoveParts has returned.
+  void Settle() { settled_version_ = moved_version_; }
+
  private:
   Outcome FindOrAdd(const TensorDescription& tensor, uint64_t update_id);
   void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
@@ -50,7 +64,12 @@ class TensorTable {
   // Of a key: the variant that the others follow.
   static const Row& FirstOf(const std::deque<Row>& variants);
 
+  bool MustMove(const PartPlacement& part) const;
+
   const int32_t num_workers_;
+  std::vector<bool> is_lost_;  // by server
+  uint32_t moved_version_ = 0;
+  uint32_t settled_version_ = 0;
   Placement placement_;
   std::map<uint64_t, std::deque<Row>> rows_;  // by key, then variant; rows do not move
 };

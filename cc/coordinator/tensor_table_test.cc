@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace byteps {
 namespace {
@@ -18,6 +20,15 @@ JobDescription TwoServers() {
   JobDescription job;
   job.worker_hosts = {"a", "b"};
   job.server_hosts = {"c", "d"};
+  return job;
+}
+
+// Parts of 16,000 bytes.
+JobDescription JobOf(int32_t servers) {
+  JobDescription job;
+  job.worker_hosts = {"a", "b"};
+  job.server_hosts.assign(servers, "c");
+  job.options.part_bytes = 16000;
   return job;
 }
 
@@ -74,6 +85,55 @@ TEST(TensorTableTest, FixedPartsStay) {
   TensorTable table(job);
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
   EXPECT_TRUE(table.CutAgain(40000, 2).empty());
+}
+
+TEST(TensorTableTest, PartsOfALostServerMoveToTheOthers) {
+  TensorTable table(JobOf(3));
+  std::vector<TensorDescription> tensors;
+  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  table.Declare(tensors, 1);
+  table.Lose(1);
+  const std::vector<TableEntry> moved = table.MoveParts(1);
+  std::vector<uint64_t> elements(3);
+  for (const TensorTable::Outcome& outcome : table.Declare(tensors, 2)) {
+    for (const PartPlacement& part : outcome.row->entry.parts) {
+      EXPECT_NE(part.server, 1);
+      elements[part.server] += part.element_count;
+    }
+  }
+  EXPECT_EQ(elements[0], elements[2]) << "both have got as much";
+  for (const TableEntry& entry : moved) {
+    const auto has_moved = [](const PartPlacement& part) { return part.version == 1; };
+    EXPECT_TRUE(std::any_of(entry.parts.begin(), entry.parts.end(), has_moved));
+  }
+  EXPECT_NE(table.Declare({Tensor("new", 40000)}, 3)[0].row->entry.parts[0].server, 1);
+}
+
+// The workers have not been told of the first move.
+TEST(TensorTableTest, PartsMoveOnceMoreUntilTheirPlaceIsSettled) {
+  TensorTable table(JobOf(3));
+  table.Declare({Tensor("t", 40000)}, 1);
+  table.Lose(0);
+  const std::vector<TableEntry> first = table.MoveParts(1);
+  const int32_t other = first[0].parts[0].server == 1 ? 1 : 2;
+  table.Lose(other);
+  const std::vector<TableEntry> second = table.MoveParts(2);
+  for (const PartPlacement& part : second[0].parts) {
+    EXPECT_EQ(part.server, 3 - other);
+    EXPECT_NE(part.version, 1u);
+  }
+  table.Settle();
+  EXPECT_TRUE(table.MoveParts(3).empty());
+}
+
+TEST(TensorTableTest, HistoriesOfBackupWorkersCannotBeLost) {
+  TensorTable table(JobOf(2));
+  EXPECT_TRUE(table.CanLose(0));
+  TensorDescription tensor = Tensor("t", 40000);
+  tensor.average = true;
+  tensor.backup_workers = 1;
+  const int32_t server = table.Declare({tensor}, 1)[0].row->entry.parts[0].server;
+  EXPECT_FALSE(table.CanLose(server));
 }
 
 }  // namespace

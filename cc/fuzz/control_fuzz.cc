@@ -34,13 +34,27 @@ std::vector<std::string> FuzzSeeds() {
   for (const ControlMessage& message : std::vector<ControlMessage>{
            DeclareRequest{1, {entry.tensor, entry.tensor}},
            DeclareReply{1, {{OkStatus(), entry}, {InvalidArgument("no"), {}}}},
-           TableUpdate{2, {entry}}, TableAck{3}, Heartbeat{}, Goodbye{1},
-           PeerLost{Role::kServer, 1, "server 1 is lost"}, JobEnded{}, Relay{0, 1, "bytes"},
-           StallQuery{1, 0, {{"weights", 3}}}, StallAnswer{1, 1, 0, {1}, "waits"},
-           LinkReport{125000000, 30000}, HoldRounds{}, RoundsHeld{{{entry.key, 3}}},
-           Retune{1 << 20, 1 << 19, {{entry, 4}}}, ArrivalReport{{{5, 0, 100, 20, 60}}},
-           Reachable{"10.0.0.7", 40312}, ResumeQuery{{{entry.key, 1, 7}}},
-           ResumeAnswer{{{entry.key, 1, 7, 12}}}}) {
+           TableUpdate{2, {entry}},
+           TableAck{3},
+           Heartbeat{},
+           Goodbye{1},
+           PeerLost{Role::kServer, 1, "server 1 is lost"},
+           JobEnded{},
+           Relay{0, 1, "bytes"},
+           StallQuery{1, 0, {{"weights", 3}}},
+           StallAnswer{1, 1, 0, {1}, "waits"},
+           LinkReport{125000000, 30000},
+           HoldRounds{},
+           RoundsHeld{{{entry.key, 3}}},
+           Retune{1 << 20, 1 << 19, {{entry, 4}}},
+           ArrivalReport{{{5, 0, 100, 20, 60}}},
+           Reachable{"10.0.0.7", 40312},
+           ResumeQuery{{{entry.key, 1, 7}}},
+           ResumeAnswer{{{entry.key, 1, 7, 12}}},
+           ServerLost{1, 1},
+           PartsHeld{1, {{entry.key, 1, 7, true}}},
+           PartsMoved{4, 1, {entry}, {{entry.key, 1, 7, 2}}},
+           ResultsHeld{{{entry.key, 7}}}}) {
     seeds.push_back(EncodeControl(message));
   }
   return seeds;
@@ -61,6 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const TableEntry& entry : update->entries) CheckRow(entry);
   } else if (const auto* reply = std::get_if<DeclareReply>(&message)) {
     for (const DeclareResult& result : reply->results) CheckRow(result.entry);
+  } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
+    for (const TableEntry& entry : moved->entries) CheckRow(entry);
   } else if (const auto* retune = std::get_if<Retune>(&message)) {
     for (const NewCut& cut : retune->cuts) CheckRow(cut.entry);
   } else if (const auto* request = std::get_if<DeclareRequest>(&message)) {

@@ -202,6 +202,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
     CheckOutput(*output, array, name);
     handle->given_output = output;
     request.output = handle->given_output->mutable_data();
+    request.output_changes = true;
   } else {
     handle->output.resize(request.tensor.ByteCount());
     request.output = handle->output.data();
@@ -429,6 +430,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
       .def_readwrite("max_lag", &EngineOptions::max_lag)
+      .def_readwrite("server_failover", &EngineOptions::server_failover)
       .def_readwrite("secret", &EngineOptions::secret)
       .def_readwrite("tls", &EngineOptions::tls)
       .def_property("transport", nullptr,

@@ -150,9 +150,8 @@ inline TableEntry Entry(const TensorDescription& tensor, uint32_t variant = 0,
   entry.tensor = tensor;
   entry.key = KeyOfName(tensor.name);
   entry.variant = variant;
-  entry.placement_version = kTestPlacement;
   if (parts.empty()) parts = {static_cast<uint64_t>(tensor.ElementCount())};
-  for (const uint64_t elements : parts) entry.parts.push_back({elements, 0});
+  for (const uint64_t elements : parts) entry.parts.push_back({elements, 0, kTestPlacement});
   return entry;
 }
 
@@ -184,7 +183,7 @@ class FakeWorkers {
     header.part = part;
     header.variant = entry.variant;
     header.round = round;
-    header.placement_version = kTestPlacement;
+    header.placement_version = entry.parts[part].version;
     header.worker = worker;
     header.priority = 100 + worker;
     header.element_count = entry.tensor.kind == ExchangeKind::kGather

@@ -53,6 +53,7 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   contribution.entry = push.entry;
   contribution.from = push.from;
   contribution.priority = push.header.priority;
+  contribution.placement_version = push.header.placement_version;
   contribution.begin_time_ns = push.begin_time_ns;
   if (cause_ == Cause::kNone) CheckRound(push, replies);
   if (cause_ != Cause::kNone) return OkStatus();
@@ -177,8 +178,10 @@ void PartRounds::EndLate(const Push& push, Outcome* outcome, std::vector<Reply>*
   late.entry = push.entry;
   late.from = push.from;
   late.priority = push.header.priority;
+  late.placement_version = push.header.placement_version;
   late.begin_time_ns = push.begin_time_ns;
   late.receive_time_ns = WallNanos();
+  if (IsInherited(round)) return AnswerInherited(std::move(late), replies);
   const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
   if (ended != nullptr && ended->entry == push.entry) {
     HandOut(ResultReply(late, round, ended->result), replies);
@@ -244,6 +247,7 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
   }
   if (is_missed) history_.Keep(round_, std::move(ended));
   outcome->round_complete = true;
+  inherited_.reset();
   CloseRound();
   ++round_;
 }
@@ -283,12 +287,19 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
 void PartRounds::OnLost(std::vector<Reply>* replies) {
   const Status lost = options_.membership->lost();
   std::lock_guard<std::mutex> lock(mutex_);
+  FailInherited(lost, replies);
   if (cause_ != Cause::kNone || !HasContributions()) return;
   FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
 }
 
 void PartRounds::OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
+    FailInherited(
+        Unavailable(Title(inherited_->round) + " has ended on a server that is lost, and " +
+                    WorkerName(rank) + ", which has its result, is gone"),
+        replies);
+  }
   if (cause_ != Cause::kNone || !HasContributions()) return;
   if (!Contributes(*aggregation_entry_, rank)) return;
   const State state = contributions_[rank].state;
@@ -384,7 +395,7 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   header.part = options_.part;
   header.variant = to.entry->variant;
   header.round = round;
-  header.placement_version = to.entry->placement_version;
+  header.placement_version = to.placement_version;
   header.worker = to.from->rank();
   header.priority = to.priority;
   header.watermark = Watermark(*to.entry);

@@ -15,6 +15,9 @@
 //
 // A connection may break and come again (server/worker_connection.h): a push that was cut off goes
 // on where it was, and the reply to a worker is kept until that worker pushes again.
+//
+// A part may come from a server that is lost. Its rounds go on where they were there; the result of
+// the last one comes from a worker that has it, for those who have not (part_rounds_failover.cc).
 #ifndef TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 #define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 
@@ -41,7 +44,8 @@ struct Push {
   FrameHeader header;
   const TableEntry* entry = nullptr;  // the variant; lives as long as the service
   std::shared_ptr<WorkerConnection> from;
-  int64_t begin_time_ns = 0;  // its header was here
+  int64_t begin_time_ns = 0;       // its header was here
+  std::shared_ptr<Buffer> result;  // FrameHeader::IsResult: where it arrives; null: nobody needs it
 };
 
 // Who pushes a part in each round. `in_rank_order`: contributions are added in that order.
@@ -102,6 +106,14 @@ class PartRounds {
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
                 std::vector<Reply>* replies);
 
+  // The server that had the part is lost. Round `next_round` is the first that has no result; that
+  // of the one before will come from worker `result_from`, for others; -1: nobody has it, or nobody
+  // lacks it.
+  void GoOnFrom(uint64_t next_round, int32_t result_from);
+  // That result arrives. An error means that the worker broke the protocol.
+  Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink);
+  void EndResult(Push* push, std::vector<Reply>* replies);
+
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   void OnLost(std::vector<Reply>* replies);
   // `rank` has gone: the open round fails if it lacks its push. `cut_off`: also if the push has
@@ -120,6 +132,7 @@ class PartRounds {
     const TableEntry* entry = nullptr;
     std::shared_ptr<WorkerConnection> from;
     int32_t priority = 0;
+    uint32_t placement_version = 0;
     int64_t begin_time_ns = 0;
     int64_t receive_time_ns = 0;
     std::shared_ptr<CountedSink> sink;  // kReceiving; null if nothing is taken in
@@ -130,6 +143,15 @@ class PartRounds {
     std::shared_ptr<WorkerConnection> from;
     bool was_cut_off = false;  // it may go on with its newest push
     Reply last_reply;          // to its newest push; `to` is null before it is answered
+  };
+  // A round that ended on a server that is lost.
+  struct Inherited {
+    uint64_t round = 0;
+    int32_t from = -1;  // the worker that sends its result
+    const TableEntry* entry = nullptr;
+    AggregationResult result;
+    bool is_here = false;
+    std::vector<Contribution> waiting;  // for it
   };
   // Why the open round cannot complete. Those who push it later are told too, with themselves in
   // the text.
@@ -155,6 +177,10 @@ class PartRounds {
   bool Contributes(const TableEntry& entry, int32_t worker) const;
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
   uint64_t Watermark(const TableEntry& entry) const;
+  bool IsInherited(uint64_t round) const;
+  void AnswerInherited(Contribution late, std::vector<Reply>* replies);
+  void FailInherited(const Status& status, std::vector<Reply>* replies);
+  Reply InheritedReply(const Contribution& to) const;
   Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink);
   void HandOut(Reply reply, std::vector<Reply>* replies);
   Reply NewReply(const Contribution& to, uint64_t round) const;
@@ -173,6 +199,7 @@ class PartRounds {
   uint64_t last_failed_round_ = 0;
   std::vector<Standing> workers_;  // by rank
   RoundHistory history_;
+  std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
   std::unique_ptr<Aggregation> aggregation_;
   const TableEntry* aggregation_entry_ = nullptr;
 };

@@ -3,40 +3,36 @@
 #include <utility>
 
 namespace byteps {
-namespace {
 
-bool SameParts(const TableEntry& a, const TableEntry& b) {
-  if (a.parts.size() != b.parts.size()) return false;
-  for (size_t i = 0; i < a.parts.size(); ++i) {
-    if (a.parts[i].element_count != b.parts[i].element_count ||
-        a.parts[i].server != b.parts[i].server)
-      return false;
+// Parts may have moved since, together with their numbers and lengths.
+Status ServedTensor::CheckKnown(const Variant& known, const TableEntry& entry) const {
+  bool is_same =
+      known.entry->tensor.SameExchangeAs(entry.tensor) && known.places.size() == entry.parts.size();
+  for (size_t part = 0; is_same && part < entry.parts.size(); ++part) {
+    const PartPlacement& before = known.places[part];
+    const PartPlacement& now = entry.parts[part];
+    is_same = now.element_count == before.element_count && now.version >= before.version &&
+              (now.server == before.server || now.version > before.version);
   }
-  return true;
+  if (is_same) return OkStatus();
+  return Internal("tensor \"" + entry.tensor.name + "\": variant " + std::to_string(entry.variant) +
+                  " is known as " + known.entry->tensor.ToString() + " and was given again as " +
+                  entry.tensor.ToString() + " or with other parts");
 }
-
-bool SameEntry(const TableEntry& a, const TableEntry& b) {
-  return a.placement_version == b.placement_version && a.tensor.SameExchangeAs(b.tensor) &&
-         SameParts(a, b);
-}
-
-}  // namespace
 
 Status ServedTensor::AddVariant(const TableEntry& entry, PartRounds::Options part_options) {
-  const std::string what = "tensor \"" + entry.tensor.name + "\": ";
   if (entry.tensor.name != name_) {
     return FailedPrecondition("the names \"" + name_ + "\" and \"" + entry.tensor.name +
                               "\" have the same 64-bit key; rename one of them");
   }
-  if (const TableEntry* known = FindVariant(entry.variant)) {
-    if (SameEntry(*known, entry)) return OkStatus();
-    return Internal(what + "variant " + std::to_string(entry.variant) + " is known as " +
-                    known->tensor.ToString() + " and was given again as " +
-                    entry.tensor.ToString() + " or with other parts");
-  }
-  // Workers that use different variants meet at part 0.
-  if (!variants_.empty() && variants_.begin()->second->parts[0].server != entry.parts[0].server) {
-    return Internal(what + "part 0 of variant " + std::to_string(entry.variant) +
+  const auto known = variants_.find(entry.variant);
+  if (known != variants_.end()) BYTEPS_RETURN_IF_ERROR(CheckKnown(known->second, entry));
+  // Workers that use different variants meet at part 0. If that has moved, it has in all of them.
+  const auto other = variants_.begin();
+  if (other != variants_.end() && other->second.places[0].server != entry.parts[0].server &&
+      other->second.places[0].version >= entry.parts[0].version) {
+    return Internal("tensor \"" + entry.tensor.name + "\": part 0 of variant " +
+                    std::to_string(entry.variant) +
                     " lives on another server than that of the variants before");
   }
   for (uint32_t part = 0; part < entry.parts.size(); ++part) {
@@ -46,14 +42,22 @@ Status ServedTensor::AddVariant(const TableEntry& entry, PartRounds::Options par
     options.part = part;
     parts_[part] = std::make_unique<PartRounds>(std::move(options));
   }
-  auto& added = variants_[entry.variant] = std::make_unique<const TableEntry>(entry);
-  if (last_used_ == nullptr) last_used_ = added.get();
+  Variant& variant = variants_[entry.variant];
+  if (variant.entry == nullptr) variant.entry = std::make_unique<const TableEntry>(entry);
+  variant.places = entry.parts;
+  if (last_used_ == nullptr) last_used_ = variant.entry.get();
   return OkStatus();
 }
 
 const TableEntry* ServedTensor::FindVariant(uint32_t variant) const {
   const auto it = variants_.find(variant);
-  return it == variants_.end() ? nullptr : it->second.get();
+  return it == variants_.end() ? nullptr : it->second.entry.get();
+}
+
+const PartPlacement* ServedTensor::FindPlace(uint32_t variant, uint32_t part) const {
+  const auto it = variants_.find(variant);
+  if (it == variants_.end() || part >= it->second.places.size()) return nullptr;
+  return &it->second.places[part];
 }
 
 PartRounds* ServedTensor::FindPart(uint32_t part) const {
@@ -61,11 +65,8 @@ PartRounds* ServedTensor::FindPart(uint32_t part) const {
   return it == parts_.end() ? nullptr : it->second.get();
 }
 
-bool ServedTensor::IsFirstPart(const TableEntry& entry, uint32_t part) const {
-  for (uint32_t before = 0; before < part; ++before) {
-    if (entry.parts[before].server == server_rank_) return false;
-  }
-  return true;
+bool ServedTensor::IsFirstPart(uint32_t part) const {
+  return !parts_.empty() && parts_.begin()->first == part;
 }
 
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
@@ -108,6 +109,20 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
                            " elements of " + tensor.ToString());
   }
   return OkStatus();
+}
+
+Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
+  const uint64_t size = DTypeSize(entry.tensor.dtype);
+  const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
+  const uint64_t head_bytes = is_gather ? hosts.num_workers() * sizeof(int64_t) : 0;
+  const bool fits = header.codec == Codec::kRaw && header.payload_offset == 0 &&
+                    header.element_count <= kMaxPayloadBytes / size &&
+                    header.payload_bytes == head_bytes + header.element_count * size &&
+                    (is_gather || header.element_count == entry.parts[header.part].element_count);
+  if (fits) return OkStatus();
+  return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes and " +
+                         std::to_string(header.element_count) +
+                         " elements, which are no result of " + entry.tensor.ToString());
 }
 
 }  // namespace byteps

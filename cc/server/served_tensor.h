@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cc/base/host_map.h"
 #include "cc/base/status.h"
@@ -34,15 +35,17 @@ class ServedTensor {
   const std::string& name() const { return name_; }
 
   // `part_options` but for tensor_name and part. Refuses an entry that contradicts a known one; the
-  // same entry again changes nothing.
+  // same entry again changes nothing. Parts of a newer version have moved.
   Status AddVariant(const TableEntry& entry, PartRounds::Options part_options);
 
   // Null if unknown. What they return lives as long as this object.
   const TableEntry* FindVariant(uint32_t variant) const;
   PartRounds* FindPart(uint32_t part) const;
+  // Where a part of a known variant lives now; null if it has no such part.
+  const PartPlacement* FindPlace(uint32_t variant, uint32_t part) const;
 
-  // Whether `part` is the first one of `entry` on this server: the one whose rounds are counted.
-  bool IsFirstPart(const TableEntry& entry, uint32_t part) const;
+  // Whether `part` is the first one on this server: the one whose rounds are counted.
+  bool IsFirstPart(uint32_t part) const;
 
   // For counters.
   void Used(const TableEntry* entry) { last_used_ = entry; }
@@ -53,9 +56,16 @@ class ServedTensor {
   const std::map<uint32_t, std::unique_ptr<PartRounds>>& parts() const { return parts_; }
 
  private:
+  struct Variant {
+    std::unique_ptr<const TableEntry> entry;  // as it was first known
+    std::vector<PartPlacement> places;        // as they are now
+  };
+
+  Status CheckKnown(const Variant& known, const TableEntry& entry) const;
+
   const std::string name_;
   const int32_t server_rank_;
-  std::map<uint32_t, std::unique_ptr<const TableEntry>> variants_;
+  std::map<uint32_t, Variant> variants_;
   std::map<uint32_t, std::unique_ptr<PartRounds>> parts_;
   std::atomic<const TableEntry*> last_used_{nullptr};
   Tally tally_;
@@ -64,6 +74,8 @@ class ServedTensor {
 // Refuses a push that is not this worker's to make, or whose sizes are not what `entry` promises of
 // it. Messages go on after "worker 1 made a push of tensor "x"".
 Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts);
+// The same for the result of a round (FrameHeader::IsResult).
+Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts);
 
 }  // namespace byteps
 

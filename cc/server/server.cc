@@ -29,6 +29,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (link_ != nullptr) return FailedPrecondition("this server has joined a job already");
     job_ = job;
+    rank_ = rank;
     SummationService::Options service_options;
     service_options.server_rank = rank;
     service_options.num_workers = job.num_workers();
@@ -125,6 +126,10 @@ void Server::OnMessage(const ControlMessage& message) {
     // The workers learn of it when they push a tensor that this server does not know.
     if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
     link_->Send(TableAck{update->update_id});
+  } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
+    const Status status = service_->MoveParts(*moved);
+    if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
+    link_->Send(TableAck{moved->update_id});
   } else if (const auto* retune = std::get_if<Retune>(&message)) {
     service_->LimitUnsent(retune->unsent_bytes);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
@@ -133,11 +138,17 @@ void Server::OnMessage(const ControlMessage& message) {
     if (lost->role == Role::kWorker)
       service_->OnWorkerLost(lost->rank, Unavailable(lost->description));
     Fail(lost->description);
+    // This server was not heard of for too long. The others may go on without it.
+    if (lost->role == Role::kServer && lost->rank == rank_) EndJob();
   } else if (std::holds_alternative<JobEnded>(message)) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    over_ = true;
-    changed_.notify_all();
+    EndJob();
   }
+}
+
+void Server::EndJob() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  over_ = true;
+  changed_.notify_all();
 }
 
 void Server::OnCoordinatorLost(const Status& reason) {

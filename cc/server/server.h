@@ -53,6 +53,7 @@ class Server : private ConnectionAcceptor {
   void OnCoordinatorLost(const Status& reason);
   void ReportArrivals();
   void Fail(const std::string& what);
+  void EndJob();
 
   const EngineOptions options_;
   Endpoint endpoint_;
@@ -63,6 +64,7 @@ class Server : private ConnectionAcceptor {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   JobDescription job_;
+  int32_t rank_ = -1;                          // set by Start, then unchanged
   std::shared_ptr<SummationService> service_;  // set by Start, then unchanged
   std::unique_ptr<CoordinatorLink> link_;
   std::string failure_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
@@ -31,6 +32,7 @@ struct ConnectionContext {
   Push push;  // the one whose payload is arriving
   ServedTensor* tensor = nullptr;
   PartRounds* rounds = nullptr;
+  bool is_first_part = false;
 };
 
 ConnectionContext* ContextOf(Connection& connection) {
@@ -48,6 +50,7 @@ class SummationService::Impl {
         lags_(options.num_workers) {}
 
   Status AddEntry(const TableEntry& entry);
+  void GoOnWith(const PartsMoved& moved);
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
   void EndPush(ConnectionContext* context);
@@ -117,6 +120,24 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   return tensor->AddVariant(entry, std::move(part_options));
 }
 
+void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
+  std::set<std::pair<uint64_t, uint32_t>> came_here;
+  for (const TableEntry& entry : moved.entries) {
+    for (uint32_t part = 0; part < entry.parts.size(); ++part) {
+      const PartPlacement& place = entry.parts[part];
+      if (place.server == options_.server_rank && place.version == moved.version)
+        came_here.emplace(entry.key, part);
+    }
+  }
+  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+  for (const PartsMoved::Part& part : moved.parts) {
+    const auto tensor = tensors_.find(part.key);
+    if (came_here.count({part.key, part.part}) == 0 || tensor == tensors_.end()) continue;
+    PartRounds* const rounds = tensor->second->FindPart(part.part);
+    if (rounds != nullptr) rounds->GoOnFrom(part.next_round, part.result_from);
+  }
+}
+
 // Messages do not say who pushed: texts are made only for pushes that are refused.
 Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionContext* context) {
   std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
@@ -134,21 +155,23 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
     return refused(StatusCode::kInvalidArgument,
                    ", unknown variant " + std::to_string(header.variant));
   }
-  if (header.part >= entry->parts.size() ||
-      entry->parts[header.part].server != options_.server_rank) {
+  const PartPlacement* place = context->tensor->FindPlace(header.variant, header.part);
+  if (place == nullptr || place->server != options_.server_rank) {
     return refused(StatusCode::kInvalidArgument, ", whose part " + std::to_string(header.part) +
                                                      " does not live on server " +
                                                      std::to_string(options_.server_rank));
   }
-  if (header.placement_version != entry->placement_version) {
+  if (header.placement_version != place->version) {
     return refused(StatusCode::kFailedPrecondition,
                    " by placement version " + std::to_string(header.placement_version) +
-                       "; valid is " + std::to_string(entry->placement_version));
+                       "; valid is " + std::to_string(place->version));
   }
   context->push.entry = entry;
   context->rounds = context->tensor->FindPart(header.part);
+  context->is_first_part = context->tensor->IsFirstPart(header.part);
   if (header.status != StatusCode::kOk) return OkStatus();  // a text, not a contribution
-  const Status checked = CheckPush(*entry, header, hosts_);
+  const Status checked =
+      header.IsResult() ? CheckResult(*entry, header, hosts_) : CheckPush(*entry, header, hosts_);
   return checked.ok() ? checked : refused(checked.code(), checked.message());
 }
 
@@ -183,6 +206,7 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
     if (header.payload_bytes > 0) *sink = std::make_shared<BufferSink>();
     return OkStatus();
   }
+  if (header.IsResult()) return context->rounds->BeginResult(&context->push, sink);
   context->tensor->Used(context->push.entry);
   std::vector<Reply> replies;
   const Status status = context->rounds->Begin(context->push, sink, &replies);
@@ -193,6 +217,10 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
 void SummationService::Impl::EndPush(ConnectionContext* context) {
   const FrameHeader& header = context->push.header;
   std::vector<Reply> replies;
+  if (header.IsResult()) {
+    context->rounds->EndResult(&context->push, &replies);
+    return Send(context->tensor, std::move(replies));
+  }
   const PartRounds::Outcome outcome = context->rounds->End(context->push, &replies);
   for (Tally* tally : {&tally_, &context->tensor->tally()}) {
     if (!outcome.counted) continue;
@@ -201,8 +229,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   }
   if (outcome.round_complete) {
     ++tally_.rounds_completed;
-    if (context->tensor->IsFirstPart(*context->push.entry, header.part))
-      ++context->tensor->tally().rounds_completed;
+    if (context->is_first_part) ++context->tensor->tally().rounds_completed;
   }
   if (context->push.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
   // Before the replies leave, so that this worker's carries it.
@@ -444,6 +471,12 @@ void SummationService::OnWorkerLeft(int32_t rank) {
 void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
   LogDebug("worker " + std::to_string(rank) + " is lost: " + reason.ToString());
   impl_->OnLost(reason);
+}
+
+Status SummationService::MoveParts(const PartsMoved& moved) {
+  const Status status = AddEntries(moved.entries);
+  impl_->GoOnWith(moved);
+  return status;
 }
 
 SummationCounters SummationService::counters() const { return impl_->counters(); }

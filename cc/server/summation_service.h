@@ -56,6 +56,9 @@ class SummationService : public ConnectionHandler {
   // Makes tensors known. Entries whose parts live elsewhere are ignored.
   Status AddEntries(const std::vector<TableEntry>& entries);
 
+  // Parts have new owners; those that are here now go on where they were (protocol rule 15).
+  Status MoveParts(const PartsMoved& moved);
+
   // `rank` said goodbye: rounds that still lack its contribution fail on everybody who waits, with
   // a message that names the tensor, the leaver and the one who waits (protocol rule 21).
   void OnWorkerLeft(int32_t rank);

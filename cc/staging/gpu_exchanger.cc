@@ -23,6 +23,8 @@ struct GpuExchanger::Staged {
     const auto done = std::move(gpu.done);
     gpu.done = nullptr;
     done(status);
+    // The engine may keep this for the output's sake.
+    if (status.ok()) gpu = ExchangeRequest();
   }
 };
 

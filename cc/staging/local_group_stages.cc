@@ -270,8 +270,8 @@ void LocalGroup::Send(const PartPointer& part) {
   request.input = part->input.get();
   request.output = part->output.get();
   // Not the part itself, which keeps the exchange.
-  request.keep_alive =
-      std::make_shared<std::pair<PinnedPool::Block, PinnedPool::Block>>(part->input, part->output);
+  request.keep_input = part->input;
+  request.keep_output = part->output;
   request.done = [this, part] { CopyIn(part); };
   worker_->SendPart(part->tensor->exchange, std::move(request));
 }
@@ -408,6 +408,7 @@ void LocalGroup::FinishTensor(const TensorPointer& tensor, const Status& status)
   const auto done = std::move(tensor->gpu.done);
   tensor->gpu.done = nullptr;
   done(status);
+  tensor->gpu.drop_input = nullptr;
   tensor->gpu.keep_alive = nullptr;
 }
 

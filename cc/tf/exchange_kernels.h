@@ -150,10 +150,13 @@ class PendingOperation : public std::enable_shared_from_this<PendingOperation> {
 // with the buffers of an operation that has ended.
 class ExchangeBuffers {
  public:
-  explicit ExchangeBuffers(const Tensor& input) : input_(input) {}
+  explicit ExchangeBuffers(const Tensor& input) : dtype_(input.dtype()), input_(input) {}
   virtual ~ExchangeBuffers() = default;
 
+  tensorflow::DataType dtype() const { return dtype_; }
+  // Until DropInput, which comes after Finish.
   const Tensor& input() const { return input_; }
+  void DropInput() { input_ = Tensor(); }
   const Tensor& output() const { return output_; }
 
   // For kinds whose output has the input's shape. The memory is new: outputs never alias inputs
@@ -181,7 +184,8 @@ class ExchangeBuffers {
   virtual absl::Status Allocate(const TensorShape& shape, Tensor* tensor) = 0;
 
  private:
-  const Tensor input_;
+  const tensorflow::DataType dtype_;
+  Tensor input_;
   Tensor output_;
   char empty_output_ = 0;  // somewhere to point to: null would mean "no memory"
 };
@@ -253,6 +257,7 @@ class ExchangeOp : public AsyncOpKernel {
     request->input = buffers->input().data();
     TF_RETURN_IF_ERROR(Prepare(buffers, request));
     request->keep_alive = buffers;
+    request->drop_input = [buffers] { buffers->DropInput(); };
     request->done = [buffers](const Status& status) { buffers->Finish(ToAbslStatus(status)); };
     return FindWay(context, enqueue);
   }

@@ -53,7 +53,7 @@ class StartedExchange : public ExchangeBuffers {
 
  protected:
   absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
-    *tensor = Tensor(allocator_, input().dtype(), shape);
+    *tensor = Tensor(allocator_, dtype(), shape);
     if (tensor->IsInitialized()) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         "no memory for the result of an exchange, a tensor of shape " + shape.DebugString());
@@ -133,10 +133,9 @@ class WaitOp : public AsyncOpKernel {
     OP_REQUIRES_ASYNC(
         context, started != nullptr,
         absl::FailedPreconditionError("nobody has started the exchange '" + name_ + "'"), done);
-    const Tensor& input = started->input();
-    OP_REQUIRES_ASYNC(context, input.dtype() == type_,
+    OP_REQUIRES_ASYNC(context, started->dtype() == type_,
                       absl::InvalidArgumentError("the exchange '" + name_ + "' was started with " +
-                                                 tensorflow::DataTypeString(input.dtype()) +
+                                                 tensorflow::DataTypeString(started->dtype()) +
                                                  ", not with " + tensorflow::DataTypeString(type_)),
                       done);
     auto pending = std::make_shared<PendingOperation>(context, done);

@@ -8,6 +8,8 @@ namespace {
 // One byte in front of every message; the index in ControlMessage, which is append only.
 constexpr size_t kMaxTextBytes = 16384;
 
+constexpr size_t kPartBytes = 8 + 4 + 4;
+
 void Put(ByteWriter& writer, const TensorDescription& tensor) {
   writer.PutString(tensor.name);
   writer.Put(tensor.dtype);
@@ -39,11 +41,11 @@ void Put(ByteWriter& writer, const TableEntry& entry) {
   Put(writer, entry.tensor);
   writer.Put(entry.key);
   writer.Put(entry.variant);
-  writer.Put(entry.placement_version);
   writer.Put(static_cast<uint32_t>(entry.parts.size()));
   for (const PartPlacement& part : entry.parts) {
     writer.Put(part.element_count);
     writer.Put(part.server);
+    writer.Put(part.version);
   }
 }
 
@@ -52,11 +54,11 @@ TableEntry GetEntry(ByteReader& reader) {
   entry.tensor = GetTensor(reader);
   entry.key = reader.Get<uint64_t>();
   entry.variant = reader.Get<uint32_t>();
-  entry.placement_version = reader.Get<uint32_t>();
-  entry.parts.resize(reader.GetCount(sizeof(uint64_t) + sizeof(int32_t)));
+  entry.parts.resize(reader.GetCount(kPartBytes));
   for (PartPlacement& part : entry.parts) {
     part.element_count = reader.Get<uint64_t>();
     part.server = reader.Get<int32_t>();
+    part.version = reader.Get<uint32_t>();
   }
   return entry;
 }
@@ -75,12 +77,31 @@ Status GetStatus(ByteReader& reader) {
 
 // The smallest encodings, for checking counts.
 constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4 + 4;
-constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4 + 4;
+constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
 constexpr size_t kHeldTensorBytes = 8 + 8;
 constexpr size_t kResumedPushBytes = 8 + 4 + 8;
+constexpr size_t kHeldPartBytes = 8 + 4 + 8 + 1;
+constexpr size_t kMovedPartBytes = 8 + 4 + 8 + 4;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
 constexpr size_t kLagBytes = 5 * 8;
+
+void Put(ByteWriter& writer, const std::vector<RoundsHeld::Tensor>& tensors) {
+  writer.Put(static_cast<uint32_t>(tensors.size()));
+  for (const RoundsHeld::Tensor& tensor : tensors) {
+    writer.Put(tensor.key);
+    writer.Put(tensor.next_round);
+  }
+}
+
+std::vector<RoundsHeld::Tensor> GetRounds(ByteReader& reader) {
+  std::vector<RoundsHeld::Tensor> tensors(reader.GetCount(kHeldTensorBytes));
+  for (RoundsHeld::Tensor& tensor : tensors) {
+    tensor.key = reader.Get<uint64_t>();
+    tensor.next_round = reader.Get<uint64_t>();
+  }
+  return tensors;
+}
 
 struct Encoder {
   ByteWriter& writer;
@@ -139,13 +160,7 @@ struct Encoder {
     writer.Put(message.round_trip_ns);
   }
   void operator()(const HoldRounds&) {}
-  void operator()(const RoundsHeld& message) {
-    writer.Put(static_cast<uint32_t>(message.tensors.size()));
-    for (const RoundsHeld::Tensor& tensor : message.tensors) {
-      writer.Put(tensor.key);
-      writer.Put(tensor.next_round);
-    }
-  }
+  void operator()(const RoundsHeld& message) { Put(writer, message.tensors); }
   void operator()(const Retune& message) {
     writer.Put(message.credit_bytes);
     writer.Put(message.unsent_bytes);
@@ -184,6 +199,34 @@ struct Encoder {
       writer.Put(push.received_bytes);
     }
   }
+  void operator()(const ServerLost& message) {
+    writer.Put(message.version);
+    writer.Put(message.server);
+  }
+  void operator()(const PartsHeld& message) {
+    writer.Put(message.version);
+    writer.Put(static_cast<uint32_t>(message.parts.size()));
+    for (const PartsHeld::Part& part : message.parts) {
+      writer.Put(part.key);
+      writer.Put(part.part);
+      writer.Put(part.next_round);
+      writer.Put(static_cast<uint8_t>(part.has_result));
+    }
+  }
+  void operator()(const PartsMoved& message) {
+    writer.Put(message.update_id);
+    writer.Put(message.version);
+    writer.Put(static_cast<uint32_t>(message.entries.size()));
+    for (const TableEntry& entry : message.entries) Put(writer, entry);
+    writer.Put(static_cast<uint32_t>(message.parts.size()));
+    for (const PartsMoved::Part& part : message.parts) {
+      writer.Put(part.key);
+      writer.Put(part.part);
+      writer.Put(part.next_round);
+      writer.Put(part.result_from);
+    }
+  }
+  void operator()(const ResultsHeld& message) { Put(writer, message.tensors); }
 };
 
 // Things that are larger here than on the wire are made one by one: a malformed message ends before
@@ -255,13 +298,7 @@ struct Decoder {
     message.round_trip_ns = reader.Get<uint64_t>();
   }
   void operator()(HoldRounds&) {}
-  void operator()(RoundsHeld& message) {
-    message.tensors.resize(reader.GetCount(kHeldTensorBytes));
-    for (RoundsHeld::Tensor& tensor : message.tensors) {
-      tensor.key = reader.Get<uint64_t>();
-      tensor.next_round = reader.Get<uint64_t>();
-    }
-  }
+  void operator()(RoundsHeld& message) { message.tensors = GetRounds(reader); }
   void operator()(Retune& message) {
     message.credit_bytes = reader.Get<uint64_t>();
     message.unsent_bytes = reader.Get<uint64_t>();
@@ -300,6 +337,33 @@ struct Decoder {
       push.received_bytes = reader.Get<uint64_t>();
     }
   }
+  void operator()(ServerLost& message) {
+    message.version = reader.Get<uint32_t>();
+    message.server = reader.Get<int32_t>();
+  }
+  void operator()(PartsHeld& message) {
+    message.version = reader.Get<uint32_t>();
+    message.parts.resize(reader.GetCount(kHeldPartBytes));
+    for (PartsHeld::Part& part : message.parts) {
+      part.key = reader.Get<uint64_t>();
+      part.part = reader.Get<uint32_t>();
+      part.next_round = reader.Get<uint64_t>();
+      part.has_result = reader.Get<uint8_t>() != 0;
+    }
+  }
+  void operator()(PartsMoved& message) {
+    message.update_id = reader.Get<uint64_t>();
+    message.version = reader.Get<uint32_t>();
+    GetAll(reader, kMinEntryBytes, &message.entries, GetEntry);
+    message.parts.resize(reader.GetCount(kMovedPartBytes));
+    for (PartsMoved::Part& part : message.parts) {
+      part.key = reader.Get<uint64_t>();
+      part.part = reader.Get<uint32_t>();
+      part.next_round = reader.Get<uint64_t>();
+      part.result_from = reader.Get<int32_t>();
+    }
+  }
+  void operator()(ResultsHeld& message) { message.tensors = GetRounds(reader); }
 };
 
 // Makes `message` hold the alternative with this index.

@@ -25,6 +25,7 @@ namespace byteps {
 struct PartPlacement {
   uint64_t element_count = 0;
   int32_t server = 0;
+  uint32_t version = 0;  // of the placement: the change that brought it there, see PartsMoved
 };
 
 // One row of the table: a variant of a key, and where its parts live.
@@ -32,7 +33,6 @@ struct TableEntry {
   TensorDescription tensor;
   uint64_t key = 0;
   uint32_t variant = 0;
-  uint32_t placement_version = 0;
   std::vector<PartPlacement> parts;  // never empty; a tensor without elements has one empty part
 };
 
@@ -195,10 +195,53 @@ struct ResumeAnswer {
   std::vector<Push> incomplete;
 };
 
+// coordinator -> workers: training goes on without this server. Send it nothing more, and answer
+// with PartsHeld once nothing can come from it any more. `version` is that of the placement to
+// come.
+struct ServerLost {
+  uint32_t version = 0;
+  int32_t server = -1;
+};
+
+// worker -> coordinator: how far this worker is with the parts of all servers that are lost; those
+// of which it knows nothing are left out.
+struct PartsHeld {
+  struct Part {
+    uint64_t key = 0;
+    uint32_t part = 0;
+    uint64_t next_round = 0;  // the first one that it has no result of
+    bool has_result = false;  // it can send that of the round before to others
+  };
+  uint32_t version = 0;
+  std::vector<Part> parts;
+};
+
+// coordinator -> servers, answered by TableAck; then -> workers. `entries` have parts with other
+// owners than before; those have `version`. What `parts` do not name begins with round 0.
+struct PartsMoved {
+  struct Part {
+    uint64_t key = 0;
+    uint32_t part = 0;
+    uint64_t next_round = 0;   // no round before it is summed again
+    int32_t result_from = -1;  // the worker that sends the result of the round before; -1: none
+  };
+  uint64_t update_id = 0;
+  uint32_t version = 0;
+  std::vector<TableEntry> entries;
+  std::vector<Part> parts;
+};
+
+// worker -> coordinator: of these tensors, which it has not used for a while, it has the results of
+// all rounds before `next_round`. coordinator -> workers: all workers have, none need be kept.
+struct ResultsHeld {
+  std::vector<RoundsHeld::Tensor> tensors;
+};
+
 using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
                  JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
-                 Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer>;
+                 Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
+                 PartsMoved, ResultsHeld>;
 
 std::string EncodeControl(const ControlMessage& message);
 

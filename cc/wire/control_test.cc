@@ -23,8 +23,7 @@ TableEntry SomeEntry(const std::string& name) {
   entry.tensor = SomeTensor(name);
   entry.key = KeyOfName(name);
   entry.variant = 4;
-  entry.placement_version = 9;
-  entry.parts = {{100, 0}, {50, 3}};
+  entry.parts = {{100, 0}, {50, 3, 2}};
   return entry;
 }
 
@@ -50,7 +49,11 @@ std::vector<ControlMessage> OneOfEach() {
           ArrivalReport{{{7, 1, 2000, 300, 900}, {7, 0, 0, 0, 0}}},
           Reachable{"10.0.0.6", 4711},
           ResumeQuery{{{17, 2, 5}, {18, 0, 6}}},
-          ResumeAnswer{{{17, 2, 5, 4096}}}};
+          ResumeAnswer{{{17, 2, 5, 4096}}},
+          ServerLost{2, 1},
+          PartsHeld{2, {{17, 0, 5, true}, {18, 1, 0, false}}},
+          PartsMoved{16, 2, {SomeEntry("a")}, {{17, 0, 5, 2}, {18, 1, 7, -1}}},
+          ResultsHeld{{{17, 5}, {18, 1}}}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
@@ -74,10 +77,10 @@ TEST(ControlTest, FieldsArriveWhereTheyBelong) {
   EXPECT_TRUE(entry.tensor.SameExchangeAs(SomeTensor("a")));
   EXPECT_EQ(entry.tensor.name, "a");
   EXPECT_EQ(entry.variant, 4u);
-  EXPECT_EQ(entry.placement_version, 9u);
   ASSERT_EQ(entry.parts.size(), 2u);
   EXPECT_EQ(entry.parts[1].element_count, 50u);
   EXPECT_EQ(entry.parts[1].server, 3);
+  EXPECT_EQ(entry.parts[1].version, 2u);
   EXPECT_EQ(reply.results[1].status.message(), "same key");
 }
 

@@ -72,10 +72,15 @@ struct FrameHeader {
   // kReply. Every worker holds the results of all rounds below the watermark (rule 15). The times
   // are the server's wall clock: the header and the last byte of this worker's push, and when the
   // reply was queued.
+  // kPush. Beyond the round: see IsResult.
   uint64_t watermark = 0;
   int64_t begin_time_ns = 0;
   int64_t receive_time_ns = 0;
   int64_t send_time_ns = 0;
+
+  // A push that is no contribution: the round's result, which a server that is lost has sent to
+  // this worker, for others that it has not reached (rule 15).
+  bool IsResult() const { return type == FrameType::kPush && watermark > round; }
 };
 
 inline constexpr size_t kFrameHeaderBytes = 128;

@@ -1,6 +1,7 @@
 #include "cc/worker/exchange.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace byteps {
 namespace {
@@ -27,6 +28,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
     offsets.push_back(offset);
     offset += PartBytes(part);
   }
+  places = entry->parts;
   part_done.assign(entry->parts.size(), false);
   sent_on.assign(entry->parts.size(), -1);
   if (by_parts) part_requests.resize(entry->parts.size());
@@ -76,7 +78,7 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.part = part;
   frame.header.variant = entry->variant;
   frame.header.round = round;
-  frame.header.placement_version = entry->placement_version;
+  frame.header.placement_version = places[part].version;
   frame.header.worker = rank;
   frame.header.priority = request.priority;
   frame.header.payload_bytes = PushBytes(part, rank) - offset;
@@ -87,6 +89,35 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.row_count = request.gather_rows;
   frame.payload = PartInput(part) + offset;
   frame.keep_alive = self;
+  return frame;
+}
+
+bool Exchange::HasResult(uint32_t part) const {
+  return part < part_done.size() && part_done[part] && !request.output_changes;
+}
+
+OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
+                                    int32_t rank, uint32_t epoch) const {
+  OutgoingFrame frame = PushFrame(self, part, rank, epoch);
+  FrameHeader& header = frame.header;
+  header.watermark = round + 1;
+  if (request.tensor.kind != ExchangeKind::kGather) {
+    header.payload_bytes = PartBytes(part);
+    const bool is_input = by_parts && part_requests[part].output == nullptr;  // of a root's host
+    frame.payload = is_input ? PartInput(part) : PartOutput(part);
+    return frame;
+  }
+  // As the server would send it.
+  std::lock_guard<std::mutex> lock(output_mutex_);
+  const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), uint64_t{0});
+  auto payload = std::make_shared<std::string>(reinterpret_cast<const char*>(rows_.data()),
+                                               rows_.size() * sizeof(int64_t));
+  payload->append(static_cast<const char*>(allocated_), rows * request.tensor.ByteCount());
+  header.row_count = 0;
+  header.element_count = rows * request.tensor.ElementCount();
+  header.payload_bytes = payload->size();
+  frame.payload = payload->data();
+  frame.keep_alive = std::move(payload);
   return frame;
 }
 
@@ -104,7 +135,10 @@ OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, u
 void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
   std::lock_guard<std::mutex> lock(output_mutex_);
   if (output_closed_) return nullptr;
-  if (allocated_ == nullptr) allocated_ = request.allocate_output(rows);
+  if (allocated_ == nullptr) {
+    allocated_ = request.allocate_output(rows);
+    rows_ = rows;
+  }
   return allocated_;
 }
 

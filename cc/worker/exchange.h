@@ -40,6 +40,16 @@ struct Exchange {
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch, uint64_t offset = 0) const;
 
+  // Whether the result of a part is here and can be sent to others; after Place.
+  bool HasResult(uint32_t part) const;
+
+  // The frame that carries it to the server that the part has moved to (FrameHeader::IsResult).
+  OutgoingFrame ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
+                            uint32_t epoch) const;
+
+  // Whether a part is to be pushed by this worker.
+  bool IsRequested(uint32_t part) const { return !by_parts || part_requests[part].done != nullptr; }
+
   // The frame that gives a part up, because the exchange has failed on this worker.
   OutgoingFrame WithdrawalFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                                 uint32_t epoch, const Status& reason) const;
@@ -59,17 +69,20 @@ struct Exchange {
 
   // ---- guarded by Worker::mutex_
   std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part
+  std::vector<PartPlacement> places;       // of the parts: `entry`'s, but for those that have moved
   std::vector<bool> part_done;
   std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;
   bool finished = false;
-  bool is_in_forward_order = false;  // see kForwardOrder
+  bool is_in_forward_order = false;      // see kForwardOrder
+  bool is_reported = false;              // the coordinator has been told that its result is here
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:
-  std::mutex output_mutex_;
+  mutable std::mutex output_mutex_;
   bool output_closed_ = false;
   void* allocated_ = nullptr;
+  std::vector<int64_t> rows_;  // of what is allocated, by worker
 };
 
 // Receives a part of the result where the caller wants it.

@@ -40,14 +40,21 @@ struct ExchangeRequest {
   // Unused by kGather.
   void* output = nullptr;
 
+  // Somebody may write to it after `done`, so that its bytes cannot be sent to a worker that does
+  // not get them because a server is lost.
+  bool output_changes = false;
+
   // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank
   // order; returns memory for their sum of rows, or null to fail the exchange (any pointer but null
   // when there are no rows). Not called after `done`. The memory must live as long as keep_alive:
   // an exchange can end while bytes still arrive.
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
-  // Keeps input and output alive; the engine drops it after `done` has returned.
+  // Keeps input and output alive; the engine drops it after `done` has returned, or keeps it until
+  // it knows that all workers have the result (worker/worker_failover.cc).
   std::shared_ptr<void> keep_alive;
+  // May be set: called after `done` if the engine keeps the exchange. It needs the output only.
+  std::function<void()> drop_input;
 
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
@@ -66,8 +73,10 @@ struct PartRequest {
   const void* input = nullptr;
   // Where the result goes; null if this worker has it already (kBroadcast).
   void* output = nullptr;
-  // Keeps input and output alive; kept for as long as the exchange.
-  std::shared_ptr<void> keep_alive;
+  // Keep input and output alive; kept for as long as the exchange, the output's perhaps longer: see
+  // ExchangeRequest::keep_alive.
+  std::shared_ptr<void> keep_input;
+  std::shared_ptr<void> keep_output;
   // Called at most once, when the result is there, on an engine thread. Must not block. Not called
   // if the exchange has ended: then its own `done` has been.
   std::function<void()> done;

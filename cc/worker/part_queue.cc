@@ -1,6 +1,7 @@
 #include "cc/worker/part_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace byteps {
@@ -61,6 +62,11 @@ bool PartQueue::Pop(PartTask* task) {
 uint64_t PartQueue::Admitted() const {
   const bool is_ahead = unanswered_ > credit_bytes_ + credit_bytes_ / 2;
   return is_ahead ? credit_bytes_ / 2 : credit_bytes_;
+}
+
+void PartQueue::RemoveIf(const std::function<bool(const PartTask&)>& matches) {
+  for (auto it = waiting_.begin(); it != waiting_.end();)
+    it = matches(it->second) ? waiting_.erase(it) : std::next(it);
 }
 
 void PartQueue::ReturnCredit(uint64_t bytes) { on_the_way_ -= std::min(bytes, on_the_way_); }

@@ -63,6 +63,10 @@ class PartQueue {
   // half of its credit until they have caught up.
   void NoteUnanswered(uint64_t bytes) { unanswered_ += bytes; }
   void NoteAnswered(uint64_t bytes);
+  uint64_t unanswered() const { return unanswered_; }
+
+  // Drops the waiting tasks for which `matches` returns true.
+  void RemoveIf(const std::function<bool(const PartTask&)>& matches);
 
   // Drops all waiting tasks.
   void Clear() { waiting_.clear(); }

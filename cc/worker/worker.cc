@@ -29,6 +29,7 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
+      keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       queue_(job.options.Credit(0), job.options.CreditKeptBack()),
       link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr) {}
@@ -44,6 +45,7 @@ Status Worker::Start() {
   if (job_.num_servers() == 0)
     return InvalidArgument("a job of several workers needs at least one server");
   van_ = NewVan(VanOptionsOf(job_.options));
+  PreparePaths();
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
       [this](const Status& reason) { Fail(reason); });
@@ -67,6 +69,7 @@ WorkerCounters Worker::counters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   WorkerCounters counters = counters_;
   counters.credit_bytes = queue_.credit_bytes();
+  counters.unanswered_bytes = queue_.unanswered();
   if (van_ != nullptr) counters.van = van_->counters();
   return counters;
 }
@@ -451,8 +454,9 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
   if (live->part_done[header.part]) return unexpected("answered before");
   if (live->by_parts && live->part_requests[header.part].done == nullptr)
     return unexpected("never sent");
-  if (live->entry->parts[header.part].server != connection.peer().rank)
-    return unexpected("not that part's owner");
+  const int32_t server = connection.peer().rank;
+  if (live->places[header.part].server != server) return unexpected("not that part's owner");
+  if (servers_[server].is_lost) return unexpected("that server has been given up");
   *exchange = live;
   return OkStatus();
 }
@@ -512,6 +516,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   counters_.received_bytes += header.payload_bytes;
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
+  if (keeps_results_) DropResults(*keys_.at(header.key), connection.peer().rank, header, &actions);
   if (exchange == nullptr) return OkStatus();
   return FinishPart(exchange, header, sink.get(), &actions);
 }
@@ -621,6 +626,8 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
     actions->parts_dropped.push_back(std::move(part.done));
   Key& key = FindOrAddKey(exchange->request.tensor.name);
   key.live = nullptr;
+  key.has_failed = !status.ok();
+  if (keeps_results_ && status.ok()) Keep(exchange, &key, actions);
   last_ended_.key = &key;
   last_ended_.round = exchange->round;
   last_ended_.ns = MonotonicNanos();
@@ -632,11 +639,10 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
 void Worker::Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason,
                       Actions* actions) {
   if (local_ || exchange->entry == nullptr || stopping_ || !failure_.ok()) return;
-  const std::vector<PartPlacement>& parts = exchange->entry->parts;
-  for (uint32_t part = 0; part < parts.size(); ++part) {
+  for (uint32_t part = 0; part < exchange->places.size(); ++part) {
     if (exchange->part_done[part]) continue;
-    GiveUp(parts[part].server, exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason),
-           actions);
+    GiveUp(exchange->places[part].server,
+           exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason), actions);
   }
 }
 
@@ -646,8 +652,13 @@ void Worker::FinishAll(const Status& reason, Actions* actions) {
     if (live != nullptr)
       Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
   }
+  for (const auto& [name, key] : keys_by_name_) actions->dropped.push_back(std::move(key->last));
   queue_.Clear();
-  for (ServerLink& server : servers_) server.parked.clear();
+  for (ServerLink& server : servers_) {
+    server.parked.clear();
+    for (OutgoingFrame& frame : std::exchange(server.results, {}))
+      actions->dropped.push_back(std::move(frame.keep_alive));
+  }
 }
 
 void Worker::OnControl(ControlMessage message) {
@@ -669,6 +680,12 @@ void Worker::OnControl(ControlMessage message) {
       HoldRounds(&actions);
     } else if (auto* retune = std::get_if<Retune>(&message)) {
       status = OnRetune(std::move(*retune), &actions);
+    } else if (const auto* server = std::get_if<ServerLost>(&message)) {
+      OnServerLost(*server, &actions);
+    } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
+      OnResultsHeld(*all_have, &actions);
+    } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
+      status = OnPartsMoved(*moved, &actions);
     } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
       left_ = left_ || goodbye->rank == rank_;
       goodbye_answered_.notify_all();

@@ -33,9 +33,10 @@ struct WorkerCounters {
   uint64_t exchanges = 0;  // tensors that ended, well or not
   uint64_t failed_exchanges = 0;
   uint64_t pushed_parts = 0;
-  uint64_t pushed_bytes = 0;    // payload handed to the Van
-  uint64_t credit_bytes = 0;    // how much may be on the way
-  uint64_t received_bytes = 0;  // payload of replies
+  uint64_t pushed_bytes = 0;      // payload handed to the Van
+  uint64_t credit_bytes = 0;      // how much may be on the way
+  uint64_t unanswered_bytes = 0;  // results to come for what was pushed
+  uint64_t received_bytes = 0;    // payload of replies
   VanCounters van;
 };
 
@@ -121,6 +122,8 @@ class Worker : private ConnectionHandler {
     uint64_t next_round = 0;
     int32_t number = 0;              // see LearnedOrder; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
+    bool has_failed = false;         // here, in the round before `next_round`, if that has ended
+    std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
     // Parts of a round that the servers would like to have next, before they are there to be
     // pushed.
     uint64_t wanted_round = 0;
@@ -139,6 +142,8 @@ class Worker : private ConnectionHandler {
     std::vector<Path> paths;             // set by Start, then as many
     std::vector<PartTask> parked;        // no path is ready
     std::deque<OutgoingFrame> given_up;  // rounds, for when a path comes again
+    std::vector<OutgoingFrame> results;  // that it has been sent, for the same
+    bool is_lost = false;                // and training goes on
   };
   // What has to happen once the mutex is free.
   struct Actions;
@@ -154,10 +159,13 @@ class Worker : private ConnectionHandler {
   Status OnServersNews(Connection& connection, PayloadSink* sink);
   Status OnArrivalReport(int32_t server, ArrivalReport report);
 
+  void PreparePaths();
   Status ConnectToServers();
+  Status CheckMayConnect(int32_t server) const;
   // Within so many seconds.
   Status Connect(int32_t server, uint32_t path, bool again, double seconds);
   bool CoordinatorIsLost() const;
+  bool IsLost(int32_t server) const;
   void LoseServer(int32_t server, const Status& reason);
   void OnControl(ControlMessage message);
   void Watch();
@@ -196,6 +204,19 @@ class Worker : private ConnectionHandler {
   void SendPush(PartTask task, Actions* actions);
   // The part has been answered, or what was sent of it is void.
   void ExpectNoAnswer(Exchange* exchange, uint32_t part);
+  bool MayGoOnWithout(int32_t server) const;
+  void OnServerLost(const ServerLost& lost, Actions* actions);
+  void HoldPartsIfClosed(Actions* actions);
+  PartsHeld::Part HeldPart(uint64_t id, const Key& key, uint32_t part) const;
+  Status OnPartsMoved(const PartsMoved& moved, Actions* actions);
+  // An exchange that has ended well, in place of the one before.
+  void Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions);
+  void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version);
+  void SendResult(const PartsMoved::Part& part, Actions* actions);
+  void MoveWithdrawal(OutgoingFrame& frame, Actions* actions);
+  void ReportResults(int64_t now, Actions* actions);
+  void OnResultsHeld(const ResultsHeld& all_have, Actions* actions);
+  void DropResults(Key& key, int32_t server, const FrameHeader& reply, Actions* actions);
   void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions);
   void ReturnCredit(const Connection& from, uint64_t bytes);
   void NoteProgress(const Connection& connection);
@@ -214,7 +235,8 @@ class Worker : private ConnectionHandler {
 
   const JobDescription job_;
   const int32_t rank_;
-  const bool local_;  // one worker, no server
+  const bool local_;          // one worker, no server
+  const bool keeps_results_;  // for when a server is lost
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;
@@ -225,6 +247,7 @@ class Worker : private ConnectionHandler {
   std::vector<ServerLink> servers_;
   uint64_t unsent_bytes_ = 0;  // see Connection::LimitUnsent; 0: as it is
   PartQueue queue_;
+  uint32_t held_version_ = 0;              // of the PartsHeld that is due; 0: none is
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
   bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
   bool is_tuned_ = false;

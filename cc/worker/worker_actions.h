@@ -20,6 +20,7 @@ struct Worker::Actions {
   std::vector<std::function<void()>> parts_dropped;  // never to be called
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
   std::vector<ControlMessage> messages;
+  std::vector<std::shared_ptr<const void>> dropped;  // callers' memory
   CoordinatorLink* const coordinator;
   Timeline* const timeline;
 
@@ -38,6 +39,8 @@ struct Worker::Actions {
       if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
       exchange->request.done(status);
       exchange->request.done = nullptr;
+      const auto drop_input = std::exchange(exchange->request.drop_input, nullptr);
+      if (status.ok() && drop_input) drop_input();
     }
   }
 };

@@ -19,22 +19,24 @@ constexpr size_t kMostGivenUp = 4096;
 
 }  // namespace
 
-Status Worker::ConnectToServers() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    servers_ = std::vector<ServerLink>(job_.num_servers());  // which cannot be copied
-    for (int32_t server = 0; server < job_.num_servers(); ++server) {
-      servers_[server].paths.resize(std::max(1, job_.options.connections_per_server));
-      for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
-        servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
-            [=](double seconds) { return Connect(server, path, /*again=*/true, seconds); },
-            [=](const Status& reason) { LoseServer(server, reason); });
-      }
+void Worker::PreparePaths() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  servers_ = std::vector<ServerLink>(job_.num_servers());  // which cannot be copied
+  for (int32_t server = 0; server < job_.num_servers(); ++server) {
+    servers_[server].paths.resize(std::max(1, job_.options.connections_per_server));
+    for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
+      servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
+          [=](double seconds) { return Connect(server, path, /*again=*/true, seconds); },
+          [=](const Status& reason) { LoseServer(server, reason); });
     }
   }
+}
+
+Status Worker::ConnectToServers() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
-      BYTEPS_RETURN_IF_ERROR(Connect(server, path, /*again=*/false, job_.options.connect_timeout));
+      const Status status = Connect(server, path, /*again=*/false, job_.options.connect_timeout);
+      if (!status.ok() && !IsLost(server)) return status;
     }
   }
   return OkStatus();
@@ -55,14 +57,11 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
   peer.path = path;
   peer.again = again;
   // The coordinator may come to know that the server is lost, and this worker may stop.
-  const Patience patience(seconds, [this] {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return Refusal();
-  });
+  const Patience patience(seconds, [=] { return CheckMayConnect(server); });
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
   const Status status =
       van_->Connect(job_.server_endpoints[server], hello, peer, this, patience, &connection);
-  BYTEPS_RETURN_IF_ERROR(failure());
+  BYTEPS_RETURN_IF_ERROR(CheckMayConnect(server));
   const bool took_too_long =
       status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
   if (again || !took_too_long) return status;
@@ -71,10 +70,19 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
                                    " s (BYTEPS_CONNECT_TIMEOUT)");
 }
 
+Status Worker::CheckMayConnect(int32_t server) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  BYTEPS_RETURN_IF_ERROR(Refusal());
+  if (!servers_[server].is_lost) return OkStatus();
+  return FailedPrecondition("server " + std::to_string(server) + " has been given up");
+}
+
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   const Hello& peer = connection->peer();
+  if (servers_[peer.rank].is_lost)
+    return connection->Close(Unavailable("the scheduler has given the server up"));
   Path& path = servers_[peer.rank].paths[peer.path];
   path.connection = connection;
   path.is_ready = !peer.again;
@@ -88,9 +96,8 @@ ResumeQuery Worker::UnansweredOn(int32_t server, uint32_t path) const {
   for (const auto& [id, key] : keys_) {
     const std::shared_ptr<Exchange>& live = key->live;
     if (live == nullptr || live->entry == nullptr) continue;
-    const std::vector<PartPlacement>& parts = live->entry->parts;
-    for (uint32_t part = 0; part < parts.size(); ++part) {
-      if (parts[part].server != server || live->part_done[part] ||
+    for (uint32_t part = 0; part < live->places.size(); ++part) {
+      if (live->places[part].server != server || live->part_done[part] ||
           live->sent_on[part] != static_cast<int32_t>(path))
         continue;
       query.pushes.push_back({id, part, live->round});
@@ -107,6 +114,8 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
   path->is_ready = true;
   ServerLink& server = servers_[connection.peer().rank];
   for (const OutgoingFrame& frame : server.given_up)
+    actions->frames.emplace_back(path->connection, frame);
+  for (const OutgoingFrame& frame : server.results)
     actions->frames.emplace_back(path->connection, frame);
   for (const ResumeAnswer::Push& push : answer.incomplete) {
     const auto key = keys_.find(push.key);
@@ -141,6 +150,7 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
     queue_.ReturnCredit(path->bytes_on_the_way);
     path->bytes_on_the_way = 0;
     Pump(&actions);
+    HoldPartsIfClosed(&actions);
   }
   servers_[peer.rank].paths[peer.path].reconnector->OnClosed(Status(
       reason.code(),
@@ -148,13 +158,16 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
 }
 
 void Worker::LoseServer(int32_t server, const Status& reason) {
+  bool may_go_on = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_ || !failure_.ok()) return;
+    if (stopping_ || !failure_.ok() || servers_[server].is_lost) return;
+    may_go_on = MayGoOnWithout(server);
   }
   // Before a goodbye that may follow: the coordinator must not take this for a good end.
   coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
-  Fail(Unavailable(reason.message()));
+  // Else it is the coordinator that says how this goes on.
+  if (!may_go_on) Fail(Unavailable(reason.message()));
 }
 
 Worker::Path* Worker::FindPath(const Connection& connection) {
@@ -177,7 +190,7 @@ void Worker::NoteProgress(const Connection& connection) {
 
 void Worker::SendPush(PartTask task, Actions* actions) {
   Exchange& exchange = *task.exchange;
-  ServerLink& server = servers_[exchange.entry->parts[task.part].server];
+  ServerLink& server = servers_[exchange.places[task.part].server];
   Path* best = nullptr;
   for (Path& path : server.paths) {
     if (path.is_ready && (best == nullptr || path.bytes_on_the_way < best->bytes_on_the_way))

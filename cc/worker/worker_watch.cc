@@ -26,6 +26,7 @@ void Worker::Watch() {
     std::lock_guard<std::mutex> lock(mutex_);
     const int64_t now = MonotonicNanos();
     const int64_t oldest_ns = EndOverdue(now, &actions);
+    ReportResults(now, &actions);
     if (stall_report_ != nullptr &&
         (stall_report_->IsComplete() || now > stall_report_->begin_ns() + kAnswerNanos)) {
       report = stall_report_->Text(now) + LagsText();

@@ -2,7 +2,8 @@
 
 Its cable is pulled, or a firewall drops its packets: nothing says that such a cut has begun, and
 none of the processes ends. One that is shorter than the heartbeat timeout costs time and nothing
-else; a longer one ends in an error on all workers. Or all of its connections are destroyed: they
+else; a longer one ends in an error on all workers, or, if it was a server's, in training with the
+other server. Or all of its connections are destroyed: they
 are made again, and training goes on. Needs root (network namespaces).
 """
 
@@ -177,7 +178,10 @@ def run(cut):
     env = {**suite.ENVIRONMENT, "BYTEPS_HEARTBEAT_TIMEOUT": str(timeout)}
     function, arguments = programs.endure, ("mid-frame", 20)
     if cut.is_survived:
-        function, arguments = programs.go_on, (BRIEF_SECONDS + _SECONDS_AFTER_A_BRIEF_CUT + 1,)
+        seconds = BRIEF_SECONDS + _SECONDS_AFTER_A_BRIEF_CUT + 1
+        function, arguments = programs.go_on, ("mid-frame", seconds)
+    elif cut.role == "server":
+        function, arguments = programs.go_on, ("mid-frame", suite.DETECTION + timeout + 1)
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(_Network(cut.workers))
         cluster = stack.enter_context(
@@ -198,7 +202,10 @@ def run(cut):
         limit = suite.DETECTION + timeout
         time.sleep(BRIEF_SECONDS if cut.is_survived else limit + 0.2)
         network.end(cut, victim.label)
-        suite.expect_end(cluster, 40, result)
+        if cut.role != "server" or cut.is_survived:
+            suite.expect_end(cluster, 40, result)
+        else:
+            cluster.wait_for(cluster.workers, 40)
         for worker in cluster.workers:
             _check(cut, worker, victim, begin, limit, result)
         if result.faults:
@@ -210,6 +217,8 @@ def _check(cut, worker, victim, begin, limit, result):
     report = worker.outcome().result
     if not report:
         return result.faults.append(f"{worker.label} has no result")
+    if cut.role == "server" and not cut.is_survived:
+        return suite.check_going_on(worker, begin, suite.DETECTION, result, is_silent=True)
     result.rounds += report["rounds"]
     if not cut.is_survived:
         result.text = "error on all workers, then init again in place"

@@ -38,22 +38,29 @@ def endure(phase, seconds_at_most):
     return report
 
 
-def go_on(seconds):
-    """Works for so long, all workers for the same number of rounds, which are counted."""
+def go_on(phase, seconds):
+    """Works in the given phase for so long, all workers for the same number of rounds.
+
+    They are counted, and `longest` is the longest that one took.
+    """
     tf_byteps.init()
     _exchange("before", 1000)
-    _sum(_LARGE)
+    for elements in (_LARGE, 100_000, 10):
+        _sum(elements)
     print("working", flush=True)
-    rounds, deadline = 0, time.monotonic() + seconds
+    rounds, longest, last = 0, 0.0, time.monotonic()
+    deadline = last + seconds
     while True:
-        _send(rounds)
+        _WITHOUT_END[phase](rounds)
         rounds += 1
         is_over = np.array([time.monotonic() > deadline], np.float32)
-        if _engine.exchange(is_over, dtype="float32", name="is over").wait(SECONDS)[0] > 0:
+        stops = _engine.exchange(is_over, dtype="float32", name="is over").wait(SECONDS)[0] > 0
+        begin, last = last, time.monotonic()
+        longest = max(longest, last - begin)
+        if stops:
             break
-    end = time.monotonic()
     tf_byteps.shutdown()
-    return {"rounds": rounds, "error": None, "last": end}
+    return {"rounds": rounds, "error": None, "last": last, "longest": longest}
 
 
 def come_back():
@@ -142,7 +149,15 @@ def _wait(number):
     _exchange("open", 100_000)
 
 
+def _lag(number):
+    """Rounds that are open most of the time: the last worker is late."""
+    if tf_byteps.rank() == tf_byteps.size() - 1:
+        time.sleep(0.2)
+    _exchange("open", 100_000)
+
+
 _PHASES = {"declare": _declare, "mid-frame": _send, "mid-round": _wait}
+_WITHOUT_END = {"declare": _declare, "mid-frame": _send, "mid-round": _lag}
 PHASES = ("rendezvous", *_PHASES, "shutdown")
 
 

@@ -67,7 +67,8 @@ class Result:
     Attributes:
         victim: the process that was hit.
         rounds: sums that were exchanged before, by all workers, and compared with the right ones.
-        known: seconds from the fault until the last survivor's exchange had ended, or None.
+        known: seconds from the fault until the last survivor's exchange had ended, or None. If
+            training went on: the longest that a round took.
         text: what the job did then.
         faults: what is wrong with that; nothing should be.
     """
@@ -99,7 +100,11 @@ def run(case):
         env = {**ENVIRONMENT, "TESTS_GO_FILE": str(go_file)}
         if case.phase == "mid-frame":
             env["BYTEPS_ENABLE_IPC"] = "0"  # through sockets
+        limit = DETECTION + (HEARTBEAT_TIMEOUT if case.how == "stop" else 0)
+        goes_on = case.role == "server" and case.phase not in ("rendezvous", "shutdown")
         function, args = programs.endure, (case.phase, _WORK_SECONDS)
+        if goes_on:
+            function, args = programs.go_on, (case.phase, limit + 1)
         if case.phase == "shutdown":
             function, args = programs.leave, (_LEAVING_SECONDS,)
             env["BYTEPS_RESTART_TIMEOUT"] = "1"  # nobody comes back
@@ -109,6 +114,8 @@ def run(case):
             victim = _victim(case, cluster, chance)
             result = Result(case, victim.label)
             check = {"rendezvous": _rendezvous, "shutdown": _shutdown}.get(case.phase, _running)
+            if goes_on:
+                check = _going_on
             try:
                 check(case, cluster, victim, chance, result, go_file)
             finally:
@@ -146,6 +153,37 @@ def _running(case, cluster, victim, chance, result, _):
         if not report.get("back"):
             result.faults.append(f"{label} did not come back")
     result.text = "error on all workers, then init again in place"
+
+
+def _going_on(case, cluster, victim, chance, result, _):
+    """One of two servers is lost, and training goes on with the other."""
+    time.sleep(0.1 + chance.uniform(0, 0.4))
+    begin = time.monotonic()
+    victim.kill(_SIGNALS[case.how])
+    survivors = [p for p in cluster.processes() if p is not victim]
+    cluster.wait_for(survivors, 30)
+    for process in survivors:
+        outcome = process.outcome()
+        if outcome.code != 0:
+            result.faults.append(f"{outcome.label}: exit code {outcome.code}")
+    for worker in cluster.workers:
+        check_going_on(worker, begin, DETECTION, result, case.how == "stop")
+
+
+def check_going_on(worker, begin, limit, result, is_silent):
+    """`limit`: seconds that a round may take; the heartbeat timeout more if nothing says that a
+    process is lost."""
+    report = worker.outcome().result
+    if not report:
+        return result.faults.append(f"{worker.label} has no result")
+    result.rounds += report["rounds"]
+    result.known = max(result.known or 0, report["longest"])
+    result.text = "training goes on"
+    if report["longest"] > limit + (HEARTBEAT_TIMEOUT if is_silent else 0):
+        result.faults.append(f"{worker.label}: a round took {report['longest']:.1f} s")
+    if report["last"] < begin + report["longest"]:
+        result.faults.append(f"{worker.label}: nothing was exchanged after the fault")
+    return None
 
 
 def check_errors(label, report, victim, begin, limit, result):

@@ -1,10 +1,12 @@
-"""A training that somebody is lost from; see test_training.py."""
+"""Trainings that somebody is lost from; see test_training.py and server_kills.py."""
 
+import hashlib
 import time
 
 import keras
 import numpy as np
 import tensorflow as tf
+from sklearn.datasets import load_digits
 
 import tf_byteps as bps
 
@@ -28,3 +30,38 @@ def fit_until_a_fault():
         bps.shutdown()
         return [str(error), when]
     return None
+
+
+def train_digits(steps, times):
+    """Trains digits in a deterministic job for so many steps, so many times from the beginning.
+
+    Returns:
+        A digest of the final weights of each training, and when each step ended, by the clock that
+        all processes of a machine share.
+    """
+    tf.config.experimental.enable_op_determinism()
+    strategy, ends = bps.BytePSStrategy(), []
+    digests = [_train_digits_once(strategy, steps, ends) for _ in range(times)]
+    bps.shutdown()
+    return [digests, ends]
+
+
+def _train_digits_once(strategy, steps, ends):
+    keras.utils.set_random_seed(1)
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(1).permutation(len(images))
+    rows = (images[order] / 16).astype("float32"), labels[order]
+    with strategy.scope():
+        layers = [keras.Input([64]), keras.layers.Dense(128, activation="relu")]
+        model = keras.Sequential([*layers, keras.layers.Dense(10)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
+
+    class Progress(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            ends.append(time.monotonic())
+            print(f"step {len(ends)}.", flush=True)
+
+    dataset = tf.data.Dataset.from_tensor_slices(rows).repeat().batch(48)
+    model.fit(dataset, steps_per_epoch=steps, epochs=1, verbose=0, callbacks=[Progress()])
+    return hashlib.sha256(b"".join(w.tobytes() for w in model.get_weights())).hexdigest()

@@ -45,6 +45,17 @@ def fail_slowly():
         print(error)
 
 
+def exchange_for(seconds):
+    """All workers exchange for so long."""
+    tf_byteps.init()
+    print("exchanging", flush=True)
+    deadline = time.monotonic() + float(seconds)
+    while True:
+        is_over = np.array([time.monotonic() > deadline], np.float32)
+        if _engine.exchange(is_over, name="is over").wait(30)[0] > 0:
+            return
+
+
 def sleep_with_children():
     """Sleeps, in a child and in a grandchild that has left its process group, too."""
     subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600"])

@@ -58,6 +58,28 @@ def test_a_server_that_ends_because_of_a_worker_is_not_blamed(launch, program):
     assert "[server 0]" in running.err  # it has failed before
 
 
+def _kill_a_server(running):
+    running.wait_for("exchanging", 2)
+    servers = [p for p in running.processes() if p.cmdline()[1:] == ["-m", "tf_byteps.server"]]
+    servers[0].kill()
+
+
+def test_the_job_goes_on_with_the_servers_that_are_left(launch, program):
+    running = launch("-np", "2", "--servers", "2", *program("exchange_for", "1"))
+    _kill_a_server(running)
+    assert running.wait() == 0, running.err
+    assert "failed with exit code 137; the job goes on with the other servers" in running.err
+    assert running.err.count("training goes on with the other servers") == 1
+
+
+def test_without_failover_a_server_that_fails_ends_the_job(launch, program):
+    arguments = ("-np", "2", "--servers", "2", *program("exchange_for", "60"))
+    running = launch(*arguments, BYTEPS_SERVER_FAILOVER="0")
+    _kill_a_server(running)
+    assert running.wait() == 137
+    assert "failed first, with exit code 137 (SIGKILL)" in running.err
+
+
 def test_a_server_that_cannot_start_is_blamed(launch, program):
     running = launch("-np", "1", "--servers", "1", "sleep", "60", DMLC_INTERFACE="nope0")
     assert running.wait() == 1

@@ -7,7 +7,7 @@ import secrets
 import signal
 import sys
 
-from tf_byteps.config import Config
+from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
@@ -69,7 +69,8 @@ def main(arguments=None):
 def _run_job(options, environment):
     plan = _plan(options)
     launcher = _launcher(options, environment, plan.needs_scheduler)
-    with Job(launcher, verbose=options.verbose) as job:
+    failover = _reads_failover(launcher.environment)
+    with Job(launcher, verbose=options.verbose, server_failover=failover) as job:
         address, port = "", 0
         if plan.needs_scheduler:
             address = options.scheduler_host or address_for(plan.host_names())
@@ -134,6 +135,13 @@ def _launcher(options, environment, needs_secret):
     ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
     remote = passed_environment(environment, given)
     return Launcher(environment, remote, ssh, options.grace, secret)
+
+
+def _reads_failover(environment):
+    """What the processes are told of BYTEPS_SERVER_FAILOVER."""
+    described = OPTIONS["server_failover"]
+    given = environment.get(described.variable, "").strip()
+    return described.read(given) if given else True
 
 
 def _take_secret(environment):

@@ -34,7 +34,7 @@ class Launcher:
     """
 
     def __init__(self, environment, remote_environment, ssh, grace, secret=None):
-        self._environment = environment
+        self.environment = environment
         self._secret = secret
         self._remote_environment = remote_environment
         self._ssh = ssh
@@ -46,7 +46,7 @@ class Launcher:
         command = guarded(task.command, self.grace, keep, by_stdin)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         if is_local(task.host):
-            environment = {**self._environment, **task.variables}
+            environment = {**self.environment, **task.variables}
             if self._secret is not None:
                 environment["BYTEPS_JOB_SECRET"] = self._secret
         else:
@@ -121,12 +121,14 @@ class Job:
         launcher: a `Launcher`.
         screen: a `Screen`; with one process only its lines have no prefix.
         verbose: say what is started.
+        server_failover: the job goes on when a server fails, as long as there are others.
     """
 
-    def __init__(self, launcher, screen=None, verbose=False):
+    def __init__(self, launcher, screen=None, verbose=False, server_failover=True):
         self._launcher = launcher
         self._screen = screen or Screen()
         self._verbose = verbose
+        self._server_failover = server_failover
         self._tasks = []
         self._first_failed = None
         self._suspect = None
@@ -254,12 +256,22 @@ class Job:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
         if running.code == 0 or running.told_to_end:
             return
+        if self._goes_on_without(running):
+            self._screen.say(
+                f"{running.task.label} failed with exit code {running.code}; the job goes on with "
+                f"the other servers"
+            )
+            return
         # A server and the scheduler end with code 1 when they have lost a worker. Its guard may
         # tell a little later than they that it has failed.
         if running.task.role != "worker" and running.code == 1 and self._alive(role="worker"):
             self._suspect = self._suspect or (running, time.monotonic())
         else:
             self._blame(running)
+
+    def _goes_on_without(self, running):
+        is_needed = running.task.role != "server" or not self._alive(role="server")
+        return self._server_failover and self._rendezvous_done and not is_needed
 
     def _blame(self, running):
         self._first_failed = self._first_failed or running

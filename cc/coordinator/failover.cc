@@ -1,0 +1,73 @@
+#include "cc/coordinator/failover.h"
+
+#include <algorithm>
+
+namespace byteps {
+
+Failover::Failover(int32_t num_workers) {
+  for (int32_t rank = 0; rank < num_workers; ++rank) workers_.insert(rank);
+}
+
+uint32_t Failover::Begin() {
+  is_running_ = true;
+  awaited_ = workers_;
+  standings_.clear();
+  return ++version_;
+}
+
+void Failover::OnHeld(int32_t rank, const PartsHeld& held) {
+  if (!is_running_ || held.version != version_ || awaited_.erase(rank) == 0) return;
+  for (const PartsHeld::Part& part : held.parts)
+    standings_[{part.key, part.part}].push_back({rank, part.next_round, part.has_result});
+}
+
+void Failover::OnGone(int32_t rank) {
+  workers_.erase(rank);
+  awaited_.erase(rank);
+}
+
+std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsHeld& held) {
+  std::vector<RoundsHeld::Tensor> all_have;
+  for (const RoundsHeld::Tensor& tensor : held.tensors) {
+    std::map<int32_t, uint64_t>& next_rounds = results_[tensor.key];
+    next_rounds[rank] = tensor.next_round;
+    uint64_t least = tensor.next_round;
+    for (const int32_t worker : workers_) {
+      const auto found = next_rounds.find(worker);
+      least = found == next_rounds.end() ? 0 : std::min(least, found->second);
+    }
+    if (least > 0) all_have.push_back({tensor.key, least});
+  }
+  return all_have;
+}
+
+std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& entries) const {
+  std::set<std::pair<uint64_t, uint32_t>> moved;  // variants share their rounds
+  for (const TableEntry& entry : entries) {
+    for (uint32_t part = 0; part < entry.parts.size(); ++part) {
+      if (entry.parts[part].version == version_) moved.emplace(entry.key, part);
+    }
+  }
+  std::vector<PartsMoved::Part> parts;
+  for (const auto& key_and_part : moved) {
+    const auto found = standings_.find(key_and_part);
+    if (found == standings_.end()) continue;
+    PartsMoved::Part agreed;
+    agreed.key = key_and_part.first;
+    agreed.part = key_and_part.second;
+    for (const Standing& standing : found->second)
+      agreed.next_round = std::max(agreed.next_round, standing.next_round);
+    bool is_lacked = false;
+    int32_t has_it = -1;
+    for (const Standing& standing : found->second) {
+      is_lacked = is_lacked || standing.next_round < agreed.next_round;
+      if (has_it < 0 && standing.next_round == agreed.next_round && standing.has_result)
+        has_it = standing.worker;
+    }
+    if (is_lacked) agreed.result_from = has_it;
+    parts.push_back(agreed);
+  }
+  return parts;
+}
+
+}  // namespace byteps

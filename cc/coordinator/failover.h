@@ -1,0 +1,67 @@
+// Failover: training goes on when a server is lost (protocol rule 15). Asks all workers how far
+// they are with the parts that it had; the coordinator then gives the parts to others.
+//
+// The results of a part's rounds reach the workers one after another, so that some may have that of
+// a round which others still lack, but never of two rounds: nobody's next round ends before all
+// have pushed it. What a part goes on with follows: the newest round that anybody has no result of.
+// Who is a round behind gets its result from one who has it.
+#ifndef TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_
+#define TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Not thread-safe.
+class Failover {
+ public:
+  explicit Failover(int32_t num_workers);
+
+  // A server is lost: begins, or begins anew if one is being made up for. Returns the version of
+  // the placement to come.
+  uint32_t Begin();
+
+  // Ends it: the workers have been told.
+  void End() { is_running_ = false; }
+
+  bool is_running() const { return is_running_; }
+  uint32_t version() const { return version_; }
+
+  // Answers to an earlier Begin are ignored.
+  void OnHeld(int32_t rank, const PartsHeld& held);
+  // A worker that has left is not waited for.
+  void OnGone(int32_t rank);
+  // Whether all have answered.
+  bool all_hold() const { return is_running_ && awaited_.empty(); }
+
+  // A worker has results. Returns those of which it is now known that all workers have them, so
+  // that none need be kept.
+  std::vector<RoundsHeld::Tensor> OnResults(int32_t rank, const ResultsHeld& held);
+
+  // What the moved parts of these entries go on with.
+  std::vector<PartsMoved::Part> Agree(const std::vector<TableEntry>& entries) const;
+
+ private:
+  struct Standing {
+    int32_t worker = -1;
+    uint64_t next_round = 0;
+    bool has_result = false;
+  };
+
+  std::set<int32_t> workers_;  // that are here
+  bool is_running_ = false;
+  uint32_t version_ = 0;
+  std::set<int32_t> awaited_;
+  std::map<std::pair<uint64_t, uint32_t>, std::vector<Standing>> standings_;  // by key and part
+  std::map<uint64_t, std::map<int32_t, uint64_t>> results_;  // next rounds, by key and worker
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_

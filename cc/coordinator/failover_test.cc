@@ -1,0 +1,83 @@
+#include "cc/coordinator/failover.h"
+
+#include <gtest/gtest.h>
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kKey = 17;
+
+// Two parts, of which part 1 has moved.
+TableEntry Moved(uint32_t version) {
+  TableEntry entry;
+  entry.key = kKey;
+  entry.parts = {{10, 0, 0}, {10, 0, version}};
+  return entry;
+}
+
+PartsHeld Held(uint32_t version, uint64_t next_round, bool has_result) {
+  return {version, {{kKey, 1, next_round, has_result}}};
+}
+
+TEST(FailoverTest, WhatNobodyHasIsSummedAgain) {
+  Failover failover(2);
+  const uint32_t version = failover.Begin();
+  failover.OnHeld(0, Held(version, 7, true));
+  EXPECT_FALSE(failover.all_hold());
+  failover.OnHeld(1, Held(version, 7, true));
+  ASSERT_TRUE(failover.all_hold());
+  const std::vector<PartsMoved::Part> parts = failover.Agree({Moved(version)});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].part, 1u);
+  EXPECT_EQ(parts[0].next_round, 7u);
+  EXPECT_EQ(parts[0].result_from, -1) << "all have the result of round 6";
+}
+
+TEST(FailoverTest, WhoHasTheNewestResultSendsIt) {
+  Failover failover(3);
+  const uint32_t version = failover.Begin();
+  failover.OnHeld(0, Held(version, 7, true));
+  failover.OnHeld(1, Held(version, 8, false));  // its caller has the memory back
+  failover.OnHeld(2, Held(version, 8, true));
+  const std::vector<PartsMoved::Part> parts = failover.Agree({Moved(version)});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].next_round, 8u);
+  EXPECT_EQ(parts[0].result_from, 2);
+}
+
+TEST(FailoverTest, ANewLossAsksAllAgain) {
+  Failover failover(2);
+  const uint32_t first = failover.Begin();
+  failover.OnHeld(0, Held(first, 7, true));
+  const uint32_t second = failover.Begin();
+  EXPECT_GT(second, first);
+  failover.OnHeld(1, Held(first, 7, true));  // on its way when it happened
+  EXPECT_FALSE(failover.all_hold());
+  failover.OnHeld(0, Held(second, 8, true));
+  failover.OnHeld(1, Held(second, 8, true));
+  ASSERT_TRUE(failover.all_hold());
+  EXPECT_EQ(failover.Agree({Moved(second)})[0].next_round, 8u);
+  failover.End();
+  EXPECT_FALSE(failover.is_running());
+}
+
+TEST(FailoverTest, ResultsThatAllHaveNeedNotBeKept) {
+  Failover failover(2);
+  EXPECT_TRUE(failover.OnResults(0, {{{kKey, 3}, {18, 1}}}).empty());
+  const std::vector<RoundsHeld::Tensor> all_have = failover.OnResults(1, {{{kKey, 2}}});
+  ASSERT_EQ(all_have.size(), 1u);
+  EXPECT_EQ(all_have[0].key, kKey);
+  EXPECT_EQ(all_have[0].next_round, 2u);
+}
+
+TEST(FailoverTest, NobodyWaitsForOneThatHasLeft) {
+  Failover failover(2);
+  const uint32_t version = failover.Begin();
+  failover.OnHeld(0, {version, {}});
+  failover.OnGone(1);
+  EXPECT_TRUE(failover.all_hold());
+  EXPECT_TRUE(failover.Agree({Moved(version)}).empty()) << "round 0 of what nobody has begun";
+}
+
+}  // namespace
+}  // namespace byteps

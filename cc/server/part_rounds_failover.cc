@@ -1,0 +1,106 @@
+// The part of PartRounds for parts whose server is lost, and which live here from then on (protocol
+// rule 15).
+#include <algorithm>
+#include <utility>
+
+#include "cc/server/part_rounds.h"
+#include "cc/server/whole_sink.h"
+
+namespace byteps {
+
+void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // Another variant of the tensor may have had a part of this number here before.
+  if (round_ < next_round && !HasContributions()) {
+    CloseRound();
+    round_ = next_round;
+  }
+  for (Standing& worker : workers_) {
+    if (next_round > 0) worker.pushed_rounds = std::max(worker.pushed_rounds, next_round - 1);
+  }
+  inherited_.reset();
+  if (next_round == 0 || result_from < 0) return;
+  inherited_ = std::make_unique<Inherited>();
+  inherited_->round = next_round - 1;
+  inherited_->from = result_from;
+}
+
+Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
+  const FrameHeader& header = push->header;
+  push->result = nullptr;
+  std::lock_guard<std::mutex> lock(mutex_);
+  // One that comes twice, because a connection has broken, is read and dropped.
+  if (inherited_ == nullptr || inherited_->is_here) return OkStatus();
+  if (header.round != inherited_->round || header.worker != inherited_->from) {
+    return InvalidArgument(push->from->name() + " sent the result of round " +
+                           std::to_string(header.round) + " of part " +
+                           std::to_string(options_.part) + " of tensor \"" + options_.tensor_name +
+                           "\"; that of round " + std::to_string(inherited_->round) +
+                           " is to come from worker " + std::to_string(inherited_->from));
+  }
+  std::unique_ptr<Buffer> buffer;
+  BYTEPS_RETURN_IF_ERROR(
+      Buffer::New(header.payload_bytes, options_.memory.held, &buffer, options_.memory.registry));
+  push->result = std::move(buffer);
+  if (header.payload_bytes > 0) *sink = std::make_shared<WholeSink>(push->result);
+  return OkStatus();
+}
+
+void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
+  const std::shared_ptr<Buffer> result = std::exchange(push->result, nullptr);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (result == nullptr || inherited_ == nullptr || inherited_->is_here ||
+      push->header.round != inherited_->round)
+    return;
+  inherited_->is_here = true;
+  inherited_->entry = push->entry;
+  inherited_->result = {result, push->header.element_count, push->header.payload_bytes};
+  for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
+    HandOut(InheritedReply(waiting), replies);
+}
+
+bool PartRounds::IsInherited(uint64_t round) const {
+  return inherited_ != nullptr && inherited_->round == round && round < round_;
+}
+
+// `late` is not summed: others have the result of its round.
+void PartRounds::AnswerInherited(Contribution late, std::vector<Reply>* replies) {
+  if (inherited_->is_here) return HandOut(InheritedReply(late), replies);
+  for (Contribution& waiting : inherited_->waiting) {
+    if (waiting.from->rank() != late.from->rank()) continue;
+    waiting = std::move(late);  // its connection has broken
+    return;
+  }
+  inherited_->waiting.push_back(std::move(late));
+}
+
+void PartRounds::FailInherited(const Status& status, std::vector<Reply>* replies) {
+  if (inherited_ == nullptr) return;
+  for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
+    HandOut(ErrorReply(waiting, inherited_->round, status), replies);
+}
+
+Reply PartRounds::InheritedReply(const Contribution& to) const {
+  const uint64_t round = inherited_->round;
+  if (to.entry != inherited_->entry) {
+    return ErrorReply(to, round,
+                      FailedPrecondition(Title(round) + " has ended with " +
+                                         inherited_->entry->tensor.ToString() + "; worker " +
+                                         std::to_string(to.from->rank()) + " sent " +
+                                         to.entry->tensor.ToString()));
+  }
+  const Participants participants =
+      ParticipantsOf(*to.entry, options_.part, *options_.hosts, /*in_rank_order=*/false);
+  Reply reply = NewReply(to, round);
+  const AggregationResult& result = inherited_->result;
+  reply.frame.header.element_count = result.element_count;
+  const bool has_it =
+      to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();
+  if (result.payload_bytes == 0 || has_it) return reply;
+  reply.frame.header.payload_bytes = result.payload_bytes;
+  reply.frame.payload = result.buffer->data();
+  reply.frame.keep_alive = result.buffer;
+  return reply;
+}
+
+}  // namespace byteps

@@ -1,0 +1,218 @@
+// The part of Worker for servers that are lost while others remain (protocol rule 15).
+//
+// Nothing more is sent to such a server, and what its connections were receiving has ended before
+// this worker says how far it is (PartsHeld). From then on only the new owner of a part, which
+// PartsMoved names, can bring its results. What the lost server has not answered is pushed there,
+// from the worker's own memory: input and output of an exchange are never the same. The last result
+// of each name is kept, too, until all workers are known to have it, since it may have reached this
+// one only.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "cc/base/logging.h"
+#include "cc/worker/worker.h"
+#include "cc/worker/worker_actions.h"
+
+namespace byteps {
+namespace {
+
+constexpr int64_t kIdleNanos = 5 * int64_t{1000000000};
+
+}  // namespace
+
+// Whether the coordinator may have training go on; it decides.
+bool Worker::MayGoOnWithout(int32_t server) const {
+  if (!keeps_results_ || job_.HostOfServer(server) >= 0) return false;
+  for (int32_t other = 0; other < job_.num_servers(); ++other) {
+    if (other != server && !servers_[other].is_lost) return true;
+  }
+  return false;
+}
+
+bool Worker::IsLost(int32_t server) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return servers_[server].is_lost;
+}
+
+void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
+  LogInfo("server " + std::to_string(lost.server) + " is lost; its parts get other owners");
+  held_version_ = lost.version;
+  ServerLink& link = servers_[lost.server];
+  link.is_lost = true;
+  for (OutgoingFrame& frame : std::exchange(link.results, {}))
+    actions->dropped.push_back(std::move(frame.keep_alive));
+  for (const Path& path : link.paths) {
+    if (path.connection != nullptr)
+      path.connection->Close(Unavailable("the scheduler has given the server up"));
+  }
+  HoldPartsIfClosed(actions);
+}
+
+// Nothing comes from the lost servers any more: says how far this worker is with their parts.
+void Worker::HoldPartsIfClosed(Actions* actions) {
+  if (held_version_ == 0 || stopping_) return;
+  for (const ServerLink& link : servers_) {
+    const auto is_open = [](const Path& path) { return path.connection != nullptr; };
+    if (link.is_lost && std::any_of(link.paths.begin(), link.paths.end(), is_open)) return;
+  }
+  PartsHeld held;
+  held.version = std::exchange(held_version_, 0);
+  for (const auto& [id, key] : keys_) {
+    std::set<uint32_t> parts;
+    const auto add = [&](const std::vector<PartPlacement>& places) {
+      for (uint32_t part = 0; part < places.size(); ++part) {
+        if (servers_[places[part].server].is_lost) parts.insert(part);
+      }
+    };
+    for (const Variant& variant : key->variants) {
+      if (variant.entry != nullptr) add(variant.entry->parts);
+      if (variant.new_cut != nullptr) add(variant.new_cut->parts);
+    }
+    if (key->live != nullptr && key->live->entry != nullptr) add(key->live->places);
+    for (const uint32_t part : parts) held.parts.push_back(HeldPart(id, *key, part));
+  }
+  actions->messages.push_back(std::move(held));
+}
+
+PartsHeld::Part Worker::HeldPart(uint64_t id, const Key& key, uint32_t part) const {
+  const Exchange* live = key.live.get();
+  if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
+      live->part_done[part])
+    return {id, part, live->round + 1, live->HasResult(part)};
+  const Exchange* last = key.last.get();
+  // A round that has failed here is not over: the new owner is told why it fails (MoveWithdrawal).
+  const uint64_t next_round =
+      live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
+  const bool has_result = last != nullptr && last->round + 1 == next_round && last->HasResult(part);
+  return {id, part, next_round, has_result};
+}
+
+Status Worker::OnPartsMoved(const PartsMoved& moved, Actions* actions) {
+  for (const TableEntry& entry : moved.entries) {
+    BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, job_.num_workers(), job_.num_servers()));
+    const auto it = keys_.find(entry.key);
+    if (it == keys_.end()) continue;  // this worker is told when it declares it
+    Key& key = *it->second;
+    for (Variant& variant : key.variants) {
+      for (auto* known : {&variant.entry, &variant.new_cut}) {
+        if (*known != nullptr && (*known)->variant == entry.variant)
+          *known = std::make_shared<const TableEntry>(entry);
+      }
+    }
+    for (const std::shared_ptr<Exchange>& exchange : {key.last, key.live}) {
+      if (exchange == nullptr || exchange->entry == nullptr ||
+          exchange->entry->variant != entry.variant)
+        continue;
+      if (exchange->places.size() != entry.parts.size())
+        return Internal("the scheduler moved other parts than those of " + exchange->Name());
+      exchange->places = entry.parts;
+    }
+    if (key.live != nullptr && key.live->entry != nullptr &&
+        key.live->entry->variant == entry.variant)
+      PushAgain(key.live, moved.version);
+  }
+  for (const PartsMoved::Part& part : moved.parts) {
+    if (part.result_from == rank_) SendResult(part, actions);
+  }
+  for (ServerLink& link : servers_) {
+    if (!link.is_lost) continue;
+    link.parked.clear();  // PushAgain has queued them
+    for (OutgoingFrame& frame : std::exchange(link.given_up, {})) MoveWithdrawal(frame, actions);
+  }
+  Pump(actions);
+  return OkStatus();
+}
+
+// Queues the parts that have moved and that the server before has not answered.
+void Worker::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version) {
+  const auto has_moved = [&](uint32_t part) { return exchange->places[part].version == version; };
+  queue_.RemoveIf(
+      [&](const PartTask& task) { return task.exchange == exchange && has_moved(task.part); });
+  for (uint32_t part = 0; part < exchange->places.size(); ++part) {
+    if (!has_moved(part) || exchange->part_done[part] || !exchange->IsRequested(part)) continue;
+    ExpectNoAnswer(exchange.get(), part);
+    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+  }
+}
+
+void Worker::SendResult(const PartsMoved::Part& part, Actions* actions) {
+  const auto it = keys_.find(part.key);
+  if (it == keys_.end()) return;
+  for (const std::shared_ptr<Exchange>& exchange : {it->second->live, it->second->last}) {
+    if (exchange == nullptr || exchange->entry == nullptr ||
+        exchange->round + 1 != part.next_round || !exchange->HasResult(part.part))
+      continue;
+    ServerLink& link = servers_[exchange->places[part.part].server];
+    const OutgoingFrame frame = exchange->ResultFrame(exchange, part.part, rank_, job_.epoch);
+    link.results.push_back(frame);
+    for (const Path& path : link.paths) {
+      if (!path.is_ready) continue;
+      actions->frames.emplace_back(path.connection, frame);
+      break;
+    }
+    return;
+  }
+}
+
+// A round that was given up at a server that is lost.
+void Worker::MoveWithdrawal(OutgoingFrame& frame, Actions* actions) {
+  const auto it = keys_.find(frame.header.key);
+  if (it == keys_.end()) return;
+  for (const Variant& variant : it->second->variants) {
+    for (const auto& known : {variant.entry, variant.new_cut}) {
+      if (known == nullptr || known->variant != frame.header.variant) continue;
+      const PartPlacement& place = known->parts[frame.header.part];
+      frame.header.placement_version = place.version;
+      return GiveUp(place.server, std::move(frame), actions);
+    }
+  }
+}
+
+// Its result only: all inputs have been answered.
+void Worker::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions) {
+  actions->dropped.push_back(std::exchange(key->last, exchange));
+  for (PartRequest& part : exchange->part_requests) {
+    if (part.output != nullptr) actions->dropped.push_back(std::move(part.keep_input));
+  }
+}
+
+// What is used once, such as initial values, has no later reply that says who has it.
+void Worker::ReportResults(int64_t now, Actions* actions) {
+  ResultsHeld held;
+  for (const auto& [id, key] : keys_) {
+    if (key->last == nullptr || key->last->is_reported || now - key->last->enqueued_ns < kIdleNanos)
+      continue;
+    key->last->is_reported = true;
+    held.tensors.push_back({id, key->last->round + 1});
+  }
+  if (!held.tensors.empty()) actions->messages.push_back(std::move(held));
+}
+
+void Worker::OnResultsHeld(const ResultsHeld& all_have, Actions* actions) {
+  for (const RoundsHeld::Tensor& tensor : all_have.tensors) {
+    const auto it = keys_.find(tensor.key);
+    if (it == keys_.end()) continue;
+    std::shared_ptr<Exchange>& last = it->second->last;
+    if (last != nullptr && last->round < tensor.next_round)
+      actions->dropped.push_back(std::move(last));
+  }
+}
+
+// All workers have the results of all rounds below the reply's watermark.
+void Worker::DropResults(Key& key, int32_t server, const FrameHeader& reply, Actions* actions) {
+  if (key.last != nullptr && key.last->round < reply.watermark)
+    actions->dropped.push_back(std::move(key.last));
+  // Who pushes a round has the result of the one before, which this server may have been sent.
+  std::vector<OutgoingFrame>& results = servers_[server].results;
+  const auto kept =
+      std::partition(results.begin(), results.end(), [&](const OutgoingFrame& result) {
+        return result.header.key != reply.key || result.header.part != reply.part ||
+               result.header.round >= reply.round;
+      });
+  for (auto it = kept; it != results.end(); ++it)
+    actions->dropped.push_back(std::move(it->keep_alive));
+  results.erase(kept, results.end());
+}
+
+}  // namespace byteps

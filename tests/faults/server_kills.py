@@ -1,0 +1,151 @@
+"""Kills servers of a training of digits, again and again; the weights must not show it.
+
+    python -m tests.faults.server_kills --kills 100 --seed 1
+
+The job is deterministic: the weights of every worker are bit-identical to those of an undisturbed
+run. In a run all servers but one are killed, one after another; then comes the next run, until
+enough have been. Which one is killed, and when, is drawn from the seed; the same seed draws the
+same, but the machine's timing is not in it.
+"""
+
+import argparse
+import dataclasses
+import os
+import random
+import signal
+import statistics
+import sys
+import time
+
+from tests.cluster import Cluster, describe
+from tests.faults.training import train_digits
+
+WORKERS = 3
+SERVERS = 11
+STEPS_A_KILL = 25
+_FIRST_STEP = 10  # the functions are traced, and all servers have parts
+_ENVIRONMENT = {
+    "BYTEPS_DETERMINISTIC": "1",
+    "BYTEPS_PARTITION_BYTES": "1024",
+    "BYTEPS_ENABLE_IPC": "0",  # through sockets, so that kills hit bytes on their way
+    "OMP_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        digests: of the final weights of all workers.
+        kills: how many servers were killed.
+        around_kills: seconds that each step took in which a server was killed.
+        other_steps: seconds that each of the other steps took.
+        faults: what is wrong; nothing should be.
+        output: of all processes, if something is.
+    """
+
+    digests: list
+    kills: int
+    around_kills: list
+    other_steps: list
+    faults: list
+    output: str = ""
+
+
+def run(
+    kills,
+    seed,
+    steps,
+    workers=WORKERS,
+    servers=SERVERS,
+    times=1,
+    limit=300.0,
+    say=lambda text: None,
+):
+    """Trains, and kills servers meanwhile; returns an `Outcome`.
+
+    Args:
+        kills: how many, fewer than there are servers.
+        seed: draws which, and when.
+        steps: how long to train.
+        workers, servers: their numbers.
+        times: how often to train; servers are killed in the first training only.
+        limit: seconds after which the run counts as hanging.
+        say: called with a sentence for each kill.
+    """
+    chance = random.Random(seed)
+    moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
+    with Cluster(train_digits, workers, servers, _ENVIRONMENT, (steps, times)) as cluster:
+        alive = list(cluster.servers)
+        killed = []
+        for moment in moments:
+            cluster.workers[0].wait_for_output(f"step {moment}.", limit)
+            time.sleep(chance.uniform(0, 0.02))
+            victim = alive.pop(chance.randrange(len(alive)))
+            victim.kill(signal.SIGKILL)
+            killed.append(time.monotonic())
+            say(f"{victim.label} is killed in step {moment + 1}")
+        cluster.wait_for(cluster.workers, limit)
+        outcomes = cluster.wait(20)
+    dead = {p.label for p in cluster.servers if p not in alive}
+    return _judge(outcomes, dead, killed, say)
+
+
+def _judge(outcomes, dead, killed, say):
+    faults = []
+    for outcome in outcomes:
+        expected = -signal.SIGKILL if outcome.label in dead else 0
+        if outcome.code != expected:
+            faults.append(f"{outcome.label}: exit code {outcome.code}")
+    results = [o.result for o in outcomes if o.label.startswith("worker") and o.result]
+    scheduler = next(o for o in outcomes if o.label == "scheduler")
+    lines = scheduler.output.count("training goes on with the other servers")
+    if lines != len(killed):
+        faults.append(f"{lines} lines in the log for {len(killed)} kills")
+    digests = [digest for trainings, _ in results for digest in trainings]
+    if len(set(digests)) != 1:
+        faults.append(f"the workers' weights differ: {digests}")
+    around, others = [], []
+    for begin, end in zip(results[0][1], results[0][1][1:]) if results else ():
+        (around if any(begin < k <= end for k in killed) else others).append(end - begin)
+    text = describe(outcomes) if faults else ""
+    return Outcome(digests, len(killed), around, others, faults, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.server_kills")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    steps = _FIRST_STEP + STEPS_A_KILL * (SERVERS - 1)
+    print(f"seed {options.seed}: {options.kills} kills", flush=True)
+    undisturbed = run(0, 0, steps)
+    assert not undisturbed.faults, undisturbed.output
+    print(f"undisturbed: {undisturbed.digests[0][:16]} after {steps} steps", flush=True)
+    done, number, around, others = 0, 0, [], []
+    while done < options.kills:
+        kills = min(SERVERS - 1, options.kills - done)
+        outcome = run(kills, f"{options.seed} {number}", steps, say=print)
+        faults = list(outcome.faults)
+        if set(outcome.digests) != set(undisturbed.digests):
+            faults.append("the weights are not those of the undisturbed run")
+        done, number = done + outcome.kills, number + 1
+        around += outcome.around_kills
+        others += outcome.other_steps
+        print(f"{done} kills; run {number}: {faults or 'the same weights'}", flush=True)
+        if faults:
+            print(outcome.output[-20000:])
+            return 1
+    print(
+        f"a step took {1000 * statistics.median(others):.0f} ms (median of {len(others)}), and "
+        f"{1000 * statistics.median(around):.0f} ms (median of {len(around)}; at most "
+        f"{1000 * max(around):.0f} ms) if a server was killed in it"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.exit(main())
