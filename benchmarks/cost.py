@@ -113,6 +113,28 @@ def memory_rows(workers=2, exchanges=5):
     ]
 
 
+def memory_after_a_loss_row(workers=2, exchanges=5):
+    """Peak memory of a server that has taken over what another one had."""
+    model = resnet50()
+    with Job(_ENGINE, workers, 2) as job:
+        job.workers.call("join")
+        job.workers.call("prepare", group="model", tensors=model.tensors)
+        for exchange in range(2 * exchanges):
+            if exchange == exchanges:
+                job.kill_server(0)
+            job.workers.call("exchange", group="model")
+        job.workers.call("check", group="model")
+        server = _peak_megabytes(job.server_pids[1])
+    return Row(
+        "server memory, peak",
+        f"the same, {workers} workers, 2 servers of which one is lost",
+        Runs((server,), "MB"),
+        ("<=", 2 * model.bytes / _MEGABYTE + 100),
+        "of the other one",
+        goal="server memory",
+    )
+
+
 def _peak_megabytes(pid):
     with open(f"/proc/{pid}/status") as file:
         (line,) = (line for line in file if line.startswith("VmHWM:"))
@@ -135,7 +157,7 @@ def idle_row(workers=2):
 
 def run(paths, rounds):
     rows = [row for path in paths for row in cpu_rows(path, rounds)]
-    return rows + memory_rows() + [idle_row()]
+    return rows + memory_rows() + [memory_after_a_loss_row(), idle_row()]
 
 
 def main(arguments=None):

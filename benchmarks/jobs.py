@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import secrets
+import signal
 import tempfile
 import time
 
@@ -111,6 +112,10 @@ class Job:
     @property
     def server_pids(self):
         return [process.pid for process in self._processes[1:]]
+
+    def kill_server(self, rank):
+        """As a lost server process."""
+        os.kill(self.server_pids[rank], signal.SIGKILL)
 
     def finish(self):
         """Ends the job; returns each server's counters, those of colocated servers first."""
