@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "cc/coordinator/coordinator.h"
 #include "cc/gpu/gpu_rank_device.h"
@@ -129,15 +131,21 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     job_.options = options;
     job_.worker_hosts = hosts;
     job_.gpus_share_hosts = gpus_share_hosts;
-    job_.server_hosts = {"server"};
+    job_.server_hosts.assign(1 + others_.size(), "server");
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     job_.coordinator_endpoint = coordinator_->endpoint();
     server_ = std::make_unique<Server>(options);
-    Check(server_->Listen("127.0.0.1", 0));
-    job_.server_endpoints.push_back(server_->endpoint());
+    for (std::unique_ptr<Server>& other : others_) other = std::make_unique<Server>(options);
+    std::vector<Server*> servers = {server_.get()};
+    for (const std::unique_ptr<Server>& other : others_) servers.push_back(other.get());
+    for (Server* server : servers) {
+      Check(server->Listen("127.0.0.1", 0));
+      job_.server_endpoints.push_back(server->endpoint());
+    }
     Check(coordinator_->Start(job_));
-    Check(server_->Start(job_, 0));
+    for (size_t rank = 0; rank < servers.size(); ++rank)
+      Check(servers[rank]->Start(job_, static_cast<int32_t>(rank)));
     ranks_.resize(hosts.size());
     for (int32_t rank = 0; rank < size(); ++rank) StartRank(rank);
   }
@@ -229,6 +237,7 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
   JobDescription job_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
+  std::vector<std::unique_ptr<Server>> others_;  // as many as there are to be besides that one
   std::vector<Rank> ranks_;
 };
 
@@ -267,6 +276,27 @@ TEST_P(LocalGroupTest, HostsOfThreeAndOne) {
 TEST_P(LocalGroupTest, HostsOfTwoAndTwo) {
   StartJob({"a", "a", "b", "b"});
   if (!IsSkipped()) ExpectAllKinds();
+}
+
+// One after the other, while parts are on their way.
+TEST_P(LocalGroupTest, LosesTwoOfThreeServers) {
+  others_.resize(2);
+  StartJob({"a", "b", "a", "b"});
+  if (IsSkipped()) return;
+  std::atomic<bool> over{false};
+  std::thread killer([&] {
+    for (const std::unique_ptr<Server>& other : others_) {
+      const uint64_t pushes = other->counters().pushes + 20;
+      while (other->counters().pushes < pushes && !over)
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      EXPECT_FALSE(over);
+      other->Stop();
+    }
+  });
+  ExpectAllKinds();
+  over = true;
+  killer.join();
+  EXPECT_EQ(coordinator_->failure(), "");
 }
 
 TEST_P(LocalGroupTest, EachHostSendsAGradientOnce) {
