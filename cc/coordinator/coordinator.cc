@@ -113,8 +113,8 @@ Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
 }
 
 void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
-  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
   Peer* peer = FindPeer(connection->peer());
   const std::shared_ptr<Connection> before = peer->session->connection();
   if (before != nullptr) before->Close(Unavailable("another connection has taken its place"));
@@ -136,8 +136,8 @@ std::shared_ptr<ControlSession> Coordinator::SessionOf(Connection& connection) {
 }
 
 Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
-  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
   Peer* peer = FindPeer(connection.peer());
   peer->last_seen_ns = MonotonicNanos();
   if (const auto* request = std::get_if<DeclareRequest>(&message)) {
@@ -211,8 +211,8 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
 }
 
 void Coordinator::OnClosed(Connection& connection, const Status& reason) {
-  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
   Peer* peer = FindPeer(connection.peer());
   if (!peer->session->Detach(connection)) return;  // it has another one
   changed_.notify_all();
@@ -234,8 +234,8 @@ void Coordinator::SetListensAt(Peer* peer, const Endpoint& endpoint) {
 }
 
 void Coordinator::OnStaysAway(size_t index, const std::string& why) {
-  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
   Peer& peer = peers_[index];
   if (stopping_ || peer.presence != Presence::kConnected || peer.session->connection() != nullptr)
     return;
@@ -384,8 +384,8 @@ bool Coordinator::NobodyConnected() const {
 }
 
 void Coordinator::BeatAndCheck() {
-  Outbox outbox;
   std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
   const int64_t now = MonotonicNanos();
   for (Peer& peer : peers_) {
     outbox.Add(peer, Heartbeat{});

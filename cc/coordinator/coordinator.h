@@ -72,7 +72,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     std::vector<std::pair<Status, const TensorTable::Row*>> results;
     uint64_t needed_update = 0;  // every server must have acknowledged this one
   };
-  // What is to be sent once the mutex is free.
+  // What is to be sent before the mutex is free again.
   struct Outbox;
 
   Status OnHello(const Hello& hello, const std::string& peer_address,

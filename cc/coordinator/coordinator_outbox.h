@@ -10,7 +10,9 @@
 
 namespace byteps {
 
-// Messages are collected under the mutex and sent without it: Send may write to a socket.
+// Sends at the end of what has to be done, with the mutex held: what several threads have to say
+// reaches all in one order, and nobody hears that a job has ended before he hears why. To send may
+// be to write to a socket, but never to wait for it.
 struct Coordinator::Outbox {
   std::vector<std::pair<std::shared_ptr<ControlSession>, ControlMessage>> messages;
 
