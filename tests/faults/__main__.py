@@ -11,13 +11,15 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--times", type=int, default=1, help="each case: with so many seeds")
     options = parser.parse_args()
     results = []
-    cases = [(case, suite.run) for case in suite.cases(options.seed)]
+    seeds = range(options.seed, options.seed + options.times)
+    cases = [(case, suite.run) for seed in seeds for case in suite.cases(seed)]
     if why_unavailable():
         print(f"no networks are cut: {why_unavailable()}")
     else:
-        cases += [(cut, cuts.run) for cut in cuts.cases(options.seed)]
+        cases += [(cut, cuts.run) for seed in seeds for cut in cuts.cases(seed)]
     for case, run in cases:
         if options.only not in str(case):
             continue
