@@ -1,4 +1,4 @@
-"""The TensorFlow operations in 1, 2 and 3 real worker processes."""
+"""The TensorFlow operations in 1, 2 (slow) and 3 real worker processes."""
 
 import os
 import re
@@ -35,7 +35,10 @@ SCENARIOS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
+_SIZES = [1, pytest.param(2, marks=pytest.mark.slow), 3]
+
+
+@pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
     group = workers.run(PROGRAM, SCENARIOS, request.param)
     group.size = request.param

@@ -1,4 +1,4 @@
-"""Training on 1, 2 and 3 workers gives what a single process without tf_byteps gives."""
+"""Training on 1, 2 (slow) and 3 workers gives what a single process without tf_byteps gives."""
 
 import json
 import os
@@ -61,7 +61,12 @@ def reference():
     return {name: group[scenario][0] for name, scenario in zip(CASES, scenarios, strict=True)}
 
 
-@pytest.fixture(scope="module", params=[0, 1, 2, 3], ids=lambda size: f"{size}workers")
+_slow = pytest.mark.slow
+# 0: one process, and no variable that tells of a job.
+_SIZES = [pytest.param(0, marks=_slow), 1, pytest.param(2, marks=_slow), 3]
+
+
+@pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
     scenarios = [_scenario(**case) for case in CASES.values()]
     return workers.run(PROGRAM, scenarios, request.param, timeout=600)

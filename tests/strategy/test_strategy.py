@@ -1,4 +1,4 @@
-"""BytePSStrategy in 1, 2 and 3 real worker processes that know nothing but TF_CONFIG."""
+"""BytePSStrategy in 1, 2 (slow) and 3 real worker processes that know nothing but TF_CONFIG."""
 
 import json
 import os
@@ -47,7 +47,10 @@ SCENARIOS = [
 ]
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda size: f"{size}workers")
+_SIZES = [1, pytest.param(2, marks=pytest.mark.slow), 3]
+
+
+@pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
 def group(request):
     group = workers.run(PROGRAM, [*RECORDED, *SCENARIOS], request.param)
     group.size = request.param

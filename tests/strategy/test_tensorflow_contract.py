@@ -146,6 +146,7 @@ def _library_calls(size):
 
 
 CALLS = {size: _library_calls(size) for size in (1, 2)}
+_SIZES = [(1, pytest.mark.slow), (2, ())]
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +170,8 @@ def groups(tmp_path_factory):
 @pytest.mark.parametrize(
     "size, scenario",
     [
-        pytest.param(size, scenario, id=f"{size}-{name}")
-        for size in (1, 2)
+        pytest.param(size, scenario, id=f"{size}-{name}", marks=marks)
+        for size, marks in _SIZES
         for scenario, name in CALLS[size].items()
     ],
 )
@@ -179,7 +180,7 @@ def test_method_of_tensorflow(size, scenario, groups):
 
 
 @pytest.mark.time_limit(_TIMEOUT + 20)
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", [pytest.param(size, marks=marks) for size, marks in _SIZES])
 @pytest.mark.parametrize("scenario", CONTRACT)
 def test_contract(size, scenario, groups):
     results = groups(size)[scenario]
