@@ -222,6 +222,7 @@ def _look_inside(training, arguments, table, what):
     table.note("first and last end of each stage in a step, ms: " + ", ".join(ends))
     stages = [f"{name} {mean:.1f}" for name, mean in inside["stages"].items()]
     table.note("a part's mean time in each stage, ms: " + ", ".join(stages))
+    table.note(f"credit {inside['credit_bytes'] / 1e6:.2f} MB")
     table.keep(f"{what}, inside", **inside)
     return inside
 

@@ -56,9 +56,10 @@ def look_inside(steps, folder=None):
     Returns:
         A dict: `t_first`, seconds from the end of a step's last exchange to the next one's first
         gradient; `first` and `last`, milliseconds from that same end to the first and the last end
-        of each stage; `stages`, the mean milliseconds of a part in each stage.
+        of each stage; `stages`, the mean milliseconds of a part in each stage; `credit_bytes`.
     """
     import tf_byteps
+    from tf_byteps import _engine
 
     with tempfile.TemporaryDirectory() as temporary:
         tf_byteps.start_timeline(os.path.join(folder or temporary, "timeline.json"))
@@ -91,6 +92,7 @@ def look_inside(steps, folder=None):
         "first": {name: statistics.median(times) for name, times in first.items()},
         "last": {name: statistics.median(times) for name, times in last.items()},
         "stages": {name: statistics.fmean(times) for name, times in stages.items()},
+        "credit_bytes": _engine.worker_counters()["credit_bytes"],
     }
 
 

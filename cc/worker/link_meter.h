@@ -3,7 +3,9 @@
 #ifndef TF_BYTEPS_CC_WORKER_LINK_METER_H_
 #define TF_BYTEPS_CC_WORKER_LINK_METER_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace byteps {
 
@@ -15,19 +17,25 @@ class LinkMeter {
   void Note(int64_t now_ns, uint64_t taken_in, bool waiting);
 
   // Enough has been seen.
-  bool is_complete() const { return busy_ns_ >= kBusyNanos; }
+  bool is_complete() const { return windows_.size() == kWindows; }
+  // The median of some windows: a stall, while somebody allocates or was not there yet, is a long
+  // one, but only one.
   uint64_t bytes_per_second() const;
 
  private:
+  void EndWindow();
+
   // The first part is not counted: connections have not got their speed yet, and servers allocate.
   static constexpr int64_t kWarmUpNanos = 100 * 1000 * 1000;
-  static constexpr int64_t kBusyNanos = 200 * 1000 * 1000;
+  static constexpr int64_t kWindowNanos = 20 * 1000 * 1000;
+  static constexpr size_t kWindows = 10;
 
   bool waiting_ = false;
   int64_t last_ns_ = 0;
   int64_t warm_up_ns_ = 0;
-  int64_t busy_ns_ = 0;
+  int64_t busy_ns_ = 0;  // of this window, as bytes_
   uint64_t bytes_ = 0;
+  std::vector<uint64_t> windows_;  // bytes per second
 };
 
 }  // namespace byteps

@@ -30,5 +30,15 @@ TEST(LinkMeterTest, PausesDoNotCount) {
   EXPECT_EQ(meter.bytes_per_second(), 100u * 1000 * 1000);
 }
 
+TEST(LinkMeterTest, StallsDoNotCountMuch) {
+  LinkMeter meter;
+  int64_t now = 0;
+  for (int i = 0; !meter.is_complete(); ++i) {
+    const int64_t stall = i % 7 == 0 ? 3000 * kMillisecond : 0;
+    meter.Note(now += 10 * kMillisecond + stall, 1000 * 1000, true);
+  }
+  EXPECT_EQ(meter.bytes_per_second(), 100u * 1000 * 1000);
+}
+
 }  // namespace
 }  // namespace byteps
