@@ -83,9 +83,7 @@ def _start(tensor, name, shape):
         return StartedSum(name, tensor.dtype, shape)
     name = f"{name}/rows"
     packed, _ = slices.pack(tensor, Compression.none)
-    kernels().byte_ps_gather_start(
-        token(name), packed, tensor_name=name, priority=FORWARD_ORDER
-    )
+    kernels().byte_ps_gather_start(token(name), packed, tensor_name=name, priority=FORWARD_ORDER)
     return StartedSum(name, packed.dtype, shape, tensor.indices.dtype)
 
 
