@@ -61,6 +61,15 @@ def pattern(part, size):
     )
 
 
+# What ends a connection: no header, half of one, another length, room that nobody has taken.
+_MALFORMED = [
+    b"\xff" * _HEADER_BYTES,
+    header(_PUSH, 0)[: _HEADER_BYTES // 2],
+    header(_CONTROL, 77),
+    header(_ROOM_RETURNED, 0, elements=1),
+]
+
+
 class Tcp:
     """The connection that comes first."""
 
@@ -88,6 +97,10 @@ class Tcp:
 
     def close(self):
         self._socket.close()
+
+    def expect_end(self):
+        """The Van hangs up."""
+        assert self._socket.recv(1) == b""
 
     def _read(self, size):
         data = b""
@@ -307,7 +320,8 @@ class Echoes:
         self.taken = 0
 
 
-def main():
+def connect():
+    """A connection whose ends have greeted each other."""
     tcp = Tcp(int(sys.argv[1]))
     pair = Pair(sys.argv[2])
     tcp.send(pair.offer())
@@ -316,6 +330,21 @@ def main():
     echoes = Echoes(pair)
     pair.send(header(_ROOM_RETURNED, 0))
     echoes.expect_greeting()
+    return tcp, pair, echoes
+
+
+def main():
+    exchange()
+    for data in _MALFORMED:
+        tcp, pair, _ = connect()
+        pair.send(data)
+        tcp.expect_end()
+        tcp.close()
+    print(f"{len(_MALFORMED)} malformed frames ended their connections")
+
+
+def exchange():
+    tcp, pair, echoes = connect()
     text = b"a control frame of pyverbs"
     pair.send(header(_CONTROL, len(text)) + text)
     echoes.expect_control(text)

@@ -96,6 +96,7 @@ def test_a_peer_by_pyverbs(for_jobs):
     binary = str(_BINARIES / "rdma" / "peer_test")
     output = _run([binary], *for_jobs, "--env", f"BYTEPS_TEST_PEER={peer}")
     assert "35 frames came back" in output and "SKIPPED" not in output
+    assert "4 malformed frames ended their connections" in output
 
 
 def test_goodput_is_that_of_a_bare_loop():
