@@ -29,7 +29,7 @@ constexpr uint64_t kMessageBytes = RdmaWindow().slot_payload_bytes;
 constexpr uint32_t kDepth = RdmaWindow().slots;
 constexpr int kMessages = 480;  // each way
 constexpr int kTurns = 3;
-constexpr int kTurnsOfUserTime = 2;
+constexpr int kTurnsOfUserTime = 3;
 constexpr int kTurnsOfOwnTime = 20;
 constexpr double kLeastShare = 0.8;
 
