@@ -28,7 +28,7 @@ _LEAST_GIGABITS = 0.1
 _MOST_OF_OTHERS = 0.25
 
 
-def measure(model, workers, servers, gigabits, rounds, warmups=1, settings=None, advance=None):
+def measure(model, workers, servers, gigabits, rounds, warmups=2, settings=None, advance=None):
     """Measures one model on one cluster.
 
     Returns:

@@ -30,12 +30,21 @@ def image_model(build):
     return make
 
 
+class _Positions(keras.layers.Layer):
+    """Adds a trained vector for each position."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=shape[1:], name="positions")
+
+    def call(self, x):
+        return x + self.table
+
+
 def bert_large(batch, layers=24, width=1024, heads=16, length=128):
     """BERT-large with a classifier of two classes: 335 million parameters."""
     tokens = keras.Input([length], dtype="int32")
-    positions = keras.ops.arange(length)
     x = keras.layers.Embedding(BERT_VOCABULARY, width)(tokens)
-    x = x + keras.layers.Embedding(length, width)(positions)
+    x = _Positions()(x)
     x = keras.layers.LayerNormalization(epsilon=1e-12)(x)
     for _ in range(layers):
         attended = keras.layers.MultiHeadAttention(heads, width // heads)(x, x)

@@ -100,6 +100,7 @@ void Worker::Enqueue(ExchangeRequest request) {
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
+        repeats_ = repeats_ || exchange->round > 0;
         exchange->is_in_forward_order = is_in_forward_order;
         if (is_in_forward_order && order_.CompletesStep(key.number)) SendInForwardOrder();
         exchange->trace = NewTrace(exchange->request, exchange->round);
@@ -370,7 +371,7 @@ Status Worker::OnRetune(Retune retune, Actions* actions) {
 
 void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
   if (link_meter_ == nullptr) return;
-  link_meter_->Note(MonotonicNanos(), taken_in, queue_.size() > 0);
+  if (repeats_) link_meter_->Note(MonotonicNanos(), taken_in, queue_.size() > 0);
   LinkReport report;
   report.bytes_per_second = job_.options.link_bytes_per_second;
   if (report.bytes_per_second == 0) {

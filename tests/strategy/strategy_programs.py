@@ -1,6 +1,7 @@
 """What the workers of the tests in this folder do."""
 
 import contextlib
+import gc
 import os
 import tempfile
 
@@ -311,6 +312,22 @@ def missing_variable_in_custom_loop():
         if bps.rank() == 0:
             variables.append(tf.Variable(tf.ones([3]), name="only_on_worker_0"))
     strategy.run(lambda: tf.reduce_sum(variables[0]))
+
+
+def forgotten_variable():
+    """Nobody holds it any more; Python has freed it on worker 0 only."""
+    gc.disable()
+    strategy = bps.BytePSStrategy()
+    with strategy.scope():
+        kept = tf.Variable(tf.fill([2], float(1 + bps.rank())))
+        cycle = [tf.Variable(tf.ones([3]), name="forgotten")]
+        cycle.append(cycle)
+        del cycle
+    if bps.rank() == 0:
+        gc.collect()
+    total = strategy.run(lambda: tf.reduce_sum(kept))
+    gc.enable()
+    return float(total)
 
 
 def compiled_by_xla():

@@ -37,6 +37,7 @@ SCENARIOS = [
     "overflow_on_one_worker",
     "missing_variable",
     "missing_variable_in_custom_loop",
+    "forgotten_variable",
     "different_arrays",
     "different_seeds",
     "compiled_by_xla",
@@ -170,6 +171,10 @@ def test_missing_variable_is_an_error_on_every_worker(scenario, group):
         assert failure.kind == "ValueError"
         assert "worker 1 lacks" in failure.message
         assert "only_on_worker_0" in failure.message
+
+
+def test_a_variable_that_is_garbage_on_some_workers_does_not_count(group):
+    assert group["forgotten_variable"] == [2.0] * group.size
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ names the difference, and nothing was sent in vain.
 """
 
 import collections
+import gc
 import weakref
 
 import tensorflow as tf
@@ -42,6 +43,10 @@ class InitialValues:
         if runtime.size() == 1:
             return
         created, self._created = self._created, []
+        if created:
+            # What nobody holds any more, but refers to itself, is otherwise freed on some workers
+            # earlier than on others, and their lists differ.
+            gc.collect()
         alive = [reference() for reference in created]
         uninitialized = [variable for variable in alive if _is_uninitialized(variable)]
         # A tf.function that creates variables is traced first, then initializes them, then is
