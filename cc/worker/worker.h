@@ -247,7 +247,7 @@ class Worker : private ConnectionHandler {
   std::vector<ServerLink> servers_;
   uint64_t unsent_bytes_ = 0;  // see Connection::LimitUnsent; 0: as it is
   PartQueue queue_;
-  uint32_t held_version_ = 0;              // of the PartsHeld that is due; 0: none is
+  uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
   // A tensor is exchanged for the second time: now links can be measured. In the first step
   // connections are made, memory is allocated, and TensorFlow tries algorithms on the GPU.
   bool repeats_ = false;
