@@ -22,6 +22,14 @@ constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
 constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 // Parts of one tensor that a server may ask for before they are there.
 constexpr size_t kMostWanted = 4096;
+constexpr uint64_t kLeastOfAStep = 4096;
+
+// What workers agree upon before the first step may have been exchanged twice by then.
+bool RepeatsAStep(const Exchange& exchange) {
+  const TensorDescription& tensor = exchange.request.tensor;
+  return exchange.round > 0 && tensor.kind == ExchangeKind::kSum &&
+         tensor.ByteCount() >= kLeastOfAStep;
+}
 
 }  // namespace
 
@@ -100,7 +108,7 @@ void Worker::Enqueue(ExchangeRequest request) {
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
-        repeats_ = repeats_ || exchange->round > 0;
+        repeats_ = repeats_ || RepeatsAStep(*exchange);
         exchange->is_in_forward_order = is_in_forward_order;
         if (is_in_forward_order && order_.CompletesStep(key.number)) SendInForwardOrder();
         exchange->trace = NewTrace(exchange->request, exchange->round);

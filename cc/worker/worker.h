@@ -248,7 +248,7 @@ class Worker : private ConnectionHandler {
   uint64_t unsent_bytes_ = 0;  // see Connection::LimitUnsent; 0: as it is
   PartQueue queue_;
   uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
-  // A tensor is exchanged for the second time: now links can be measured. In the first step
+  // The second step has begun: now links can be measured. In the first step
   // connections are made, memory is allocated, and TensorFlow tries algorithms on the GPU.
   bool repeats_ = false;
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
