@@ -6,6 +6,10 @@ follow the forward order. With k = 0 servers the workers' processes host servers
 beside k additional server hosts (the paper's mixed mode).
 
     python -m benchmarks.goodput --workers 4 --servers 2 --model resnet50
+    python -m benchmarks.goodput --model bert_large --during 0.12 --priorities learned
+
+`--during` gives the tensors to the engine one after another, as backpropagation makes them, during
+that fraction of t_opt.
 """
 
 import argparse
@@ -28,8 +32,23 @@ _LEAST_GIGABITS = 0.1
 _MOST_OF_OTHERS = 0.25
 
 
-def measure(model, workers, servers, gigabits, rounds, warmups=2, settings=None, advance=None):
+def measure(
+    model,
+    workers,
+    servers,
+    gigabits,
+    rounds,
+    warmups=2,
+    settings=None,
+    advance=None,
+    priorities="forward",
+    during=0.0,
+):
     """Measures one model on one cluster.
+
+    Args:
+        priorities: see `programs.engine.prepare`.
+        during: the fraction of t_opt in which the tensors come.
 
     Returns:
         A dict: seconds (`Runs`), wire, t_opt, busy (share of the CPUs), others (what other
@@ -39,22 +58,23 @@ def measure(model, workers, servers, gigabits, rounds, warmups=2, settings=None,
     """
     with EmulatedCluster(workers + servers, gigabits) as cluster:
         wire = measure_wire(cluster)
+        best = optimal_seconds(workers, servers, model.bytes, wire.bytes_per_second)
+        exchange = {"group": "model", "during": during * best, "timeout": 280}
         job = Job("benchmarks.programs.engine", workers, servers, True, cluster, settings=settings)
         with job:
             job.workers.call("join")
-            job.workers.call("prepare", group="model", tensors=model.tensors)
+            job.workers.call("prepare", group="model", tensors=model.tensors, priorities=priorities)
             for _ in range(warmups):
-                job.workers.call("exchange", group="model", timeout=280)
+                job.workers.call("exchange", **exchange)
             before, meter, spans = cluster.counters(), CpuMeter(job.pids), []
             for _ in range(rounds):
-                spans.append(job.workers.call("exchange", group="model", timeout=280))
+                spans.append(job.workers.call("exchange", **exchange))
                 if advance:
                     advance()
             (busy, others), after = meter.shares(), cluster.counters()
             job.workers.call("check", group="model")
             loads = [counters["pushed_bytes"] for counters in job.finish()]
     seconds = [max(end for _, end in span) - min(begin for begin, _ in span) for span in spans]
-    best = optimal_seconds(workers, servers, model.bytes, wire.bytes_per_second)
     carried = [
         [(now - then) / rounds for now, then in zip(host_after, host_before)]
         for host_after, host_before in zip(after, before)
@@ -132,8 +152,8 @@ def row_of(name, model, workers, servers, gigabits, rounds, **arguments):
     return row, details
 
 
-def cases(workers, servers, names, gigabits, rounds, divisors=None, settings=None):
-    """Measures all combinations; returns rows and details."""
+def cases(workers, servers, names, gigabits, rounds, divisors=None, **arguments):
+    """Measures all combinations, with these arguments of `measure`; returns rows and details."""
     rows, details = [], []
     divisors = divisors or {}
     with report.progress() as bar:
@@ -150,7 +170,7 @@ def cases(workers, servers, names, gigabits, rounds, divisors=None, settings=Non
                     count,
                     gigabits,
                     rounds,
-                    settings=settings,
+                    **arguments,
                     advance=lambda task=task: bar.advance(task),
                 )
                 bar.remove_task(task)
@@ -183,6 +203,12 @@ def main(arguments=None):
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="VARIABLE=VALUE", help="settings of all processes"
     )
+    parser.add_argument(
+        "--during", type=float, default=0.0, help="of t_opt, in which the tensors come"
+    )
+    parser.add_argument(
+        "--priorities", choices=["forward", "none", "learned", "next step"], default="forward"
+    )
     given = parser.parse_args(arguments)
     reason = why_unavailable()
     if reason:
@@ -197,7 +223,9 @@ def main(arguments=None):
             given.gigabits,
             given.rounds,
             divisors,
-            settings,
+            settings=settings,
+            priorities=given.priorities,
+            during=given.during,
         )
     except BenchmarkError as error:
         raise SystemExit(f"error: {error}") from None

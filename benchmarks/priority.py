@@ -46,7 +46,8 @@ def measure(direction, priorities, rounds, megabits=100, workers=2, settings=Non
             # In forward order: the first one is the most urgent.
             tensors = uniform(*_SMALL).tensors + uniform(*_LARGE).tensors
             names = [[f"{n}", shape] for n, (_, shape) in enumerate(tensors)]
-            job.workers.call("prepare", group="all", tensors=names, priorities=priorities)
+            order = "forward" if priorities else "none"
+            job.workers.call("prepare", group="all", tensors=names, priorities=order)
             shapes = [shape for _, shape in names]
             part, credit = job.workers.call("flow_limits", shapes=shapes, servers=1)[0]
             job.workers.call("split", group="all", first="small", rest="large")

@@ -1,12 +1,14 @@
 """A worker without TensorFlow: hands NumPy arrays to the engine."""
 
 import math
+import random
 import time
 
 import numpy as np
 
 import tf_byteps
 from tf_byteps import _engine
+from tf_byteps.ops.arguments import FORWARD_ORDER
 
 _WAIT_SECONDS = 280.0
 _groups = {}
@@ -42,10 +44,16 @@ def leave():
     tf_byteps.shutdown()
 
 
-def prepare(group, tensors, priorities=True):
-    """Makes tensors of the given (name, shape)s, in forward order."""
+def prepare(group, tensors, priorities="forward"):
+    """Makes tensors of the given (name, shape)s, in forward order.
+
+    Args:
+        priorities: "forward" (those of the first layers go first), "none" (all are equal),
+            "learned" (as the operations' default), or "next step" (as with cross_step).
+    """
+    fixed = {"none": 0, "learned": None, "next step": FORWARD_ORDER}
     made = [
-        _Tensor(f"{group}/{name}", shape, -index if priorities else 0)
+        _Tensor(f"{group}/{name}", shape, fixed.get(priorities, -index))
         for index, (name, shape) in enumerate(tensors)
     ]
     # All in one message, as a traced function declares its gradients.
@@ -69,11 +77,22 @@ def barrier(name="barrier"):
     _engine.exchange(array, name=name).wait(_WAIT_SECONDS)
 
 
-def exchange(group):
-    """All tensors of a group once, in backward order; [begin, end] on all processes' clock."""
+def exchange(group, during=0.0):
+    """All tensors of a group once, in backward order; [begin, end] on all processes' clock.
+
+    They come one after another `during` so many seconds, like gradients: each when its share of the
+    bytes has been computed, by each worker up to 5 % faster or slower.
+    """
     barrier()
+    tensors = _groups[group][::-1]
+    seconds_per_byte = during * random.uniform(0.95, 1.05) / sum(t.input.nbytes for t in tensors)
     begin = time.monotonic()
-    handles = [tensor.start() for tensor in reversed(_groups[group])]
+    handles, computed = [], 0
+    for tensor in tensors:
+        computed += tensor.input.nbytes
+        if during:
+            time.sleep(max(0, begin + computed * seconds_per_byte - time.monotonic()))
+        handles.append(tensor.start())
     for handle in handles:
         handle.wait(_WAIT_SECONDS)
     return [begin, time.monotonic()]
