@@ -9,7 +9,9 @@ namespace {
 constexpr double kSecondsOnTheWay = 0.040;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
-constexpr uint64_t kPartsOfTheCredit = 8;
+// Enough of them for all servers to have one on the way, and another: while one waits for a busy
+// server, the others idle.
+constexpr uint64_t kPartsOfTheCredit = 24;
 constexpr double kSecondsUnsent = 0.002;
 constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
 constexpr uint64_t kMostUnsent = uint64_t{512} << 10;

@@ -26,7 +26,7 @@ struct TunedSizes {
 };
 
 // For links of which the slowest carries so much: what it carries in 40 ms, and in two round trips
-// more, 256 KB to 16 MB; parts of an eighth of that. In the kernel what it carries in 2 ms, 64 to
+// more, 256 KB to 16 MB; parts of 1/24 of that. In the kernel what it carries in 2 ms, 64 to
 // 512 KB: replies that wait there delay the acknowledgements behind them, too. What `options` fix
 // stays so.
 TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,

@@ -17,7 +17,7 @@ JobDescription TwoWorkersOnTwoHosts() {
 TEST(SizesForTest, FollowTheLink) {
   const TunedSizes slow = SizesFor(250 * kMegabit, 0, EngineOptions());
   EXPECT_EQ(slow.credit_bytes, 1250000u);
-  EXPECT_EQ(slow.part_bytes, 1250000u / 8);
+  EXPECT_EQ(slow.part_bytes, 1250000u / 24);
   EXPECT_EQ(slow.unsent_bytes, 64u * 1024);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).unsent_bytes, 250000u);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 5000000u);
@@ -34,7 +34,7 @@ TEST(SizesForTest, LeaveWhatIsFixed) {
   EngineOptions options;
   options.credit_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).credit_bytes, 0u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 5000000u / 8);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 5000000u / 24);
   options.part_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 0u);
 }
