@@ -23,6 +23,8 @@ def pytest_configure(config):
     for package in ("tensorflow", "keras", "google", "h5py", "numpy", "flatbuffers", "gast"):
         config.addinivalue_line("filterwarnings", f"default:::{package}")
         config.addinivalue_line("filterwarnings", f"default:::{package}\\..*")
+    # Shells let what runs in the background ignore Ctrl-C, and so would the processes of tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Orphans of a test's processes become children of this one, which can then find them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
