@@ -137,6 +137,7 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
   struct Part {
     uint64_t bytes;
     PartPlacement* place;
+    int32_t must_be_at;  // a server, or -1
   };
   std::vector<Part> parts;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -149,18 +150,15 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
       if (first != nullptr && index < first->parts.size()) {
         // Variants of a key take turns, they do not add up.
         placed[i][index].server = first->parts[index].server;
-      } else if (index == 0 && first_server >= 0) {
-        placed[i][index].server = first_server;
-        loads_[first_server] += Load(bytes);
       } else {
-        parts.push_back({bytes, &placed[i][index]});
+        parts.push_back({bytes, &placed[i][index], index == 0 ? first_server : -1});
       }
     }
   }
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Part& a, const Part& b) { return a.bytes > b.bytes; });
   for (const Part& part : parts) {
-    part.place->server = LeastLoaded();
+    part.place->server = part.must_be_at >= 0 ? part.must_be_at : LeastLoaded();
     loads_[part.place->server] += Load(part.bytes);
   }
   return placed;

@@ -39,7 +39,9 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
                                        " others; use the same names again in each step");
     return outcome;
   }
-  std::deque<Row>& variants = rows_[key];
+  const auto [found, is_new] = rows_.try_emplace(key);
+  Variants& variants = found->second;
+  if (is_new) in_order_of_declaration_.push_back(&variants);
   if (!variants.empty() && variants[0].entry.tensor.name != tensor.name) {
     outcome.status =
         FailedPrecondition("the names \"" + variants[0].entry.tensor.name + "\" and \"" +
@@ -97,13 +99,13 @@ std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t upda
   for (const bool firsts : {true, false}) {
     std::vector<Row*> rows;
     std::vector<Placement::Request> requests;
-    for (auto& [key, variants] : rows_) {
-      const size_t end = firsts ? 1 : variants.size();
+    for (Variants* variants : in_order_of_declaration_) {
+      const size_t end = firsts ? 1 : variants->size();
       for (size_t i = firsts ? 0 : 1; i < end; ++i) {
-        Row& row = variants[i];
+        Row& row = (*variants)[i];
         if (row.replaced || row.added_by_cut || !IsCutOtherwiseNow(row.entry)) continue;
         rows.push_back(AddCutOf(&row, update_id));
-        requests.push_back({&rows.back()->entry.tensor, firsts ? nullptr : &FirstOf(variants).entry,
+        requests.push_back({&rows.back()->entry.tensor, firsts ? nullptr : &FirstOf(*variants).entry,
                             row.entry.parts[0].server});
       }
     }
@@ -161,12 +163,12 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version) {
   // Variants take turns: those parts that have the same number and owner stay together.
   std::map<std::tuple<uint64_t, uint32_t, int32_t>, Placement::Move> moves;
   std::vector<Placement::Move*> order;
-  for (auto& [key, variants] : rows_) {
-    for (const Row& row : variants) {
+  for (const Variants* variants : in_order_of_declaration_) {
+    for (const Row& row : *variants) {
       for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
         const PartPlacement& place = row.entry.parts[part];
         if (!MustMove(place)) continue;
-        Placement::Move& move = moves[{key, part, place.server}];
+        Placement::Move& move = moves[{row.entry.key, part, place.server}];
         if (move.server < 0) order.push_back(&move);
         move.server = place.server;
         const uint64_t bytes = place.element_count * DTypeSize(row.entry.tensor.dtype);

@@ -55,6 +55,28 @@ TEST(TensorTableTest, CutsAgainWhatWouldBeLonger) {
   EXPECT_NEAR(bytes[0] / bytes[1], 1, 0.02);
 }
 
+// Workers send in the order of declaration: servers that did not take turns in it would wait for
+// each other.
+TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
+  JobDescription job = JobOf(8);
+  job.options.part_bytes = 0;
+  TensorTable table(job);
+  std::vector<TensorDescription> tensors;
+  for (int i = 0; i < 32; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 1000 * 1000));
+  table.Declare(tensors, 1);
+  const std::vector<TableEntry> cut = table.CutAgain(150 * 1000, 2);
+  ASSERT_EQ(cut.size(), tensors.size());
+  std::vector<double> bytes(8, 0);
+  for (size_t i = 0; i < cut.size(); ++i) {
+    EXPECT_EQ(cut[i].tensor.name, tensors[i].name);
+    for (const PartPlacement& part : cut[i].parts) {
+      bytes[part.server] += part.element_count * 4;
+      const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+      EXPECT_LE(*most - *least, 4 * 150 * 1000) << cut[i].tensor.name;
+    }
+  }
+}
+
 TEST(TensorTableTest, WhoDeclaresLaterGetsTheFirstCut) {
   TensorTable table(TwoServers());
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
