@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from benchmarks.sessions import BenchmarkError
 
@@ -22,6 +23,7 @@ _BURST_SECONDS = 1e-3  # a bucket is filled as often as the kernel's timers allo
 # How long a packet waits in front of the bucket at most: the buffer of the emulated switch.
 _QUEUE_MILLISECONDS = 20
 _MTU = 1500
+_MANY_PROCESSORS = 8
 # Linux's own default, whatever this machine's is: the figures must not depend on that.
 _CONGESTION_CONTROL = "cubic"
 # Of each 1514 bytes on the cable 1448 are payload; used before the rate was measured only.
@@ -96,6 +98,8 @@ class EmulatedCluster:
         _run("ip", "-n", namespace, *"link set lo up".split())
         route = f"route replace 10.77.0.0/24 dev eth0 src {address} congctl {_CONGESTION_CONTROL}"
         _run("ip", "-n", namespace, *route.split())
+        _keep_order(namespace, "eth0")
+        _keep_order(self.switch, port)
 
     def set_rates(self, rates):
         """Limits each host's NIC; one (sent, received) pair of Gbit/s for each host."""
@@ -107,6 +111,18 @@ class EmulatedCluster:
         """Limits all NICs to the same rate."""
         self.set_rates([(gigabits, gigabits)] * len(self.namespaces))
 
+    def retransmitted(self):
+        """Segments of TCP sent so far, and of those the ones sent again: (all, again), of all hosts
+        together."""
+        sent = again = 0
+        for namespace in self.namespaces:
+            shown = _run("ip", "netns", "exec", namespace, "cat", "/proc/net/snmp")
+            names, values = (line.split() for line in shown.splitlines() if line.startswith("Tcp:"))
+            numbers = dict(zip(names, values))
+            sent += int(numbers["OutSegs"])
+            again += int(numbers["RetransSegs"])
+        return sent, again
+
     def counters(self):
         """What each NIC has carried: a list of (sent, received) bytes, by host."""
         counted = []
@@ -115,6 +131,23 @@ class EmulatedCluster:
             statistics = json.loads(shown)[0]["stats64"]
             counted.append((statistics["tx"]["bytes"], statistics["rx"]["bytes"]))
         return counted
+
+
+def _keep_order(namespace, device):
+    """Lets each connection's packets be received on one processor, as a NIC with several queues
+    does. A token bucket hands packets on from whichever processor finds it free; received there,
+    they would overtake each other, and TCP would take that for loss."""
+    processors = os.cpu_count()
+    if processors < _MANY_PROCESSORS:
+        return
+    digits = f"{(1 << processors) - 1:x}"
+    groups = [digits[max(0, end - 8) : end] for end in range(len(digits), 0, -8)]
+    steering = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
+    command = f"echo {','.join(reversed(groups))} > {steering}"
+    try:
+        _run("ip", "netns", "exec", namespace, "sh", "-c", command)
+    except BenchmarkError as error:
+        print(f"packets may overtake each other: {error}", file=sys.stderr)
 
 
 def _limit(namespace, device, gigabits):

@@ -38,7 +38,7 @@ def measure(
     servers,
     gigabits,
     rounds,
-    warmups=2,
+    warmups=3,
     settings=None,
     advance=None,
     priorities="forward",
@@ -51,10 +51,10 @@ def measure(
         during: the fraction of t_opt in which the tensors come.
 
     Returns:
-        A dict: seconds (`Runs`), wire, t_opt, busy (share of the CPUs), others (what other
-        processes used of that), nic_shares (what each NIC carried over what it had to, sent and
-        received, by host), most_loaded (what the most loaded NIC carried over what the formula
-        says).
+        A dict: seconds (`Runs`), wire, t_opt, tuning (what the links made of the job), busy (share
+        of the CPUs), others (what other processes used of that), nic_shares (what each NIC carried
+        over what it had to, sent and received, by host), most_loaded (what the most loaded NIC
+        carried over what the formula says).
     """
     with EmulatedCluster(workers + servers, gigabits) as cluster:
         wire = measure_wire(cluster)
@@ -73,6 +73,7 @@ def measure(
                     advance()
             (busy, others), after = meter.shares(), cluster.counters()
             job.workers.call("check", group="model")
+            tuning = job.tuning()
             loads = [counters["pushed_bytes"] for counters in job.finish()]
     seconds = [max(end for _, end in span) - min(begin for begin, _ in span) for span in spans]
     carried = [
@@ -84,6 +85,7 @@ def measure(
         "seconds": Runs(tuple(seconds), "s"),
         "wire": wire,
         "t_opt": best,
+        "tuning": tuning,
         "busy": busy,
         "others": others,
         "nic_shares": [[bytes / due[i] for bytes in both] for i, both in enumerate(carried)],
@@ -144,6 +146,7 @@ def row_of(name, model, workers, servers, gigabits, rounds, **arguments):
         "seconds": measured["seconds"].as_json(),
         "t_opt": measured["t_opt"],
         "wire": str(measured["wire"]),
+        "tuning": measured["tuning"],
         "busy": measured["busy"],
         "others": measured["others"],
         "nic_shares": measured["nic_shares"],

@@ -13,6 +13,7 @@ from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
 
 _END_SECONDS = 20
+_TUNING = "by what the workers' links carry"
 _COUNTERS_ORDER = {"worker": 0, "server": 1}
 _DEFAULTS = {
     "BYTEPS_CONNECT_TIMEOUT": "30",
@@ -117,6 +118,11 @@ class Job:
         """As a lost server process."""
         os.kill(self.server_pids[rank], signal.SIGKILL)
 
+    def tuning(self):
+        """What the scheduler has logged of the links and what follows from them, or ""."""
+        logged = (self._path / "scheduler.log").read_text().splitlines()
+        return next((line[line.index(_TUNING) :] for line in logged if _TUNING in line), "")
+
     def finish(self):
         """Ends the job; returns each server's counters, those of colocated servers first."""
         self.workers.call("leave", timeout=60)
@@ -151,7 +157,8 @@ class Job:
     def _start_scheduler(self, address):
         readable, writable = os.pipe()
         task = self._plan.scheduler_task(address, writable)
-        self._start_process(task, environment(**self._settings, **task.variables), (writable,))
+        variables = {**self._settings, **task.variables, "BYTEPS_LOG_LEVEL": "info"}
+        self._start_process(task, environment(**variables), (writable,))
         os.close(writable)
         with open(readable) as reports:
             line = reports.readline()

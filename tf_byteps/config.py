@@ -176,8 +176,8 @@ class Config:
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
         default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
-        "and no more than 1/24 of what the links carry in 40 ms; on one host 1/64 of the "
-        "gradients' bytes, up to 4 MB",
+        "and no more than 1/24 of what the links carry in 40 ms (but 64 KB, if that is more); on "
+        "one host 1/64 of the gradients' bytes, up to 4 MB",
         shared=True,
     )
     credit_bytes: int | None = option(

@@ -169,7 +169,7 @@ def _measure_counted(training, arguments, table, what, cluster):
     """Measures steps, and how often each NIC carries the gradients' bytes meanwhile."""
     duration = arguments.duration
     training.measure(Steps(duration.warmup, 1, 1))
-    before, meter = cluster.counters(), CpuMeter([])
+    before, segments, meter = cluster.counters(), cluster.retransmitted(), CpuMeter([])
     step = training.measure(Steps(0, duration.steps, duration.rounds))
     after, (busy, _) = cluster.counters(), meter.shares()
     due = duration.steps * duration.rounds * training.gradient_bytes
@@ -180,6 +180,8 @@ def _measure_counted(training, arguments, table, what, cluster):
     table.add(what, step, carried=carried, cpus_busy=busy)
     shown = ", ".join(f"{sent:.3f} {received:.3f}" for sent, received in carried)
     table.note(f"each NIC sent, received, × gradients: {shown}; CPUs {busy:.0%} busy")
+    sent, again = (now - then for now, then in zip(cluster.retransmitted(), segments))
+    table.note(f"{again / sent:.2%} of all segments were sent again")
     return step, carried
 
 
@@ -222,7 +224,7 @@ def _look_inside(training, arguments, table, what):
     table.note("first and last end of each stage in a step, ms: " + ", ".join(ends))
     stages = [f"{name} {mean:.1f}" for name, mean in inside["stages"].items()]
     table.note("a part's mean time in each stage, ms: " + ", ".join(stages))
-    table.note(f"credit {inside['credit_bytes'] / 1e6:.2f} MB")
+    table.note(f"credit {inside['credit_bytes'] / 1e6:.2f} MB {training.tuning()}")
     table.keep(f"{what}, inside", **inside)
     return inside
 

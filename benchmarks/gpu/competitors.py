@@ -25,7 +25,8 @@ _OTHER_HOSTS = {
     "NCCL_NET": "Socket",
     "NCCL_SOCKET_IFNAME": "eth0",
 }
-_ENGINE_SETTINGS = {"BYTEPS_IO_THREADS": "4", "BYTEPS_CONNECTIONS_PER_SERVER": "2"}
+# For links of 25 Gbit/s and more, and machines with 16 processor cores for each GPU.
+_ENGINE_SETTINGS = {"BYTEPS_IO_THREADS": "8", "BYTEPS_CONNECTIONS_PER_SERVER": "4"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +50,11 @@ class Training:
         strategy: its name, as examples/keras_synthetic_benchmark.py has it.
         options: `model`, `mixed`, `batch`, `dense` and `cpu`.
         gpus: what each process must see.
+        tuning: for tf_byteps: what `Job.tuning` returns.
     """
 
-    def __init__(self, session, strategy, options, gpus=1):
+    def __init__(self, session, strategy, options, gpus=1, tuning=None):
+        self.tuning = tuning
         self._session = session
         self._arguments = {"strategy": strategy, "gpus": gpus, **options}
 
@@ -129,7 +132,7 @@ def byteps(options, gpus, workers, servers, cluster=None, workers_per_host=1, se
         worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank % gpus)},
     )
     with job:
-        training = Training(job.workers, "byteps", options)
+        training = Training(job.workers, "byteps", options, tuning=job.tuning)
         yield training
         training.leave()
 

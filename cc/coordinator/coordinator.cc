@@ -287,8 +287,9 @@ void Coordinator::OnServersAck(Outbox* outbox) {
 }
 
 void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
-  LogInfo("by what the links carry: " + std::to_string(sizes.credit_bytes) +
-          " bytes on the way, parts of at most " + std::to_string(sizes.part_bytes) + " bytes");
+  LogInfo("by what the workers' links carry, " + tuning_->Links() + ": " +
+          std::to_string(sizes.credit_bytes) + " bytes on the way, parts of at most " +
+          std::to_string(sizes.part_bytes) + " bytes");
   Retune retune;
   retune.credit_bytes = sizes.credit_bytes;
   retune.unsent_bytes = sizes.unsent_bytes;

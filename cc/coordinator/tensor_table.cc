@@ -105,7 +105,8 @@ std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t upda
         Row& row = (*variants)[i];
         if (row.replaced || row.added_by_cut || !IsCutOtherwiseNow(row.entry)) continue;
         rows.push_back(AddCutOf(&row, update_id));
-        requests.push_back({&rows.back()->entry.tensor, firsts ? nullptr : &FirstOf(*variants).entry,
+        requests.push_back({&rows.back()->entry.tensor,
+                            firsts ? nullptr : &FirstOf(*variants).entry,
                             row.entry.parts[0].server});
       }
     }

@@ -71,7 +71,7 @@ class TensorTable {
   uint32_t moved_version_ = 0;
   uint32_t settled_version_ = 0;
   Placement placement_;
-  using Variants = std::deque<Row>;  // rows do not move
+  using Variants = std::deque<Row>;    // rows do not move
   std::map<uint64_t, Variants> rows_;  // by key
   // Keys are hashes, but what is placed one after another is sent so, and goes to servers that take
   // turns.

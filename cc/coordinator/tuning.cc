@@ -10,8 +10,10 @@ constexpr double kSecondsOnTheWay = 0.040;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
 // Enough of them for all servers to have one on the way, and another: while one waits for a busy
-// server, the others idle.
+// server, the others idle. On slow links rather fewer than very short ones.
 constexpr uint64_t kPartsOfTheCredit = 24;
+constexpr uint64_t kFewestPartsOfTheCredit = 8;
+constexpr uint64_t kShortPart = uint64_t{64} << 10;
 constexpr double kSecondsUnsent = 0.002;
 constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
 constexpr uint64_t kMostUnsent = uint64_t{512} << 10;
@@ -25,7 +27,10 @@ TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
   const uint64_t credit = std::max(kLeastCredit, static_cast<uint64_t>(bytes));
   TunedSizes sizes;
   if (options.credit_bytes == 0) sizes.credit_bytes = credit;
-  if (options.part_bytes == 0) sizes.part_bytes = credit / kPartsOfTheCredit;
+  if (options.part_bytes == 0) {
+    const uint64_t least = std::min(kShortPart, credit / kFewestPartsOfTheCredit);
+    sizes.part_bytes = std::max(credit / kPartsOfTheCredit, least);
+  }
   const auto unsent = static_cast<uint64_t>(bytes_per_second * kSecondsUnsent);
   sizes.unsent_bytes = std::clamp(unsent, kLeastUnsent, kMostUnsent);
   return sizes;
@@ -45,11 +50,23 @@ std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& repor
   uint64_t farthest_ns = 0;
   for (const auto& [from, each] : reports_) {
     if (!each.has_value()) return std::nullopt;
+    if (each->bytes_per_second <= slowest) slowest_ = from;
     slowest = std::min(slowest, each->bytes_per_second);
     farthest_ns = std::max(farthest_ns, each->round_trip_ns);
   }
   decided_ = true;
   return SizesFor(slowest, farthest_ns, options_);
+}
+
+std::string Tuning::Links() const {
+  uint64_t slowest = std::numeric_limits<uint64_t>::max(), fastest = 0;
+  for (const auto& [rank, report] : reports_) {
+    if (!report.has_value()) continue;
+    slowest = std::min(slowest, report->bytes_per_second);
+    fastest = std::max(fastest, report->bytes_per_second);
+  }
+  const auto megabytes = [](uint64_t rate) { return std::to_string(rate / 1000000) + " MB/s"; };
+  return megabytes(slowest) + " (worker " + std::to_string(slowest_) + ") to " + megabytes(fastest);
 }
 
 void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {

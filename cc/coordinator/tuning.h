@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct TunedSizes {
 };
 
 // For links of which the slowest carries so much: what it carries in 40 ms, and in two round trips
-// more, 256 KB to 16 MB; parts of 1/24 of that. In the kernel what it carries in 2 ms, 64 to
+// more, 256 KB to 16 MB; parts of 1/24 of that, but not below
+// 64 KB or, if that is less, 1/8. In the kernel what it carries in 2 ms, 64 to
 // 512 KB: replies that wait there delay the acknowledgements behind them, too. What `options` fix
 // stays so.
 TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
@@ -45,6 +47,9 @@ class Tuning {
   // A worker that has left or is lost is not waited for.
   void OnGone(int32_t rank);
 
+  // What was decided by, for people.
+  std::string Links() const;
+
   bool all_hold() const;
 
   // The first round of a tensor that none of those who hold has begun.
@@ -53,6 +58,7 @@ class Tuning {
  private:
   const EngineOptions options_;
   bool decided_;
+  int32_t slowest_ = -1;  // the rank of the worker whose link decided
   std::map<int32_t, std::optional<LinkReport>> reports_;  // by rank, of those who are here
   std::map<int32_t, bool> held_;
   std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key

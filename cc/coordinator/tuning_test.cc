@@ -17,16 +17,18 @@ JobDescription TwoWorkersOnTwoHosts() {
 TEST(SizesForTest, FollowTheLink) {
   const TunedSizes slow = SizesFor(250 * kMegabit, 0, EngineOptions());
   EXPECT_EQ(slow.credit_bytes, 1250000u);
-  EXPECT_EQ(slow.part_bytes, 1250000u / 24);
+  EXPECT_EQ(slow.part_bytes, 64u * 1024);
   EXPECT_EQ(slow.unsent_bytes, 64u * 1024);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).unsent_bytes, 250000u);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 5000000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).part_bytes, 5000000u / 24);
   // Two round trips of 5 ms more.
   EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, EngineOptions()).credit_bytes, 6250000u);
 }
 
 TEST(SizesForTest, HaveLimits) {
   EXPECT_EQ(SizesFor(0, 0, EngineOptions()).credit_bytes, 256u * 1024);
+  EXPECT_EQ(SizesFor(0, 0, EngineOptions()).part_bytes, 32u * 1024);
   EXPECT_EQ(SizesFor(~uint64_t{0}, ~uint64_t{0}, EngineOptions()).credit_bytes, 16u << 20);
 }
 

@@ -270,8 +270,8 @@ TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
 // Rounds are under way everywhere, and each worker is at another place, when the links are known.
 TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
   EngineOptions options;
-  options.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 1/24 of 256 KB, not of 128 KB
-  const std::vector<size_t> counts = {0, 1, 2730, 2731, 300000, 77777};
+  options.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 32 KB, not of 128
+  const std::vector<size_t> counts = {0, 1, 8192, 8193, 300000, 77777};
   for (const int servers : {1, 3}) {
     Job job(3, servers, options, /*on_one_host=*/false);
     job.OnEachWorker([&](Worker& worker, int rank) {
@@ -291,8 +291,8 @@ TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
         ASSERT_TRUE(other->Wait().ok());
         ExpectSum(other->output, 3, other->input.size());
       }
-      // In parts of 2,730 floats; "t" had 50,000.
-      EXPECT_EQ(worker.counters().pushed_parts - parts_before, 1u + 1 + 1 + 2 + 110 + 29 + 19);
+      // In parts of 8,192 floats; "t" had 50,000.
+      EXPECT_EQ(worker.counters().pushed_parts - parts_before, 1u + 1 + 1 + 2 + 37 + 10 + 7);
       EXPECT_EQ(worker.counters().credit_bytes, 256u * 1024);
     });
   }

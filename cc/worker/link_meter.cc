@@ -1,6 +1,7 @@
 #include "cc/worker/link_meter.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace byteps {
 
@@ -25,9 +26,9 @@ void LinkMeter::EndWindow() {
 uint64_t LinkMeter::bytes_per_second() const {
   if (windows_.empty()) return 0;
   std::vector<uint64_t> sorted = windows_;
-  const auto middle = sorted.begin() + sorted.size() / 2;
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle;
+  const auto chosen = sorted.begin() + sorted.size() / 5;
+  std::nth_element(sorted.begin(), chosen, sorted.end(), std::greater<>());
+  return *chosen;
 }
 
 }  // namespace byteps

@@ -24,10 +24,11 @@ constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 constexpr size_t kMostWanted = 4096;
 constexpr uint64_t kLeastOfAStep = 4096;
 
-// What workers agree upon before the first step may have been exchanged twice by then.
+// In the first two steps servers allocate: sums of a round are kept while the next one is under way.
+// What workers agree upon before the first step may have been exchanged several times by then.
 bool RepeatsAStep(const Exchange& exchange) {
   const TensorDescription& tensor = exchange.request.tensor;
-  return exchange.round > 0 && tensor.kind == ExchangeKind::kSum &&
+  return exchange.round > 1 && tensor.kind == ExchangeKind::kSum &&
          tensor.ByteCount() >= kLeastOfAStep;
 }
 
@@ -512,8 +513,8 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   NoteProgress(connection);
   if (header.credit_bytes > 0) {
     ReturnCredit(connection, header.credit_bytes);
-    MeasureLink(header.credit_bytes, &actions);
     Pump(&actions);
+    MeasureLink(header.credit_bytes, &actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
   if (header.type == FrameType::kWanted) {
