@@ -186,8 +186,12 @@ class JobScheduler:
         self._rendezvous.close()
 
     def answer_late_joins(self):
-        """Answers processes that come too late; needed only while the port is open."""
-        self._rendezvous.answer_late_joins(is_failing=bool(self.failure))
+        """Answers processes that come too late, and lets lost servers come back.
+
+        Needed only while the port is open.
+        """
+        lost = self._coordinator.lost_servers if self._coordinator else []
+        self._rendezvous.answer_late_joins(bool(self.failure), lost, self._take_back)
 
     def request_stop(self):
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""
@@ -207,6 +211,12 @@ class JobScheduler:
         self.close_rendezvous()
         if self._coordinator is not None:
             self._coordinator.stop()
+
+    def _take_back(self, rank, address, host):
+        try:
+            self._coordinator.take_back(rank, _engine.Endpoint(address.host, address.port), host)
+        except _engine.EngineError as error:
+            raise RendezvousError(str(error)) from error
 
     def _start_coordinator(self, book):
         host = self._config.node_host or self.address.host

@@ -125,9 +125,11 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
   if (peer->role == Role::kServer) SetListensAt(peer, job_->server_endpoints[peer->rank]);
   peer->session->Attach(connection);
   absent_.Remove(IndexOf(*peer));
+  if (peer->is_returning && !connection->peer().again) Greet(*peer, &outbox);
   for (Relay& relay : peer->relayed) outbox.Add(*peer, std::move(relay));
   peer->relayed.clear();
   LogInfo(connection->peer_name() + (connection->peer().again ? " is here again" : " is here"));
+  WelcomeBackIfReady(&outbox);
 }
 
 std::shared_ptr<ControlSession> Coordinator::SessionOf(Connection& connection) {
@@ -160,7 +162,8 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     Peer* const to = FindPeer(lost->role, lost->rank);
     if (peer->role != Role::kWorker || lost->role != Role::kServer || to == nullptr)
       return InvalidArgument(connection.peer_name() + " may not say that this process is lost");
-    const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft;
+    const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft &&
+                         !to->is_returning;  // it speaks of the process before
     if (is_news && !AllWorkersGone())
       Lose(to, lost->description + " (says " + connection.peer_name() + ")", &outbox);
   } else if (const auto* report = std::get_if<LinkReport>(&message)) {
@@ -274,7 +277,7 @@ void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbo
 uint64_t Coordinator::AckedByAll() const {
   uint64_t acked = std::numeric_limits<uint64_t>::max();
   for (const Peer& peer : peers_) {
-    if (peer.role == Role::kServer && peer.presence != Presence::kLost)
+    if (peer.role == Role::kServer && peer.presence != Presence::kLost && !peer.is_returning)
       acked = std::min(acked, peer.acked_update);
   }
   return acked;
@@ -292,7 +295,7 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
           std::to_string(sizes.part_bytes) + " bytes");
   Retune retune;
   retune.credit_bytes = sizes.credit_bytes;
-  retune.unsent_bytes = sizes.unsent_bytes;
+  retune.unsent_bytes = unsent_bytes_ = sizes.unsent_bytes;
   ToRole(Role::kServer, retune, outbox);
   TableUpdate update;
   update.update_id = next_update_id_;
@@ -347,6 +350,7 @@ void Coordinator::Leave(Peer* peer, Outbox* outbox) {
 }
 
 void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
+  if (peer->is_returning) return LoseReturning(peer, what, outbox);
   if (peer->role == Role::kServer && CanGoOnWithout(*peer)) return GoOnWithout(peer, what, outbox);
   peer->presence = Presence::kLost;
   LogError(what);

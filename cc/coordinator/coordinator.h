@@ -40,6 +40,14 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   // Serves `job` from now on; once.
   Status Start(const JobDescription& job);
 
+  // The servers that are lost while training goes on: what each of them was can be started again.
+  std::vector<int32_t> lost_servers() const;
+
+  // Server `rank`, one of these, has been started again, listens at `endpoint`, and is about to
+  // join. Once it has, it gets its share of the parts. It must come within the connect timeout,
+  // else it is lost again. FAILED_PRECONDITION if it is not lost.
+  Status TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host);
+
   // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody
   // was lost and the rest has had time to say goodbye.
   bool Wait(double timeout);
@@ -62,6 +70,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     Endpoint listens_at;     // port 0: unknown
     int64_t last_seen_ns = 0;
     uint64_t acked_update = 0;   // servers: the last TableUpdate they have taken in
+    bool is_returning = false;   // servers: TakeBack was called, and nothing can be there yet
     std::vector<Relay> relayed;  // workers: for when they come
   };
   struct PendingReply {
@@ -97,6 +106,9 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
   bool CanGoOnWithout(const Peer& server) const;
   void GoOnWithout(Peer* server, const std::string& what, Outbox* outbox);
+  void LoseReturning(Peer* server, const std::string& what, Outbox* outbox);
+  void Greet(const Peer& server, Outbox* outbox);
+  void WelcomeBackIfReady(Outbox* outbox);
   void MovePartsIfReady(Outbox* outbox);
   void EndFailoverIfReady(Outbox* outbox);
   void ToAll(const ControlMessage& message, Outbox* outbox);
@@ -126,6 +138,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   uint64_t retune_update_ = 0;    // what the servers must have taken in
   std::unique_ptr<Failover> failover_;
   std::optional<PartsMoved> moved_;  // waits until the servers know
+  uint64_t unsent_bytes_ = 0;        // what Retune has told the servers; 0: nothing
   std::string failure_;
   int64_t failed_at_ns_ = 0;
   int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone

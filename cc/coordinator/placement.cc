@@ -95,6 +95,17 @@ void Placement::Remove(const TableEntry& entry) {
 
 void Placement::Lose(int32_t server) {
   is_lost_[server] = true;
+  ShareAmongThoseLeft();
+}
+
+void Placement::Return(int32_t server, const std::string& host) {
+  is_lost_[server] = false;
+  server_hosts_[server] = host;
+  loads_[server] = 0;
+  ShareAmongThoseLeft();
+}
+
+void Placement::ShareAmongThoseLeft() {
   std::vector<std::string> hosts;
   for (size_t i = 0; i < is_lost_.size(); ++i) {
     if (!is_lost_[i]) hosts.push_back(server_hosts_[i]);
@@ -112,6 +123,19 @@ void Placement::MoveParts(std::vector<Move*> parts) {
     part->server = LeastLoaded();
     loads_[part->server] += Load(part->bytes);
   }
+}
+
+bool Placement::Improve(Move* part) {
+  const int32_t to = LeastLoaded();
+  const double load = Load(part->bytes);
+  const double share = shares_[part->server];
+  if (to == part->server ||
+      (share > 0 && loads_[part->server] / share <= (loads_[to] + load) / shares_[to]))
+    return false;
+  loads_[part->server] -= load;
+  loads_[to] += load;
+  part->server = to;
+  return true;
 }
 
 int32_t Placement::LeastLoaded() const {

@@ -77,17 +77,23 @@ class Placement {
   // Gives parts to the servers that are left, the longest first.
   void MoveParts(std::vector<Move*> parts);
 
+  // Gives a part to another server if the loads are then more even; whether it has.
+  bool Improve(Move* part);
+
   // From now on `server` owns no part that is placed.
   void Lose(int32_t server);
+  // It is there again, on this host, and owns nothing yet.
+  void Return(int32_t server, const std::string& host);
 
   // Bytes per server so far.
   const std::vector<double>& loads() const { return loads_; }
 
  private:
   int32_t LeastLoaded() const;
+  void ShareAmongThoseLeft();
 
   const std::vector<std::string> worker_hosts_;
-  const std::vector<std::string> server_hosts_;
+  std::vector<std::string> server_hosts_;
   std::vector<bool> is_lost_;  // by server
   std::vector<double> shares_;
   const int32_t num_worker_hosts_;

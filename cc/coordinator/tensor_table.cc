@@ -156,36 +156,53 @@ void TensorTable::Lose(int32_t server) {
   placement_.Lose(server);
 }
 
+void TensorTable::Return(int32_t server, const std::string& host) {
+  is_lost_[server] = false;
+  placement_.Return(server, host);
+}
+
 bool TensorTable::MustMove(const PartPlacement& part) const {
   return is_lost_[part.server] || part.version > settled_version_;
 }
 
-std::vector<TableEntry> TensorTable::MoveParts(uint32_t version) {
+// Rounds are shared by all variants.
+bool TensorTable::MayMove(const std::deque<Row>& variants) {
+  return std::none_of(variants.begin(), variants.end(),
+                      [](const Row& row) { return row.entry.tensor.backup_workers > 0; });
+}
+
+std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out) {
   // Variants take turns: those parts that have the same number and owner stay together.
   std::map<std::tuple<uint64_t, uint32_t, int32_t>, Placement::Move> moves;
-  std::vector<Placement::Move*> order;
+  std::vector<Placement::Move*> must_move, may_move;
   for (const Variants* variants : in_order_of_declaration_) {
+    const bool may = evens_out && MayMove(*variants);
     for (const Row& row : *variants) {
       for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
         const PartPlacement& place = row.entry.parts[part];
-        if (!MustMove(place)) continue;
+        if (!MustMove(place) && (!may || row.replaced)) continue;
         Placement::Move& move = moves[{row.entry.key, part, place.server}];
-        if (move.server < 0) order.push_back(&move);
+        if (move.server < 0) (MustMove(place) ? must_move : may_move).push_back(&move);
         move.server = place.server;
         const uint64_t bytes = place.element_count * DTypeSize(row.entry.tensor.dtype);
         move.bytes = std::max(move.bytes, bytes);
       }
     }
   }
-  placement_.MoveParts(order);
+  placement_.MoveParts(must_move);
+  std::stable_sort(may_move.begin(), may_move.end(),
+                   [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
+  for (Placement::Move* move : may_move) placement_.Improve(move);
   std::vector<TableEntry> moved;
   for (auto& [key, variants] : rows_) {
     for (Row& row : variants) {
       bool has_moved = false;
       for (uint32_t part = 0; part < row.entry.parts.size(); ++part) {
         PartPlacement& place = row.entry.parts[part];
-        if (!MustMove(place)) continue;
-        place.server = moves.at({key, part, place.server}).server;
+        const auto move = moves.find({key, part, place.server});
+        if (move == moves.end() || (move->second.server == place.server && !MustMove(place)))
+          continue;
+        place.server = move->second.server;
         place.version = version;
         has_moved = true;
       }

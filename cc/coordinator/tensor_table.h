@@ -49,10 +49,14 @@ class TensorTable {
   // (protocol rule 4).
   bool CanLose(int32_t server) const;
   void Lose(int32_t server);
+  // It is there again, on this host, and owns nothing yet. All that it owned has moved and is
+  // settled.
+  void Return(int32_t server, const std::string& host);
 
   // Gives the parts of lost servers to the others, and those again that earlier calls have given,
-  // since the last Settle. Returns the entries with such parts, which now have this version.
-  std::vector<TableEntry> MoveParts(uint32_t version);
+  // since the last Settle. `evens_out`: other parts, too, where the loads are more even then.
+  // Returns the entries with such parts, which now have this version.
+  std::vector<TableEntry> MoveParts(uint32_t version, bool evens_out = false);
   // All workers know what MoveParts has returned.
   void Settle() { settled_version_ = moved_version_; }
 
@@ -65,6 +69,7 @@ class TensorTable {
   static const Row& FirstOf(const std::deque<Row>& variants);
 
   bool MustMove(const PartPlacement& part) const;
+  static bool MayMove(const std::deque<Row>& variants);
 
   const int32_t num_workers_;
   std::vector<bool> is_lost_;  // by server

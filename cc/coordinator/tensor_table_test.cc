@@ -148,6 +148,37 @@ TEST(TensorTableTest, PartsMoveOnceMoreUntilTheirPlaceIsSettled) {
   EXPECT_TRUE(table.MoveParts(3).empty());
 }
 
+TEST(TensorTableTest, AServerThatIsThereAgainGetsItsShare) {
+  TensorTable table(JobOf(3));
+  std::vector<TensorDescription> tensors;
+  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  tensors.push_back(Tensor("backed", 40000));
+  tensors.back().average = true;
+  tensors.back().backup_workers = 1;
+  table.Declare({tensors.begin(), tensors.end() - 1}, 1);
+  table.Lose(1);
+  table.MoveParts(1);
+  table.Settle();
+  const TableEntry backed = table.Declare({tensors.back()}, 2)[0].row->entry;
+  table.Return(1, "c");
+  const std::vector<TableEntry> moved = table.MoveParts(2, /*evens_out=*/true);
+  // Told once more, nothing else moves.
+  const std::vector<TableEntry> again = table.MoveParts(2);
+  ASSERT_EQ(again.size(), moved.size());
+  table.Settle();
+  std::vector<uint64_t> elements(3);
+  for (const TensorTable::Outcome& outcome : table.Declare(tensors, 3)) {
+    for (const PartPlacement& part : outcome.row->entry.parts)
+      elements[part.server] += part.element_count;
+  }
+  for (const uint64_t each : elements) EXPECT_NEAR(each, 7 * 40000 / 3, 8000);
+  for (size_t part = 0; part < backed.parts.size(); ++part) {
+    EXPECT_EQ(table.row(backed).entry.parts[part].server, backed.parts[part].server)
+        << "its history stays";
+  }
+  EXPECT_TRUE(table.MoveParts(3).empty());
+}
+
 TEST(TensorTableTest, HistoriesOfBackupWorkersCannotBeLost) {
   TensorTable table(JobOf(2));
   EXPECT_TRUE(table.CanLose(0));

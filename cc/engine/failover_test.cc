@@ -3,8 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
@@ -12,104 +10,10 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/gated_proxy.h"
-#include "cc/engine/test_job.h"
+#include "cc/engine/mortal_job.h"
 
 namespace byteps {
 namespace {
-
-constexpr uint64_t kAll = GatedProxy::kAll;
-
-// A job whose workers reach the servers through a proxy for each pair.
-class MortalJob {
- public:
-  MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
-    options.heartbeat_interval = 5;  // nothing that a test does not ask for
-    options.read_peer_memory = false;
-    coordinator_ = std::make_unique<Coordinator>(options);
-    Check(coordinator_->Listen("127.0.0.1", 0));
-    JobDescription job;
-    job.job_id = "failover";
-    job.options = options;
-    job.coordinator_endpoint = coordinator_->endpoint();
-    job.worker_hosts.assign(workers, "host");
-    job.server_hosts.assign(servers, "host");
-    for (int32_t rank = 0; rank < servers; ++rank) {
-      servers_.push_back(std::make_unique<Server>(options));
-      Check(servers_.back()->Listen("127.0.0.1", 0));
-      job.server_endpoints.push_back(servers_.back()->endpoint());
-    }
-    Check(coordinator_->Start(job));
-    for (int32_t rank = 0; rank < servers; ++rank) Check(servers_[rank]->Start(job, rank));
-    gates_.resize(servers);
-    for (int32_t rank = 0; rank < workers; ++rank) {
-      JobDescription seen = job;
-      for (int32_t server = 0; server < servers; ++server) {
-        gates_[server].push_back(std::make_unique<GatedProxy>(job.server_endpoints[server]));
-        seen.server_endpoints[server] = gates_[server].back()->endpoint();
-      }
-      workers_.push_back(std::make_unique<Worker>(seen, rank));
-      Check(workers_.back()->Start());
-    }
-  }
-
-  // As kill -9: nothing that is on the way arrives.
-  void Kill(int32_t server) {
-    for (const auto& gate : gates_[server]) gate->Die();
-    servers_[server]->Stop();
-  }
-
-  Worker& worker(int32_t rank) { return *workers_[rank]; }
-  Server& server(int32_t rank) { return *servers_[rank]; }
-  GatedProxy& gate(int32_t server, int32_t worker) { return *gates_[server][worker]; }
-  int32_t num_workers() const { return static_cast<int32_t>(workers_.size()); }
-
-  // On a thread for each worker.
-  template <typename Body>
-  void OnEachWorker(Body body) {
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < num_workers(); ++rank)
-      threads.emplace_back([&, rank] { body(*workers_[rank], rank); });
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  static void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
-
-  std::unique_ptr<Coordinator> coordinator_;
-  std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<std::vector<std::unique_ptr<GatedProxy>>> gates_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-};
-
-// The sum of three of these depends on their order: it is 0, 1 or something else.
-std::vector<float> OrderMatters(int rank, size_t count) {
-  const float value = rank == 0 ? 1e8f : rank == 1 ? -1e8f : 1.0f;
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = value + static_cast<float>(rank == 2 ? i % 7 : 0);
-  return values;
-}
-
-// One round of tensor "t" on all workers, and what they got.
-std::vector<std::shared_ptr<Pending>> SendOnAll(MortalJob& job, size_t count) {
-  std::vector<std::shared_ptr<Pending>> sent;
-  for (int32_t rank = 0; rank < job.num_workers(); ++rank)
-    sent.push_back(Send(job.worker(rank), "t", OrderMatters(rank, count)));
-  return sent;
-}
-
-void ExpectAllTheSame(const std::vector<std::shared_ptr<Pending>>& sent) {
-  for (const auto& pending : sent) {
-    const Status status = pending->Wait();
-    ASSERT_TRUE(status.ok()) << status.ToString();
-  }
-  for (size_t rank = 1; rank < sent.size(); ++rank) {
-    ASSERT_EQ(std::memcmp(sent[0]->output.data(), sent[rank]->output.data(),
-                          sent[0]->output.size() * sizeof(float)),
-              0)
-        << "worker " << rank << " has another sum than worker 0";
-  }
-}
 
 constexpr size_t kPartFloats = 1024;
 constexpr size_t kParts = 8;
@@ -151,51 +55,6 @@ TEST_P(OneWorkerHasIt, AllGetTheSameSum) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, OneWorkerHasIt,
                          ::testing::Range(0, static_cast<int>(kParts / 2) + 1));
-
-// Drawn, printed, and taken from the environment to replay it.
-uint64_t Seed() {
-  const char* const given = std::getenv("BYTEPS_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
-  std::cout << "BYTEPS_TEST_SEED=" << seed << std::endl;
-  return seed;
-}
-
-// Sums, a broadcast, a gather and a tensor that is new, exactly.
-void ExchangeRound(Worker& worker, int rank, int workers, int round) {
-  const std::vector<size_t> counts = {0, 1, 5000, 60000};
-  std::vector<std::shared_ptr<Pending>> sums;
-  for (size_t i = 0; i < counts.size(); ++i)
-    sums.push_back(Send(worker, "sum" + std::to_string(i), Values(rank + round % 3, counts[i])));
-  const auto fresh = Send(worker, "round" + std::to_string(round), Values(rank, 100));
-  auto weights =
-      std::make_shared<Pending>(rank == 1 ? Values(round % 7, 20000) : std::vector<float>(20000));
-  ExchangeRequest broadcast = Request("weights", weights, ExchangeKind::kBroadcast);
-  broadcast.tensor.root_rank = 1;
-  worker.Enqueue(std::move(broadcast));
-  const auto rows = Send(worker, "rows", Values(rank, 3000 + rank), ExchangeKind::kGather);
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const Status status = sums[i]->Wait();
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    for (size_t k = 0; k < counts[i]; ++k) {
-      float expected = 0;
-      for (int from = 0; from < workers; ++from) expected += Value(from + round % 3, k);
-      ASSERT_EQ(sums[i]->output[k], expected) << "round " << round << ", element " << k;
-    }
-  }
-  ASSERT_TRUE(fresh->Wait().ok());
-  ExpectSum(fresh->output, workers, 100);
-  ASSERT_TRUE(weights->Wait().ok());
-  ASSERT_EQ(weights->output, Values(round % 7, 20000));
-  const Status status = rows->Wait();
-  ASSERT_TRUE(status.ok()) << status.ToString();
-  std::vector<float> expected;
-  for (int from = 0; from < workers; ++from) {
-    const std::vector<float> values = Values(from, 3000 + from);
-    expected.insert(expected.end(), values.begin(), values.end());
-  }
-  rows->output.resize(expected.size());
-  ASSERT_EQ(rows->output, expected);
-}
 
 struct Shape {
   int workers;

@@ -466,6 +466,14 @@ void DefineProcesses(py::module_& module) {
       .def("wait", &Coordinator::Wait, py::arg("timeout"), ReleaseLock(),
            "True once every worker has left or somebody was lost; False after `timeout` seconds.")
       .def_property_readonly("failure", &Coordinator::failure)
+      .def_property_readonly("lost_servers", &Coordinator::lost_servers)
+      .def(
+          "take_back",
+          [](Coordinator& self, int32_t rank, const Endpoint& endpoint, const std::string& host) {
+            ThrowIfError(self.TakeBack(rank, endpoint, host));
+          },
+          py::arg("rank"), py::arg("endpoint"), py::arg("host"), ReleaseLock(),
+          "A lost server has been started again and is about to join.")
       .def("stop", &Coordinator::Stop, ReleaseLock());
   py::class_<Server, PeerHolder<Server>>(
       module, "Server", "A summation server, in a process of its own or colocated in a worker's.")

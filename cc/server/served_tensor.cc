@@ -1,5 +1,7 @@
 #include "cc/server/served_tensor.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace byteps {
@@ -40,13 +42,33 @@ Status ServedTensor::AddVariant(const TableEntry& entry, PartRounds::Options par
     PartRounds::Options options = part_options;
     options.tensor_name = name_;
     options.part = part;
-    parts_[part] = std::make_unique<PartRounds>(std::move(options));
+    parts_[part] = std::make_shared<PartRounds>(std::move(options));
   }
   Variant& variant = variants_[entry.variant];
   if (variant.entry == nullptr) variant.entry = std::make_unique<const TableEntry>(entry);
   variant.places = entry.parts;
   if (last_used_ == nullptr) last_used_ = variant.entry.get();
   return OkStatus();
+}
+
+// Rounds are shared by the variants: those that are here move together, or none does.
+void ServedTensor::DropMoved(const std::vector<TableEntry>& entries, uint64_t key,
+                             uint32_t version) {
+  std::map<uint32_t, const TableEntry*> moved;  // by variant
+  for (const TableEntry& entry : entries) {
+    if (entry.key == key) moved[entry.variant] = &entry;
+  }
+  const auto stays = [&](uint32_t part) {
+    return std::any_of(variants_.begin(), variants_.end(), [&](const auto& known) {
+      const std::vector<PartPlacement>& places = known.second.places;
+      if (part >= places.size() || places[part].server != server_rank_) return false;
+      const auto entry = moved.find(known.first);
+      return entry == moved.end() || part >= entry->second->parts.size() ||
+             entry->second->parts[part].version != version;
+    });
+  };
+  for (auto it = parts_.begin(); it != parts_.end();)
+    it = stays(it->first) ? std::next(it) : parts_.erase(it);
 }
 
 const TableEntry* ServedTensor::FindVariant(uint32_t variant) const {
@@ -60,9 +82,16 @@ const PartPlacement* ServedTensor::FindPlace(uint32_t variant, uint32_t part) co
   return &it->second.places[part];
 }
 
-PartRounds* ServedTensor::FindPart(uint32_t part) const {
+std::shared_ptr<PartRounds> ServedTensor::FindPart(uint32_t part) const {
   const auto it = parts_.find(part);
-  return it == parts_.end() ? nullptr : it->second.get();
+  return it == parts_.end() ? nullptr : it->second;
+}
+
+bool ServedTensor::HasMoved(uint32_t part) const {
+  return std::any_of(variants_.begin(), variants_.end(), [part](const auto& known) {
+    const std::vector<PartPlacement>& places = known.second.places;
+    return part < places.size() && places[part].version > 0;
+  });
 }
 
 bool ServedTensor::IsFirstPart(uint32_t part) const {

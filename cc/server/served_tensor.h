@@ -26,7 +26,8 @@ struct Tally {
   std::atomic<uint64_t> rounds_completed{0};
 };
 
-// AddVariant excludes all other calls (the service's mutex sees to it); the rest may overlap.
+// AddVariant and DropMoved exclude all other calls (the service's mutex sees to it); the rest may
+// overlap.
 class ServedTensor {
  public:
   ServedTensor(std::string name, int32_t server_rank)
@@ -38,11 +39,20 @@ class ServedTensor {
   // same entry again changes nothing. Parts of a newer version have moved.
   Status AddVariant(const TableEntry& entry, PartRounds::Options part_options);
 
-  // Null if unknown. What they return lives as long as this object.
+  // Before AddVariant with all of these entries: forgets the rounds of parts that leave this server
+  // by `version`, or come to it anew. Pushes that are arriving end in what they have begun, which
+  // nobody waits for.
+  void DropMoved(const std::vector<TableEntry>& entries, uint64_t key, uint32_t version);
+
+  // Null if unknown. What it returns lives as long as this object.
   const TableEntry* FindVariant(uint32_t variant) const;
-  PartRounds* FindPart(uint32_t part) const;
+  // Null if it is not here.
+  std::shared_ptr<PartRounds> FindPart(uint32_t part) const;
   // Where a part of a known variant lives now; null if it has no such part.
   const PartPlacement* FindPlace(uint32_t variant, uint32_t part) const;
+
+  // Whether a part has been here, or anywhere else, before it moved.
+  bool HasMoved(uint32_t part) const;
 
   // Whether `part` is the first one on this server: the one whose rounds are counted.
   bool IsFirstPart(uint32_t part) const;
@@ -53,7 +63,7 @@ class ServedTensor {
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
 
-  const std::map<uint32_t, std::unique_ptr<PartRounds>>& parts() const { return parts_; }
+  const std::map<uint32_t, std::shared_ptr<PartRounds>>& parts() const { return parts_; }
 
  private:
   struct Variant {
@@ -66,7 +76,7 @@ class ServedTensor {
   const std::string name_;
   const int32_t server_rank_;
   std::map<uint32_t, Variant> variants_;
-  std::map<uint32_t, std::unique_ptr<PartRounds>> parts_;
+  std::map<uint32_t, std::shared_ptr<PartRounds>> parts_;
   std::atomic<const TableEntry*> last_used_{nullptr};
   Tally tally_;
 };

@@ -198,7 +198,7 @@ TEST(SummationFailureTest, MalformedPushesAreRefused) {
   refused(sum, [](FrameHeader& h) { h.part = 2; }, "part 2 does not live on server 0");
   refused(elsewhere, [](FrameHeader& h) { h.part = 1; }, "part 1 does not live on server 0");
   refused(sum, [](FrameHeader& h) { h.epoch = 6; }, "epoch 6");
-  refused(sum, [](FrameHeader& h) { h.placement_version = 2; }, "placement version 2");
+  refused(sum, [](FrameHeader& h) { h.placement_version = 4; }, "placement version 4");
   refused(sum, [](FrameHeader& h) { h.worker = 0; }, "as worker 0");
   refused(sum, [](FrameHeader& h) { h.type = FrameType::kReply; }, "frame of type 2");
   refused(sum, [](FrameHeader& h) { h.payload_bytes = 15; }, "15 bytes; 16 belong");

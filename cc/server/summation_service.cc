@@ -31,7 +31,8 @@ struct ConnectionContext {
   const std::shared_ptr<WorkerConnection> worker;
   Push push;  // the one whose payload is arriving
   ServedTensor* tensor = nullptr;
-  PartRounds* rounds = nullptr;
+  // Null: it was made by an old placement. Nobody waits for it, and it is dropped.
+  std::shared_ptr<PartRounds> rounds;
   bool is_first_part = false;
 };
 
@@ -50,6 +51,7 @@ class SummationService::Impl {
         lags_(options.num_workers) {}
 
   Status AddEntry(const TableEntry& entry);
+  void DropMoved(const PartsMoved& moved);
   void GoOnWith(const PartsMoved& moved);
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
@@ -102,7 +104,6 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   const bool is_here = std::any_of(
       entry.parts.begin(), entry.parts.end(),
       [this](const PartPlacement& part) { return part.server == options_.server_rank; });
-  if (!is_here) return OkStatus();
   BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, options_.num_workers));
   PartRounds::Options part_options;
   part_options.epoch = options_.epoch;
@@ -114,10 +115,24 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.hosts = &hosts_;
   part_options.memory = memory_;
   std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  const auto known = tensors_.find(entry.key);
+  const bool was_here =
+      known != tensors_.end() && known->second->FindVariant(entry.variant) != nullptr;
+  if (!is_here && !was_here) return OkStatus();
   std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
   if (tensor == nullptr)
     tensor = std::make_unique<ServedTensor>(entry.tensor.name, options_.server_rank);
   return tensor->AddVariant(entry, std::move(part_options));
+}
+
+void SummationService::Impl::DropMoved(const PartsMoved& moved) {
+  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  std::set<uint64_t> keys;
+  for (const TableEntry& entry : moved.entries) keys.insert(entry.key);
+  for (const uint64_t key : keys) {
+    const auto tensor = tensors_.find(key);
+    if (tensor != tensors_.end()) tensor->second->DropMoved(moved.entries, key, moved.version);
+  }
 }
 
 void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
@@ -133,7 +148,7 @@ void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
   for (const PartsMoved::Part& part : moved.parts) {
     const auto tensor = tensors_.find(part.key);
     if (came_here.count({part.key, part.part}) == 0 || tensor == tensors_.end()) continue;
-    PartRounds* const rounds = tensor->second->FindPart(part.part);
+    const std::shared_ptr<PartRounds> rounds = tensor->second->FindPart(part.part);
     if (rounds != nullptr) rounds->GoOnFrom(part.next_round, part.result_from);
   }
 }
@@ -156,6 +171,10 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
                    ", unknown variant " + std::to_string(header.variant));
   }
   const PartPlacement* place = context->tensor->FindPlace(header.variant, header.part);
+  context->push.entry = entry;
+  context->rounds = nullptr;
+  // It was on its way when its part moved; the worker pushes it again, where it has to.
+  if (place != nullptr && header.placement_version < place->version) return OkStatus();
   if (place == nullptr || place->server != options_.server_rank) {
     return refused(StatusCode::kInvalidArgument, ", whose part " + std::to_string(header.part) +
                                                      " does not live on server " +
@@ -166,7 +185,6 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
                    " by placement version " + std::to_string(header.placement_version) +
                        "; valid is " + std::to_string(place->version));
   }
-  context->push.entry = entry;
   context->rounds = context->tensor->FindPart(header.part);
   context->is_first_part = context->tensor->IsFirstPart(header.part);
   if (header.status != StatusCode::kOk) return OkStatus();  // a text, not a contribution
@@ -206,6 +224,7 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
     if (header.payload_bytes > 0) *sink = std::make_shared<BufferSink>();
     return OkStatus();
   }
+  if (context->rounds == nullptr) return OkStatus();
   if (header.IsResult()) return context->rounds->BeginResult(&context->push, sink);
   context->tensor->Used(context->push.entry);
   std::vector<Reply> replies;
@@ -217,11 +236,13 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
 void SummationService::Impl::EndPush(ConnectionContext* context) {
   const FrameHeader& header = context->push.header;
   std::vector<Reply> replies;
+  const std::shared_ptr<PartRounds> rounds = std::move(context->rounds);
+  if (rounds == nullptr) return context->worker->AddCredit(header.payload_bytes);
   if (header.IsResult()) {
-    context->rounds->EndResult(&context->push, &replies);
+    rounds->EndResult(&context->push, &replies);
     return Send(context->tensor, std::move(replies));
   }
-  const PartRounds::Outcome outcome = context->rounds->End(context->push, &replies);
+  const PartRounds::Outcome outcome = rounds->End(context->push, &replies);
   for (Tally* tally : {&tally_, &context->tensor->tally()}) {
     if (!outcome.counted) continue;
     ++tally->pushes;
@@ -276,8 +297,10 @@ std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConne
 void SummationService::Impl::EndWithdrawal(ConnectionContext* context, const std::string& reason) {
   const Push& push = context->push;
   std::vector<Reply> replies;
-  context->rounds->Withdraw(push.header.worker, *push.entry, push.header.round,
-                            Status(push.header.status, reason), &replies);
+  const std::shared_ptr<PartRounds> rounds = std::move(context->rounds);
+  if (rounds == nullptr) return;
+  rounds->Withdraw(push.header.worker, *push.entry, push.header.round,
+                   Status(push.header.status, reason), &replies);
   Send(context->tensor, std::move(replies));
 }
 
@@ -337,12 +360,14 @@ Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuer
   std::vector<std::pair<ServedTensor*, std::vector<Reply>>> lost;
   for (const ResumeQuery::Push& push : query.pushes) {
     ServedTensor* tensor = nullptr;
-    PartRounds* rounds = nullptr;
+    std::shared_ptr<PartRounds> rounds;
     {
       std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
       const auto it = tensors_.find(push.key);
       if (it != tensors_.end()) tensor = it->second.get();
       if (tensor != nullptr) rounds = tensor->FindPart(push.part);
+      // It asked before it knew.
+      if (rounds == nullptr && tensor != nullptr && tensor->HasMoved(push.part)) continue;
     }
     if (rounds == nullptr) {
       return InvalidArgument(worker->name() + " asks for part " + std::to_string(push.part) +
@@ -395,17 +420,16 @@ void SummationService::Impl::SendCredit(WorkerConnection* worker) {
 
 template <typename Function>
 void SummationService::Impl::ForEachPart(Function function) {
-  std::vector<std::pair<ServedTensor*, PartRounds*>> parts;
+  std::vector<std::pair<ServedTensor*, std::shared_ptr<PartRounds>>> parts;
   {
     std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
     for (const auto& [key, tensor] : tensors_) {
-      for (const auto& [part, rounds] : tensor->parts())
-        parts.emplace_back(tensor.get(), rounds.get());
+      for (const auto& [part, rounds] : tensor->parts()) parts.emplace_back(tensor.get(), rounds);
     }
   }
   for (const auto& [tensor, rounds] : parts) {
     std::vector<Reply> replies;
-    function(rounds, &replies);
+    function(rounds.get(), &replies);
     Send(tensor, std::move(replies));
   }
 }
@@ -474,6 +498,7 @@ void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
 }
 
 Status SummationService::MoveParts(const PartsMoved& moved) {
+  impl_->DropMoved(moved);
   const Status status = AddEntries(moved.entries);
   impl_->GoOnWith(moved);
   return status;

@@ -27,11 +27,10 @@ Reconnector::~Reconnector() { Stop(); }
 void Reconnector::OnClosed(const Status& reason) {
   if (reason.code() == StatusCode::kCancelled) return;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (over_) return;
-  reason_ = reason;
+  if (over()) return;
   const bool is_final = reason.code() != StatusCode::kUnavailable;
   if (is_final || ++fruitless_ > kMostFruitless) {
-    over_ = true;
+    lost_ = true;
     lock.unlock();
     changed_.notify_all();
     return on_lost_(is_final ? reason
@@ -39,6 +38,12 @@ void Reconnector::OnClosed(const Status& reason) {
                                            std::to_string(kMostFruitless) +
                                            " new connections, before anything came over them"));
   }
+  Wake(reason);
+}
+
+// With mutex_ held.
+void Reconnector::Wake(const Status& reason) {
+  reason_ = reason;
   broken_ = true;
   if (!thread_.joinable()) {
     thread_ = std::thread([this] {
@@ -47,6 +52,15 @@ void Reconnector::OnClosed(const Status& reason) {
     });
   }
   changed_.notify_all();
+}
+
+void Reconnector::Revive(const Status& reason) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (stopped_) return;
+  lost_ = false;
+  fruitless_ = 0;
+  ++lives_;
+  Wake(reason);
 }
 
 void Reconnector::NoteProgress() {
@@ -58,7 +72,7 @@ void Reconnector::Stop() {
   std::thread thread;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    over_ = true;
+    stopped_ = true;
     thread.swap(thread_);
   }
   changed_.notify_all();
@@ -67,22 +81,25 @@ void Reconnector::Stop() {
 
 void Reconnector::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!over_) {
-    changed_.wait(lock, [this] { return broken_ || over_; });
-    if (over_) return;
+  while (!stopped_) {
+    changed_.wait(lock, [this] { return (broken_ && !lost_) || stopped_; });
+    if (stopped_) return;
     broken_ = false;
+    const int life = lives_;
     const Status broke = reason_;
     const Status status = ConnectAgain(&lock);
-    if (status.ok() || over_) continue;
-    over_ = true;
+    if (status.ok() || over() || life != lives_) continue;
+    lost_ = true;
     lock.unlock();
-    return on_lost_(
+    on_lost_(
         Unavailable(broke.message() + "; it could not be connected again: " + status.message()));
+    lock.lock();
   }
 }
 
 Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
   const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(kReconnectSeconds);
+  const int life = lives_;
   while (true) {
     lock->unlock();
     const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
@@ -92,8 +109,8 @@ Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
     // Not one for which there is no time: this one's error says more.
     const bool is_last = MonotonicNanos() + kLeastAttemptNanos >= deadline_ns;
-    if (status.ok() || over_ || !may_come || is_last) return status;
-    changed_.wait_for(*lock, kPause, [this] { return over_; });
+    if (status.ok() || over() || life != lives_ || !may_come || is_last) return status;
+    changed_.wait_for(*lock, kPause, [this] { return over(); });
   }
 }
 

@@ -20,8 +20,8 @@ class Reconnector {
   // Connects again, within so many seconds. OK: the new connection is open. UNAVAILABLE and
   // DEADLINE_EXCEEDED: perhaps a little later. Anything else: never.
   using Attempt = std::function<Status(double seconds)>;
-  // At most one call, the last that is made. `reason` says what broke the connection, and why there
-  // is no new one.
+  // At most one call, the last that is made before Revive. `reason` says what broke the connection,
+  // and why there is no new one.
   using OnLost = std::function<void(const Status& reason)>;
 
   Reconnector(Attempt attempt, OnLost on_lost);
@@ -35,10 +35,16 @@ class Reconnector {
   // given up.
   void NoteProgress();
 
+  // It was lost, and the peer has been started again: connects to it. `reason` is part of what
+  // `on_lost` gets if that fails. From any thread; what an attempt under way brings does not count.
+  void Revive(const Status& reason);
+
   // Waits for a running attempt. Idempotent; not from inside the two functions.
   void Stop();
 
  private:
+  bool over() const { return lost_ || stopped_; }
+  void Wake(const Status& reason);
   void Run();
   Status ConnectAgain(std::unique_lock<std::mutex>* lock);
 
@@ -48,7 +54,9 @@ class Reconnector {
   std::condition_variable changed_;
   std::thread thread_;
   bool broken_ = false;
-  bool over_ = false;  // lost or stopped
+  bool lost_ = false;  // until Revive
+  bool stopped_ = false;
+  int lives_ = 0;      // calls of Revive
   Status reason_;      // of the last break
   int fruitless_ = 0;  // breaks since the last progress
 };

@@ -83,6 +83,7 @@ constexpr size_t kHeldTensorBytes = 8 + 8;
 constexpr size_t kResumedPushBytes = 8 + 4 + 8;
 constexpr size_t kHeldPartBytes = 8 + 4 + 8 + 1;
 constexpr size_t kMovedPartBytes = 8 + 4 + 8 + 4;
+constexpr size_t kReturnedPartBytes = 8 + 4 + 4;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
 constexpr size_t kLagBytes = 5 * 8;
 
@@ -227,6 +228,19 @@ struct Encoder {
     }
   }
   void operator()(const ResultsHeld& message) { Put(writer, message.tensors); }
+  void operator()(const ServerBack& message) {
+    writer.Put(message.version);
+    writer.Put(message.server);
+    writer.PutString(message.host_id.substr(0, kMaxTextBytes));
+    writer.PutString(message.host.substr(0, kMaxTextBytes));
+    writer.Put(message.port);
+    writer.Put(static_cast<uint32_t>(message.parts.size()));
+    for (const ServerBack::Part& part : message.parts) {
+      writer.Put(part.key);
+      writer.Put(part.variant);
+      writer.Put(part.part);
+    }
+  }
 };
 
 // Things that are larger here than on the wire are made one by one: a malformed message ends before
@@ -364,6 +378,19 @@ struct Decoder {
     }
   }
   void operator()(ResultsHeld& message) { message.tensors = GetRounds(reader); }
+  void operator()(ServerBack& message) {
+    message.version = reader.Get<uint32_t>();
+    message.server = reader.Get<int32_t>();
+    message.host_id = reader.GetString(kMaxTextBytes);
+    message.host = reader.GetString(kMaxTextBytes);
+    message.port = reader.Get<uint16_t>();
+    message.parts.resize(reader.GetCount(kReturnedPartBytes));
+    for (ServerBack::Part& part : message.parts) {
+      part.key = reader.Get<uint64_t>();
+      part.variant = reader.Get<uint32_t>();
+      part.part = reader.Get<uint32_t>();
+    }
+  }
 };
 
 // Makes `message` hold the alternative with this index.

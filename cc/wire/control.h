@@ -203,8 +203,8 @@ struct ServerLost {
   int32_t server = -1;
 };
 
-// worker -> coordinator: how far this worker is with the parts of all servers that are lost; those
-// of which it knows nothing are left out.
+// worker -> coordinator: how far this worker is with the parts of all servers that are lost, and
+// with those that ServerBack has named; those of which it knows nothing are left out.
 struct PartsHeld {
   struct Part {
     uint64_t key = 0;
@@ -237,11 +237,29 @@ struct ResultsHeld {
   std::vector<RoundsHeld::Tensor> tensors;
 };
 
+// coordinator -> workers: a server that was lost is there again, started anew, and `parts` are
+// about to move. Send nothing of them to their servers and take nothing from there any more,
+// connect to the new server, and answer with PartsHeld, as after ServerLost. `version` is that of
+// the placement to come.
+struct ServerBack {
+  struct Part {
+    uint64_t key = 0;
+    uint32_t variant = 0;
+    uint32_t part = 0;
+  };
+  uint32_t version = 0;
+  int32_t server = -1;
+  std::string host_id;  // see JobDescription::server_hosts
+  std::string host;     // where it listens
+  uint16_t port = 0;
+  std::vector<Part> parts;
+};
+
 using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
                  JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
                  Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
-                 PartsMoved, ResultsHeld>;
+                 PartsMoved, ResultsHeld, ServerBack>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -76,6 +76,7 @@ struct Exchange {
   bool finished = false;
   bool is_in_forward_order = false;      // see kForwardOrder
   bool is_reported = false;              // the coordinator has been told that its result is here
+  bool has_moved = false;                // a server that lives may still read what it was sent
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:

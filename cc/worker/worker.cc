@@ -461,6 +461,8 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
   if (live == nullptr || live->round != header.round) return OkStatus();
   if (live->entry == nullptr || header.part >= live->part_done.size())
     return unexpected("no such part");
+  // So are those of a server from which the part has moved.
+  if (header.placement_version < live->places[header.part].version) return OkStatus();
   if (live->part_done[header.part]) return unexpected("answered before");
   if (live->by_parts && live->part_requests[header.part].done == nullptr)
     return unexpected("never sent");
@@ -482,7 +484,9 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
   std::shared_ptr<Exchange> exchange;
   std::lock_guard<std::mutex> lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
-  if (exchange == nullptr) return OkStatus();
+  if (exchange == nullptr || IsMoving(*exchange, header.part)) return OkStatus();
+  if (Path* const path = FindPath(connection))
+    path->receives = PartId(header.key, exchange->entry->variant, header.part);
   if (exchange->trace != nullptr) exchange->trace->parts[header.part].reply_begin_ns = WallNanos();
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
@@ -524,11 +528,16 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   if (header.type != FrameType::kReply)
     return Internal(connection.peer_name() + " sent a frame that is no reply");
   counters_.received_bytes += header.payload_bytes;
+  Path* const path = FindPath(connection);
+  const bool had_begun = path != nullptr && path->receives.has_value();
+  if (had_begun) path->receives.reset();
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (keeps_results_) DropResults(*keys_.at(header.key), connection.peer().rank, header, &actions);
-  if (exchange == nullptr) return OkStatus();
-  return FinishPart(exchange, header, sink.get(), &actions);
+  if (exchange != nullptr && (had_begun || !IsMoving(*exchange, header.part)))
+    BYTEPS_RETURN_IF_ERROR(FinishPart(exchange, header, sink.get(), &actions));
+  if (had_begun) HoldPartsIfClosed(&actions);
+  return OkStatus();
 }
 
 // Remembers a part that is not there to be pushed yet; one that has left is no matter.
@@ -692,6 +701,8 @@ void Worker::OnControl(ControlMessage message) {
       status = OnRetune(std::move(*retune), &actions);
     } else if (const auto* server = std::get_if<ServerLost>(&message)) {
       OnServerLost(*server, &actions);
+    } else if (const auto* back = std::get_if<ServerBack>(&message)) {
+      status = OnServerBack(*back, &actions);
     } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
       OnResultsHeld(*all_have, &actions);
     } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {

@@ -11,7 +11,10 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -129,9 +132,13 @@ class Worker : private ConnectionHandler {
     uint64_t wanted_round = 0;
     std::vector<uint32_t> wanted_parts;
   };
+  using PartId = std::tuple<uint64_t, uint32_t, uint32_t>;  // key, variant and part
+
   // One of the connections to a server; each part takes the one with the least on its way.
   struct Path {
     std::shared_ptr<Connection> connection;  // null: broken
+    bool was_open = false;                   // to the process that the server is now
+    std::optional<PartId> receives;          // the reply whose payload is arriving
     // Pushes may be sent: not while it is broken, nor before the server has said what it has.
     bool is_ready = false;
     bool has_broken = false;  // once
@@ -139,11 +146,14 @@ class Worker : private ConnectionHandler {
     std::unique_ptr<Reconnector> reconnector;  // set by Start, then unchanged
   };
   struct ServerLink {
+    Endpoint endpoint;
+    std::string host;                    // see JobDescription::server_hosts
     std::vector<Path> paths;             // set by Start, then as many
     std::vector<PartTask> parked;        // no path is ready
     std::deque<OutgoingFrame> given_up;  // rounds, for when a path comes again
     std::vector<OutgoingFrame> results;  // that it has been sent, for the same
     bool is_lost = false;                // and training goes on
+    bool was_lost = false;               // once
   };
   // What has to happen once the mutex is free.
   struct Actions;
@@ -163,9 +173,9 @@ class Worker : private ConnectionHandler {
   Status ConnectToServers();
   Status CheckMayConnect(int32_t server) const;
   // Within so many seconds.
-  Status Connect(int32_t server, uint32_t path, bool again, double seconds);
+  Status Connect(int32_t server, uint32_t path, double seconds);
   bool CoordinatorIsLost() const;
-  bool IsLost(int32_t server) const;
+  bool WasLost(int32_t server) const;
   void LoseServer(int32_t server, const Status& reason);
   void OnControl(ControlMessage message);
   void Watch();
@@ -206,6 +216,9 @@ class Worker : private ConnectionHandler {
   void ExpectNoAnswer(Exchange* exchange, uint32_t part);
   bool MayGoOnWithout(int32_t server) const;
   void OnServerLost(const ServerLost& lost, Actions* actions);
+  Status OnServerBack(const ServerBack& back, Actions* actions);
+  bool IsMoving(const Exchange& exchange, uint32_t part) const;
+  const PartPlacement* FindPlace(const FrameHeader& header) const;
   void HoldPartsIfClosed(Actions* actions);
   PartsHeld::Part HeldPart(uint64_t id, const Key& key, uint32_t part) const;
   Status OnPartsMoved(const PartsMoved& moved, Actions* actions);
@@ -213,7 +226,7 @@ class Worker : private ConnectionHandler {
   void Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions);
   void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version);
   void SendResult(const PartsMoved::Part& part, Actions* actions);
-  void MoveWithdrawal(OutgoingFrame& frame, Actions* actions);
+  void MoveWithdrawals(Actions* actions);
   void ReportResults(int64_t now, Actions* actions);
   void OnResultsHeld(const ResultsHeld& all_have, Actions* actions);
   void DropResults(Key& key, int32_t server, const FrameHeader& reply, Actions* actions);
@@ -221,6 +234,8 @@ class Worker : private ConnectionHandler {
   void ReturnCredit(const Connection& from, uint64_t bytes);
   void NoteProgress(const Connection& connection);
   Path* FindPath(const Connection& connection);
+  // Pushes may go this way from now on, and what waited for it does.
+  void Use(ServerLink* server, Path* path, Actions* actions);
   ResumeQuery UnansweredOn(int32_t server, uint32_t path) const;
   Status OnResumeAnswer(Connection& connection, const ResumeAnswer& answer, Actions* actions);
   // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
@@ -248,6 +263,7 @@ class Worker : private ConnectionHandler {
   uint64_t unsent_bytes_ = 0;  // see Connection::LimitUnsent; 0: as it is
   PartQueue queue_;
   uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
+  std::set<PartId> moving_;    // from servers that live, until PartsMoved
   // The second step has begun: now links can be measured. In the first step
   // connections are made, memory is allocated, and TensorFlow tries algorithms on the GPU.
   bool repeats_ = false;

@@ -40,7 +40,7 @@ struct Worker::Actions {
       exchange->request.done(status);
       exchange->request.done = nullptr;
       const auto drop_input = std::exchange(exchange->request.drop_input, nullptr);
-      if (status.ok() && drop_input) drop_input();
+      if (status.ok() && drop_input && !exchange->has_moved) drop_input();
     }
   }
 };

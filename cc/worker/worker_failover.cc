@@ -6,7 +6,12 @@
 // from the worker's own memory: input and output of an exchange are never the same. The last result
 // of each name is kept, too, until all workers are known to have it, since it may have reached this
 // one only.
+//
+// When a server is started again, parts of servers that live move to it in the same way
+// (ServerBack). Their connections stay: what comes over them of such a part is dropped from then
+// on, but for a reply that is arriving, which PartsHeld waits for.
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -30,16 +35,16 @@ bool Worker::MayGoOnWithout(int32_t server) const {
   return false;
 }
 
-bool Worker::IsLost(int32_t server) const {
+bool Worker::WasLost(int32_t server) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return servers_[server].is_lost;
+  return servers_[server].was_lost;
 }
 
 void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
   LogInfo("server " + std::to_string(lost.server) + " is lost; its parts get other owners");
   held_version_ = lost.version;
   ServerLink& link = servers_[lost.server];
-  link.is_lost = true;
+  link.is_lost = link.was_lost = true;
   for (OutgoingFrame& frame : std::exchange(link.results, {}))
     actions->dropped.push_back(std::move(frame.keep_alive));
   for (const Path& path : link.paths) {
@@ -49,27 +54,77 @@ void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
   HoldPartsIfClosed(actions);
 }
 
-// Nothing comes from the lost servers any more: says how far this worker is with their parts.
+Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
+  if (back.server < 0 || back.server >= job_.num_servers() || !servers_[back.server].is_lost)
+    return Internal("the scheduler brought back server " + std::to_string(back.server) +
+                    ", which was not lost");
+  const std::string name =
+      "server " + std::to_string(back.server) + " at " + Endpoint{back.host, back.port}.ToString();
+  LogInfo(name + " has been started again; it gets parts of the others");
+  held_version_ = back.version;
+  ServerLink& link = servers_[back.server];
+  link.is_lost = false;
+  link.endpoint = {back.host, back.port};
+  link.host = back.host_id;
+  link.parked.clear();
+  link.given_up.clear();
+  for (const ServerBack::Part& part : back.parts) {
+    moving_.insert({part.key, part.variant, part.part});
+    const auto it = keys_.find(part.key);
+    Exchange* const live = it == keys_.end() ? nullptr : it->second->live.get();
+    if (live == nullptr || live->entry == nullptr || live->entry->variant != part.variant ||
+        part.part >= live->places.size())
+      continue;
+    live->has_moved = true;
+    ExpectNoAnswer(live, part.part);
+  }
+  for (ServerLink& server : servers_) {
+    std::vector<PartTask>& parked = server.parked;
+    const auto is_moving = [&](const PartTask& task) {
+      return IsMoving(*task.exchange, task.part);
+    };
+    parked.erase(std::remove_if(parked.begin(), parked.end(), is_moving), parked.end());
+  }
+  for (Path& path : link.paths) {
+    path.was_open = false;
+    path.reconnector->Revive(Unavailable(name + " has been started again"));
+  }
+  HoldPartsIfClosed(actions);
+  return OkStatus();
+}
+
+bool Worker::IsMoving(const Exchange& exchange, uint32_t part) const {
+  return !moving_.empty() &&
+         moving_.count({exchange.entry->key, exchange.entry->variant, part}) > 0;
+}
+
+// Nothing comes from the lost servers any more, nor of the parts that leave others: says how far
+// this worker is with these parts.
 void Worker::HoldPartsIfClosed(Actions* actions) {
   if (held_version_ == 0 || stopping_) return;
   for (const ServerLink& link : servers_) {
-    const auto is_open = [](const Path& path) { return path.connection != nullptr; };
-    if (link.is_lost && std::any_of(link.paths.begin(), link.paths.end(), is_open)) return;
+    for (const Path& path : link.paths) {
+      const bool receives = path.receives.has_value() && moving_.count(*path.receives) > 0;
+      if (path.connection != nullptr && (link.is_lost || receives)) return;
+    }
   }
   PartsHeld held;
   held.version = std::exchange(held_version_, 0);
   for (const auto& [id, key] : keys_) {
     std::set<uint32_t> parts;
-    const auto add = [&](const std::vector<PartPlacement>& places) {
+    const auto add = [&, id = id](uint32_t variant, const std::vector<PartPlacement>& places) {
       for (uint32_t part = 0; part < places.size(); ++part) {
-        if (servers_[places[part].server].is_lost) parts.insert(part);
+        if (servers_[places[part].server].is_lost || moving_.count({id, variant, part}) > 0)
+          parts.insert(part);
       }
     };
     for (const Variant& variant : key->variants) {
-      if (variant.entry != nullptr) add(variant.entry->parts);
-      if (variant.new_cut != nullptr) add(variant.new_cut->parts);
+      for (const auto& known : {variant.entry, variant.new_cut}) {
+        if (known != nullptr) add(known->variant, known->parts);
+      }
     }
-    if (key->live != nullptr && key->live->entry != nullptr) add(key->live->places);
+    if (key->live != nullptr && key->live->entry != nullptr)
+      add(key->live->entry->variant, key->live->places);
     for (const uint32_t part : parts) held.parts.push_back(HeldPart(id, *key, part));
   }
   actions->messages.push_back(std::move(held));
@@ -89,6 +144,7 @@ PartsHeld::Part Worker::HeldPart(uint64_t id, const Key& key, uint32_t part) con
 }
 
 Status Worker::OnPartsMoved(const PartsMoved& moved, Actions* actions) {
+  moving_.clear();
   for (const TableEntry& entry : moved.entries) {
     BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, job_.num_workers(), job_.num_servers()));
     const auto it = keys_.find(entry.key);
@@ -116,10 +172,9 @@ Status Worker::OnPartsMoved(const PartsMoved& moved, Actions* actions) {
     if (part.result_from == rank_) SendResult(part, actions);
   }
   for (ServerLink& link : servers_) {
-    if (!link.is_lost) continue;
-    link.parked.clear();  // PushAgain has queued them
-    for (OutgoingFrame& frame : std::exchange(link.given_up, {})) MoveWithdrawal(frame, actions);
+    if (link.is_lost) link.parked.clear();  // PushAgain has queued them
   }
+  MoveWithdrawals(actions);
   Pump(actions);
   return OkStatus();
 }
@@ -155,25 +210,48 @@ void Worker::SendResult(const PartsMoved::Part& part, Actions* actions) {
   }
 }
 
-// A round that was given up at a server that is lost.
-void Worker::MoveWithdrawal(OutgoingFrame& frame, Actions* actions) {
-  const auto it = keys_.find(frame.header.key);
-  if (it == keys_.end()) return;
+// Rounds that were given up at a server which has the part no more.
+void Worker::MoveWithdrawals(Actions* actions) {
+  const auto stays = [this](const OutgoingFrame& frame) {
+    const PartPlacement* const place = FindPlace(frame.header);
+    return place == nullptr || frame.header.placement_version >= place->version;
+  };
+  std::vector<OutgoingFrame> moved;
+  for (ServerLink& link : servers_) {
+    const auto first = std::stable_partition(link.given_up.begin(), link.given_up.end(), stays);
+    std::move(first, link.given_up.end(), std::back_inserter(moved));
+    link.given_up.erase(first, link.given_up.end());
+    const auto result = std::stable_partition(link.results.begin(), link.results.end(), stays);
+    for (auto it = result; it != link.results.end(); ++it)
+      actions->dropped.push_back(std::move(it->keep_alive));
+    link.results.erase(result, link.results.end());
+  }
+  for (OutgoingFrame& frame : moved) {
+    const PartPlacement& place = *FindPlace(frame.header);
+    frame.header.placement_version = place.version;
+    GiveUp(place.server, std::move(frame), actions);
+  }
+}
+
+// Where the part that a frame is of lives now; null if that is not known.
+const PartPlacement* Worker::FindPlace(const FrameHeader& header) const {
+  const auto it = keys_.find(header.key);
+  if (it == keys_.end()) return nullptr;
   for (const Variant& variant : it->second->variants) {
-    for (const auto& known : {variant.entry, variant.new_cut}) {
-      if (known == nullptr || known->variant != frame.header.variant) continue;
-      const PartPlacement& place = known->parts[frame.header.part];
-      frame.header.placement_version = place.version;
-      return GiveUp(place.server, std::move(frame), actions);
+    for (const auto* known : {&variant.entry, &variant.new_cut}) {
+      if (*known != nullptr && (*known)->variant == header.variant)
+        return header.part < (*known)->parts.size() ? &(*known)->parts[header.part] : nullptr;
     }
   }
+  return nullptr;
 }
 
 // Its result only: all inputs have been answered.
 void Worker::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions) {
   actions->dropped.push_back(std::exchange(key->last, exchange));
   for (PartRequest& part : exchange->part_requests) {
-    if (part.output != nullptr) actions->dropped.push_back(std::move(part.keep_input));
+    if (part.output != nullptr && !exchange->has_moved)
+      actions->dropped.push_back(std::move(part.keep_input));
   }
 }
 

@@ -23,10 +23,12 @@ void Worker::PreparePaths() {
   std::lock_guard<std::mutex> lock(mutex_);
   servers_ = std::vector<ServerLink>(job_.num_servers());  // which cannot be copied
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
+    servers_[server].endpoint = job_.server_endpoints[server];
+    servers_[server].host = job_.server_hosts[server];
     servers_[server].paths.resize(std::max(1, job_.options.connections_per_server));
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
       servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
-          [=](double seconds) { return Connect(server, path, /*again=*/true, seconds); },
+          [=](double seconds) { return Connect(server, path, seconds); },
           [=](const Status& reason) { LoseServer(server, reason); });
     }
   }
@@ -35,14 +37,23 @@ void Worker::PreparePaths() {
 Status Worker::ConnectToServers() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
-      const Status status = Connect(server, path, /*again=*/false, job_.options.connect_timeout);
-      if (!status.ok() && !IsLost(server)) return status;
+      const Status status = Connect(server, path, job_.options.connect_timeout);
+      if (!status.ok() && !WasLost(server)) return status;
     }
   }
   return OkStatus();
 }
 
-Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds) {
+Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
+  bool again = false;
+  Endpoint endpoint;
+  std::string host;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    again = servers_[server].paths[path].was_open;
+    endpoint = servers_[server].endpoint;
+    host = servers_[server].host;
+  }
   Hello hello;
   hello.job_id = job_.job_id;
   hello.epoch = job_.epoch;
@@ -50,7 +61,7 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
   hello.rank = rank_;
   hello.path = path;
   hello.again = again;
-  hello.same_host = job_.worker_hosts[rank_] == job_.server_hosts[server];
+  hello.same_host = job_.worker_hosts[rank_] == host;
   Hello peer;
   peer.role = Role::kServer;
   peer.rank = server;
@@ -59,8 +70,7 @@ Status Worker::Connect(int32_t server, uint32_t path, bool again, double seconds
   // The coordinator may come to know that the server is lost, and this worker may stop.
   const Patience patience(seconds, [=] { return CheckMayConnect(server); });
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  const Status status =
-      van_->Connect(job_.server_endpoints[server], hello, peer, this, patience, &connection);
+  const Status status = van_->Connect(endpoint, hello, peer, this, patience, &connection);
   BYTEPS_RETURN_IF_ERROR(CheckMayConnect(server));
   const bool took_too_long =
       status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
@@ -81,14 +91,31 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   const Hello& peer = connection->peer();
-  if (servers_[peer.rank].is_lost)
+  ServerLink& server = servers_[peer.rank];
+  Path& path = server.paths[peer.path];
+  // The second: a connection to the process before, or one too many.
+  if (server.is_lost || peer.again != path.was_open)
     return connection->Close(Unavailable("the scheduler has given the server up"));
-  Path& path = servers_[peer.rank].paths[peer.path];
   path.connection = connection;
-  path.is_ready = !peer.again;
+  path.was_open = true;
+  path.is_ready = false;
+  path.receives.reset();
   if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
-  if (!peer.again) return;
-  actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
+  if (peer.again) {
+    actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
+  } else {
+    Use(&server, &path, &actions);
+    Pump(&actions);
+  }
+}
+
+void Worker::Use(ServerLink* server, Path* path, Actions* actions) {
+  path->is_ready = true;
+  for (const OutgoingFrame& frame : server->given_up)
+    actions->frames.emplace_back(path->connection, frame);
+  for (const OutgoingFrame& frame : server->results)
+    actions->frames.emplace_back(path->connection, frame);
+  for (PartTask& task : std::exchange(server->parked, {})) queue_.Push(std::move(task));
 }
 
 ResumeQuery Worker::UnansweredOn(int32_t server, uint32_t path) const {
@@ -111,17 +138,16 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
   Path* const path = FindPath(connection);
   if (path == nullptr) return OkStatus();  // it has broken again
   if (path->is_ready) return Internal(connection.peer_name() + " answered what it was not asked");
-  path->is_ready = true;
-  ServerLink& server = servers_[connection.peer().rank];
-  for (const OutgoingFrame& frame : server.given_up)
-    actions->frames.emplace_back(path->connection, frame);
-  for (const OutgoingFrame& frame : server.results)
-    actions->frames.emplace_back(path->connection, frame);
+  const int32_t server = connection.peer().rank;
   for (const ResumeAnswer::Push& push : answer.incomplete) {
     const auto key = keys_.find(push.key);
     const std::shared_ptr<Exchange> live = key == keys_.end() ? nullptr : key->second->live;
     // An exchange may have ended with an error meanwhile.
     if (live == nullptr || live->round != push.round || live->entry == nullptr) continue;
+    const bool is_known = push.part < live->places.size();
+    // Or the part has left that server.
+    if (is_known && (live->places[push.part].server != server || IsMoving(*live, push.part)))
+      continue;
     const bool was_asked = push.part < live->part_done.size() && !live->part_done[push.part] &&
                            live->sent_on[push.part] == static_cast<int32_t>(connection.peer().path);
     const uint64_t bytes = was_asked ? live->PushBytes(push.part, rank_) : 0;
@@ -131,8 +157,7 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
     queue_.Push({live, push.part, bytes - push.received_bytes, live->request.priority,
                  push.received_bytes});
   }
-  for (PartTask& task : server.parked) queue_.Push(std::move(task));
-  server.parked.clear();
+  Use(&servers_[server], path, actions);
   Pump(actions);
   return OkStatus();
 }
@@ -145,6 +170,7 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
     Path* const path = FindPath(connection);
     if (path == nullptr || stopping_ || !failure_.ok()) return;
     path->connection = nullptr;
+    path->receives.reset();
     path->is_ready = false;
     path->has_broken = true;
     queue_.ReturnCredit(path->bytes_on_the_way);
@@ -190,6 +216,7 @@ void Worker::NoteProgress(const Connection& connection) {
 
 void Worker::SendPush(PartTask task, Actions* actions) {
   Exchange& exchange = *task.exchange;
+  if (IsMoving(exchange, task.part)) return queue_.ReturnCredit(task.bytes);  // see PushAgain
   ServerLink& server = servers_[exchange.places[task.part].server];
   Path* best = nullptr;
   for (Path& path : server.paths) {

@@ -4,8 +4,9 @@
 
 The job is deterministic: the weights of every worker are bit-identical to those of an undisturbed
 run. In a run all servers but one are killed, one after another; then comes the next run, until
-enough have been. Which one is killed, and when, is drawn from the seed; the same seed draws the
-same, but the machine's timing is not in it.
+enough have been. With `--returns` there are three servers, and one that has been killed is started
+again at once. Which one is killed, and when, is drawn from the seed; the same seed draws the same,
+but the machine's timing is not in it.
 """
 
 import argparse
@@ -17,11 +18,12 @@ import statistics
 import sys
 import time
 
-from tests.cluster import Cluster, describe
+from tests.cluster import Cluster, describe, wait_until
 from tests.faults.training import train_digits
 
 WORKERS = 3
 SERVERS = 11
+SERVERS_THAT_RETURN = 3
 STEPS_A_KILL = 25
 _FIRST_STEP = 10  # the functions are traced, and all servers have parts
 _ENVIRONMENT = {
@@ -63,21 +65,27 @@ def run(
     times=1,
     limit=300.0,
     say=lambda text: None,
+    returns=False,
+    environment=None,
 ):
     """Trains, and kills servers meanwhile; returns an `Outcome`.
 
     Args:
-        kills: how many, fewer than there are servers.
+        kills: how many, fewer than there are servers (any number with `returns`).
         seed: draws which, and when.
         steps: how long to train.
         workers, servers: their numbers.
         times: how often to train; servers are killed in the first training only.
         limit: seconds after which the run counts as hanging.
         say: called with a sentence for each kill.
+        returns: a server that has been killed is started again, and has come back into the job
+            before the next is killed.
+        environment: more variables for all processes.
     """
     chance = random.Random(seed)
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
-    with Cluster(train_digits, workers, servers, _ENVIRONMENT, (steps, times)) as cluster:
+    variables = {**_ENVIRONMENT, **(environment or {})}
+    with Cluster(train_digits, workers, servers, variables, (steps, times)) as cluster:
         alive = list(cluster.servers)
         killed = []
         for moment in moments:
@@ -87,13 +95,24 @@ def run(
             victim.kill(signal.SIGKILL)
             killed.append(time.monotonic())
             say(f"{victim.label} is killed in step {moment + 1}")
+            if returns:
+                alive.append(cluster.replace(victim))
+                wait_until(lambda: _returns(cluster) == len(killed) or _is_over(cluster), limit)
         cluster.wait_for(cluster.workers, limit)
         outcomes = cluster.wait(20)
     dead = {p.label for p in cluster.servers if p not in alive}
-    return _judge(outcomes, dead, killed, say)
+    return _judge(outcomes, dead, killed)
 
 
-def _judge(outcomes, dead, killed, say):
+def _is_over(cluster):
+    return any(worker.popen.poll() is not None for worker in cluster.workers)
+
+
+def _returns(cluster):
+    return cluster.scheduler.output().count("has been started again and gets a share")
+
+
+def _judge(outcomes, dead, killed):
     faults = []
     for outcome in outcomes:
         expected = -signal.SIGKILL if outcome.label in dead else 0
@@ -118,8 +137,10 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults.server_kills")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--returns", action="store_true", help="start servers again")
     options = parser.parse_args()
     steps = _FIRST_STEP + STEPS_A_KILL * (SERVERS - 1)
+    servers = SERVERS_THAT_RETURN if options.returns else SERVERS
     print(f"seed {options.seed}: {options.kills} kills", flush=True)
     undisturbed = run(0, 0, steps)
     assert not undisturbed.faults, undisturbed.output
@@ -127,7 +148,8 @@ def main():
     done, number, around, others = 0, 0, [], []
     while done < options.kills:
         kills = min(SERVERS - 1, options.kills - done)
-        outcome = run(kills, f"{options.seed} {number}", steps, say=print)
+        seed = f"{options.seed} {number}"
+        outcome = run(kills, seed, steps, servers=servers, say=print, returns=options.returns)
         faults = list(outcome.faults)
         if set(outcome.digests) != set(undisturbed.digests):
             faults.append("the weights are not those of the undisturbed run")

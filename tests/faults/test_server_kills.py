@@ -1,5 +1,7 @@
 """Training goes on when servers are killed; see also `python -m tests.faults.server_kills`."""
 
+import json
+
 from tests.faults import server_kills
 
 _STEPS = 40
@@ -10,3 +12,15 @@ def test_two_of_three_servers():
     outcome = server_kills.run(2, seed=1, steps=_STEPS, workers=2, servers=3, times=2)
     assert not outcome.faults, outcome.output
     assert outcome.kills == 2 and len(outcome.digests) == 4
+
+
+def test_servers_that_are_started_again(tmp_path):
+    """They get parts of the tensors back, so that the others may be killed."""
+    stats = {"BYTEPS_SERVER_STATS_FILE": f"{tmp_path}/"}
+    outcome = server_kills.run(
+        2, seed=6, steps=200, workers=2, servers=2, times=2, returns=True, environment=stats
+    )
+    assert not outcome.faults, outcome.output
+    assert outcome.kills == 2 and len(outcome.digests) == 4
+    counters = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    assert len(counters) == 2 and all(each["pushed_bytes"] > 0 for each in counters)

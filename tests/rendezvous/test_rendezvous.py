@@ -218,6 +218,61 @@ def test_too_many_participants():
         assert "this job is running already" in told(late)
 
 
+def test_a_lost_server_is_taken_back():
+    beats = {"heartbeat_interval": 0.5, "heartbeat_timeout": 2.0}
+    with Job(workers=1, servers=2, **beats) as job:
+        first = [job.server(7000, server_id=0), job.server(7001, server_id=1)]
+        book = job.worker(0).result(20)[0]
+        assert [future.result(20)[1] for future in first] == [0, 1]
+        lost, taken, started = [], [], []
+
+        def take_back(rank, address, host):
+            taken.append((rank, address, host))
+            lost.remove(rank)
+
+        def serve(*futures):
+            wait_until(
+                lambda: (
+                    job.scheduler.answer_late_joins(False, lost, take_back)
+                    or all(future.done() for future in futures)
+                )
+            )
+
+        lost.append(1)
+        stranger = job.server(7002, server_id=0)  # that one lives
+        again = job.server(7003, lambda *place: started.append(place), server_id=1, host_id="b")
+        serve(stranger, again)
+        assert "this job is running already" in told(stranger)
+        address = Address("127.0.0.1", 7003)
+        assert taken == [(1, address, "b")]
+        new_book, rank = again.result(20)
+        assert started == [(new_book, 1)] and rank == 1
+        assert new_book.server_endpoints == [book.server_endpoints[0], address]
+        assert new_book.server_hosts[1] == "b" and new_book.epoch == book.epoch
+        lost.append(0)  # one without a number takes any place
+        anybody = job.server(7004)
+        serve(anybody)
+        assert anybody.result(20)[1] == 0
+        lost.append(1)
+        other = job.server(7005, server_id=1, num_servers=3)
+        serve(other)
+        assert "it was told of 3 server processes" in told(other)
+        assert lost == [1]
+
+
+def test_a_server_that_is_not_taken_back_waits_for_the_end():
+    def refuse(rank, address, host):
+        raise RendezvousError("server 0 is not lost")
+
+    beats = {"heartbeat_interval": 0.5, "heartbeat_timeout": 2.0}
+    with Job(workers=1, servers=1, **beats) as job:
+        job.server(7000)
+        job.worker(0).result(20)
+        late = job.server(7001)
+        wait_until(lambda: job.scheduler.answer_late_joins(False, [0], refuse) or late.done())
+        assert "this job is running already" in told(late)
+
+
 def test_timeout_names_who_is_missing():
     with Job(workers=3, servers=1, rendezvous_timeout=1.5) as job:
         futures = [job.worker(0), job.worker(1)]

@@ -110,6 +110,35 @@ class Roster:
         """Forgets a participant; its place is free again."""
         del self.participants[participant.join.participant]
 
+    def replace_server(self, join, route, now, lost):
+        """Admits a server in the place of one that is lost.
+
+        Args:
+            join, route, now: see `admit`.
+            lost: the ranks, among servers, of those that are lost.
+
+        Returns:
+            The `Participant`, with its predecessor's rank, or None: it is none of these.
+
+        Raises:
+            Refusal: it does not fit into this job.
+        """
+        places = [p for p in self.server_processes() if p.server_rank in lost]
+        if join.server_id is not None:
+            places = [p for p in places if p.join.server_id == join.server_id]
+        if join.role != "server" or not places:
+            return None
+        # Without a number: where it was, if possible.
+        before = min(places, key=lambda p: (p.join.host_id != join.host_id, p.server_rank))
+        self.remove(before)
+        try:
+            participant = self.admit(join, route, now)
+        except Refusal:
+            self.participants[before.join.participant] = before
+            raise
+        participant.server_rank = before.server_rank
+        return participant
+
     def workers(self):
         return [p for p in self.participants.values() if p.is_worker]
 

@@ -42,6 +42,7 @@ class Scheduler:
         self._stopping = False
         self._started = False
         self._late_joins = {}  # participant: when it first asked
+        self._book = None
         self._roster = self._new_roster()
         secret = job_secret(config)
         self._context = zmq.Context()
@@ -83,6 +84,7 @@ class Scheduler:
             _logger.info("%s", self._roster.progress())
             book = self._roster.build_book()
             book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
+            self._book = book
             self._started = True
             for stage in ("server", "worker"):
                 self._run_stage(stage, book)
@@ -98,17 +100,49 @@ class Scheduler:
         timeout = self._config.rendezvous_timeout
         self._wait(self._roster.complete, timeout, self._roster.progress)
 
-    def answer_late_joins(self, is_failing):
+    def answer_late_joins(self, is_failing, lost_servers=(), take_back=None):
         """Answers processes that come while the job runs, or when it has failed. Returns at once.
 
         Args:
             is_failing: the job ends, and these may be its processes that come back for the next.
+            lost_servers: the ranks of servers without which training goes on.
+            take_back: called with the rank, the `Address` and the host id of a server that has been
+                started in the place of one of these and is about to join the coordinator; may raise
+                RendezvousError.
         """
+        lost = list(lost_servers)
         while self._poll(0):
             route, message = self._receive()
-            if isinstance(message, messages.Join):
-                if message.participant not in self._roster.participants:
-                    self._answer_late_join(route, message, is_failing)
+            if not isinstance(message, messages.Join):
+                continue
+            if message.participant in self._roster.participants:
+                continue
+            if not self._let_server_back(route, message, lost, take_back):
+                self._answer_late_join(route, message, is_failing)
+
+    def _let_server_back(self, route, join, lost, take_back):
+        """Gives a server the place of one of the lost ones, or refuses it; False: it has none."""
+        try:
+            server = self._roster.replace_server(join, route, time.monotonic(), lost)
+        except Refusal as refusal:
+            self._refuse(route, join, refusal)
+            return True
+        if server is None:
+            return False
+        rank, address = server.server_rank, join.server_endpoint
+        lost.remove(rank)
+        try:
+            take_back(rank, address, join.host_id)
+        except RendezvousError as error:  # the job has just ended
+            _logger.warning("%s cannot come back: %s", server, error)
+            self._roster.remove(server)
+            return False
+        endpoints, hosts = list(self._book.server_endpoints), list(self._book.server_hosts)
+        endpoints[rank], hosts[rank] = address, join.host_id
+        self._book = dataclasses.replace(self._book, server_endpoints=endpoints, server_hosts=hosts)
+        _logger.warning("%s has come in the place of server %d, which was lost", server, rank)
+        self._assign(server, "server", self._book)
+        return True
 
     def _answer_late_join(self, route, join, is_failing=False):
         """It may stand in for one that is dead, which the job notices within this time."""
