@@ -86,6 +86,7 @@ class MortalJob {
     Check(servers_[server]->Start(description_, server));
   }
 
+  Coordinator& coordinator() { return *coordinator_; }
   Worker& worker(int32_t rank) { return *workers_[rank]; }
   Server& server(int32_t rank) { return *servers_[rank]; }
   GatedProxy& gate(int32_t server, int32_t worker) { return *gates_[server][worker]; }

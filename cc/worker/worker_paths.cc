@@ -104,8 +104,9 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   if (peer.again) {
     actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
   } else {
+    const bool is_waited_for = !server.parked.empty();
     Use(&server, &path, &actions);
-    Pump(&actions);
+    if (is_waited_for) Pump(&actions);
   }
 }
 
