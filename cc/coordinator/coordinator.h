@@ -41,6 +41,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   Status Start(const JobDescription& job);
 
   // The servers that are lost while training goes on: what each of them was can be started again.
+  // None once a worker has left, who may have a result that others lack.
   std::vector<int32_t> lost_servers() const;
 
   // Server `rank`, one of these, has been started again, listens at `endpoint`, and is about to
@@ -114,6 +115,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void ToAll(const ControlMessage& message, Outbox* outbox);
   void ToRole(Role role, const ControlMessage& message, Outbox* outbox);
   bool AllWorkersGone() const;
+  bool AnyWorkerHasLeft() const;
   bool NobodyConnected() const;
 
   void BeatAndCheck();

@@ -13,6 +13,7 @@
 //
 // It waits for the end of what goes on because of others. If it is lost meanwhile, its parts are
 // those of a lost server.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -76,7 +77,7 @@ void Coordinator::EndFailoverIfReady(Outbox* outbox) {
 std::vector<int32_t> Coordinator::lost_servers() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int32_t> lost;
-  if (stopping_ || !failure_.empty() || AllWorkersGone()) return lost;
+  if (stopping_ || !failure_.empty() || AnyWorkerHasLeft()) return lost;
   for (const Peer& peer : peers_) {
     if (peer.role == Role::kServer && peer.presence == Presence::kLost) lost.push_back(peer.rank);
   }
@@ -87,8 +88,8 @@ Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::
   std::lock_guard<std::mutex> lock(mutex_);
   Peer* const server = FindPeer(Role::kServer, rank);
   if (server == nullptr || server->presence != Presence::kLost || !failure_.empty() || stopping_ ||
-      AllWorkersGone())
-    return FailedPrecondition("server " + std::to_string(rank) + " is not lost");
+      AnyWorkerHasLeft())
+    return FailedPrecondition("server " + std::to_string(rank) + " is not lost, or the job ends");
   // The process before may only have been stopped. It has been told to end, and what comes from it
   // is not of this session.
   server->session = std::make_shared<ControlSession>();
@@ -99,6 +100,12 @@ Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::
   job_->server_endpoints[rank] = endpoint;
   job_->server_hosts[rank] = host;
   return OkStatus();
+}
+
+bool Coordinator::AnyWorkerHasLeft() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.role == Role::kWorker && peer.presence == Presence::kLeft;
+  });
 }
 
 // It owned nothing, and nobody was told of it.
@@ -127,7 +134,8 @@ void Coordinator::Greet(const Peer& server, Outbox* outbox) {
 
 // Names the parts that are to move to those servers that have come again.
 void Coordinator::WelcomeBackIfReady(Outbox* outbox) {
-  if (!job_.has_value() || failover_->is_running() || !failure_.empty() || AllWorkersGone()) return;
+  if (!job_.has_value() || failover_->is_running() || !failure_.empty() || AnyWorkerHasLeft())
+    return;
   for (Peer& server : peers_) {
     if (!server.is_returning || server.presence != Presence::kConnected) continue;
     server.is_returning = false;

@@ -54,7 +54,7 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
         std::shared_ptr<Connection> connection;  // OnOpen has kept it already
         return van->Connect(endpoint, again, peer, this, seconds, &connection);
       },
-      [this](const Status& reason) { Lost(reason); });
+      [this](const Status& reason, int) { Lost(reason); });
   std::shared_ptr<Connection> connection;
   BYTEPS_RETURN_IF_ERROR(
       van->Connect(endpoint, hello, peer, this, job.options.connect_timeout, &connection));

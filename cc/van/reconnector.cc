@@ -24,19 +24,20 @@ Reconnector::Reconnector(Attempt attempt, OnLost on_lost)
 
 Reconnector::~Reconnector() { Stop(); }
 
-void Reconnector::OnClosed(const Status& reason) {
+void Reconnector::OnClosed(const Status& reason, int life) {
   if (reason.code() == StatusCode::kCancelled) return;
   std::unique_lock<std::mutex> lock(mutex_);
-  if (over()) return;
+  if (over() || life != lives_) return;
   const bool is_final = reason.code() != StatusCode::kUnavailable;
   if (is_final || ++fruitless_ > kMostFruitless) {
     lost_ = true;
     lock.unlock();
     changed_.notify_all();
-    return on_lost_(is_final ? reason
-                             : Unavailable(reason.message() + "; so did " +
-                                           std::to_string(kMostFruitless) +
-                                           " new connections, before anything came over them"));
+    return on_lost_(
+        is_final ? reason
+                 : Unavailable(reason.message() + "; so did " + std::to_string(kMostFruitless) +
+                               " new connections, before anything came over them"),
+        life);
   }
   Wake(reason);
 }
@@ -92,7 +93,8 @@ void Reconnector::Run() {
     lost_ = true;
     lock.unlock();
     on_lost_(
-        Unavailable(broke.message() + "; it could not be connected again: " + status.message()));
+        Unavailable(broke.message() + "; it could not be connected again: " + status.message()),
+        life);
     lock.lock();
   }
 }

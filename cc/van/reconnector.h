@@ -21,15 +21,16 @@ class Reconnector {
   // DEADLINE_EXCEEDED: perhaps a little later. Anything else: never.
   using Attempt = std::function<Status(double seconds)>;
   // At most one call, the last that is made before Revive. `reason` says what broke the connection,
-  // and why there is no new one.
-  using OnLost = std::function<void(const Status& reason)>;
+  // and why there is no new one; `life`, how often Revive had been called then.
+  using OnLost = std::function<void(const Status& reason, int life)>;
 
   Reconnector(Attempt attempt, OnLost on_lost);
   ~Reconnector();
 
   // The connection has ended. UNAVAILABLE: it broke. CANCELLED: this side is stopping, nothing
-  // happens. Anything else is final: `on_lost` is called at once, in the caller's thread.
-  void OnClosed(const Status& reason);
+  // happens. Anything else is final: `on_lost` is called at once, in the caller's thread. `life`:
+  // how often Revive had been called then; one of an earlier life is no news.
+  void OnClosed(const Status& reason, int life = 0);
 
   // The present connection is good for something: one that breaks again and again before that is
   // given up.

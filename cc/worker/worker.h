@@ -153,6 +153,7 @@ class Worker : private ConnectionHandler {
     std::deque<OutgoingFrame> given_up;  // rounds, for when a path comes again
     std::vector<OutgoingFrame> results;  // that it has been sent, for the same
     bool is_lost = false;                // and training goes on
+    int lives = 0;                       // how often it has been started again
     bool was_lost = false;               // once
   };
   // What has to happen once the mutex is free.
@@ -176,7 +177,8 @@ class Worker : private ConnectionHandler {
   Status Connect(int32_t server, uint32_t path, double seconds);
   bool CoordinatorIsLost() const;
   bool WasLost(int32_t server) const;
-  void LoseServer(int32_t server, const Status& reason);
+  // The one that the server was in its `life`: how often it had been started again.
+  void LoseServer(int32_t server, int life, const Status& reason);
   void OnControl(ControlMessage message);
   void Watch();
   void Fail(const Status& reason);

@@ -64,6 +64,7 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
   held_version_ = back.version;
   ServerLink& link = servers_[back.server];
   link.is_lost = false;
+  ++link.lives;
   link.endpoint = {back.host, back.port};
   link.host = back.host_id;
   link.parked.clear();

@@ -29,7 +29,7 @@ void Worker::PreparePaths() {
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
       servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
           [=](double seconds) { return Connect(server, path, seconds); },
-          [=](const Status& reason) { LoseServer(server, reason); });
+          [=](const Status& reason, int life) { LoseServer(server, life, reason); });
     }
   }
 }
@@ -165,11 +165,13 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
 
 void Worker::OnClosed(Connection& connection, const Status& reason) {
   const Hello& peer = connection.peer();
+  int life = 0;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     Path* const path = FindPath(connection);
     if (path == nullptr || stopping_ || !failure_.ok()) return;
+    life = servers_[peer.rank].lives;
     path->connection = nullptr;
     path->receives.reset();
     path->is_ready = false;
@@ -179,20 +181,23 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
     Pump(&actions);
     HoldPartsIfClosed(&actions);
   }
-  servers_[peer.rank].paths[peer.path].reconnector->OnClosed(Status(
-      reason.code(),
-      connection.peer_name() + job_.InProcessOf(peer.rank) + " is lost: " + reason.message()));
+  servers_[peer.rank].paths[peer.path].reconnector->OnClosed(
+      Status(reason.code(), connection.peer_name() + job_.InProcessOf(peer.rank) +
+                                " is lost: " + reason.message()),
+      life);
 }
 
-void Worker::LoseServer(int32_t server, const Status& reason) {
+void Worker::LoseServer(int32_t server, int life, const Status& reason) {
   bool may_go_on = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (stopping_ || !failure_.ok() || servers_[server].is_lost) return;
+    const ServerLink& link = servers_[server];
+    if (stopping_ || !failure_.ok() || link.is_lost || link.lives != life) return;
     may_go_on = MayGoOnWithout(server);
+    // Before a goodbye that may follow: the coordinator must not take this for a good end. And
+    // before PartsHeld, without which the server cannot come again: this one is meant.
+    coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
   }
-  // Before a goodbye that may follow: the coordinator must not take this for a good end.
-  coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
   // Else it is the coordinator that says how this goes on.
   if (!may_go_on) Fail(Unavailable(reason.message()));
 }
