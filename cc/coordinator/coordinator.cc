@@ -397,7 +397,9 @@ void Coordinator::BeatAndCheck() {
     const bool expected = peer.presence == Presence::kExpected;
     if (!expected && peer.presence != Presence::kConnected) continue;
     // A peer that has the address book but does not come has as long as it may take to connect.
-    const double limit = expected ? options_.connect_timeout : options_.heartbeat_timeout;
+    // One that is to come back was there a moment ago.
+    const bool is_new = expected && !peer.is_returning;
+    const double limit = is_new ? options_.connect_timeout : options_.heartbeat_timeout;
     if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
     const std::string name =
         !peer.name.empty() ? peer.name

@@ -45,7 +45,7 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   std::vector<int32_t> lost_servers() const;
 
   // Server `rank`, one of these, has been started again, listens at `endpoint`, and is about to
-  // join. Once it has, it gets its share of the parts. It must come within the connect timeout,
+  // join. Once it has, it gets its share of the parts. It must come within the heartbeat timeout,
   // else it is lost again. FAILED_PRECONDITION if it is not lost.
   Status TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host);
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.faults import server_kills
 
 _STEPS = 40
@@ -14,6 +16,7 @@ def test_two_of_three_servers():
     assert outcome.kills == 2 and len(outcome.digests) == 4
 
 
+@pytest.mark.slow
 def test_servers_that_are_started_again(tmp_path):
     """They get parts of the tensors back, so that the others may be killed."""
     stats = {"BYTEPS_SERVER_STATS_FILE": f"{tmp_path}/"}

@@ -72,6 +72,15 @@ def test_the_job_goes_on_with_the_servers_that_are_left(launch, program):
     assert running.err.count("training goes on with the other servers") == 1
 
 
+def test_a_server_that_fails_is_started_again(launch, program):
+    settings = ("-np", "2", "--servers", "2", "--server-restarts", "1")
+    running = launch(*settings, *program("exchange_for", "4"))
+    _kill_a_server(running)
+    assert running.wait() == 0, running.err
+    assert "goes on with the other servers, and it is started again" in running.err
+    assert running.err.count("has been started again and gets a share of the parts") == 1
+
+
 def test_without_failover_a_server_that_fails_ends_the_job(launch, program):
     arguments = ("-np", "2", "--servers", "2", *program("exchange_for", "60"))
     running = launch(*arguments, BYTEPS_SERVER_FAILOVER="0")

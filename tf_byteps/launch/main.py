@@ -69,8 +69,11 @@ def main(arguments=None):
 def _run_job(options, environment):
     plan = _plan(options)
     launcher = _launcher(options, environment, plan.needs_scheduler)
-    failover = _reads_failover(launcher.environment)
-    with Job(launcher, verbose=options.verbose, server_failover=failover) as job:
+    settings = {
+        "server_failover": _reads_failover(launcher.environment),
+        "server_restarts": options.server_restarts,
+    }
+    with Job(launcher, verbose=options.verbose, **settings) as job:
         address, port = "", 0
         if plan.needs_scheduler:
             address = options.scheduler_host or address_for(plan.host_names())
@@ -251,6 +254,14 @@ def _parser():
         type=_not_negative,
         metavar="K",
         help="server processes; 0, the default, makes every worker host a server",
+    )
+    job.add_argument(
+        "--server-restarts",
+        type=_not_negative,
+        default=0,
+        metavar="N",
+        help="how often servers that fail are started again, in all, while the job goes on with "
+        "the others (default: 0)",
     )
     job.add_argument(
         "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"

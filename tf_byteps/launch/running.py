@@ -122,13 +122,17 @@ class Job:
         screen: a `Screen`; with one process only its lines have no prefix.
         verbose: say what is started.
         server_failover: the job goes on when a server fails, as long as there are others.
+        server_restarts: how often a server that has failed then is started again, in all.
     """
 
-    def __init__(self, launcher, screen=None, verbose=False, server_failover=True):
+    def __init__(
+        self, launcher, screen=None, verbose=False, server_failover=True, server_restarts=0
+    ):
         self._launcher = launcher
         self._screen = screen or Screen()
         self._verbose = verbose
         self._server_failover = server_failover
+        self._server_restarts = server_restarts
         self._tasks = []
         self._first_failed = None
         self._suspect = None
@@ -257,10 +261,14 @@ class Job:
         if running.code == 0 or running.told_to_end:
             return
         if self._goes_on_without(running):
+            again = self._server_restarts > 0 and self._ending_since is None
             self._screen.say(
                 f"{running.task.label} failed with exit code {running.code}; the job goes on with "
-                f"the other servers"
+                f"the other servers" + (", and it is started again" if again else "")
             )
+            if again:
+                self._server_restarts -= 1
+                self.start(running.task)
             return
         # A server and the scheduler end with code 1 when they have lost a worker. Its guard may
         # tell a little later than they that it has failed.
