@@ -110,18 +110,15 @@ class Roster:
         """Forgets a participant; its place is free again."""
         del self.participants[participant.join.participant]
 
-    def replace_server(self, join, route, now, lost):
-        """Admits a server in the place of one that is lost.
+    def find_predecessor(self, join, lost):
+        """The server that another one may take the place of.
 
         Args:
-            join, route, now: see `admit`.
+            join: what asks to take part.
             lost: the ranks, among servers, of those that are lost.
 
         Returns:
-            The `Participant`, with its predecessor's rank, or None: it is none of these.
-
-        Raises:
-            Refusal: it does not fit into this job.
+            A `Participant` with one of these ranks, or None.
         """
         places = [p for p in self.server_processes() if p.server_rank in lost]
         if join.server_id is not None:
@@ -129,7 +126,18 @@ class Roster:
         if join.role != "server" or not places:
             return None
         # Without a number: where it was, if possible.
-        before = min(places, key=lambda p: (p.join.host_id != join.host_id, p.server_rank))
+        return min(places, key=lambda p: (p.join.host_id != join.host_id, p.server_rank))
+
+    def replace(self, before, join, route, now):
+        """Admits a server in the place of one that is lost, with its rank.
+
+        Args:
+            before: a `Participant`.
+            join, route, now: see `admit`.
+
+        Raises:
+            Refusal: it does not fit into this job.
+        """
         self.remove(before)
         try:
             participant = self.admit(join, route, now)

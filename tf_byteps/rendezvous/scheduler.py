@@ -16,6 +16,8 @@ from tf_byteps.rendezvous.secret import job_secret
 POLL_SECONDS = 0.2
 # Messages older than a pause of this process are read within this time after it.
 _QUEUED_SECONDS = 0.2
+# A server that was taken back and is lost within this time may come again a little later only.
+_SOON_SECONDS = 60.0
 LINGER_MILLISECONDS = 2000  # for the last messages on their way
 
 _logger = logging.getLogger("tf_byteps")
@@ -43,6 +45,7 @@ class Scheduler:
         self._started = False
         self._late_joins = {}  # participant: when it first asked
         self._book = None
+        self._returns = {}  # rank of a server: when it was taken back, and how long it stays lost
         self._roster = self._new_roster()
         secret = job_secret(config)
         self._context = zmq.Context()
@@ -122,14 +125,21 @@ class Scheduler:
 
     def _let_server_back(self, route, join, lost, take_back):
         """Gives a server the place of one of the lost ones, or refuses it; False: it has none."""
+        before = self._roster.find_predecessor(join, lost)
+        if before is None:
+            return False
+        now = time.monotonic()
+        rank, address = before.server_rank, join.server_endpoint
+        taken_back, pause = self._returns.get(rank, (-_SOON_SECONDS, 0.0))
+        if now < taken_back + pause:
+            text = f"server {rank} has just been lost again: it may come back a little later"
+            self._send(route, messages.Progress(text))
+            return True
         try:
-            server = self._roster.replace_server(join, route, time.monotonic(), lost)
+            server = self._roster.replace(before, join, route, now)
         except Refusal as refusal:
             self._refuse(route, join, refusal)
             return True
-        if server is None:
-            return False
-        rank, address = server.server_rank, join.server_endpoint
         lost.remove(rank)
         try:
             take_back(rank, address, join.host_id)
@@ -140,6 +150,10 @@ class Scheduler:
         endpoints, hosts = list(self._book.server_endpoints), list(self._book.server_hosts)
         endpoints[rank], hosts[rank] = address, join.host_id
         self._book = dataclasses.replace(self._book, server_endpoints=endpoints, server_hosts=hosts)
+        # One that is lost again and again, because a worker cannot reach it, must not hold the
+        # others up each time.
+        pause = 2 * pause + 1 if now < taken_back + _SOON_SECONDS else 0.0
+        self._returns[rank] = now, min(pause, self._config.heartbeat_timeout / 2)
         _logger.warning("%s has come in the place of server %d, which was lost", server, rank)
         self._assign(server, "server", self._book)
         return True
