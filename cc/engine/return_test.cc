@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kPartFloats = 1024;
 constexpr size_t kParts = 8;
 constexpr size_t kFloats = kParts * kPartFloats;
+constexpr auto kUntilWelcome = std::chrono::milliseconds(200);  // and named to the workers
 constexpr uint64_t kReplyBytes = kFrameHeaderBytes + kPartFloats * sizeof(float);
 
 EngineOptions ShortParts() {
@@ -119,7 +120,7 @@ TEST_P(MiddleOfARound, AllGetTheSameSum) {
 // It is lost once more while worker 0 cannot say yet how far it is.
 TEST_P(MiddleOfARound, ItDiesAgain) {
   job_.StartAgain(0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(kUntilWelcome);
   job_.Kill(0);
   Open();
   ExpectAllTheSame(sent_);
@@ -131,7 +132,7 @@ TEST_P(MiddleOfARound, ItDiesAgain) {
 // The new one has no part yet.
 TEST_P(MiddleOfARound, TheOtherDies) {
   job_.StartAgain(0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(kUntilWelcome);
   job_.Kill(1);
   ExpectAllTheSame(sent_);
   for (int round = 0; round < 3; ++round) ExpectAllTheSame(SendOnAll(job_, kFloats));

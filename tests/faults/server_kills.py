@@ -25,6 +25,7 @@ WORKERS = 3
 SERVERS = 11
 SERVERS_THAT_RETURN = 3
 STEPS_A_KILL = 25
+STEPS_A_RETURN = 400  # a process starts meanwhile
 _FIRST_STEP = 10  # the functions are traced, and all servers have parts
 _ENVIRONMENT = {
     "BYTEPS_DETERMINISTIC": "1",
@@ -139,17 +140,23 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--returns", action="store_true", help="start servers again")
     options = parser.parse_args()
-    steps = _FIRST_STEP + STEPS_A_KILL * (SERVERS - 1)
-    servers = SERVERS_THAT_RETURN if options.returns else SERVERS
+    servers, kills_a_run, steps_a_kill = SERVERS, SERVERS - 1, STEPS_A_KILL
+    environment = {}
+    if options.returns:
+        servers, kills_a_run, steps_a_kill = SERVERS_THAT_RETURN, 5, STEPS_A_RETURN
+        environment["BYTEPS_HEARTBEAT_INTERVAL"] = "1"
+        environment["BYTEPS_HEARTBEAT_TIMEOUT"] = "4"  # limits how long one stays lost, too
+    steps = _FIRST_STEP + steps_a_kill * kills_a_run
     print(f"seed {options.seed}: {options.kills} kills", flush=True)
     undisturbed = run(0, 0, steps)
     assert not undisturbed.faults, undisturbed.output
     print(f"undisturbed: {undisturbed.digests[0][:16]} after {steps} steps", flush=True)
     done, number, around, others = 0, 0, [], []
     while done < options.kills:
-        kills = min(SERVERS - 1, options.kills - done)
+        kills = min(kills_a_run, options.kills - done)
         seed = f"{options.seed} {number}"
-        outcome = run(kills, seed, steps, servers=servers, say=print, returns=options.returns)
+        returns = {"returns": options.returns, "environment": environment}
+        outcome = run(kills, seed, steps, servers=servers, say=print, **returns)
         faults = list(outcome.faults)
         if set(outcome.digests) != set(undisturbed.digests):
             faults.append("the weights are not those of the undisturbed run")
