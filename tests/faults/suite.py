@@ -34,6 +34,8 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_NOT_RUNNING = ("rendezvous", "shutdown")  # phases
+_RESTART_SECONDS = 4
 _WORK_SECONDS = 20
 _LEAVING_SECONDS = 0.5
 
@@ -44,7 +46,7 @@ class Case:
 
     Attributes:
         role: "worker", "server" or "scheduler": what it hits.
-        how: "kill" or "stop".
+        how: "kill", "stop", or "restart": a server is killed and started again.
         phase: one of `programs.PHASES`.
         workers: their number; there are two servers.
         seed: decides the moment, and the process.
@@ -83,13 +85,15 @@ class Result:
 
 def cases(seed=1):
     """All cases."""
-    return [
-        Case(role, how, phase, workers, seed)
+    faults = [
+        (role, how, phase)
         for phase in programs.PHASES
         for role in ("worker", "server", "scheduler")
         for how in _SIGNALS
-        for workers in (2, 3)
     ]
+    running = [phase for phase in programs.PHASES if phase not in _NOT_RUNNING]
+    faults += [("server", "restart", phase) for phase in running]
+    return [Case(*fault, workers, seed) for fault in faults for workers in (2, 3)]
 
 
 def run(case):
@@ -101,10 +105,11 @@ def run(case):
         if case.phase == "mid-frame":
             env["BYTEPS_ENABLE_IPC"] = "0"  # through sockets
         limit = DETECTION + (HEARTBEAT_TIMEOUT if case.how == "stop" else 0)
-        goes_on = case.role == "server" and case.phase not in ("rendezvous", "shutdown")
+        goes_on = case.role == "server" and case.phase not in _NOT_RUNNING
         function, args = programs.endure, (case.phase, _WORK_SECONDS)
         if goes_on:
-            function, args = programs.go_on, (case.phase, limit + 1)
+            seconds = _RESTART_SECONDS if case.how == "restart" else limit + 1
+            function, args = programs.go_on, (case.phase, seconds)
         if case.phase == "shutdown":
             function, args = programs.leave, (_LEAVING_SECONDS,)
             env["BYTEPS_RESTART_TIMEOUT"] = "1"  # nobody comes back
@@ -159,9 +164,13 @@ def _going_on(case, cluster, victim, chance, result, _):
     """One of two servers is lost, and training goes on with the other."""
     time.sleep(0.1 + chance.uniform(0, 0.4))
     begin = time.monotonic()
-    victim.kill(_SIGNALS[case.how])
+    victim.kill(_SIGNALS.get(case.how, signal.SIGKILL))
+    if case.how == "restart":
+        cluster.replace(victim)
     survivors = [p for p in cluster.processes() if p is not victim]
     cluster.wait_for(survivors, 30)
+    if case.how == "restart" and "gets a share of the parts" not in cluster.scheduler.output():
+        result.faults.append("it did not come back into the job")
     for process in survivors:
         outcome = process.outcome()
         if outcome.code != 0:
