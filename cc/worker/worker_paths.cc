@@ -50,6 +50,8 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
   std::string host;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    // An attempt that began in an earlier life of the server may have come through.
+    if (servers_[server].paths[path].connection != nullptr) return OkStatus();
     again = servers_[server].paths[path].was_open;
     endpoint = servers_[server].endpoint;
     host = servers_[server].host;
@@ -93,8 +95,8 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   const Hello& peer = connection->peer();
   ServerLink& server = servers_[peer.rank];
   Path& path = server.paths[peer.path];
-  // The second: a connection to the process before, or one too many.
-  if (server.is_lost || peer.again != path.was_open)
+  // The others: a connection to the process before, or one too many.
+  if (server.is_lost || peer.again != path.was_open || path.connection != nullptr)
     return connection->Close(Unavailable("the scheduler has given the server up"));
   path.connection = connection;
   path.was_open = true;
