@@ -177,10 +177,9 @@ class Roster:
         servers = sorted(
             (p for p in self.participants.values() if p.hosts_server), key=lambda p: p.server_rank
         )
-        if self._job_id is None:
-            self._job_id = secrets.token_hex(8)
         return Book(
-            job_id=self._job_id,
+            # A drawn one is not asked of those who come later, in the place of a lost server.
+            job_id=self._job_id or secrets.token_hex(8),
             # Not that of a job before, also if another process was its scheduler: milliseconds.
             epoch=int(time.time() * 1000) % 2**32,
             worker_hosts=[p.join.host_id for p in workers],
