@@ -3,11 +3,6 @@
 #ifndef TF_BYTEPS_CC_ENGINE_CUTTING_PROXY_H_
 #define TF_BYTEPS_CC_ENGINE_CUTTING_PROXY_H_
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,30 +14,22 @@
 #include <thread>
 #include <vector>
 
-#include "cc/base/job.h"
+#include "cc/engine/proxy_listener.h"
 
 namespace byteps {
 
 class CuttingProxy {
  public:
   // In front of `target`. Cuts nothing yet.
-  CuttingProxy(const Endpoint& target, uint64_t seed) : target_(target), random_(seed) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_in address = Address(0);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(listener_, 64), 0);
-    socklen_t size = sizeof(address);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    endpoint_ = {"127.0.0.1", ntohs(address.sin_port)};
+  CuttingProxy(const Endpoint& target, uint64_t seed) : listener_(target), random_(seed) {
     thread_ = std::thread([this] { Run(); });
   }
   ~CuttingProxy() {
     stopping_ = true;
     thread_.join();
-    close(listener_);
   }
 
-  const Endpoint& endpoint() const { return endpoint_; }
+  const Endpoint& endpoint() const { return listener_.endpoint(); }
 
   // From now on every connection, also one that is open, is cut after 1 to `most` bytes; 0: none.
   void CutWithin(uint64_t most) { most_ = most; }
@@ -56,17 +43,9 @@ class CuttingProxy {
     bool over = false;
   };
 
-  static sockaddr_in Address(uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
-
   void Run() {
     while (!stopping_) {
-      std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
+      std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
       for (const Pair& pair : pairs_) {
         for (int end = 0; end < 2; ++end) {
           const short out = pair.waiting[end].empty() ? 0 : POLLOUT;
@@ -92,18 +71,7 @@ class CuttingProxy {
 
   void Accept() {
     Pair pair;
-    pair.ends[0] = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (pair.ends[0] < 0) return;
-    pair.ends[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in address = Address(target_.port);
-    pair.over =
-        connect(pair.ends[1], reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0;
-    for (const int end : pair.ends) {
-      const int one = 1;
-      setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-      fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK);
-    }
-    pairs_.push_back(std::move(pair));
+    if (listener_.Accept(&pair.ends[0], &pair.ends[1])) pairs_.push_back(pair);
   }
 
   void Move(Pair* pair, int end) {
@@ -144,9 +112,7 @@ class CuttingProxy {
     }
   }
 
-  const Endpoint target_;
-  Endpoint endpoint_;
-  int listener_ = -1;
+  ProxyListener listener_;
   std::atomic<uint64_t> most_{0};
   std::atomic<int> cuts_{0};
   std::atomic<bool> stopping_{false};

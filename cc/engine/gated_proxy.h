@@ -3,11 +3,6 @@
 #ifndef TF_BYTEPS_CC_ENGINE_GATED_PROXY_H_
 #define TF_BYTEPS_CC_ENGINE_GATED_PROXY_H_
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/base/job.h"
+#include "cc/engine/proxy_listener.h"
 
 namespace byteps {
 
@@ -30,14 +25,7 @@ class GatedProxy {
  public:
   static constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
 
-  explicit GatedProxy(const Endpoint& target) : target_(target) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_in address = Address(0);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(listener_, 64), 0);
-    socklen_t size = sizeof(address);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    endpoint_ = {"127.0.0.1", ntohs(address.sin_port)};
+  explicit GatedProxy(const Endpoint& target) : listener_(target) {
     thread_ = std::thread([this] { Run(); });
   }
   ~GatedProxy() {
@@ -45,7 +33,7 @@ class GatedProxy {
     thread_.join();
   }
 
-  const Endpoint& endpoint() const { return endpoint_; }
+  const Endpoint& endpoint() const { return listener_.endpoint(); }
 
   // From now on so many bytes more pass, to the server and to the worker; then none.
   void Admit(uint64_t to_server, uint64_t to_worker) {
@@ -54,6 +42,8 @@ class GatedProxy {
   }
   // Bytes wait that are not let through.
   bool is_shut() const { return is_shut_; }
+  // How many it has taken.
+  int connections() const { return connections_; }
 
   // Closes everything, also the port. What waits is lost.
   void Die() { dead_ = true; }
@@ -66,17 +56,9 @@ class GatedProxy {
     bool over = false;
   };
 
-  static sockaddr_in Address(uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
-
   void Run() {
     while (!dead_) {
-      std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
+      std::vector<pollfd> polled = {{listener_.fd(), POLLIN, 0}};
       for (const Pair& pair : pairs_) {
         for (const int end : pair.ends) polled.push_back({end, POLLIN, 0});
       }
@@ -90,25 +72,16 @@ class GatedProxy {
       });
       if (polled[0].revents != 0) Accept();
     }
-    close(listener_);
+    listener_.Close();
     for (const Pair& pair : pairs_) Close(pair);
     pairs_.clear();
   }
 
   void Accept() {
     Pair pair;
-    pair.ends[kWorker] = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (pair.ends[kWorker] < 0) return;
-    pair.ends[kServer] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_in address = Address(target_.port);
-    pair.over = connect(pair.ends[kServer], reinterpret_cast<const sockaddr*>(&address),
-                        sizeof(address)) != 0;
-    for (const int end : pair.ends) {
-      const int one = 1;
-      setsockopt(end, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-      fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK);
-    }
-    pairs_.push_back(std::move(pair));
+    if (!listener_.Accept(&pair.ends[kWorker], &pair.ends[kServer])) return;
+    pairs_.push_back(pair);
+    ++connections_;
   }
 
   void Move(Pair* pair, Side to) {
@@ -139,11 +112,10 @@ class GatedProxy {
     for (const int end : pair.ends) close(end);
   }
 
-  const Endpoint target_;
-  Endpoint endpoint_;
-  int listener_ = -1;
+  ProxyListener listener_;
   std::atomic<uint64_t> left_[2] = {kAll, kAll};
   std::atomic<bool> is_shut_{false};
+  std::atomic<int> connections_{0};
   std::atomic<bool> dead_{false};
   std::list<Pair> pairs_;  // the thread's
   std::thread thread_;

@@ -18,14 +18,6 @@
 namespace byteps {
 namespace {
 
-// Drawn, printed, and taken from the environment to replay it.
-uint64_t Seed() {
-  const char* const given = std::getenv("BYTEPS_TEST_SEED");
-  const uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
-  std::cout << "BYTEPS_TEST_SEED=" << seed << std::endl;
-  return seed;
-}
-
 // A proxy in front of everyone who listens.
 class Proxies {
  public:
@@ -60,39 +52,6 @@ struct Shape {
 };
 
 class ReconnectTest : public ::testing::TestWithParam<Shape> {};
-
-// Sums, a broadcast and a gather in each round, and a tensor that nobody knew, so that the
-// coordinator has something to say.
-void ExchangeRound(Worker& worker, int rank, int workers, int round) {
-  const std::vector<size_t> counts = {0, 1, 8192, 8193, 60000};
-  std::vector<std::shared_ptr<Pending>> sums;
-  for (size_t i = 0; i < counts.size(); ++i)
-    sums.push_back(Send(worker, "sum" + std::to_string(i), Values(rank, counts[i])));
-  const auto fresh = Send(worker, "round" + std::to_string(round % 500), Values(rank, 100));
-  auto weights =
-      std::make_shared<Pending>(rank == 1 ? Values(round % 7, 20000) : std::vector<float>(20000));
-  ExchangeRequest broadcast = Request("weights", weights, ExchangeKind::kBroadcast);
-  broadcast.tensor.root_rank = 1;
-  worker.Enqueue(std::move(broadcast));
-  const auto rows = Send(worker, "rows", Values(rank, 3000 + rank), ExchangeKind::kGather);
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const Status status = sums[i]->Wait();
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    ExpectSum(sums[i]->output, workers, counts[i]);
-  }
-  ASSERT_TRUE(fresh->Wait().ok());
-  ExpectSum(fresh->output, workers, 100);
-  ASSERT_TRUE(weights->Wait().ok());
-  ASSERT_EQ(weights->output, Values(round % 7, 20000));
-  ASSERT_TRUE(rows->Wait().ok());
-  std::vector<float> expected;
-  for (int from = 0; from < workers; ++from) {
-    const std::vector<float> values = Values(from, 3000 + from);
-    expected.insert(expected.end(), values.begin(), values.end());
-  }
-  rows->output.resize(expected.size());
-  ASSERT_EQ(rows->output, expected);
-}
 
 TEST_P(ReconnectTest, SumsAreExactWhateverIsCut) {
   const Shape shape = GetParam();

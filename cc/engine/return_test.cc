@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kPartFloats = 1024;
 constexpr size_t kParts = 8;
 constexpr size_t kFloats = kParts * kPartFloats;
-constexpr auto kUntilWelcome = std::chrono::milliseconds(200);  // and named to the workers
 constexpr uint64_t kReplyBytes = kFrameHeaderBytes + kPartFloats * sizeof(float);
 
 EngineOptions ShortParts() {
@@ -105,6 +104,15 @@ class MiddleOfARound : public ::testing::TestWithParam<int> {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     for (int32_t rank = 0; rank < 3; ++rank) job_.gate(1, rank).Admit(kAll, kAll);
   }
+  // Server 0, and all workers know it.
+  void StartAgain() {
+    job_.StartAgain(0);
+    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(20);
+    while (job_.gate(0, 0).connections() < 3) {
+      ASSERT_LT(MonotonicNanos(), deadline_ns) << "not all workers connect to it";
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 
   MortalJob job_;
   std::vector<std::shared_ptr<Pending>> sent_;
@@ -119,8 +127,7 @@ TEST_P(MiddleOfARound, AllGetTheSameSum) {
 
 // It is lost once more while worker 0 cannot say yet how far it is.
 TEST_P(MiddleOfARound, ItDiesAgain) {
-  job_.StartAgain(0);
-  std::this_thread::sleep_for(kUntilWelcome);
+  StartAgain();
   job_.Kill(0);
   Open();
   ExpectAllTheSame(sent_);
@@ -131,8 +138,7 @@ TEST_P(MiddleOfARound, ItDiesAgain) {
 
 // The new one has no part yet.
 TEST_P(MiddleOfARound, TheOtherDies) {
-  job_.StartAgain(0);
-  std::this_thread::sleep_for(kUntilWelcome);
+  StartAgain();
   job_.Kill(1);
   ExpectAllTheSame(sent_);
   for (int round = 0; round < 3; ++round) ExpectAllTheSame(SendOnAll(job_, kFloats));

@@ -7,9 +7,12 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -163,6 +166,52 @@ inline void ExpectSum(const std::vector<float>& result, int workers, size_t coun
     for (int rank = 0; rank < workers; ++rank) expected += Value(rank, i);
     ASSERT_EQ(result[i], expected) << "element " << i;
   }
+}
+
+// Drawn, printed, and taken from the environment to replay it.
+inline uint64_t Seed() {
+  const char* const given = std::getenv("BYTEPS_TEST_SEED");
+  const uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
+  std::cout << "BYTEPS_TEST_SEED=" << seed << std::endl;
+  return seed;
+}
+
+// Sums, a broadcast and a gather in each round, exactly, and a tensor that nobody knew, so that the
+// coordinator has something to say.
+inline void ExchangeRound(Worker& worker, int rank, int workers, int round) {
+  const std::vector<size_t> counts = {0, 1, 8192, 8193, 60000};
+  std::vector<std::shared_ptr<Pending>> sums;
+  for (size_t i = 0; i < counts.size(); ++i)
+    sums.push_back(Send(worker, "sum" + std::to_string(i), Values(rank + round % 3, counts[i])));
+  const auto fresh = Send(worker, "round" + std::to_string(round % 500), Values(rank, 100));
+  auto weights =
+      std::make_shared<Pending>(rank == 1 ? Values(round % 7, 20000) : std::vector<float>(20000));
+  ExchangeRequest broadcast = Request("weights", weights, ExchangeKind::kBroadcast);
+  broadcast.tensor.root_rank = 1;
+  worker.Enqueue(std::move(broadcast));
+  const auto rows = Send(worker, "rows", Values(rank, 3000 + rank), ExchangeKind::kGather);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const Status status = sums[i]->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (size_t k = 0; k < counts[i]; ++k) {
+      float expected = 0;
+      for (int from = 0; from < workers; ++from) expected += Value(from + round % 3, k);
+      ASSERT_EQ(sums[i]->output[k], expected) << "round " << round << ", element " << k;
+    }
+  }
+  ASSERT_TRUE(fresh->Wait().ok());
+  ExpectSum(fresh->output, workers, 100);
+  ASSERT_TRUE(weights->Wait().ok());
+  ASSERT_EQ(weights->output, Values(round % 7, 20000));
+  const Status status = rows->Wait();
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  std::vector<float> expected;
+  for (int from = 0; from < workers; ++from) {
+    const std::vector<float> values = Values(from, 3000 + from);
+    expected.insert(expected.end(), values.begin(), values.end());
+  }
+  rows->output.resize(expected.size());
+  ASSERT_EQ(rows->output, expected);
 }
 
 }  // namespace byteps
