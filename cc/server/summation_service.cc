@@ -50,9 +50,8 @@ class SummationService::Impl {
         memory_{options.registry},
         lags_(options.num_workers) {}
 
-  Status AddEntry(const TableEntry& entry);
-  void DropMoved(const PartsMoved& moved);
-  void GoOnWith(const PartsMoved& moved);
+  Status AddEntries(const std::vector<TableEntry>& entries);
+  Status MoveParts(const PartsMoved& moved);
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
   void EndPush(ConnectionContext* context);
@@ -78,6 +77,12 @@ class SummationService::Impl {
     if (!options.worker_hosts.empty()) return HostMap(options.worker_hosts);
     return HostMap(std::vector<std::string>(options.num_workers));
   }
+  // With tensors_mutex_ held.
+  Status AddAll(const std::vector<TableEntry>& entries);
+  Status AddEntry(const TableEntry& entry);
+  void DropMoved(const PartsMoved& moved);
+  void GoOnWith(const PartsMoved& moved);
+
   Status Answer(WorkerConnection* worker, const ResumeQuery& query);
   Status FindPart(const FrameHeader& header, ConnectionContext* context);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
@@ -100,10 +105,38 @@ class SummationService::Impl {
   uint64_t unsent_bytes_ = 0;  // 0: no limit has been set
 };
 
+Status SummationService::Impl::AddEntries(const std::vector<TableEntry>& entries) {
+  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  return AddAll(entries);
+}
+
+// All at once: nobody meets a part that has left and is still said to live here.
+Status SummationService::Impl::MoveParts(const PartsMoved& moved) {
+  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  DropMoved(moved);
+  const Status status = AddAll(moved.entries);
+  GoOnWith(moved);
+  return status;
+}
+
+// The good ones of a list are usable, whatever is wrong with the others.
+Status SummationService::Impl::AddAll(const std::vector<TableEntry>& entries) {
+  Status first_error;
+  for (const TableEntry& entry : entries) {
+    const Status status = AddEntry(entry);
+    if (first_error.ok()) first_error = status;
+  }
+  return first_error;
+}
+
 Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   const bool is_here = std::any_of(
       entry.parts.begin(), entry.parts.end(),
       [this](const PartPlacement& part) { return part.server == options_.server_rank; });
+  const auto known = tensors_.find(entry.key);
+  const bool was_here =
+      known != tensors_.end() && known->second->FindVariant(entry.variant) != nullptr;
+  if (!is_here && !was_here) return OkStatus();
   BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, options_.num_workers));
   PartRounds::Options part_options;
   part_options.epoch = options_.epoch;
@@ -114,11 +147,6 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   part_options.membership = &membership_;
   part_options.hosts = &hosts_;
   part_options.memory = memory_;
-  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
-  const auto known = tensors_.find(entry.key);
-  const bool was_here =
-      known != tensors_.end() && known->second->FindVariant(entry.variant) != nullptr;
-  if (!is_here && !was_here) return OkStatus();
   std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
   if (tensor == nullptr)
     tensor = std::make_unique<ServedTensor>(entry.tensor.name, options_.server_rank);
@@ -126,7 +154,6 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
 }
 
 void SummationService::Impl::DropMoved(const PartsMoved& moved) {
-  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
   std::set<uint64_t> keys;
   for (const TableEntry& entry : moved.entries) keys.insert(entry.key);
   for (const uint64_t key : keys) {
@@ -144,7 +171,6 @@ void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
         came_here.emplace(entry.key, part);
     }
   }
-  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
   for (const PartsMoved::Part& part : moved.parts) {
     const auto tensor = tensors_.find(part.key);
     if (came_here.count({part.key, part.part}) == 0 || tensor == tensors_.end()) continue;
@@ -478,13 +504,7 @@ SummationService::SummationService(const Options& options)
 SummationService::~SummationService() = default;
 
 Status SummationService::AddEntries(const std::vector<TableEntry>& entries) {
-  // The good ones of a list are usable, whatever is wrong with the others.
-  Status first_error;
-  for (const TableEntry& entry : entries) {
-    const Status status = impl_->AddEntry(entry);
-    if (first_error.ok()) first_error = status;
-  }
-  return first_error;
+  return impl_->AddEntries(entries);
 }
 
 void SummationService::OnWorkerLeft(int32_t rank) {
@@ -497,12 +517,7 @@ void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
   impl_->OnLost(reason);
 }
 
-Status SummationService::MoveParts(const PartsMoved& moved) {
-  impl_->DropMoved(moved);
-  const Status status = AddEntries(moved.entries);
-  impl_->GoOnWith(moved);
-  return status;
-}
+Status SummationService::MoveParts(const PartsMoved& moved) { return impl_->MoveParts(moved); }
 
 SummationCounters SummationService::counters() const { return impl_->counters(); }
 
@@ -579,7 +594,10 @@ void SummationService::OnClosed(Connection& connection, const Status& reason) {
   // This server is stopping: the workers are not gone, and the replies could not be sent anyway.
   if (reason.code() == StatusCode::kCancelled) return;
   // What this side has closed is not let in again.
-  if (reason.code() != StatusCode::kUnavailable) impl_->membership().Disconnect(rank, reason);
+  if (reason.code() != StatusCode::kUnavailable) {
+    LogWarning("nothing more is taken from " + connection.peer_name() + ": " + reason.message());
+    impl_->membership().Disconnect(rank, reason);
+  }
   if (impl_->membership().HasGone(rank)) impl_->OnGone(rank, /*cut_off=*/true);
 }
 
