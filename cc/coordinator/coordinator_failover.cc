@@ -92,10 +92,10 @@ Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::
     return FailedPrecondition("server " + std::to_string(rank) + " is not lost, or the job ends");
   // The process before may only have been stopped. It has been told to end, and what comes from it
   // is not of this session.
-  server->session = std::make_shared<ControlSession>();
-  server->presence = Presence::kExpected;
+  *server = Peer();
+  server->role = Role::kServer;
+  server->rank = rank;
   server->is_returning = true;
-  server->acked_update = 0;
   server->last_seen_ns = MonotonicNanos();
   job_->server_endpoints[rank] = endpoint;
   job_->server_hosts[rank] = host;

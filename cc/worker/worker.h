@@ -138,6 +138,7 @@ class Worker : private ConnectionHandler {
   struct Path {
     std::shared_ptr<Connection> connection;  // null: broken
     bool was_open = false;                   // to the process that the server is now
+    int attempt_life = 0;                    // which life of the server is being connected to
     std::optional<PartId> receives;          // the reply whose payload is arriving
     // Pushes may be sent: not while it is broken, nor before the server has said what it has.
     bool is_ready = false;
@@ -266,8 +267,8 @@ class Worker : private ConnectionHandler {
   PartQueue queue_;
   uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
   std::set<PartId> moving_;    // from servers that live, until PartsMoved
-  // The second step has begun: now links can be measured. In the first step
-  // connections are made, memory is allocated, and TensorFlow tries algorithms on the GPU.
+  // The second step has begun: now links can be measured. In the first step connections are made,
+  // memory is allocated, and TensorFlow tries algorithms on the GPU.
   bool repeats_ = false;
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
   bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come

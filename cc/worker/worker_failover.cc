@@ -137,7 +137,7 @@ PartsHeld::Part Worker::HeldPart(uint64_t id, const Key& key, uint32_t part) con
       live->part_done[part])
     return {id, part, live->round + 1, live->HasResult(part)};
   const Exchange* last = key.last.get();
-  // A round that has failed here is not over: the new owner is told why it fails (MoveWithdrawal).
+  // A round that has failed here is not over: the new owner is told why it fails (MoveWithdrawals).
   const uint64_t next_round =
       live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
   const bool has_result = last != nullptr && last->round + 1 == next_round && last->HasResult(part);

@@ -50,11 +50,12 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
   std::string host;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    // An attempt that began in an earlier life of the server may have come through.
-    if (servers_[server].paths[path].connection != nullptr) return OkStatus();
-    again = servers_[server].paths[path].was_open;
-    endpoint = servers_[server].endpoint;
-    host = servers_[server].host;
+    ServerLink& link = servers_[server];
+    if (link.paths[path].connection != nullptr) return OkStatus();
+    again = link.paths[path].was_open;
+    link.paths[path].attempt_life = link.lives;
+    endpoint = link.endpoint;
+    host = link.host;
   }
   Hello hello;
   hello.job_id = job_.job_id;
@@ -96,7 +97,8 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   ServerLink& server = servers_[peer.rank];
   Path& path = server.paths[peer.path];
   // The others: a connection to the process before, or one too many.
-  if (server.is_lost || peer.again != path.was_open || path.connection != nullptr)
+  if (server.is_lost || path.attempt_life != server.lives || peer.again != path.was_open ||
+      path.connection != nullptr)
     return connection->Close(Unavailable("the scheduler has given the server up"));
   path.connection = connection;
   path.was_open = true;
