@@ -261,7 +261,7 @@ def _parser():
         default=0,
         metavar="N",
         help="how often servers that fail are started again, in all, while the job goes on with "
-        "the others (default: 0)",
+        "the others (default: 0; an elastic job starts them again anyway)",
     )
     job.add_argument(
         "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
