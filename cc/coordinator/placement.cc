@@ -125,17 +125,15 @@ void Placement::MoveParts(std::vector<Move*> parts) {
   }
 }
 
-bool Placement::Improve(Move* part) {
-  const int32_t to = LeastLoaded();
-  const double load = Load(part->bytes);
-  const double share = shares_[part->server];
-  if (to == part->server ||
-      (share > 0 && loads_[part->server] / share <= (loads_[to] + load) / shares_[to]))
-    return false;
-  loads_[part->server] -= load;
-  loads_[to] += load;
-  part->server = to;
-  return true;
+void Placement::EvenOut(const std::vector<Move*>& parts) {
+  for (const Move* part : parts) loads_[part->server] -= Load(part->bytes);
+  for (Move* part : parts) {
+    const double load = Load(part->bytes);
+    const auto loaded = [&](int32_t server) { return (loads_[server] + load) / shares_[server]; };
+    const int32_t to = LeastLoaded();
+    if (shares_[part->server] <= 0 || loaded(part->server) > loaded(to)) part->server = to;
+    loads_[part->server] += load;
+  }
 }
 
 int32_t Placement::LeastLoaded() const {

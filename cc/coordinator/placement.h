@@ -77,8 +77,9 @@ class Placement {
   // Gives parts to the servers that are left, the longest first.
   void MoveParts(std::vector<Move*> parts);
 
-  // Gives a part to another server if the loads are then more even; whether it has.
-  bool Improve(Move* part);
+  // Gives some of the parts to other servers, so that the loads are even after each stretch of
+  // them: servers that did not take turns would wait for each other.
+  void EvenOut(const std::vector<Move*>& parts);
 
   // From now on `server` owns no part that is placed.
   void Lose(int32_t server);

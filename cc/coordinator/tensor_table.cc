@@ -190,9 +190,7 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out)
     }
   }
   placement_.MoveParts(must_move);
-  std::stable_sort(may_move.begin(), may_move.end(),
-                   [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
-  for (Placement::Move* move : may_move) placement_.Improve(move);
+  placement_.EvenOut(may_move);
   std::vector<TableEntry> moved;
   for (auto& [key, variants] : rows_) {
     for (Row& row : variants) {

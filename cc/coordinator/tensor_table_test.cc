@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -177,6 +178,25 @@ TEST(TensorTableTest, AServerThatIsThereAgainGetsItsShare) {
         << "its history stays";
   }
   EXPECT_TRUE(table.MoveParts(3).empty());
+}
+
+TEST(TensorTableTest, ServersTakeTurnsAfterAReturn) {
+  TensorTable table(JobOf(2));
+  std::vector<TensorDescription> tensors;
+  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  table.Declare(tensors, 1);
+  table.Lose(1);
+  table.MoveParts(1);
+  table.Settle();
+  table.Return(1, "c");
+  table.MoveParts(2, /*evens_out=*/true);
+  int64_t lead = 0;  // of server 0, in parts
+  for (const TensorTable::Outcome& outcome : table.Declare(tensors, 2)) {
+    for (const PartPlacement& part : outcome.row->entry.parts) {
+      lead += part.server == 0 ? 1 : -1;
+      EXPECT_LE(std::abs(lead), 1) << outcome.row->entry.tensor.name;
+    }
+  }
 }
 
 TEST(TensorTableTest, HistoriesOfBackupWorkersCannotBeLost) {
