@@ -267,8 +267,9 @@ class Worker : private ConnectionHandler {
   PartQueue queue_;
   uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
   std::set<PartId> moving_;    // from servers that live, until PartsMoved
-  // The second step has begun: now links can be measured. In the first step connections are made,
-  // memory is allocated, and TensorFlow tries algorithms on the GPU.
+  // The third step has begun: now links can be measured. In the first one connections are made,
+  // memory is allocated, and TensorFlow tries algorithms on the GPU; in the first two servers
+  // allocate.
   bool repeats_ = false;
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
   bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
