@@ -24,8 +24,8 @@ constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
 constexpr size_t kMostWanted = 4096;
 constexpr uint64_t kLeastOfAStep = 4096;
 
-// In the first two steps servers allocate: sums of a round are kept while the next one is under way.
-// What workers agree upon before the first step may have been exchanged several times by then.
+// In the first two steps servers allocate: sums of a round are kept while the next one is under
+// way. What workers agree upon before the first step may have been exchanged several times by then.
 bool RepeatsAStep(const Exchange& exchange) {
   const TensorDescription& tensor = exchange.request.tensor;
   return exchange.round > 1 && tensor.kind == ExchangeKind::kSum &&
