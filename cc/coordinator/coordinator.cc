@@ -290,9 +290,11 @@ void Coordinator::OnServersAck(Outbox* outbox) {
 }
 
 void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
-  LogInfo("by what the workers' links carry, " + tuning_->Links() + ": " +
-          std::to_string(sizes.credit_bytes) + " bytes on the way, parts of at most " +
-          std::to_string(sizes.part_bytes) + " bytes");
+  const auto bytes = [](const char* what, uint64_t count) {
+    return count == 0 ? "" : "; " + std::string(what) + ": " + std::to_string(count) + " bytes";
+  };
+  LogInfo("by what the workers' links carry, " + tuning_->Links() +
+          bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes));
   Retune retune;
   retune.credit_bytes = sizes.credit_bytes;
   retune.unsent_bytes = unsent_bytes_ = sizes.unsent_bytes;

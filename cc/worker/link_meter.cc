@@ -21,14 +21,20 @@ void LinkMeter::EndWindow() {
   windows_.push_back(static_cast<uint64_t>(1e9 * bytes_ / busy_ns_));
   busy_ns_ = 0;
   bytes_ = 0;
+  if (windows_.size() == kWindows) EndSample();
 }
 
-uint64_t LinkMeter::bytes_per_second() const {
-  if (windows_.empty()) return 0;
-  std::vector<uint64_t> sorted = windows_;
-  const auto chosen = sorted.begin() + sorted.size() / 5;
-  std::nth_element(sorted.begin(), chosen, sorted.end(), std::greater<>());
-  return *chosen;
+void LinkMeter::EndSample() {
+  const auto chosen = windows_.begin() + kWindows / 5;
+  std::nth_element(windows_.begin(), chosen, windows_.end(), std::greater<>());
+  const uint64_t sample = *chosen;
+  windows_.clear();
+  ++samples_;
+  // Not much faster than the fastest before, and not much slower.
+  const bool agrees =
+      samples_ > 1 && sample <= fastest_ + fastest_ / 4 && sample + fastest_ / 4 >= fastest_;
+  fastest_ = std::max(fastest_, sample);
+  is_complete_ = agrees || samples_ == kMostSamples;
 }
 
 }  // namespace byteps

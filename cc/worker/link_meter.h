@@ -16,19 +16,23 @@ class LinkMeter {
   // since the last call; `waiting`: there are parts that the credit does not admit.
   void Note(int64_t now_ns, uint64_t taken_in, bool waiting);
 
-  // Enough has been seen.
-  bool is_complete() const { return windows_.size() == kWindows; }
-  // What the fastest fifth of all windows reach: where workers wait for each other or for memory,
-  // the link does nothing, and nobody here can tell.
-  uint64_t bytes_per_second() const;
+  // Two samples in a row agree, or there have been many.
+  bool is_complete() const { return is_complete_; }
+  // What the fastest sample says; 0 before there is one.
+  uint64_t bytes_per_second() const { return fastest_; }
 
  private:
   void EndWindow();
+  void EndSample();
 
   // The first part is not counted: connections have not got their speed yet, and servers allocate.
   static constexpr int64_t kWarmUpNanos = 100 * 1000 * 1000;
   static constexpr int64_t kWindowNanos = 20 * 1000 * 1000;
+  // A sample is what the fastest fifth of so many windows reach: where workers wait for each other
+  // the link does nothing, and nobody here can tell. Where servers wait for memory, which may take
+  // some steps, that goes for whole samples.
   static constexpr size_t kWindows = 15;
+  static constexpr size_t kMostSamples = 10;
 
   bool waiting_ = false;
   int64_t last_ns_ = 0;
@@ -36,6 +40,9 @@ class LinkMeter {
   int64_t busy_ns_ = 0;  // of this window, as bytes_
   uint64_t bytes_ = 0;
   std::vector<uint64_t> windows_;  // bytes per second
+  size_t samples_ = 0;
+  uint64_t fastest_ = 0;
+  bool is_complete_ = false;
 };
 
 }  // namespace byteps
