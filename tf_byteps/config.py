@@ -176,7 +176,7 @@ class Config:
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
         default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
-        "and no more than 1/24 of what the links carry in 40 ms (but 64 KB, if that is more); on "
+        "and no more than 1/16 of what the links carry in 20 ms (but 64 KB, if that is more); on "
         "one host 1/64 of the gradients' bytes, up to 4 MB",
         shared=True,
     )
@@ -185,7 +185,7 @@ class Config:
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
         "Bytes on the way from a worker to all servers.",
-        default_text="what the links carry in 40 ms, 256 KB to 16 MB; on one host, and until they "
+        default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
         "have been measured, 16 of the longest parts, but 2 to 16 MB",
         shared=True,
     )

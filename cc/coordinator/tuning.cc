@@ -6,12 +6,12 @@
 namespace byteps {
 namespace {
 
-constexpr double kSecondsOnTheWay = 0.040;
+constexpr double kSecondsOnTheWay = 0.020;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
 // Enough of them for all servers to have one on the way, and another: while one waits for a busy
 // server, the others idle. On slow links rather fewer than very short ones.
-constexpr uint64_t kPartsOfTheCredit = 24;
+constexpr uint64_t kPartsOfTheCredit = 16;
 constexpr uint64_t kFewestPartsOfTheCredit = 8;
 constexpr uint64_t kShortPart = uint64_t{64} << 10;
 constexpr double kSecondsUnsent = 0.002;

@@ -26,8 +26,8 @@ struct TunedSizes {
   uint64_t unsent_bytes = 0;  // see Connection::LimitUnsent
 };
 
-// For links of which the slowest carries so much: what it carries in 40 ms, and in two round trips
-// more, 256 KB to 16 MB; parts of 1/24 of that, but not below
+// For links of which the slowest carries so much: what it carries in 20 ms, and in two round trips
+// more, 256 KB to 16 MB; parts of 1/16 of that, but not below
 // 64 KB or, if that is less, 1/8. In the kernel what it carries in 2 ms, 64 to
 // 512 KB: replies that wait there delay the acknowledgements behind them, too. What `options` fix
 // stays so.

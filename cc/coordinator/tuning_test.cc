@@ -16,14 +16,14 @@ JobDescription TwoWorkersOnTwoHosts() {
 
 TEST(SizesForTest, FollowTheLink) {
   const TunedSizes slow = SizesFor(250 * kMegabit, 0, EngineOptions());
-  EXPECT_EQ(slow.credit_bytes, 1250000u);
+  EXPECT_EQ(slow.credit_bytes, 625000u);
   EXPECT_EQ(slow.part_bytes, 64u * 1024);
   EXPECT_EQ(slow.unsent_bytes, 64u * 1024);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).unsent_bytes, 250000u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 5000000u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).part_bytes, 5000000u / 24);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 2500000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).part_bytes, 2500000u / 16);
   // Two round trips of 5 ms more.
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, EngineOptions()).credit_bytes, 6250000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, EngineOptions()).credit_bytes, 3750000u);
 }
 
 TEST(SizesForTest, HaveLimits) {
@@ -36,7 +36,7 @@ TEST(SizesForTest, LeaveWhatIsFixed) {
   EngineOptions options;
   options.credit_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).credit_bytes, 0u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 5000000u / 24);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 2500000u / 16);
   options.part_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 0u);
 }
@@ -46,7 +46,7 @@ TEST(TuningTest, FollowsTheSlowestLinkOnce) {
   EXPECT_FALSE(tuning.OnReport(1, {1000 * kMegabit, 0}).has_value());
   const auto sizes = tuning.OnReport(0, {250 * kMegabit, 0});
   ASSERT_TRUE(sizes.has_value());
-  EXPECT_EQ(sizes->credit_bytes, 1250000u);
+  EXPECT_EQ(sizes->credit_bytes, 625000u);
   EXPECT_FALSE(tuning.OnReport(0, {500 * kMegabit, 0}).has_value());
 }
 

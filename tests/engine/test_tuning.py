@@ -12,11 +12,11 @@ def on_hosts_of_their_own(**variables):
 
 @pytest.mark.parametrize("servers", [1, 3])
 def test_parts_become_shorter_for_slow_links_while_the_job_goes_on(servers):
-    env = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="10000000")
+    env = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="20000000")
     before, after, credit = zip(*run_workers(programs.tuned, 3, servers, env))
-    # What 10 MB/s carry in 40 ms, and in the time that a message takes there and back.
+    # What 20 MB/s carry in 20 ms, and in the time that a message takes there and back.
     assert 400_000 <= credit[0] < 800_000
-    # 4 MB in parts of 128 KB, and then of 1/24 of the credit, but not below 64 KB or 1/8 of it.
+    # 4 MB in parts of 128 KB, and then of 1/16 of the credit, but not below 64 KB or 1/8 of it.
     assert before == (31,) * 3
     assert after[0] == pytest.approx(4_000_000 / min(64 * 1024, credit[0] // 8), abs=1)
     assert len(set(zip(after, credit))) == 1
@@ -24,7 +24,7 @@ def test_parts_become_shorter_for_slow_links_while_the_job_goes_on(servers):
 
 def test_what_is_fixed_stays():
     env = on_hosts_of_their_own(
-        BYTEPS_LINK_BYTES_PER_SECOND="10000000",
+        BYTEPS_LINK_BYTES_PER_SECOND="20000000",
         BYTEPS_PARTITION_BYTES="1000000",
         BYTEPS_CREDIT_BYTES="3000000",
     )
