@@ -295,6 +295,10 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
   };
   LogInfo("by what the workers' links carry, " + tuning_->Links() +
           bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes));
+  if (tuning_->LinksDiffer()) {
+    LogWarning("the slowest link holds up all workers: " + tuning_->Links() +
+               "; look at its host, or say what links carry with BYTEPS_LINK_BYTES_PER_SECOND");
+  }
   Retune retune;
   retune.credit_bytes = sizes.credit_bytes;
   retune.unsent_bytes = unsent_bytes_ = sizes.unsent_bytes;

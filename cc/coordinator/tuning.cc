@@ -46,27 +46,24 @@ Tuning::Tuning(const JobDescription& job) : options_(job.options), decided_(!job
 std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& report) {
   if (decided_) return std::nullopt;
   reports_[rank] = report;
-  uint64_t slowest = std::numeric_limits<uint64_t>::max();
+  slowest_rate_ = std::numeric_limits<uint64_t>::max();
+  fastest_rate_ = 0;
   uint64_t farthest_ns = 0;
   for (const auto& [from, each] : reports_) {
     if (!each.has_value()) return std::nullopt;
-    if (each->bytes_per_second <= slowest) slowest_ = from;
-    slowest = std::min(slowest, each->bytes_per_second);
+    if (each->bytes_per_second < slowest_rate_) slowest_ = from;
+    slowest_rate_ = std::min(slowest_rate_, each->bytes_per_second);
+    fastest_rate_ = std::max(fastest_rate_, each->bytes_per_second);
     farthest_ns = std::max(farthest_ns, each->round_trip_ns);
   }
   decided_ = true;
-  return SizesFor(slowest, farthest_ns, options_);
+  return SizesFor(slowest_rate_, farthest_ns, options_);
 }
 
 std::string Tuning::Links() const {
-  uint64_t slowest = std::numeric_limits<uint64_t>::max(), fastest = 0;
-  for (const auto& [rank, report] : reports_) {
-    if (!report.has_value()) continue;
-    slowest = std::min(slowest, report->bytes_per_second);
-    fastest = std::max(fastest, report->bytes_per_second);
-  }
   const auto megabytes = [](uint64_t rate) { return std::to_string(rate / 1000000) + " MB/s"; };
-  return megabytes(slowest) + " (worker " + std::to_string(slowest_) + ") to " + megabytes(fastest);
+  return megabytes(slowest_rate_) + " (worker " + std::to_string(slowest_) + ") to " +
+         megabytes(fastest_rate_);
 }
 
 void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {

@@ -47,8 +47,9 @@ class Tuning {
   // A worker that has left or is lost is not waited for.
   void OnGone(int32_t rank);
 
-  // What was decided by, for people.
+  // What was decided by, for people, and whether one link holds up all the others.
   std::string Links() const;
+  bool LinksDiffer() const { return fastest_rate_ / 4 > slowest_rate_; }
 
   bool all_hold() const;
 
@@ -58,7 +59,10 @@ class Tuning {
  private:
   const EngineOptions options_;
   bool decided_;
-  int32_t slowest_ = -1;  // the rank of the worker whose link decided
+  // Bytes per second, and the rank of the worker whose link decided.
+  uint64_t slowest_rate_ = 0;
+  uint64_t fastest_rate_ = 0;
+  int32_t slowest_ = -1;
   std::map<int32_t, std::optional<LinkReport>> reports_;  // by rank, of those who are here
   std::map<int32_t, bool> held_;
   std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key

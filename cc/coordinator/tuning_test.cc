@@ -50,6 +50,18 @@ TEST(TuningTest, FollowsTheSlowestLinkOnce) {
   EXPECT_FALSE(tuning.OnReport(0, {500 * kMegabit, 0}).has_value());
 }
 
+TEST(TuningTest, SaysWhichLinkIsSlow) {
+  Tuning alike(TwoWorkersOnTwoHosts());
+  alike.OnReport(0, {1000 * kMegabit, 0});
+  alike.OnReport(1, {250 * kMegabit, 0});
+  EXPECT_FALSE(alike.LinksDiffer());
+  Tuning unlike(TwoWorkersOnTwoHosts());
+  unlike.OnReport(1, {10000 * kMegabit, 0});
+  unlike.OnReport(0, {240 * kMegabit, 0});
+  EXPECT_TRUE(unlike.LinksDiffer());
+  EXPECT_EQ(unlike.Links(), "30 MB/s (worker 0) to 1250 MB/s");
+}
+
 TEST(TuningTest, NotOnOneHost) {
   JobDescription job = TwoWorkersOnTwoHosts();
   job.worker_hosts = {"a", "a"};
