@@ -123,7 +123,7 @@ TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
   row->replaced = true;
   // Other variants own nothing but what they have more of it than the first.
   if (row->entry.variant == 0) placement_.Remove(row->entry);
-  std::deque<Row>& variants = rows_[row->entry.key];
+  Variants& variants = rows_[row->entry.key];
   Row added;
   added.entry.tensor = row->entry.tensor;
   added.entry.key = row->entry.key;
@@ -166,7 +166,7 @@ bool TensorTable::MustMove(const PartPlacement& part) const {
 }
 
 // Rounds are shared by all variants.
-bool TensorTable::MayMove(const std::deque<Row>& variants) {
+bool TensorTable::MayMove(const Variants& variants) {
   return std::none_of(variants.begin(), variants.end(),
                       [](const Row& row) { return row.entry.tensor.backup_workers > 0; });
 }
@@ -211,7 +211,7 @@ std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out)
   return moved;
 }
 
-const TensorTable::Row& TensorTable::FirstOf(const std::deque<Row>& variants) {
+const TensorTable::Row& TensorTable::FirstOf(const Variants& variants) {
   if (!variants[0].replaced) return variants[0];
   return *std::find_if(variants.begin(), variants.end(),
                        [](const Row& row) { return row.added_by_cut; });

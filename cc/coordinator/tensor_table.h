@@ -61,22 +61,23 @@ class TensorTable {
   void Settle() { settled_version_ = moved_version_; }
 
  private:
+  using Variants = std::deque<Row>;  // of a key; rows do not move
+
   Outcome FindOrAdd(const TensorDescription& tensor, uint64_t update_id);
   void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
   bool IsCutOtherwiseNow(const TableEntry& entry) const;
   Row* AddCutOf(Row* row, uint64_t update_id);
   // Of a key: the variant that the others follow.
-  static const Row& FirstOf(const std::deque<Row>& variants);
+  static const Row& FirstOf(const Variants& variants);
 
   bool MustMove(const PartPlacement& part) const;
-  static bool MayMove(const std::deque<Row>& variants);
+  static bool MayMove(const Variants& variants);
 
   const int32_t num_workers_;
   std::vector<bool> is_lost_;  // by server
   uint32_t moved_version_ = 0;
   uint32_t settled_version_ = 0;
   Placement placement_;
-  using Variants = std::deque<Row>;    // rows do not move
   std::map<uint64_t, Variants> rows_;  // by key
   // Keys are hashes, but what is placed one after another is sent so, and goes to servers that take
   // turns.

@@ -17,6 +17,13 @@ TensorDescription Tensor(const std::string& name, int64_t elements) {
   return tensor;
 }
 
+// Named t0, t1 and so on.
+std::vector<TensorDescription> Tensors(int count, int64_t elements) {
+  std::vector<TensorDescription> tensors;
+  for (int i = 0; i < count; ++i) tensors.push_back(Tensor("t" + std::to_string(i), elements));
+  return tensors;
+}
+
 JobDescription TwoServers() {
   JobDescription job;
   job.worker_hosts = {"a", "b"};
@@ -62,8 +69,7 @@ TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
   JobDescription job = JobOf(8);
   job.options.part_bytes = 0;
   TensorTable table(job);
-  std::vector<TensorDescription> tensors;
-  for (int i = 0; i < 32; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 1000 * 1000));
+  const std::vector<TensorDescription> tensors = Tensors(32, 1000 * 1000);
   table.Declare(tensors, 1);
   const std::vector<TableEntry> cut = table.CutAgain(150 * 1000, 2);
   ASSERT_EQ(cut.size(), tensors.size());
@@ -112,8 +118,7 @@ TEST(TensorTableTest, FixedPartsStay) {
 
 TEST(TensorTableTest, PartsOfALostServerMoveToTheOthers) {
   TensorTable table(JobOf(3));
-  std::vector<TensorDescription> tensors;
-  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  const std::vector<TensorDescription> tensors = Tensors(6, 40000);
   table.Declare(tensors, 1);
   table.Lose(1);
   const std::vector<TableEntry> moved = table.MoveParts(1);
@@ -151,8 +156,7 @@ TEST(TensorTableTest, PartsMoveOnceMoreUntilTheirPlaceIsSettled) {
 
 TEST(TensorTableTest, AServerThatIsThereAgainGetsItsShare) {
   TensorTable table(JobOf(3));
-  std::vector<TensorDescription> tensors;
-  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  std::vector<TensorDescription> tensors = Tensors(6, 40000);
   tensors.push_back(Tensor("backed", 40000));
   tensors.back().average = true;
   tensors.back().backup_workers = 1;
@@ -182,8 +186,7 @@ TEST(TensorTableTest, AServerThatIsThereAgainGetsItsShare) {
 
 TEST(TensorTableTest, ServersTakeTurnsAfterAReturn) {
   TensorTable table(JobOf(2));
-  std::vector<TensorDescription> tensors;
-  for (int i = 0; i < 6; ++i) tensors.push_back(Tensor("t" + std::to_string(i), 40000));
+  const std::vector<TensorDescription> tensors = Tensors(6, 40000);
   table.Declare(tensors, 1);
   table.Lose(1);
   table.MoveParts(1);

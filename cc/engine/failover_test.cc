@@ -2,9 +2,7 @@
 // bytes of pushes and replies, and every worker has every sum, the same on all.
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,31 +54,16 @@ TEST_P(OneWorkerHasIt, AllGetTheSameSum) {
 INSTANTIATE_TEST_SUITE_P(Parts, OneWorkerHasIt,
                          ::testing::Range(0, static_cast<int>(kParts / 2) + 1));
 
-struct Shape {
-  int workers;
-  int servers;
-  int connections;
-  bool in_rank_order;
-};
-
-class RandomDeathsTest : public ::testing::TestWithParam<Shape> {};
+class RandomDeathsTest : public ::testing::TestWithParam<MortalShape> {};
 
 // All servers but the last die, one after another or at once, at random bytes.
 TEST_P(RandomDeathsTest, SumsAreExact) {
-  const Shape shape = GetParam();
-  std::mt19937_64 random(Seed());
-  const auto draw = [&](uint64_t most) {
-    return std::uniform_int_distribution<uint64_t>(0, most)(random);
-  };
-  const char* const asked = std::getenv("BYTEPS_TEST_DEATHS");
-  const int jobs = asked != nullptr ? std::atoi(asked) : 5;
+  const MortalShape shape = GetParam();
+  Draw draw;
+  const int jobs = Asked("BYTEPS_TEST_DEATHS").value_or(5);
   constexpr int kRounds = 12;
   for (int i = 0; i < jobs; ++i) {
-    EngineOptions options;
-    options.part_bytes = 16 * 1024;
-    options.connections_per_server = shape.connections;
-    options.deterministic = shape.in_rank_order;
-    MortalJob job(shape.workers, shape.servers, options);
+    MortalJob job(shape);
     std::atomic<bool> over{false};
     std::vector<std::thread> killers;
     for (int32_t doomed = 0; doomed + 1 < shape.servers; ++doomed) {
@@ -106,14 +89,9 @@ TEST_P(RandomDeathsTest, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RandomDeathsTest,
-                         ::testing::Values(Shape{2, 2, 1, false}, Shape{3, 2, 2, false},
-                                           Shape{2, 3, 1, true}, Shape{3, 3, 1, false}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.workers) + "Workers" +
-                                  std::to_string(info.param.servers) + "Servers" +
-                                  std::to_string(info.param.connections) + "Connections" +
-                                  (info.param.in_rank_order ? "InRankOrder" : "");
-                         });
+                         ::testing::Values(MortalShape{2, 2, 1, false}, MortalShape{3, 2, 2, false},
+                                           MortalShape{2, 3, 1, true}, MortalShape{3, 3, 1, false}),
+                         [](const auto& info) { return NameOf(info.param); });
 
 // Ends with an error within two seconds, as does what comes later.
 void ExpectLost(MortalJob& job, const std::vector<std::shared_ptr<Pending>>& sent) {

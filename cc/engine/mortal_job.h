@@ -22,10 +22,35 @@ namespace byteps {
 
 inline constexpr uint64_t kAll = GatedProxy::kAll;
 
+// What the random tests vary.
+struct MortalShape {
+  int workers;
+  int servers;
+  int connections;
+  bool in_rank_order;
+};
+
+inline std::string NameOf(const MortalShape& shape) {
+  return std::to_string(shape.workers) + "Workers" + std::to_string(shape.servers) + "Servers" +
+         std::to_string(shape.connections) + "Connections" +
+         (shape.in_rank_order ? "InRankOrder" : "");
+}
+
+// Short parts: a tensor has many.
+inline EngineOptions OptionsOf(const MortalShape& shape) {
+  EngineOptions options;
+  options.part_bytes = 16 * 1024;
+  options.connections_per_server = shape.connections;
+  options.deterministic = shape.in_rank_order;
+  return options;
+}
+
 // A job whose workers reach the servers through a proxy for each pair. One thread at a time kills
 // servers and starts them again.
 class MortalJob {
  public:
+  explicit MortalJob(const MortalShape& shape)
+      : MortalJob(shape.workers, shape.servers, OptionsOf(shape)) {}
   MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
     options.heartbeat_interval = 5;  // nothing that a test does not ask for
     options.read_peer_memory = false;

@@ -66,10 +66,10 @@ TEST_P(ReconnectTest, SumsAreExactWhateverIsCut) {
   Job job(shape.workers, shape.servers, options, /*on_one_host=*/true,
           [&](const Endpoint& endpoint) { return proxies.By(endpoint); });
   proxies.CutWithin(400 * 1000, 8 * 1000);
-  const char* const asked = std::getenv("BYTEPS_TEST_CUTS");
-  const int wanted = asked != nullptr ? std::atoi(asked) : 300;
+  const std::optional<int> asked = Asked("BYTEPS_TEST_CUTS");
+  const int wanted = asked.value_or(300);
   std::atomic<int> ended{0};
-  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(asked != nullptr ? 3600 : 60);
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(asked.has_value() ? 3600 : 60);
   int rounds = 0;
   for (; proxies.cuts() < wanted && MonotonicNanos() < deadline_ns; ++rounds) {
     job.OnEachWorker(

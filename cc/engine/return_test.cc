@@ -2,9 +2,7 @@
 // back, and every worker has every sum, the same on all.
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -146,33 +144,18 @@ TEST_P(MiddleOfARound, TheOtherDies) {
 
 INSTANTIATE_TEST_SUITE_P(Replies, MiddleOfARound, ::testing::Values(0, 3, 7));
 
-struct Shape {
-  int workers;
-  int servers;
-  int connections;
-  bool in_rank_order;
-};
-
-class RandomReturnsTest : public ::testing::TestWithParam<Shape> {};
+class RandomReturnsTest : public ::testing::TestWithParam<MortalShape> {};
 
 // Servers die at random bytes and are started again, all through a job. One that has its share is
 // always left.
 TEST_P(RandomReturnsTest, SumsAreExact) {
-  const Shape shape = GetParam();
-  std::mt19937_64 random(Seed());
-  const auto draw = [&](uint64_t most) {
-    return std::uniform_int_distribution<uint64_t>(0, most)(random);
-  };
-  const char* const asked = std::getenv("BYTEPS_TEST_DEATHS");
-  const int jobs = asked != nullptr ? std::atoi(asked) : 2;
+  const MortalShape shape = GetParam();
+  Draw draw;
+  const int jobs = Asked("BYTEPS_TEST_DEATHS").value_or(2);
   constexpr int kRounds = 40;
   int returns = 0;
   for (int i = 0; i < jobs; ++i) {
-    EngineOptions options;
-    options.part_bytes = 16 * 1024;
-    options.connections_per_server = shape.connections;
-    options.deterministic = shape.in_rank_order;
-    MortalJob job(shape.workers, shape.servers, options);
+    MortalJob job(shape);
     std::atomic<bool> over{false};
     const auto wait_for = [&](const auto& condition) {
       while (!condition() && !over) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -210,14 +193,9 @@ TEST_P(RandomReturnsTest, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RandomReturnsTest,
-                         ::testing::Values(Shape{2, 2, 1, false}, Shape{3, 2, 2, false},
-                                           Shape{2, 3, 1, true}),
-                         [](const auto& info) {
-                           return std::to_string(info.param.workers) + "Workers" +
-                                  std::to_string(info.param.servers) + "Servers" +
-                                  std::to_string(info.param.connections) + "Connections" +
-                                  (info.param.in_rank_order ? "InRankOrder" : "");
-                         });
+                         ::testing::Values(MortalShape{2, 2, 1, false}, MortalShape{3, 2, 2, false},
+                                           MortalShape{2, 3, 1, true}),
+                         [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace
 }  // namespace byteps

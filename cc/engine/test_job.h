@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -174,6 +175,24 @@ inline uint64_t Seed() {
   const uint64_t seed = given != nullptr ? std::stoull(given) : std::random_device()();
   std::cout << "BYTEPS_TEST_SEED=" << seed << std::endl;
   return seed;
+}
+
+// Draws whole numbers from 0 to `most`, from Seed(). Not thread-safe.
+class Draw {
+ public:
+  uint64_t operator()(uint64_t most) {
+    return std::uniform_int_distribution<uint64_t>(0, most)(random_);
+  }
+
+ private:
+  std::mt19937_64 random_{Seed()};
+};
+
+// How often a test is to do something, if this variable says so.
+inline std::optional<int> Asked(const char* variable) {
+  const char* const asked = std::getenv(variable);
+  if (asked == nullptr) return std::nullopt;
+  return std::atoi(asked);
 }
 
 // Sums, a broadcast and a gather in each round, exactly, and a tensor that nobody knew, so that the
