@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cc/base/copy.h"
+
 namespace byteps {
 namespace {
 
@@ -152,6 +154,12 @@ RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint32_t part)
 
 PayloadSink::Span RegionSink::Prepare(uint64_t remaining) {
   return {next_, static_cast<size_t>(remaining)};
+}
+
+size_t RegionSink::Take(const void* data, size_t bytes, uint64_t) {
+  CopyPastCache(next_, data, bytes);
+  next_ += bytes;
+  return bytes;
 }
 
 GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers,

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace byteps {
 namespace {
@@ -13,7 +16,53 @@ ssize_t ReadOf(int64_t pid, const iovec* local, const iovec* remote, int count) 
   return process_vm_readv(static_cast<pid_t>(pid), local, count, remote, count, 0);
 }
 
+// All that connections of this process lend, by the ends of their sockets.
+struct AllLent {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<LentMemory>> by_ends;
+};
+
+AllLent& GetAllLent() {
+  static AllLent* const all = new AllLent;  // outlives every connection
+  return *all;
+}
+
 }  // namespace
+
+std::shared_ptr<LentMemory> LentMemory::Over(const Socket& socket) {
+  const std::string ends = LocalAddress(socket) + " " + PeerAddress(socket);
+  std::shared_ptr<LentMemory> lent(new LentMemory(ends));
+  AllLent& all = GetAllLent();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  all.by_ends[ends] = lent;
+  return lent;
+}
+
+LentMemory::~LentMemory() {
+  AllLent& all = GetAllLent();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto it = all.by_ends.find(ends_);
+  // The socket's addresses may be in use again.
+  if (it != all.by_ends.end() && it->second.expired()) all.by_ends.erase(it);
+}
+
+std::shared_ptr<LentMemory> LentMemory::OfPeer(const Socket& socket) {
+  AllLent& all = GetAllLent();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  const auto it = all.by_ends.find(PeerAddress(socket) + " " + LocalAddress(socket));
+  return it == all.by_ends.end() ? nullptr : it->second.lock();
+}
+
+LentMemory::Loan LentMemory::Borrow() {
+  Loan loan(mutex_);
+  if (is_withdrawn_) loan.unlock();
+  return loan;
+}
+
+void LentMemory::Withdraw() {
+  std::lock_guard<std::shared_mutex> lock(mutex_);
+  is_withdrawn_ = true;
+}
 
 PeerMemory::PeerMemory(bool offered)
     : offered_(offered), nonce_(std::make_unique<Nonce>(RandomNonce())) {}
@@ -23,8 +72,13 @@ MemoryOffer PeerMemory::offer() const {
   return {getpid(), reinterpret_cast<uint64_t>(nonce_->data())};
 }
 
-bool PeerMemory::Probe(const MemoryOffer& offer, const Nonce& nonce) {
+void PeerMemory::Lend(const Socket& socket) {
+  if (offered_) lent_ = LentMemory::Over(socket);
+}
+
+bool PeerMemory::Probe(const Socket& socket, const MemoryOffer& offer, const Nonce& nonce) {
   if (!offered_ || offer.pid <= 0) return false;
+  of_peer_ = LentMemory::OfPeer(socket);
   pid_ = offer.pid;
   nonce_address_ = offer.address;
   peer_nonce_ = nonce;
@@ -36,6 +90,7 @@ bool PeerMemory::Probe(const MemoryOffer& offer, const Nonce& nonce) {
 void PeerMemory::Withdraw() {
   // Another process reads it: it must be erased before anything that follows.
   for (uint8_t& byte : *nonce_) __atomic_store_n(&byte, uint8_t{0}, __ATOMIC_SEQ_CST);
+  if (lent_ != nullptr) lent_->Withdraw();
 }
 
 Status PeerMemory::Read(uint64_t address, void* to, size_t bytes) const {

@@ -9,17 +9,48 @@
 // The number is read again with every piece of a payload, after it. Its owner erases it before it
 // gives up what the peer may be reading: a connection can end at any time, and what was read from
 // memory that has a new use already must not get into a sum.
+//
+// Where both ends are in one process, a worker and the server beside it, nothing has to be read:
+// the receiver uses the bytes where they are, while it holds a loan.
 #ifndef TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
 #define TF_BYTEPS_CC_VAN_TCP_PEER_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <shared_mutex>
+#include <string>
 
 #include "cc/base/status.h"
+#include "cc/van/tcp/socket.h"
 #include "cc/wire/handshake.h"
 
 namespace byteps {
+
+// What one end of a connection lends to the other end, if that is in this process. The two know
+// each other by the addresses of the socket: what a peer says could be a lie. Thread-safe.
+class LentMemory {
+ public:
+  static std::shared_ptr<LentMemory> Over(const Socket& socket);
+  ~LentMemory();
+
+  // What the other end of this socket lends; null if it is in another process, or lends nothing.
+  static std::shared_ptr<LentMemory> OfPeer(const Socket& socket);
+
+  // To be held while the memory is used; without the lock if it has been withdrawn.
+  using Loan = std::shared_lock<std::shared_mutex>;
+  Loan Borrow();
+
+  // Waits until nobody holds a loan.
+  void Withdraw();
+
+ private:
+  explicit LentMemory(std::string ends) : ends_(std::move(ends)) {}
+
+  const std::string ends_;
+  std::shared_mutex mutex_;
+  bool is_withdrawn_ = false;
+};
 
 // One connection's access to its peer's memory, and what the peer needs for the other direction.
 class PeerMemory {
@@ -32,11 +63,18 @@ class PeerMemory {
   const Nonce& nonce() const { return *nonce_; }
   MemoryOffer offer() const;
 
-  // Tries to read `nonce` at the place that the peer offers.
-  bool Probe(const MemoryOffer& offer, const Nonce& nonce);
+  // Before the offer is sent over `socket`.
+  void Lend(const Socket& socket);
+
+  // Tries to read `nonce` at the place that the peer at the other end of `socket` offers.
+  bool Probe(const Socket& socket, const MemoryOffer& offer, const Nonce& nonce);
   bool readable() const { return pid_ != 0; }
 
-  // What the peer reads from now on is worth nothing. Any thread.
+  // Null if it is in another process: then Read.
+  const std::shared_ptr<LentMemory>& of_peer() const { return of_peer_; }
+
+  // What the peer reads from now on is worth nothing. Any thread. Waits for one in this process to
+  // end what it reads.
   void Withdraw();
 
   // UNAVAILABLE when the peer is gone or has withdrawn its memory; `to` may have changed then.
@@ -49,6 +87,8 @@ class PeerMemory {
   int64_t pid_ = 0;
   uint64_t nonce_address_ = 0;
   Nonce peer_nonce_{};
+  std::shared_ptr<LentMemory> lent_;
+  std::shared_ptr<LentMemory> of_peer_;
 };
 
 }  // namespace byteps

@@ -24,6 +24,19 @@ constexpr int64_t kLookMilliseconds = 500;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// "10.0.0.7:40312" of an end; `get` is getpeername or getsockname.
+std::string AddressOf(const Socket& socket, int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  char host[NI_MAXHOST] = "?";
+  char port[NI_MAXSERV] = "?";
+  if (get(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
+    getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), port, sizeof(port),
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  }
+  return std::string(host) + ":" + port;
+}
+
 Status Resolve(const std::string& host, uint16_t port, bool passive, AddressList* addresses) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -149,27 +162,10 @@ Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socke
   return status;
 }
 
-std::string LocalHost(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  char host[NI_MAXHOST] = "";
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), nullptr, 0,
-                NI_NUMERICHOST);
-  }
-  return host;
-}
+std::string LocalAddress(const Socket& socket) { return AddressOf(socket, getsockname); }
 
-std::string PeerAddress(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  char host[NI_MAXHOST] = "?";
-  char port[NI_MAXSERV] = "?";
-  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0) {
-    getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof(host), port, sizeof(port),
-                NI_NUMERICHOST | NI_NUMERICSERV);
-  }
-  return std::string(host) + ":" + port;
-}
+std::string PeerAddress(const Socket& socket) { return AddressOf(socket, getpeername); }
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 }  // namespace byteps

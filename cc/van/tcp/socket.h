@@ -57,11 +57,12 @@ Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const
 // The shortest of the round trips that the kernel has seen lately, in nanoseconds; 0: unknown.
 uint64_t LeastRoundTripNanos(const Socket& socket);
 
-// "10.0.0.7:40312" of the other end.
+// "10.0.0.7:40312" of the other end and of this one.
 std::string PeerAddress(const Socket& socket);
+std::string LocalAddress(const Socket& socket);
 
-// "10.0.0.6" of this end.
-std::string LocalHost(const Socket& socket);
+// The numeric address in "10.0.0.7:40312".
+std::string HostOf(const std::string& address);
 
 }  // namespace byteps
 

@@ -28,8 +28,6 @@ static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kResponseBytes &&
 
 }  // namespace
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 TcpConnection::TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory,
                              AtomicVanCounters* counters)
     : loop_(loop),
@@ -45,6 +43,7 @@ void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* a
       new TcpConnection(loop, std::move(stream), PeerMemory(options.read_peer_memory), counters));
   connection->acceptor_ = acceptor;
   connection->peer_name_ = PeerAddress(connection->stream_.socket());
+  if (options.lend_to_own_process) connection->memory_.Lend(connection->stream_.socket());
   connection->stage_ = Stage::kHello;
   connection->is_stranger_ = true;
   connection->strangers_ = strangers;
@@ -63,7 +62,7 @@ std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Stream strea
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(stream), std::move(memory), counters));
   if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
-  if (connection->memory_.Probe(welcome.memory, challenge.nonce)) {
+  if (connection->memory_.Probe(connection->stream_.socket(), welcome.memory, challenge.nonce)) {
     OutgoingFrame readable;
     readable.header.type = FrameType::kMemoryReadable;
     connection->queue_.Push(std::move(readable));
@@ -121,7 +120,7 @@ uint64_t TcpConnection::round_trip_ns() const {
 
 std::string TcpConnection::local_host() const {
   std::lock_guard<std::mutex> lock(send_mutex_);
-  return stream_.socket().valid() ? LocalHost(stream_.socket()) : "";
+  return stream_.socket().valid() ? HostOf(LocalAddress(stream_.socket())) : "";
 }
 
 void TcpConnection::OnEvents(uint32_t events) {
@@ -295,7 +294,7 @@ Status TcpConnection::ReceiveResponse() {
   }
   if (welcome.status.ok() && peer_.same_host) {
     welcome.memory = memory_.offer();
-    welcome.reads_memory = memory_.Probe(response.memory, peer_.nonce);
+    welcome.reads_memory = memory_.Probe(stream_.socket(), response.memory, peer_.nonce);
   }
   uint8_t answer[kWelcomeBytes];
   handshake_->WriteWelcome(welcome, answer);
@@ -336,8 +335,19 @@ Status TcpConnection::ReadPayloadFromMemory() {
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }
+  if (sink_ != nullptr) {
+    BYTEPS_RETURN_IF_ERROR(memory_.of_peer() != nullptr ? TakePayloadFromOwnMemory()
+                                                        : CopyPayloadFromMemory());
+  }
+  received_this_turn_ += header_.payload_bytes;
+  counters_->memory_bytes_read += header_.payload_bytes;
+  ++unacknowledged_reads_;
+  return EndFrame();
+}
+
+Status TcpConnection::CopyPayloadFromMemory() {
   uint64_t address = header_.payload_address;
-  while (sink_ != nullptr && payload_left_ > 0) {
+  while (payload_left_ > 0) {
     const PayloadSink::Span span = sink_->Prepare(payload_left_);
     const size_t bytes = std::min<uint64_t>(span.bytes, payload_left_);
     BYTEPS_RETURN_IF_ERROR(memory_.Read(address, span.data, bytes));
@@ -345,10 +355,15 @@ Status TcpConnection::ReadPayloadFromMemory() {
     address += bytes;
     payload_left_ -= bytes;
   }
-  received_this_turn_ += header_.payload_bytes;
-  counters_->memory_bytes_read += header_.payload_bytes;
-  ++unacknowledged_reads_;
-  return EndFrame();
+  return OkStatus();
+}
+
+Status TcpConnection::TakePayloadFromOwnMemory() {
+  const LentMemory::Loan loan = memory_.of_peer()->Borrow();
+  if (!loan.owns_lock()) return Unavailable(peer_name_ + " has withdrawn its memory");
+  sink_->Take(reinterpret_cast<const void*>(header_.payload_address), payload_left_, payload_left_);
+  payload_left_ = 0;
+  return OkStatus();
 }
 
 void TcpConnection::AcknowledgeMemoryReads() {

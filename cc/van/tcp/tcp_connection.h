@@ -125,6 +125,8 @@ class TcpConnection : public Connection,
   Status RefuseHello(const Status& status);
   Status BeginFrame();
   Status ReadPayloadFromMemory();
+  Status CopyPayloadFromMemory();
+  Status TakePayloadFromOwnMemory();
   Status EndFrame();
   Status OnVanFrame();
   void AcknowledgeMemoryReads();
@@ -167,9 +169,6 @@ class TcpConnection : public Connection,
   std::atomic<bool> closing_{false};
   std::atomic<bool> is_stranger_{false};
 };
-
-// The numeric address in "10.0.0.7:40312".
-std::string HostOf(const std::string& address);
 
 }  // namespace byteps
 

@@ -96,7 +96,7 @@ class TcpVan : public Van {
       const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
       bool refused = false;
       const Status tried =
-          ShakeHands(endpoint, hello, memory, wait, &stream, &challenge, &welcome, &refused);
+          ShakeHands(endpoint, hello, &memory, wait, &stream, &challenge, &welcome, &refused);
       // The last one may have had no time to find anything out.
       if (tried.code() != StatusCode::kDeadlineExceeded || status.ok()) status = tried;
       ++attempts;
@@ -144,7 +144,7 @@ class TcpVan : public Van {
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
   // One attempt to connect, and the handshake.
-  Status ShakeHands(const Endpoint& endpoint, Hello hello, const PeerMemory& memory,
+  Status ShakeHands(const Endpoint& endpoint, Hello hello, PeerMemory* memory,
                     const SocketWait& wait, std::optional<Stream>* made, Challenge* challenge,
                     Welcome* welcome, bool* refused) {
     Socket socket;
@@ -153,7 +153,8 @@ class TcpVan : public Van {
     Stream& stream = made->emplace(std::move(socket), tls_.get(), TlsSide::kConnecting, &counters_);
     const std::string peer = "the peer";
     BYTEPS_RETURN_IF_ERROR(stream.ShakeHands(peer, wait));
-    hello.nonce = memory.nonce();
+    if (options_.lend_to_own_process) memory->Lend(stream.socket());
+    hello.nonce = memory->nonce();
     ConnectingHandshake handshake(options_.secret, hello);
     uint8_t out[kHelloBytes];
     handshake.WriteHello(out);
@@ -163,7 +164,7 @@ class TcpVan : public Van {
         stream.ReceiveExactly(peer, challenge_bytes, sizeof(challenge_bytes), wait));
     BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
-    handshake.WriteResponse(memory.offer(), response);
+    handshake.WriteResponse(memory->offer(), response);
     BYTEPS_RETURN_IF_ERROR(stream.SendExactly(peer, response, sizeof(response), wait));
     uint8_t in[kWelcomeBytes];
     BYTEPS_RETURN_IF_ERROR(stream.ReceiveExactly(peer, in, sizeof(in), wait));
