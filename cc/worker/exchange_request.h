@@ -23,6 +23,15 @@ inline constexpr int32_t kBackwardOrder = std::numeric_limits<int32_t>::min();
 // came last goes first. Backpropagation ends with the gradients that the next forward pass needs
 // first.
 inline constexpr int32_t kForwardOrder = kBackwardOrder + 1;
+// The same for the gradient that the forward pass needs as number `position`, as far as the caller
+// knows: gradients of one layer, and of branches, come in any order.
+inline constexpr int32_t kMostForwardPositions = 1 << 20;
+constexpr int32_t ForwardOrderAt(int32_t position) {
+  return kForwardOrder + 1 + (position < kMostForwardPositions ? position : kMostForwardPositions);
+}
+constexpr bool IsForwardOrder(int32_t priority) {
+  return priority >= kForwardOrder && priority <= ForwardOrderAt(kMostForwardPositions);
+}
 
 // One tensor to exchange with the other workers.
 struct ExchangeRequest {

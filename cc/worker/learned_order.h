@@ -7,8 +7,8 @@
 #ifndef TF_BYTEPS_CC_WORKER_LEARNED_ORDER_H_
 #define TF_BYTEPS_CC_WORKER_LEARNED_ORDER_H_
 
-#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "cc/worker/exchange_request.h"
 
@@ -18,32 +18,51 @@ namespace byteps {
 class LearnedOrder {
  public:
   // The number of a name that is used for the first time: 1, 2, ...
-  int32_t NumberNewName() { return ++names_; }
+  int32_t NumberNewName() {
+    positions_.push_back(kUnknown);
+    return static_cast<int32_t>(positions_.size());
+  }
 
   // The priority of an exchange under the name with this number, if it is a learned one. In forward
-  // order it is that of an exchange whose step is not complete: what is made first goes first.
-  int32_t PriorityOf(int32_t number, int32_t given) const {
-    if (given == kBackwardOrder) return kFirstInBackwardOrder - number;
-    return given == kForwardOrder ? -number : given;
-  }
+  // order it is that of an exchange whose step is not complete: what is made first goes first, as
+  // far as it is not held back.
+  int32_t PriorityOf(int32_t number, int32_t given);
 
-  // The same once a step's last exchange in forward order is there: now what is made last goes
-  // first.
-  int32_t PriorityInForwardOrder(int32_t number) const { return number; }
+  // The same once a step's last exchange in forward order is there: now what the forward pass needs
+  // first goes first. `priority` is the exchange's before.
+  int32_t PriorityInForwardOrder(int32_t priority) const;
+
+  // The priority of a part while the step is not complete; `priority` is the exchange's, `key` its
+  // tensor's.
+  //
+  // The links carry a share of a step's bytes until its last exchange is there. If that was all of
+  // what is made first, the next forward pass would wait for nearly all of what it needs first, and
+  // then leave the links idle. So each exchange holds the rest back: those parts go when there is
+  // nothing else, and in forward order once the step is complete. All workers choose the same
+  // parts.
+  int32_t PriorityOfPart(int32_t priority, uint64_t key, uint32_t part) const;
+
+  // Bytes of a step that have left while it was not complete.
+  void NoteEarly(uint64_t bytes) { early_bytes_ += bytes; }
+
+  // The step is complete, and so many of its bytes have not left.
+  void NoteStep(uint64_t late_bytes);
 
   // Notes an exchange in forward order; whether it is the last of its step, as far as is known.
-  bool CompletesStep(int32_t number) {
-    const bool is_last = number == last_in_forward_order_;
-    last_in_forward_order_ = std::max(last_in_forward_order_, number);
-    return is_last;
-  }
+  bool CompletesStep(int32_t number);
 
  private:
-  // Who uses kBackwardOrder waits for results in this step: they go before all in kForwardOrder.
-  static constexpr int32_t kFirstInBackwardOrder = 1 << 30;
+  static constexpr int32_t kUnknown = -1;
 
-  int32_t names_ = 0;
+  // Whether what is made late has an early position: else the positions say nothing.
+  bool PositionsHold() const;
+
+  std::vector<int32_t> positions_;  // in the forward pass, by number
+  bool positions_hold_ = false;
   int32_t last_in_forward_order_ = 0;
+  double early_share_ = 1;  // of a step's bytes
+  uint64_t early_bytes_ = 0;
+  uint64_t steps_ = 0;
 };
 
 }  // namespace byteps

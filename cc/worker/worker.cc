@@ -104,14 +104,14 @@ void Worker::Enqueue(ExchangeRequest request) {
     } else {
       if (key.live == nullptr) {
         if (key.number == 0) key.number = order_.NumberNewName();
-        const bool is_in_forward_order = request.priority == kForwardOrder;
+        const bool is_early = IsForwardOrder(request.priority);
         request.priority = order_.PriorityOf(key.number, request.priority);
         auto exchange =
             std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
         key.live = exchange;
         repeats_ = repeats_ || RepeatsAStep(*exchange);
-        exchange->is_in_forward_order = is_in_forward_order;
-        if (is_in_forward_order && order_.CompletesStep(key.number)) SendInForwardOrder();
+        exchange->is_early = is_early;
+        if (is_early && order_.CompletesStep(key.number)) CompleteStep(*exchange);
         exchange->trace = NewTrace(exchange->request, exchange->round);
         Variant& variant = DeclaredVariant(key, exchange->request.tensor);
         if (local_) PlaceAlone(&variant);
@@ -130,12 +130,26 @@ void Worker::Enqueue(ExchangeRequest request) {
   request.done(status);
 }
 
-void Worker::SendInForwardOrder() {
+// What has not left goes in forward order.
+void Worker::CompleteStep(const Exchange& last) {
+  uint64_t late_bytes = last.request.tensor.ByteCount();
+  queue_.Rearrange([&](const PartTask& task) {
+    if (!task.exchange->is_early) return task.priority;
+    late_bytes += task.bytes;
+    return order_.PriorityInForwardOrder(task.exchange->request.priority);
+  });
+  order_.NoteStep(late_bytes);
   for (const auto& [name, key] : keys_by_name_) {
-    if (key->live != nullptr && key->live->is_in_forward_order)
-      key->live->request.priority = order_.PriorityInForwardOrder(key->number);
+    Exchange* const live = key->live.get();
+    if (live == nullptr || !live->is_early) continue;
+    live->is_early = false;
+    live->request.priority = order_.PriorityInForwardOrder(live->request.priority);
   }
-  queue_.Rearrange([](const PartTask& task) { return task.exchange->request.priority; });
+}
+
+int32_t Worker::PriorityOf(const Exchange& exchange, uint32_t part) const {
+  const int32_t priority = exchange.request.priority;
+  return exchange.is_early ? order_.PriorityOfPart(priority, exchange.entry->key, part) : priority;
 }
 
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
@@ -164,7 +178,7 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
-  const int32_t priority = exchange->request.priority;
+  const int32_t priority = PriorityOf(*exchange, part);
   queue_.Push({exchange, part, exchange->PushBytes(part, rank_), priority});
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
   const std::vector<uint32_t>& wanted = key.wanted_parts;
@@ -421,12 +435,12 @@ void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* action
   if (exchange->by_parts) return actions->placed.push_back(exchange);
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
-    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
   if (key.wanted_round == exchange->round) {
     for (const uint32_t part : key.wanted_parts)
-      queue_.Prefer(exchange.get(), part, exchange->request.priority);
+      queue_.Prefer(exchange.get(), part, PriorityOf(*exchange, part));
   }
   Pump(actions);
 }
@@ -438,6 +452,7 @@ void Worker::Pump(Actions* actions) {
       queue_.ReturnCredit(task.bytes);
       continue;
     }
+    if (task.exchange->is_early) order_.NoteEarly(task.bytes);
     SendPush(std::move(task), actions);
   }
   MeasureLink(0, actions);
@@ -548,7 +563,7 @@ void Worker::OnWanted(const FrameHeader& header) {
   const Exchange* live = key.live.get();
   const bool has_begun = live != nullptr && live->round == header.round;
   if (has_begun && live->entry != nullptr) {
-    if (queue_.Prefer(live, header.part, live->request.priority) || !live->by_parts) return;
+    if (queue_.Prefer(live, header.part, PriorityOf(*live, header.part)) || !live->by_parts) return;
   } else if (!has_begun && header.round != key.next_round) {
     return;
   }

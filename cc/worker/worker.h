@@ -197,8 +197,9 @@ class Worker : private ConnectionHandler {
   std::string LagsText() const;
   Status Refusal() const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
-  // A step's exchanges in forward order are all there.
-  void SendInForwardOrder();
+  // With `last` a step's exchanges in forward order are all there.
+  void CompleteStep(const Exchange& last);
+  int32_t PriorityOf(const Exchange& exchange, uint32_t part) const;
   Key& FindOrAddKey(const std::string& name);
   Variant& FindOrAddVariant(Key& key, const TensorDescription& tensor);
   Variant& DeclaredVariant(Key& key, const TensorDescription& tensor);

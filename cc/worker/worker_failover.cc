@@ -188,7 +188,7 @@ void Worker::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t versi
   for (uint32_t part = 0; part < exchange->places.size(); ++part) {
     if (!has_moved(part) || exchange->part_done[part] || !exchange->IsRequested(part)) continue;
     ExpectNoAnswer(exchange.get(), part);
-    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), exchange->request.priority});
+    queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }
 }
 

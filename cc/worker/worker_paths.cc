@@ -159,7 +159,7 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
     if (!was_asked || (push.received_bytes > 0 && push.received_bytes >= bytes))
       return Internal(connection.peer_name() + " has another part than it was sent");
     ExpectNoAnswer(live.get(), push.part);
-    queue_.Push({live, push.part, bytes - push.received_bytes, live->request.priority,
+    queue_.Push({live, push.part, bytes - push.received_bytes, PriorityOf(*live, push.part),
                  push.received_bytes});
   }
   Use(&servers_[server], path, actions);
@@ -247,8 +247,10 @@ void Worker::SendPush(PartTask task, Actions* actions) {
   best->bytes_on_the_way += task.bytes;
   exchange.sent_on[task.part] = static_cast<int32_t>(best - server.paths.data());
   queue_.NoteUnanswered(exchange.PartBytes(task.part));
-  actions->frames.emplace_back(best->connection, exchange.PushFrame(task.exchange, task.part, rank_,
-                                                                    job_.epoch, task.offset));
+  OutgoingFrame frame =
+      exchange.PushFrame(task.exchange, task.part, rank_, job_.epoch, task.offset);
+  frame.header.priority = task.priority;
+  actions->frames.emplace_back(best->connection, std::move(frame));
 }
 
 void Worker::ExpectNoAnswer(Exchange* exchange, uint32_t part) {

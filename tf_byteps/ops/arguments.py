@@ -54,12 +54,19 @@ def exchange_name(name, kind, tensor):
 #: The engine learns the priority: see kBackwardOrder in cc/worker/exchange_request.h.
 BACKWARD_ORDER = -(2**31)
 FORWARD_ORDER = BACKWARD_ORDER + 1
+_MOST_POSITIONS = 2**20
+
+
+def forward_order_at(position):
+    """FORWARD_ORDER for what the forward pass needs as this number: see ForwardOrderAt there."""
+    return FORWARD_ORDER + 1 + min(position, _MOST_POSITIONS)
 
 
 def checked_priority(priority):
     """The priority as the operations take it."""
     if priority is None:
         return BACKWARD_ORDER
-    if not FORWARD_ORDER < int(priority) < 2**31:
-        raise ValueError(f"priority must be from -(2**31) + 2 to 2**31 - 1, got {priority}")
+    least = forward_order_at(_MOST_POSITIONS) + 1
+    if not least <= int(priority) < 2**31:
+        raise ValueError(f"priority must be from {least} to {2**31 - 1}, got {priority}")
     return int(priority)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.ops import slices
-from tf_byteps.ops.arguments import FORWARD_ORDER
+from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Sum
@@ -60,7 +60,7 @@ def start_sums(tensors, names, shapes):
     Args:
         tensors: a list of what `Reduction.prepare` returned, or `None`; with `tf.IndexedSlices` the
             width of the rows is the shape's.
-        names: those of the exchanges.
+        names: those of the exchanges, in the order in which the forward pass needs their results.
         shapes: the static shapes of the (dense) tensors, tuples of integers.
 
     Returns:
@@ -69,21 +69,21 @@ def start_sums(tensors, names, shapes):
     dense = [each for each in zip(tensors, names, strict=True) if isinstance(each[0], tf.Tensor)]
     _engine.declare([declaration(tensor, name, Sum) for tensor, name in dense])
     return [
-        None if tensor is None else _start(tensor, name, tuple(shape))
-        for tensor, name, shape in zip(tensors, names, shapes, strict=True)
+        None if tensor is None else _start(tensor, name, tuple(shape), forward_order_at(position))
+        for position, (tensor, name, shape) in enumerate(zip(tensors, names, shapes, strict=True))
     ]
 
 
-def _start(tensor, name, shape):
+def _start(tensor, name, shape, priority):
     if not isinstance(tensor, tf.IndexedSlices):
         tensor = tf.ensure_shape(tensor, shape)
         kernels().byte_ps_push_pull_start(
-            token(name), tensor, tensor_name=name, op=str(Sum), priority=FORWARD_ORDER
+            token(name), tensor, tensor_name=name, op=str(Sum), priority=priority
         )
         return StartedSum(name, tensor.dtype, shape)
     name = f"{name}/rows"
     packed, _ = slices.pack(tensor, Compression.none)
-    kernels().byte_ps_gather_start(token(name), packed, tensor_name=name, priority=FORWARD_ORDER)
+    kernels().byte_ps_gather_start(token(name), packed, tensor_name=name, priority=priority)
     return StartedSum(name, packed.dtype, shape, tensor.indices.dtype)
 
 
