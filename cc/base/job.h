@@ -89,8 +89,8 @@ struct JobDescription {
   // By rank: the worker whose process each server is in, or -1. May be empty: no worker hosts any.
   std::vector<int32_t> server_workers;
   Endpoint coordinator_endpoint;
-  // Every worker has a GPU that it shares with no other worker: those of a host reduce among
-  // themselves first (TensorDescription::per_host).
+  // Every worker has a GPU that it shares with no other worker, and some have a host in common:
+  // those of a host reduce among themselves first (TensorDescription::per_host).
   bool gpus_share_hosts = false;
   EngineOptions options;
 

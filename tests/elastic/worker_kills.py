@@ -69,6 +69,7 @@ def train(
     limit=600.0,
     restart=True,
     say=lambda text: None,
+    environment=None,
 ):
     """Trains, and kills workers meanwhile; returns an `Outcome`.
 
@@ -81,6 +82,7 @@ def train(
         limit: seconds after which a training counts as hanging.
         restart: whether bpslaunch starts others in the place of those that are killed.
         say: called with a sentence for each kill.
+        environment: more variables.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -93,7 +95,7 @@ def train(
             job = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=clean_environment(**_ENVIRONMENT),
+                env=clean_environment(**{**_ENVIRONMENT, **(environment or {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -81,11 +81,16 @@ def run(
         say: called with a sentence for each kill.
         returns: a server that has been killed is started again, and has come back into the job
             before the next is killed.
-        environment: more variables for all processes.
+        environment: more variables for all processes, or a function of a process's label that
+            returns them.
     """
     chance = random.Random(seed)
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
-    variables = {**_ENVIRONMENT, **(environment or {})}
+
+    def variables(label):
+        more = environment(label) if callable(environment) else environment
+        return {**_ENVIRONMENT, **(more or {})}
+
     with Cluster(train_digits, workers, servers, variables, (steps, times)) as cluster:
         alive = list(cluster.servers)
         killed = []

@@ -161,7 +161,7 @@ def is_left_alone():
     return "no error"
 
 
-def trains(mixed, cross_step=False):
+def trains(mixed, cross_step=False, backup_workers=0):
     """A small convolutional model under the strategy; returns its losses and weights."""
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -169,7 +169,8 @@ def trains(mixed, cross_step=False):
     random = np.random.default_rng(1)
     images = random.normal(size=(512, 16, 16, 3)).astype(np.float32)
     labels = random.integers(0, 10, size=512)
-    with bps.BytePSStrategy(cross_step=cross_step).scope():
+    strategy = bps.BytePSStrategy(cross_step=cross_step, backup_workers=backup_workers)
+    with strategy.scope():
         model = keras.Sequential(
             [
                 keras.layers.Conv2D(16, 3, activation="relu"),

@@ -11,6 +11,8 @@ import os
 import pytest
 
 from tests.cluster import describe, run_processes, run_workers
+from tests.elastic import worker_kills
+from tests.faults import server_kills
 from tests.gpu import programs
 from tf_byteps import timeline
 from tf_byteps.launch.gpus import visible_gpus
@@ -127,6 +129,38 @@ def test_training_across_steps_equals_plain_steps_within_rounding(hosts, tmp_pat
     assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)
     gradients = [part for part in timeline.read(tmp_path) if part.tensor.startswith("gradient/")]
     assert gradients and all(part.computed for part in gradients)  # on the GPU
+
+
+def test_averages_that_do_not_wait_for_all_keep_the_workers_equal():
+    first, second = run(programs.trains, args=[False, False, 1], hosts="ab")
+    assert first["digest"] == second["digest"]
+    assert first["losses"][-1] < first["losses"][0]
+
+
+def test_over_tls():
+    results = run(programs.exchanges, hosts="ab", BYTEPS_TLS="1")
+    assert results == [2 * (8 * 5 + 4)] * 2
+
+
+def test_lost_servers_change_nothing():
+    """The second training, from the same beginning, is undisturbed."""
+    env = functools.partial(environment, hosts="ab")
+    outcome = server_kills.run(
+        2, seed=1, steps=40, workers=2, servers=3, times=2, limit=150, environment=env
+    )
+    assert not outcome.faults, outcome.output
+    assert outcome.kills == 2 and len(outcome.digests) == 4
+
+
+@pytest.mark.parametrize("how", ["loop", "fit"])
+def test_who_is_left_by_a_lost_worker_finishes(how):
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(GPUS), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    outcome = worker_kills.train(
+        how, 3, kills=1, seed=3, workers=2, limit=150, restart=False, environment=env
+    )
+    assert outcome.code == 0, outcome.output
+    assert outcome.strays == []
+    assert outcome.result["size"] == 1 and outcome.result["resets"] == [1]
 
 
 def test_training_equals_the_cpus_within_rounding():

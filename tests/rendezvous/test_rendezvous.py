@@ -99,14 +99,15 @@ def test_local_ranks_follow_host_ids_in_rank_order():
     ("gpus", "hosts", "share"),
     [
         (["0", "1"], ["a", "a"], True),
-        (["0", "0"], ["a", "b"], True),
+        (["0", "1", "2"], ["a", "b", "b"], True),
+        (["0", "0"], ["a", "b"], False),
         (["0", "0"], ["a", "a"], False),
         ([None, None], ["a", "a"], False),
     ],
 )
 def test_workers_with_a_gpu_each_share_their_hosts(monkeypatch, gpus, hosts, share):
     monkeypatch.setattr(client, "own_gpu", lambda environment, left=list(gpus): left.pop())
-    with Job(workers=2) as job:
+    with Job(workers=len(hosts)) as job:
         for rank, host in enumerate(hosts):
             job.worker(rank, host_id=host)
         assert job.book.result(20).gpus_share_hosts is share

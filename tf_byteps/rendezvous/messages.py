@@ -56,7 +56,8 @@ class Book:
     server_workers: list[int]  # the rank of the worker that hosts each server; -1: none does
     coordinator_endpoint: Address | None
     options: dict[str, float]
-    gpus_share_hosts: bool = False  # each worker has a GPU that no other worker uses
+    # Each worker has a GPU that no other one uses, and some workers have a host in common.
+    gpus_share_hosts: bool = False
 
     def local_rank(self, rank):
         """The worker's number among those on its host, in rank order."""

@@ -188,11 +188,11 @@ class Roster:
             server_workers=[p.rank if p.is_worker else -1 for p in servers],
             coordinator_endpoint=None,
             options=self._shared_options(),
-            gpus_share_hosts=self._each_has_a_gpu(workers),
+            gpus_share_hosts=self._gpus_share_hosts(workers),
         )
 
-    def _each_has_a_gpu(self, workers):
-        """Whether each worker computes on a GPU that no other one uses.
+    def _gpus_share_hosts(self, workers):
+        """Whether each worker has a GPU that no other one uses, and some have a host in common.
 
         Raises:
             RendezvousError: some have a GPU, and some have none.
@@ -205,7 +205,8 @@ class Roster:
                 f"all with CUDA_VISIBLE_DEVICES=-1"
             )
         used = {(p.join.host_id, p.join.gpu) for p in workers}
-        return not without and len(used) == len(workers)
+        hosts = {p.join.host_id for p in workers}
+        return not without and len(used) == len(workers) > len(hosts)
 
     def _shared_options(self):
         options = dict(self._defaults)
