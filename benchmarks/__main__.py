@@ -54,7 +54,7 @@ def _goodput(everything):
 
 
 def _loopback(everything):
-    rows = loopback.run(2, 0, [64, 256], 31)
+    rows = loopback.run(2, 0, [64, 256], 15)
     rows += loopback.run(4, 0, [64, 256], _ROUNDS, latency=False, many=False)
     if everything:
         rows += loopback.run(2, 1, [64, 256], 9, many=False)

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -387,22 +388,22 @@ TEST_P(VanConformanceTest, KeepAliveIsDroppedWhenTheConnectionEnds) {
 TEST_P(VanConformanceTest, NothingWrongIsDeliveredWhenTheSenderStops) {
   class Slow : public CollectingSink {
    public:
-    Slow(std::mutex* gate, std::atomic<bool>* begun)
-        : CollectingSink(65536), gate_(gate), begun_(begun) {}
+    Slow(std::shared_future<void> open, std::atomic<bool>* begun)
+        : CollectingSink(65536), open_(std::move(open)), begun_(begun) {}
     Span Prepare(uint64_t remaining) override {
       *begun_ = true;
-      std::lock_guard<std::mutex> lock(*gate_);
+      open_.wait();
       return CollectingSink::Prepare(remaining);
     }
 
    private:
-    std::mutex* const gate_;
+    const std::shared_future<void> open_;
     std::atomic<bool>* const begun_;
   };
-  std::mutex gate;
+  std::promise<void> gate;
+  const std::shared_future<void> open = gate.get_future();
   std::atomic<bool> begun{false};
-  server_.new_sink_ = [&] { return std::make_shared<Slow>(&gate, &begun); };
-  std::unique_lock<std::mutex> lock(gate);
+  server_.new_sink_ = [&] { return std::make_shared<Slow>(open, &begun); };
   const auto connection = Connect();
   std::vector<uint8_t> memory = Pattern(300000, 1);
   std::atomic<bool> dropped{false};
@@ -420,7 +421,7 @@ TEST_P(VanConformanceTest, NothingWrongIsDeliveredWhenTheSenderStops) {
   // One that lends its memory to the receiver waits for it.
   std::thread later([&] {
     std::this_thread::sleep_for(300ms);
-    lock.unlock();
+    gate.set_value();
   });
   client_van_->Stop();
   EXPECT_TRUE(dropped);
