@@ -32,7 +32,7 @@ void StreamLine(uint8_t* to, const uint8_t* from) {
 
 void CopyPastCache(void* to, const void* from, size_t bytes) {
   if (bytes < kLeastBytes) {
-    std::memcpy(to, from, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
     return;
   }
   auto* out = static_cast<uint8_t*>(to);
@@ -51,7 +51,9 @@ void CopyPastCache(void* to, const void* from, size_t bytes) {
 
 #else
 
-void CopyPastCache(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void CopyPastCache(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
 
 #endif
 
