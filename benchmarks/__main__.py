@@ -4,6 +4,7 @@ python -m benchmarks --only loopback cost
 """
 
 import argparse
+import signal
 import sys
 import time
 
@@ -99,6 +100,8 @@ def main(arguments=None):
     parser.add_argument("--only", nargs="+", choices=sorted(_PARTS), default=list(_PARTS))
     parser.add_argument("--summary", action="store_true", help="only sum up what has been measured")
     given = parser.parse_args(arguments)
+    # So that the emulated clusters are taken down then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     begin = time.monotonic()
     parts = [] if given.summary else given.only
     ran = [_run_part(name, given.all) for name in parts]

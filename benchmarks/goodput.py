@@ -25,6 +25,7 @@ from benchmarks.sessions import BenchmarkError
 from benchmarks.wire import measure_wire
 
 TARGETS = {"uniform": 0.95, "resnet50": 0.93, "vgg16": 0.93, "bert_large": 0.93}
+_WORKERS_OF_THE_GOALS = 4  # see goals.py; with others a target only says what is good
 MOST_BUSY = 0.85
 _SLOWER = 0.5  # by how much the rate is lowered when the CPUs are the limit
 _LEAST_GIGABITS = 0.1
@@ -136,7 +137,7 @@ def row_of(name, model, workers, servers, gigabits, rounds, **arguments):
         target=(">=", TARGETS[name]),
         note=f"t_opt {measured['t_opt']:.3f} s; " + ", then ".join(tried),
         broken="; ".join(broken),
-        goal="uniform" if name == "uniform" else "models",
+        goal=_goal(name) if workers == _WORKERS_OF_THE_GOALS else "",
     )
     details = {
         "model": name,
@@ -186,9 +187,13 @@ def cases(workers, servers, names, gigabits, rounds, divisors=None, **arguments)
 def unavailable_rows(reason):
     """What stands in the tables where hosts cannot be emulated."""
     return [
-        Row("goodput / t_opt", name, None, (">=", TARGETS[name]), reason, goal=goal)
-        for name, goal in (("uniform", "uniform"), ("resnet50", "models"))
+        Row("goodput / t_opt", name, None, (">=", TARGETS[name]), reason, goal=_goal(name))
+        for name in ("uniform", "resnet50")
     ]
+
+
+def _goal(name):
+    return "uniform" if name == "uniform" else "models"
 
 
 def main(arguments=None):
