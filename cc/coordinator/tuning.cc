@@ -10,17 +10,20 @@ constexpr double kSecondsOnTheWay = 0.020;
 constexpr uint64_t kLeastCredit = uint64_t{256} << 10;
 constexpr uint64_t kMostCredit = uint64_t{16} << 20;
 // Enough of them for all servers to have one on the way, and another: while one waits for a busy
-// server, the others idle. On slow links rather fewer than very short ones.
+// server, the others idle. Where there are few servers, on slow links, rather fewer parts than very
+// short ones.
 constexpr uint64_t kPartsOfTheCredit = 16;
 constexpr uint64_t kFewestPartsOfTheCredit = 8;
+constexpr uint64_t kPartsOfAServer = 2;
 constexpr uint64_t kShortPart = uint64_t{64} << 10;
+constexpr uint64_t kShortestPart = uint64_t{16} << 10;
 constexpr double kSecondsUnsent = 0.002;
 constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
 constexpr uint64_t kMostUnsent = uint64_t{512} << 10;
 
 }  // namespace
 
-TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
+TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t num_servers,
                     const EngineOptions& options) {
   const double seconds = kSecondsOnTheWay + 2e-9 * round_trip_ns;
   const double bytes = std::min<double>(kMostCredit, bytes_per_second * seconds);
@@ -28,15 +31,19 @@ TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
   TunedSizes sizes;
   if (options.credit_bytes == 0) sizes.credit_bytes = credit;
   if (options.part_bytes == 0) {
-    const uint64_t least = std::min(kShortPart, credit / kFewestPartsOfTheCredit);
-    sizes.part_bytes = std::max(credit / kPartsOfTheCredit, least);
+    const uint64_t all_busy = kPartsOfAServer * num_servers;
+    const uint64_t least =
+        std::min(kShortPart, credit / std::max(kFewestPartsOfTheCredit, all_busy));
+    const uint64_t wanted = credit / std::max(kPartsOfTheCredit, all_busy);
+    sizes.part_bytes = std::max({wanted, least, kShortestPart});
   }
   const auto unsent = static_cast<uint64_t>(bytes_per_second * kSecondsUnsent);
   sizes.unsent_bytes = std::clamp(unsent, kLeastUnsent, kMostUnsent);
   return sizes;
 }
 
-Tuning::Tuning(const JobDescription& job) : options_(job.options), decided_(!job.TunesItself()) {
+Tuning::Tuning(const JobDescription& job)
+    : options_(job.options), num_servers_(job.num_servers()), decided_(!job.TunesItself()) {
   for (int32_t rank = 0; rank < job.num_workers(); ++rank) {
     reports_[rank] = std::nullopt;
     held_[rank] = false;
@@ -57,7 +64,7 @@ std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& repor
     farthest_ns = std::max(farthest_ns, each->round_trip_ns);
   }
   decided_ = true;
-  return SizesFor(slowest_rate_, farthest_ns, options_);
+  return SizesFor(slowest_rate_, farthest_ns, num_servers_, options_);
 }
 
 std::string Tuning::Links() const {

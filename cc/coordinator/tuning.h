@@ -27,11 +27,11 @@ struct TunedSizes {
 };
 
 // For links of which the slowest carries so much: what it carries in 20 ms, and in two round trips
-// more, 256 KB to 16 MB; parts of 1/16 of that, but not below
-// 64 KB or, if that is less, 1/8. In the kernel what it carries in 2 ms, 64 to
-// 512 KB: replies that wait there delay the acknowledgements behind them, too. What `options` fix
-// stays so.
-TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns,
+// more, 256 KB to 16 MB; parts of 1/16 of that, but not below 64 KB or, if that is less, 1/8. With
+// more than 8 servers (4 where parts of 1/16 would be too short) so many that each has two on the
+// way, but not below 16 KB. In the kernel what it carries in 2 ms, 64 to 512 KB: replies that wait
+// there delay the acknowledgements behind them, too. What `options` fix stays so.
+TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t num_servers,
                     const EngineOptions& options);
 
 // Collects what the workers say. Not thread-safe.
@@ -58,6 +58,7 @@ class Tuning {
 
  private:
   const EngineOptions options_;
+  const int32_t num_servers_;
   bool decided_;
   // Bytes per second, and the rank of the worker whose link decided.
   uint64_t slowest_rate_ = 0;

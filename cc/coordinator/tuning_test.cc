@@ -15,30 +15,39 @@ JobDescription TwoWorkersOnTwoHosts() {
 }
 
 TEST(SizesForTest, FollowTheLink) {
-  const TunedSizes slow = SizesFor(250 * kMegabit, 0, EngineOptions());
+  const TunedSizes slow = SizesFor(250 * kMegabit, 0, 1, EngineOptions());
   EXPECT_EQ(slow.credit_bytes, 625000u);
   EXPECT_EQ(slow.part_bytes, 64u * 1024);
   EXPECT_EQ(slow.unsent_bytes, 64u * 1024);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).unsent_bytes, 250000u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).credit_bytes, 2500000u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, EngineOptions()).part_bytes, 2500000u / 16);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, EngineOptions()).unsent_bytes, 250000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, EngineOptions()).credit_bytes, 2500000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, EngineOptions()).part_bytes, 2500000u / 16);
   // Two round trips of 5 ms more.
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, EngineOptions()).credit_bytes, 3750000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 5000000, 1, EngineOptions()).credit_bytes, 3750000u);
 }
 
 TEST(SizesForTest, HaveLimits) {
-  EXPECT_EQ(SizesFor(0, 0, EngineOptions()).credit_bytes, 256u * 1024);
-  EXPECT_EQ(SizesFor(0, 0, EngineOptions()).part_bytes, 32u * 1024);
-  EXPECT_EQ(SizesFor(~uint64_t{0}, ~uint64_t{0}, EngineOptions()).credit_bytes, 16u << 20);
+  EXPECT_EQ(SizesFor(0, 0, 1, EngineOptions()).credit_bytes, 256u * 1024);
+  EXPECT_EQ(SizesFor(0, 0, 1, EngineOptions()).part_bytes, 32u * 1024);
+  EXPECT_EQ(SizesFor(~uint64_t{0}, ~uint64_t{0}, 1, EngineOptions()).credit_bytes, 16u << 20);
+}
+
+TEST(SizesForTest, KeepAllServersBusy) {
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 8, EngineOptions()).part_bytes, 2500000u / 16);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 48, EngineOptions()).part_bytes, 2500000u / 96);
+  EXPECT_EQ(SizesFor(300 * kMegabit, 0, 4, EngineOptions()).part_bytes, 64u * 1024);
+  EXPECT_EQ(SizesFor(300 * kMegabit, 0, 12, EngineOptions()).part_bytes, 750000u / 24);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 48, EngineOptions()).credit_bytes, 2500000u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 512, EngineOptions()).part_bytes, 16u * 1024);
 }
 
 TEST(SizesForTest, LeaveWhatIsFixed) {
   EngineOptions options;
   options.credit_bytes = 7;
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).credit_bytes, 0u);
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 2500000u / 16);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).credit_bytes, 0u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).part_bytes, 2500000u / 16);
   options.part_bytes = 7;
-  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, options).part_bytes, 0u);
+  EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).part_bytes, 0u);
 }
 
 TEST(TuningTest, FollowsTheSlowestLinkOnce) {
