@@ -325,6 +325,7 @@ class Config:
         "With GPUs, in jobs on one host: a step is over for the program before its gradients' sums "
         "are there, and the GPU goes on by itself when they are. A lost worker then shows only "
         "after an update with undefined sums. See [performance](performance.md).",
+        shared=True,
     )
     backup_workers: int = option(
         0,
