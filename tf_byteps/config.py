@@ -318,15 +318,6 @@ class Config:
         default_text="what tf.config.experimental.enable_op_determinism() says",
         shared=True,
     )
-    async_completion: bool = option(
-        False,
-        "BYTEPS_ASYNC_COMPLETION",
-        flag(),
-        "With GPUs, in jobs on one host: a step is over for the program before its gradients' sums "
-        "are there, and the GPU goes on by itself when they are. A lost worker then shows only "
-        "after an update with undefined sums. See [performance](performance.md).",
-        shared=True,
-    )
     backup_workers: int = option(
         0,
         "BYTEPS_BACKUP_WORKERS",

@@ -77,7 +77,7 @@ def one_host(arguments, table):
             enter = stack.enter_context
             alone = enter(competitors.alone(options))
             mirrored = enter(competitors.mirrored(options, gpus))
-            training = enter(competitors.byteps(options, gpus, gpus, 0, settings=arguments.set))
+            training = enter(competitors.byteps(options, gpus, gpus, servers=0))
             competitors.join(alone, mirrored, training)
             single = _measure_alone(alone, arguments, table, model)
             # What waiting costs by itself: TensorFlow prepares no other step meanwhile.

@@ -28,7 +28,6 @@ class GpuRankDevice : public RankDevice {
   Status Finish() override;
   Status WhenComputed(CudaStreamHandle stream, Done done) override;
   Status StartAfter(CudaStreamHandle stream) override;
-  Status LetWait(CudaStreamHandle stream) override { return collectives_->LetWait(stream); }
   Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override;
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override;
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;

@@ -52,10 +52,6 @@ class RankDevice {
   // `stream` holds now.
   virtual Status StartAfter(CudaStreamHandle stream) = 0;
 
-  // What `stream` is given from now on starts after all collectives, and copies within the device,
-  // that were called before.
-  virtual Status LetWait(CudaStreamHandle stream) = 0;
-
   virtual Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) = 0;
   // `to` counts at `root` only.
   virtual Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root,

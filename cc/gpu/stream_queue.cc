@@ -44,20 +44,6 @@ Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Don
   return AddInOrder(std::move(mark), start, std::move(done));
 }
 
-Status StreamQueue::LetWait(CudaStreamHandle consumer) {
-  const ScopedContext scope(*device_);
-  BYTEPS_RETURN_IF_ERROR(scope.status());
-  std::unique_ptr<CudaEvent> end;
-  BYTEPS_RETURN_IF_ERROR(Mark(stream_->handle(), &end));
-  const CudaDriver& driver = device_->driver();
-  BYTEPS_RETURN_IF_ERROR(
-      driver.Check(driver.cuStreamWaitEvent(consumer, end->handle(), 0), "cuStreamWaitEvent"));
-  // The consumer's wait holds on to what was recorded.
-  std::lock_guard<std::mutex> lock(mutex_);
-  free_events_.push_back(std::move(end));
-  return OkStatus();
-}
-
 Status StreamQueue::AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());

@@ -42,10 +42,6 @@ class StreamQueue {
   // so that none waits behind a piece whose producer is later.
   Status AddBehind(CudaStreamHandle producer, const Start& start, Done done);
 
-  // What `consumer`, which may be somebody else's, is given from now on begins, on the GPU, after
-  // all that was added before.
-  Status LetWait(CudaStreamHandle consumer);
-
  private:
   struct Pending {
     std::unique_ptr<CudaEvent> end;

@@ -212,12 +212,6 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
-  // Here it is the calling thread that waits.
-  Status LetWait(CudaStreamHandle) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ended_.wait(lock, [this, until = launched_count_] { return ended_count_ >= until; });
-    return OkStatus();
-  }
   Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override {
     return Launch({'a', span, operation, 0, std::move(done), &collectives_});
   }
@@ -245,16 +239,7 @@ class CpuRankDevice : public RankDevice {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!failure_.ok()) return failure_;
       communicator = communicator_;
-      ++launched_count_;
     }
-    call.done = [this, done = std::move(call.done)](const Status& status) {
-      done(status);
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        ++ended_count_;
-      }
-      ended_.notify_all();
-    };
     return communicator->Launch(rank_, std::move(call));
   }
   static Status Copy(CpuStream* stream, const void* from, void* to, size_t bytes, Done done) {
@@ -271,9 +256,6 @@ class CpuRankDevice : public RankDevice {
   int32_t rank_ = 0;
   Status failure_;
   int finished_ = 0;
-  int64_t launched_count_ = 0;  // collectives
-  int64_t ended_count_ = 0;
-  std::condition_variable ended_;
 
   // The last to be made and the first to end: what runs there uses all above.
   CpuStream to_device_;

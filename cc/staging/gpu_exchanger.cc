@@ -74,17 +74,6 @@ void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
   Gather(worker, stream, std::move(request));
 }
 
-Status GpuExchanger::LetWait(CudaStreamHandle stream) {
-  const std::shared_ptr<Worker> worker = find_worker_();
-  std::shared_ptr<LocalGroup> group;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (worker != nullptr && worker_.lock() == worker) group = group_;
-  }
-  if (group == nullptr) return Unavailable("the job ended while a step waited for its results");
-  return group->LetWait(stream);
-}
-
 Status GpuExchanger::FindGroup(const std::shared_ptr<Worker>& worker,
                                std::shared_ptr<LocalGroup>* group) {
   std::lock_guard<std::mutex> lock(mutex_);

@@ -37,10 +37,6 @@ class GpuExchanger {
   // whose order the output's memory became free. Otherwise as Enqueue of engine/engine.h.
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
 
-  // What `stream` is given from now on starts after the results of exchanges that have ended, those
-  // with ExchangeRequest::ends_on_stream, too. An error if they may not be there.
-  Status LetWait(CudaStreamHandle stream);
-
   PinnedPoolCounters pool_counters() const { return pool_->counters(); }
 
  private:

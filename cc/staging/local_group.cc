@@ -316,7 +316,7 @@ void LocalGroup::OnStop() {
     // The others may still be at work with what this rank has done.
     std::unique_lock<std::mutex> lock(mutex_);
     in_order = changed_.wait_for(lock, kLeavePatience, [this] {
-      return (log_ended_ && on_stream_ == 0) || !failure_.ok();
+      return log_ended_ || !failure_.ok();
     }) && log_ended_;
   }
   if (in_order) {
@@ -332,7 +332,7 @@ void LocalGroup::OnStop() {
   {
     // What the device was doing with the tensors' memory ends.
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_for(lock, kLeavePatience, [this] { return live_.empty() && on_stream_ == 0; });
+    changed_.wait_for(lock, kLeavePatience, [this] { return live_.empty(); });
   }
   if (link_ != nullptr) link_->Stop();
 }

@@ -8,10 +8,6 @@
 // reduce to the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. Each
 // part goes its own way, so that all stages are busy with different parts at one time. A worker
 // that is alone on its host skips what others would take part in, and the log.
-//
-// With ExchangeRequest::ends_on_stream (jobs on one host) a tensor is reported as soon as its
-// computing is on a stream, and has ended for its caller when its collective is: nothing on the CPU
-// waits for a GPU, and the caller lets his stream wait for the result.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
@@ -52,10 +48,6 @@ class LocalGroup : public WorkerCompanion {
   // device's memory. `stream` is where the input is computed, possibly later, and in whose order
   // the output's memory became free. Otherwise as Enqueue of engine/engine.h.
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
-
-  // What `stream` is given from now on starts after the results of tensors that have ended, those
-  // with ends_on_stream, too.
-  Status LetWait(CudaStreamHandle stream);
 
   void OnRelay(int32_t from, const std::string& bytes) override;
   void OnFailure(const Status& reason) override { Fail(reason); }
@@ -116,13 +108,7 @@ class LocalGroup : public WorkerCompanion {
   void StartBroadcast(const TensorPointer& tensor, uint32_t part);
   void OnPartDone(const TensorPointer& tensor);
   void FinishIfDone(const TensorPointer& tensor);
-  bool EndsOnStream(const Tensor& tensor) const {
-    return tensor.gpu.ends_on_stream && results_from_ == ResultsFrom::kCollective &&
-           tensor.gpu.tensor.kind != ExchangeKind::kGather;
-  }
   void StartExchange(const TensorPointer& tensor);
-  void StartOnStream(const TensorPointer& tensor);
-  Status Launch(const TensorPointer& tensor, const RankDevice::Done& done);
   void StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows);
   // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
   template <typename StartStep>
@@ -157,7 +143,6 @@ class LocalGroup : public WorkerCompanion {
   bool end_published_ = false;
   bool log_ended_ = false;
   int32_t lost_count_ = 0;  // connections that have ended
-  int64_t on_stream_ = 0;   // collectives whose tensors have ended before them
   bool stopping_ = false;
 };
 

@@ -53,13 +53,9 @@ void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
     OnPlaced(tensor, exchange);
   };
   by_parts.done = [this, tensor](const Status& ended) { OnEnded(tensor, ended); };
-  if (EndsOnStream(*tensor)) {
-    tensor->computed = true;  // for what comes behind it on a stream
-  } else {
-    const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
-    status = device_->WhenComputed(stream, computed);
-    if (!status.ok()) return FinishTensor(tensor, status);
-  }
+  const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
+  status = device_->WhenComputed(stream, computed);
+  if (!status.ok()) return FinishTensor(tensor, status);
   worker_->Enqueue(std::move(by_parts));
 }
 
@@ -98,7 +94,7 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
     tensor->reported = true;
   }
   const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-  for (uint32_t part = 0; part < parts && !EndsOnStream(*tensor); ++part)
+  for (uint32_t part = 0; part < parts; ++part)
     worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
   if (!alone()) {
     return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus());
@@ -331,9 +327,20 @@ void LocalGroup::FinishIfDone(const TensorPointer& tensor) {
 
 // Jobs on one host.
 void LocalGroup::StartExchange(const TensorPointer& tensor) {
-  const bool is_nothing = tensor->gpu.tensor.ElementCount() == 0;
-  if (EndsOnStream(*tensor) && !is_nothing) return StartOnStream(tensor);
-  const auto start = [&](const RankDevice::Done& done) { return Launch(tensor, done); };
+  DeviceSpan span;
+  span.from = tensor->gpu.input;
+  span.to = tensor->gpu.output;
+  span.count = tensor->gpu.tensor.ElementCount();
+  span.dtype = tensor->gpu.tensor.dtype;
+  const TensorDescription& description = tensor->gpu.tensor;
+  const auto start = [&](const RankDevice::Done& done) {
+    if (alone()) return device_->CopyWithin(span, done);
+    if (description.kind == ExchangeKind::kBroadcast)
+      return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
+    const bool average = description.average;
+    return device_->AllReduce(span, average ? NcclOperation::kAverage : OperationOf(description),
+                              done);
+  };
   const auto next = [this, tensor] {
     const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
     for (uint32_t part = 0; part < parts; ++part) {
@@ -341,53 +348,7 @@ void LocalGroup::StartExchange(const TensorPointer& tensor) {
       OnPartDone(tensor);
     }
   };
-  is_nothing ? next() : Step(tensor, start, next);
-}
-
-// The tensor ends here. Its memory stays until the collective has ended, too.
-void LocalGroup::StartOnStream(const TensorPointer& tensor) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!tensor->failure.ok()) return;  // its memory may be gone
-    ++on_stream_;
-  }
-  const auto ended = [this, keep_alive = tensor->gpu.keep_alive](const Status& status) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      --on_stream_;
-    }
-    changed_.notify_all();
-    if (!status.ok()) Fail(status);
-  };
-  Status status = device_->StartAfter(tensor->stream);
-  if (status.ok()) status = Launch(tensor, ended);
-  if (!status.ok()) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    --on_stream_;
-  }
-  // Without its device no rank can count on this one any more.
-  status.ok() ? FinishTensor(tensor, status) : Fail(status);
-}
-
-Status LocalGroup::Launch(const TensorPointer& tensor, const RankDevice::Done& done) {
-  DeviceSpan span;
-  span.from = tensor->gpu.input;
-  span.to = tensor->gpu.output;
-  span.count = tensor->gpu.tensor.ElementCount();
-  span.dtype = tensor->gpu.tensor.dtype;
-  const TensorDescription& description = tensor->gpu.tensor;
-  if (alone()) return device_->CopyWithin(span, done);
-  if (description.kind == ExchangeKind::kBroadcast)
-    return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
-  const bool average = description.average;
-  return device_->AllReduce(span, average ? NcclOperation::kAverage : OperationOf(description),
-                            done);
-}
-
-Status LocalGroup::LetWait(CudaStreamHandle stream) {
-  BYTEPS_RETURN_IF_ERROR(failure());
-  if (results_from_ != ResultsFrom::kCollective) return OkStatus();
-  return device_->LetWait(stream);
+  span.count == 0 ? next() : Step(tensor, start, next);
 }
 
 // Jobs on one host, too: each rank broadcasts its rows to where they belong. The result's memory is

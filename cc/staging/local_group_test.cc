@@ -77,7 +77,6 @@ struct Rank {
   std::unique_ptr<Worker> worker;
   std::shared_ptr<LocalGroup> group;
   CpuRankDevice* cpu_device = nullptr;
-  bool ends_on_stream = false;
 
   CudaStreamHandle stream_handle() const { return stream != nullptr ? stream->handle() : nullptr; }
   std::unique_ptr<Values> NewValues(size_t count) const {
@@ -98,8 +97,6 @@ struct Rank {
     request.input = sent->input->pointer();
     request.output = sent->output->pointer();
     request.done = [sent](const Status& status) { sent->ended.set_value(status); };
-    request.ends_on_stream = ends_on_stream;
-    request.keep_alive = sent;
     group->Enqueue(stream_handle(), std::move(request));
   }
 };
@@ -208,8 +205,7 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
           tensor.name = std::string(what) + std::to_string(count);
           for (int round = 0; round < 2; ++round) {
             const auto sent = mine.Send(tensor, values);
-            Status status = sent->Wait();
-            if (status.ok()) status = mine.group->LetWait(mine.stream_handle());
+            const Status status = sent->Wait();
             ASSERT_TRUE(status.ok()) << status.ToString();
             std::vector<float> expected(count);
             for (size_t i = 0; i < count; ++i) expected[i] = factor * (i % 13);
@@ -507,61 +503,6 @@ TEST_P(LocalGroupTest, OneWorkerAloneCopies) {
   }
   ranks_[0].worker->Stop();
   EXPECT_FALSE(ranks_[0].Send(Tensor("t", 1), {1})->Wait().ok());
-}
-
-TEST_P(LocalGroupTest, AllKindsEndOnTheStream) {
-  StartJob({"a", "a", "a"});
-  for (Rank& rank : ranks_) rank.ends_on_stream = true;
-  if (!IsSkipped()) ExpectAllKinds();
-}
-
-TEST_P(LocalGroupTest, BetweenHostsNothingEndsOnTheStream) {
-  StartJob({"a", "a", "b"});
-  for (Rank& rank : ranks_) rank.ends_on_stream = true;
-  if (!IsSkipped()) ExpectAllKinds();
-}
-
-// Steps follow each other before a result is there; its memory goes when it has been.
-TEST_P(LocalGroupTest, StepsThatEndOnTheStream) {
-  StartJob({"a", "a"});
-  if (IsSkipped()) return;
-  constexpr int kSteps = 5;
-  constexpr int kTensors = 40;
-  OnEachRank([&](Rank& mine, int32_t rank) {
-    mine.ends_on_stream = true;
-    std::vector<std::weak_ptr<Sent>> gone;
-    for (int step = 0; step < kSteps; ++step) {
-      std::vector<std::shared_ptr<Sent>> sent;
-      for (int i = 0; i < kTensors; ++i) {
-        const std::vector<float> values(1 + 1000 * i, step + 10.0f * rank);
-        sent.push_back(mine.Send(Tensor("t" + std::to_string(i), 1 + 1000 * i), values));
-      }
-      for (const auto& each : sent) ASSERT_TRUE(each->Wait().ok());
-      ASSERT_TRUE(mine.group->LetWait(mine.stream_handle()).ok());
-      for (int i = 0; i < kTensors; ++i) {
-        EXPECT_EQ(sent[i]->output->Get(), std::vector<float>(1 + 1000 * i, 2 * step + 10.0f));
-        gone.push_back(sent[i]);
-      }
-    }
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    for (const std::weak_ptr<Sent>& each : gone) {
-      while (!each.expired() && std::chrono::steady_clock::now() < deadline)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      EXPECT_TRUE(each.expired());
-    }
-  });
-}
-
-TEST_P(LocalGroupTest, NobodyWaitsOnAStreamForWhatHasFailed) {
-  StartJob({"a", "a"});
-  if (IsSkipped()) return;
-  for (Rank& rank : ranks_) rank.ends_on_stream = true;
-  OnEachRank([&](Rank& mine, int32_t) {
-    ASSERT_TRUE(mine.Send(Tensor("t", 4), std::vector<float>(4))->Wait().ok());
-  });
-  ranks_[1].worker->Stop();
-  EXPECT_FALSE(ranks_[0].Send(Tensor("t", 4), std::vector<float>(4))->Wait().ok());
-  EXPECT_FALSE(ranks_[0].group->LetWait(ranks_[0].stream_handle()).ok());
 }
 
 TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {

@@ -293,22 +293,9 @@ class PushPullOp : public ExchangeOp {
     if (context->HasAttr("backup_workers")) {
       OP_REQUIRES_OK(context, context->GetAttr("backup_workers", &description_.backup_workers));
     }
-    if (context->HasAttr("ends_on_stream")) {
-      OP_REQUIRES_OK(context, context->GetAttr("ends_on_stream", &ends_on_stream_));
-    }
     if (op == "min") description_.kind = ExchangeKind::kMin;
     if (op == "max") description_.kind = ExchangeKind::kMax;
   }
-
- protected:
-  absl::Status Prepare(const std::shared_ptr<ExchangeBuffers>& buffers,
-                       ExchangeRequest* request) override {
-    request->ends_on_stream = ends_on_stream_;
-    return ExchangeOp::Prepare(buffers, request);
-  }
-
- private:
-  bool ends_on_stream_ = false;
 };
 
 class GatherOp : public ExchangeOp {
@@ -333,16 +320,10 @@ class GatherOp : public ExchangeOp {
   }
 };
 
-// Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
-inline CudaStreamHandle StreamOf(OpKernelContext* context) {
-  return static_cast<CudaStreamHandle>(
-      context->op_device_context()->stream()->platform_specific_handle().stream);
-}
-
 // The same operation on tensors in a GPU's memory. Its output is allocated before the exchanger
 // notes where the stream is: behind that point nothing that TensorFlow has put on the stream uses
 // the memory any more. The operation ends when the result is there, and TensorFlow's stream waits
-// for nothing; with ends_on_stream see BytePSJoin.
+// for nothing.
 template <typename Op>
 class OnGpu : public Op {
  public:
@@ -350,7 +331,9 @@ class OnGpu : public Op {
 
  protected:
   absl::Status FindWay(OpKernelContext* context, typename Op::EnqueueFunction* enqueue) override {
-    const CudaStreamHandle stream = StreamOf(context);
+    // Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
+    const auto stream = static_cast<CudaStreamHandle>(
+        context->op_device_context()->stream()->platform_specific_handle().stream);
     GpuExchanger* exchanger = nullptr;
     const Status status = GpuExchanger::OfStream(stream, &exchanger);
     *enqueue = [exchanger, stream](ExchangeRequest request) {

@@ -44,38 +44,9 @@ class PlaceOp : public OpKernel {
   int32_t WorkerPlace::* number_ = &WorkerPlace::rank;
 };
 
-// On the CPU every exchange ends with its result.
-class JoinOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-
-  void Compute(OpKernelContext* context) override {
-    for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
-  }
-};
-
-// All inputs are there, so that their collectives are on a stream; so is all that was computed
-// before them. The stream of TensorFlow waits for no other process: the collectives are those of
-// one host.
-class GpuJoinOp : public JoinOp {
- public:
-  using JoinOp::JoinOp;
-
-  void Compute(OpKernelContext* context) override {
-    const CudaStreamHandle stream = StreamOf(context);
-    GpuExchanger* exchanger = nullptr;
-    Status status = GpuExchanger::OfStream(stream, &exchanger);
-    if (status.ok()) status = exchanger->LetWait(stream);
-    OP_REQUIRES_OK(context, ToAbslStatus(status));
-    JoinOp::Compute(context);
-  }
-};
-
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_CPU), PushPullOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<PushPullOp>);
-REGISTER_KERNEL_BUILDER(Name("BytePSJoin").Device(tensorflow::DEVICE_CPU), JoinOp);
-REGISTER_KERNEL_BUILDER(Name("BytePSJoin").Device(tensorflow::DEVICE_GPU), GpuJoinOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<BroadcastOp>);

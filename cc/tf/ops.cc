@@ -59,23 +59,10 @@ REGISTER_OP("BytePSPushPull")
     .Attr("op: {'sum', 'average', 'min', 'max'}")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
     .Attr("backup_workers: int >= 0 = 0")
-    .Attr("ends_on_stream: bool = false")  // then its result is for BytePSJoin only
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapeAsValue)
     .Doc("Combines the workers' values elementwise; every worker gets the result.");
-
-REGISTER_OP("BytePSJoin")
-    .Input("results: T")
-    .Output("joined: T")
-    .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
-    .SetShapeFn([](InferenceContext* context) {
-      for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
-      return absl::OkStatus();
-    })
-    .Doc(
-        "Its inputs. What a GPU computes with its outputs begins after the exchanges that the "
-        "inputs are results of.");
 
 REGISTER_OP("BytePSBroadcast")
     .Input("token: resource")

@@ -65,12 +65,6 @@ struct ExchangeRequest {
   // May be set: called after `done` if the engine keeps the exchange. It needs the output only.
   std::function<void()> drop_input;
 
-  // For a tensor that GPUs combine by a collective (jobs on one host): `done` may come when the
-  // collective is on its stream, before the result is there; who uses the result calls
-  // GpuExchanger::LetWait first. keep_alive is dropped when the collective has ended. Should it
-  // fail by then, nothing says so but the next exchange, and the result is undefined.
-  bool ends_on_stream = false;
-
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
 

@@ -54,20 +54,14 @@ def test_all_types_and_operations():
     assert run(programs.exchanges) == [2 * (8 * 5 + 4)] * 2
 
 
-def test_all_types_and_operations_with_async_completion():
-    assert run(programs.exchanges, BYTEPS_ASYNC_COMPLETION="1") == [2 * (8 * 5 + 4)] * 2
-
-
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_all_types_and_operations_between_hosts(hosts):
     results = run(programs.exchanges, hosts=hosts, BYTEPS_PARTITION_BYTES="1024")
     assert results == [2 * (8 * 5 + 4)] * len(hosts)
 
 
-@pytest.mark.parametrize("asynchronous", ["0", "1"])
-def test_tensors_that_are_still_being_computed(asynchronous):
-    results = run(programs.many_tensors, servers=0, BYTEPS_ASYNC_COMPLETION=asynchronous)
-    assert results == [1200] * 2
+def test_tensors_that_are_still_being_computed():
+    assert run(programs.many_tensors, servers=0) == [1200] * 2
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
@@ -135,22 +129,6 @@ def test_training_across_steps_equals_plain_steps_within_rounding(hosts, tmp_pat
     assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)
     gradients = [part for part in timeline.read(tmp_path) if part.tensor.startswith("gradient/")]
     assert gradients and all(part.computed for part in gradients)  # on the GPU
-
-
-@pytest.mark.parametrize("hosts", ["a", "aa", "ab"])
-def test_training_with_async_completion_equals_plain_steps_within_rounding(hosts):
-    plain = run(programs.trains, args=[False], hosts=hosts)
-    ahead = run(programs.trains, args=[False], hosts=hosts, BYTEPS_ASYNC_COMPLETION="1")
-    assert len({result["digest"] for result in ahead}) == 1
-    assert ahead[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-3)
-    assert ahead[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)
-
-
-def test_a_lost_worker_is_an_error_with_async_completion():
-    env = functools.partial(environment, BYTEPS_ASYNC_COMPLETION="1")
-    outcomes = run_processes(programs.is_left_alone, 2, 1, env, timeout=120)
-    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
-    assert left.result is not None and "worker 1" in left.result, describe(outcomes)
 
 
 def test_averages_that_do_not_wait_for_all_keep_the_workers_equal():

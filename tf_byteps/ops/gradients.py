@@ -19,13 +19,6 @@ def _push_pull_gradient(operation, gradient):
     return [None, _reduce(operation, gradient, op)]
 
 
-@tf.RegisterGradient("BytePSJoin")
-def _join_gradient(operation, *gradients):
-    """The outputs are the inputs."""
-    del operation
-    return gradients
-
-
 @tf.RegisterGradient("BytePSBroadcast")
 def _broadcast_gradient(operation, gradient):
     """Only the root's value is used, by all workers."""

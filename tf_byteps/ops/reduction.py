@@ -4,7 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from tf_byteps import _engine, runtime
+from tf_byteps import _engine
 from tf_byteps.ops import reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression
@@ -82,7 +82,6 @@ class Reduction:
             tuple(tensor_names[index] for index in present),
             tuple(priority - index * step for index in present),
             self.backup_workers,
-            runtime.is_initialized() and runtime.config().async_completion,
         )
         results = list(tensors)
         for index, result in zip(present, together.run(group, scaled), strict=True):
@@ -103,7 +102,6 @@ class _Group:
     names: tuple
     priorities: tuple
     backup_workers: int = 0
-    async_completion: bool = False
 
     def __call__(self, tensors):
         if not tf.executing_eagerly():
@@ -114,41 +112,21 @@ class _Group:
                     if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined()
                 ]
             )
-        sent = [self._compress(tensor) for tensor in tensors]
-        results = [
-            self._exchange(tensor, name, priority)
-            for (tensor, _), name, priority in zip(sent, self.names, self.priorities, strict=True)
-        ]
-        if self.async_completion:
-            results = _join(results)
-        return [
-            self._decompress(result, context)
-            for result, (_, context) in zip(results, sent, strict=True)
-        ]
-
-    def _compress(self, tensor):
-        """What is sent of a tensor, and what `_decompress` needs."""
-        if isinstance(tensor, tf.IndexedSlices):  # their rows are compressed on the way
-            return tensor, None
-        return self.compression.compress(tensor)
-
-    def _decompress(self, result, context):
-        if isinstance(result, tf.IndexedSlices):
-            return result
-        return self.compression.decompress(result, context)
+        return [self._exchange(*each) for each in zip(tensors, self.names, self.priorities)]
 
     def _exchange(self, tensor, name, priority):
         if isinstance(tensor, tf.IndexedSlices):
             return self._exchange_slices(tensor, f"{name}/rows", priority)
-        return kernels().byte_ps_push_pull(
+        sent, context = self.compression.compress(tensor)
+        result = kernels().byte_ps_push_pull(
             token(name),
-            tensor,
+            sent,
             tensor_name=name,
             op=str(self.op),
             priority=priority,
             backup_workers=self.backup_workers,
-            ends_on_stream=self.async_completion,
         )
+        return self.compression.decompress(result, context)
 
     def _exchange_slices(self, tensor, name, priority):
         def gather(rows):
@@ -164,17 +142,6 @@ class _Group:
     def _declaration(self, tensor, name):
         sent, _ = self.compression.compress(tensor)
         return declaration(sent, name, self.op, self.backup_workers)
-
-
-def _join(results):
-    """Lets what uses the results of exchanges, some of which may not be there, wait for them.
-
-    One operation for all: a GPU's stream that waited for each would do nothing else meanwhile, and
-    the gradients of other tensors are computed there.
-    """
-    tensors = [result for result in results if isinstance(result, tf.Tensor)]
-    joined = iter(kernels().byte_ps_join(tensors) if tensors else [])
-    return [next(joined) if isinstance(result, tf.Tensor) else result for result in results]
 
 
 def declaration(tensor, name, op, backup_workers=0):
