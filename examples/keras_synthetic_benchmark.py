@@ -93,9 +93,9 @@ def make_strategy(name):
     return strategy, tf_byteps.rank() == 0
 
 
-def make_step(strategy, model_name, batch, dense=False):
-    """A function that trains all replicas for one step and returns the loss of one of them, and the
-    model. `dense`: gradients of embeddings become dense tensors before they are reduced."""
+def make_step(strategy, model_name, batch, dense=False, steps_per_execution=1):
+    """A function that trains all replicas for some steps and returns the last loss of one of them,
+    and the model. `dense`: gradients of embeddings become dense tensors before they are reduced."""
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
@@ -119,15 +119,23 @@ def make_step(strategy, model_name, batch, dense=False):
         inputs = tf.Variable(data, trainable=False)
         targets = tf.Variable(labels, trainable=False)
 
+    def one_step():
+        return strategy.experimental_local_results(strategy.run(replica_step))[0]
+
     @tf.function(jit_compile=False)
     def step():
-        return strategy.experimental_local_results(strategy.run(replica_step))[0]
+        if steps_per_execution == 1:
+            return one_step()
+        loss = tf.zeros([])
+        for _ in tf.range(steps_per_execution):
+            loss = one_step()
+        return loss
 
     return step, model
 
 
-def measure(step, warmup, steps, rounds):
-    """Milliseconds of a step: the median of each round, of `steps` steps."""
+def measure(step, warmup, steps, rounds, steps_per_execution=1):
+    """Milliseconds of a step, on average over each round of `steps` calls."""
     for _ in range(warmup):
         float(step())
     times = []
@@ -136,7 +144,7 @@ def measure(step, warmup, steps, rounds):
         for _ in range(steps):
             loss = step()
         last = float(loss)  # waits for the device
-        times.append((time.perf_counter() - begin) / steps * 1e3)
+        times.append((time.perf_counter() - begin) / steps / steps_per_execution * 1e3)
     assert np.isfinite(last), last
     return times
 
@@ -148,8 +156,9 @@ def main():
     keras.utils.set_random_seed(1)
     strategy, prints = make_strategy(options.strategy)
     batch = options.batch or MODELS[options.model][1]
-    step, model = make_step(strategy, options.model, batch, options.dense)
-    times = measure(step, options.warmup, options.steps, options.rounds)
+    inside = options.steps_per_execution
+    step, model = make_step(strategy, options.model, batch, options.dense, inside)
+    times = measure(step, options.warmup, options.steps, options.rounds, inside)
     if not prints:
         return
     replicas = strategy.num_replicas_in_sync
@@ -176,8 +185,11 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, help="samples of a replica in a step")
     parser.add_argument("--mixed", action="store_true", help="compute in bfloat16")
     parser.add_argument("--dense", action="store_true", help="gradients of embeddings, too")
-    parser.add_argument("--warmup", type=int, default=10, help="steps before measuring")
-    parser.add_argument("--steps", type=int, default=10, help="steps of a round")
+    parser.add_argument(
+        "--steps-per-execution", type=int, default=1, help="of a call, as Keras's compile has it"
+    )
+    parser.add_argument("--warmup", type=int, default=10, help="calls before measuring")
+    parser.add_argument("--steps", type=int, default=10, help="calls of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--baseline", type=float, help="samples/s of one replica alone")
     return parser.parse_args()

@@ -8,8 +8,8 @@
 // `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
 // input would be chained to all others of its tf.function; one with a resource input is ordered
 // only against the uses of the same resource. One token for each name therefore gives "ordered per
-// name" (protocol rule 11) through calls, branches and loops. The token is on the CPU, but the
-// operation may run on a GPU: it is exempt from the rule that both are on one device.
+// name" (protocol rule 11) through calls, branches and loops. The token may be on another device
+// than the operation, which is exempt from the rule that both are on one.
 #include "tensorflow/core/common_runtime/input_colocation_exemption_registry.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"

@@ -70,6 +70,12 @@ def test_tensors_that_are_still_being_computed_between_hosts(hosts):
     assert results == [1200] * len(hosts)
 
 
+def test_a_step_begins_with_little():
+    """The GPU has nothing to do until the forward pass is launched: nothing may come before it
+    that can come later, and no token from another device."""
+    assert run(programs.begins_with_little, servers=0) == [[True, ["GPU:0"]]] * 2
+
+
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_each_host_sends_a_tensor_once(hosts, tmp_path):
     """And none at all if there is only one host."""

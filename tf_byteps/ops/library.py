@@ -46,15 +46,20 @@ def _load():
 
 
 class _Token(CapturableResource):
-    """A resource in which nothing is ever stored. A SavedModel has one, too."""
+    """A resource in which nothing is ever stored. A SavedModel has one, too.
+
+    It is where the exchanges will most likely be. A step would begin with passing on each token of
+    another device: 1.7 ms of a step of ResNet-50 on a GPU.
+    """
 
     def __init__(self, name):
-        super().__init__(device="/device:CPU:0")
+        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+        super().__init__(device=f"/device:{kind}:0")
         self._name = name
 
     def _create_resource(self):
         return gen_resource_variable_ops.var_handle_op(
-            dtype=tf.int8, shape=[], shared_name=f"tf_byteps/{self._name}"
+            dtype=tf.float32, shape=[], shared_name=f"tf_byteps/{self._name}"
         )
 
 

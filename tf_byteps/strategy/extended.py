@@ -146,9 +146,22 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
         del colocate_with
-        with tf.device(self._device), distribute_lib.UpdateContext(self._device):
+        with (
+            tf.device(self._device),
+            distribute_lib.UpdateContext(self._device),
+            tf.control_dependencies(self._awaited_by_update(args)),
+        ):
             result = fn(*args, **kwargs)
         return result if group else tf.nest.map_structure(self._local_results, result)
+
+    def _awaited_by_update(self, args):
+        # What an update does before it needs the gradient (a momentum times its factor) is ready
+        # when a step begins. A GPU would get it before the forward pass, for all variables: the
+        # step begins with launching hundreds of small kernels.
+        if "GPU" not in self._device:
+            return []
+        tensors = tf.nest.flatten(args, expand_composites=True)
+        return [tensor for tensor in tensors if tf.is_symbolic_tensor(tensor)]
 
     def _replica_ctx_update(self, var, fn, args, kwargs, group):
         return self._update(var, fn, args, kwargs, group)
