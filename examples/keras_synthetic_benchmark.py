@@ -10,6 +10,7 @@ efficiency is printed, too: the speed over the number of replicas and the speed 
 """
 
 import argparse
+import os
 import statistics
 import time
 
@@ -149,6 +150,13 @@ def measure(step, warmup, steps, rounds, steps_per_execution=1):
     return times
 
 
+def profile(step, folder, steps=4):
+    """Writes TensorFlow's profile of some steps."""
+    with tf.profiler.experimental.Profile(folder):
+        for _ in range(steps):
+            float(step())
+
+
 def main():
     options = parse_arguments()
     if options.mixed:
@@ -159,6 +167,8 @@ def main():
     inside = options.steps_per_execution
     step, model = make_step(strategy, options.model, batch, options.dense, inside)
     times = measure(step, options.warmup, options.steps, options.rounds, inside)
+    if options.profile:
+        profile(step, f"{options.profile}/process-{os.getpid()}")
     if not prints:
         return
     replicas = strategy.num_replicas_in_sync
@@ -191,6 +201,7 @@ def parse_arguments():
     parser.add_argument("--warmup", type=int, default=10, help="calls before measuring")
     parser.add_argument("--steps", type=int, default=10, help="calls of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", help="folder for a profile of 4 more calls")
     parser.add_argument("--baseline", type=float, help="samples/s of one replica alone")
     return parser.parse_args()
 
