@@ -29,13 +29,15 @@ def kernels(path):
             begin = line.timestamp_ns * 1e-6 + event.offset_ps * 1e-9
             name = gpus[0].event_metadata[event.metadata_id].name
             found.append((begin, begin + event.duration_ps * 1e-9, name))
+    if not found:
+        raise SystemExit(f"{path} has a GPU, but none of its kernels")
     return sorted(found)
 
 
-def gaps(kernels, least):
-    """(begin, length, the kernels before and after) of each time without a kernel."""
-    _, end, before = kernels[0]
-    for begin, kernel_end, name in kernels[1:]:
+def gaps(busy, least):
+    """(begin, length, the kernels before and after) of each time without one of `busy`."""
+    _, end, before = busy[0]
+    for begin, kernel_end, name in busy[1:]:
         if begin - end >= least:
             yield end, begin - end, before, name
         if kernel_end > end:
@@ -48,11 +50,14 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, help="that --profile has written")
     parser.add_argument("--least", type=float, default=1.0, help="milliseconds of a gap")
     options = parser.parse_args()
-    for path in sorted(options.folder.rglob("*.xplane.pb")):
-        found = kernels(path)
-        first, last = found[0][0], max(end for _, end, _ in found)
-        print(f"{path.name}: {len(found)} kernels in {last - first:.1f} ms")
-        for begin, length, before, after in gaps(found, options.least):
+    paths = sorted(options.folder.rglob("*.xplane.pb"))
+    if not paths:
+        raise SystemExit(f"no profile (*.xplane.pb) in {options.folder}")
+    for path in paths:
+        busy = kernels(path)
+        first, last = busy[0][0], max(end for _, end, _ in busy)
+        print(f"{path.relative_to(options.folder)}: {len(busy)} kernels in {last - first:.1f} ms")
+        for begin, length, before, after in gaps(busy, options.least):
             print(f"  {length:6.2f} ms from {begin - first:7.1f}, {before[:36]} … {after[:36]}")
 
 

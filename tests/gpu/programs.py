@@ -195,7 +195,7 @@ def trains(mixed, cross_step=False, backup_workers=0):
     """A small convolutional model under the strategy; returns its losses and weights."""
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    # Rounding to TF32's 11 bits decides whether a unit of this model dies: 2 % of the last loss.
+    # Rounding to TF32's 11 bits sends this training one of two ways: 2 % of the last loss.
     tf.config.experimental.enable_tensor_float_32_execution(False)
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(1)
