@@ -119,6 +119,31 @@ def sums_one_tensor():
     return elements
 
 
+def rows():
+    """Sums of the same few rows of all workers; how many are wrong, and what they are in bits."""
+    _start()
+    indices = tf.range(7, 0, -1)
+    random = np.random.default_rng(5)
+    digest = hashlib.sha256()
+    wrong = 0
+
+    @tf.function
+    def step(own):
+        slices = tf.IndexedSlices(own, indices, tf.constant([9, 512]))
+        return bps.push_pull(slices, op=bps.Sum, name="rows")
+
+    with tf.device("/GPU:0"):
+        for _ in range(100):
+            values = random.normal(size=(bps.size(), 7, 512)).astype(np.float32)
+            result = step(tf.constant(values[bps.rank()]))
+            expected = values.sum(axis=0, dtype=np.float64)[::-1]
+            ascending = result.indices.numpy().tolist() == list(range(1, 8))
+            wrong += not ascending or not np.allclose(result.values, expected, atol=1e-5)
+            digest.update(result.values.numpy().tobytes())
+    bps.shutdown()
+    return {"digest": digest.hexdigest(), "wrong": wrong}
+
+
 def begins_with_little():
     """Whether an update waits for its gradient, and the devices of what its function captures."""
     _start()

@@ -84,14 +84,14 @@ def unpack(gathered, form, average=False, decompress=None):
     words = _index_words(gathered.dtype)
     index_words = gathered[:, :words] if gathered.dtype.size < tf.int64.size else gathered[:, 0]
     all_indices = tf.bitcast(index_words, tf.int64)
-    is_row = tf.not_equal(all_indices, _COUNTING_INDEX)
-    workers = tf.size(is_row) - tf.math.count_nonzero(is_row, dtype=tf.int32)
-    rows = tf.boolean_mask(gathered[:, words:], is_row)
+    rows = gathered[:, words:]
+    workers = tf.math.count_nonzero(tf.equal(all_indices, _COUNTING_INDEX))
     indices, rows = _merge(
-        tf.boolean_mask(all_indices, is_row),
+        all_indices,
         rows if decompress is None else decompress(rows),
-        tf.cast(workers, tf.float64) if average else None,
+        workers if average else None,
     )
+    indices, rows = indices[1:], rows[1:]  # without the one that counts
     shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
     result = tf.ensure_shape(tf.reshape(rows, shape), [None, *form.static_row_shape])
     return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)
@@ -104,12 +104,21 @@ def _index_words(dtype):
 
 def _merge(indices, rows, divisor=None):
     """One row for each index, in ascending order of the indices; 16-bit rows are added up in
-    float32."""
-    unique, positions = tf.unique(indices)
-    order = tf.argsort(unique)
-    positions = tf.gather(tf.math.invert_permutation(order), positions)
+    float32.
+
+    All workers must get the same bits, so rows of one index are added up in a fixed order. (A GPU
+    adds in any order in `tf.math.unsorted_segment_sum`.)
+    """
+    order = tf.argsort(indices, stable=True)
+    indices = tf.gather(indices, order)
+    is_first = tf.concat(
+        [tf.ones_like(indices[:1], tf.bool), tf.not_equal(indices[1:], indices[:-1])], 0
+    )
+    first = tf.where(is_first)[:, 0]
     exact = tf.cast(rows, tf.float32) if rows.dtype in (tf.float16, tf.bfloat16) else rows
-    sums = tf.math.unsorted_segment_sum(exact, positions, tf.size(unique))
+    sums = tf.sparse.segment_sum(
+        exact, order, tf.cumsum(tf.cast(is_first, tf.int32)) - 1, num_segments=tf.size(first)
+    )
     if divisor is not None:
         sums /= tf.cast(divisor, sums.dtype)
-    return tf.gather(unique, order), tf.cast(sums, rows.dtype)
+    return tf.gather(indices, first), tf.cast(sums, rows.dtype)
