@@ -5,7 +5,8 @@
     python keras_synthetic_benchmark.py --model resnet50 --strategy mirrored --baseline 750
 
 The data is on the device from the beginning, so that nothing but the step is measured. All
-strategies run the same loop. `--baseline` is what `--strategy none` has printed; with it the
+strategies run the same loop, or with `--fit` the same call of `Model.fit`, whose batches come from
+the host. `--baseline` is what `--strategy none` has printed; with it the
 efficiency is printed, too: the speed over the number of replicas and the speed alone.
 """
 
@@ -74,7 +75,7 @@ MODELS = {  # the function that makes it, and a replica's batch
 }
 
 
-def make_strategy(name):
+def make_strategy(name, **options):
     """The strategy, and whether this process is the one that prints."""
     if name == "none":
         return tf.distribute.get_strategy(), True
@@ -90,8 +91,16 @@ def make_strategy(name):
         return strategy, strategy.cluster_resolver.task_id in (None, 0)
     import tf_byteps  # the others run without it
 
-    strategy = tf_byteps.BytePSStrategy()
+    strategy = tf_byteps.BytePSStrategy(**options)
     return strategy, tf_byteps.rank() == 0
+
+
+def _labels(classes, batch):
+    return np.random.default_rng(1).integers(0, classes, size=batch)
+
+
+def _optimizer():
+    return keras.optimizers.SGD(0.01, momentum=0.9)
 
 
 def make_step(strategy, model_name, batch, dense=False, steps_per_execution=1):
@@ -100,8 +109,8 @@ def make_step(strategy, model_name, batch, dense=False, steps_per_execution=1):
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
-        labels = np.random.default_rng(1).integers(0, classes, size=batch)
-        optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+        labels = _labels(classes, batch)
+        optimizer = _optimizer()
         optimizer.build(model.trainable_variables)
 
     def replica_step():
@@ -150,6 +159,46 @@ def measure(step, warmup, steps, rounds, steps_per_execution=1):
     return times
 
 
+class _Epochs(keras.callbacks.Callback):
+    """Takes the time of every epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._begin = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        assert np.isfinite(logs["loss"]), logs
+        self.seconds.append(time.perf_counter() - self._begin)
+
+
+def measure_fit(strategy, model_name, batch, options):
+    """Milliseconds of a step, on average over each epoch of `Model.fit`, and the model."""
+    make, _ = MODELS[model_name]
+    with strategy.scope():
+        model, data, classes = make(batch)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        inside = options.steps_per_execution
+        model.compile(_optimizer(), loss, jit_compile=False, steps_per_execution=inside)
+    # The same on every replica.
+    pieces = [(data, _labels(classes, batch))] * strategy.num_replicas_in_sync
+    batches = tf.data.Dataset.from_tensors(tuple(map(np.concatenate, zip(*pieces)))).repeat()
+    steps = options.steps * inside
+    model.fit(batches, steps_per_epoch=options.warmup * inside, verbose=0, shuffle=False)
+    epochs = _Epochs()
+    model.fit(
+        batches,
+        epochs=options.rounds,
+        steps_per_epoch=steps,
+        verbose=0,
+        shuffle=False,
+        callbacks=[epochs],
+    )
+    return [seconds / steps * 1e3 for seconds in epochs.seconds], model
+
+
 def profile(step, folder, steps=4):
     """Writes TensorFlow's profile of some steps."""
     with tf.profiler.experimental.Profile(folder):
@@ -162,13 +211,18 @@ def main():
     if options.mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
-    strategy, prints = make_strategy(options.strategy)
+    strategy, prints = make_strategy(
+        options.strategy, cross_step=options.cross_step, sparse_as_dense=options.dense
+    )
     batch = options.batch or MODELS[options.model][1]
     inside = options.steps_per_execution
-    step, model = make_step(strategy, options.model, batch, options.dense, inside)
-    times = measure(step, options.warmup, options.steps, options.rounds, inside)
-    if options.profile:
-        profile(step, f"{options.profile}/process-{os.getpid()}")
+    if options.fit or options.cross_step:
+        times, model = measure_fit(strategy, options.model, batch, options)
+    else:
+        step, model = make_step(strategy, options.model, batch, options.dense, inside)
+        times = measure(step, options.warmup, options.steps, options.rounds, inside)
+        if options.profile:
+            profile(step, f"{options.profile}/process-{os.getpid()}")
     if not prints:
         return
     replicas = strategy.num_replicas_in_sync
@@ -194,7 +248,15 @@ def parse_arguments():
     )
     parser.add_argument("--batch", type=int, help="samples of a replica in a step")
     parser.add_argument("--mixed", action="store_true", help="compute in bfloat16")
-    parser.add_argument("--dense", action="store_true", help="gradients of embeddings, too")
+    parser.add_argument(
+        "--dense",
+        action="store_true",
+        help="gradients of embeddings, too; with --fit by BytePSStrategy alone",
+    )
+    parser.add_argument("--fit", action="store_true", help="train with Model.fit")
+    parser.add_argument(
+        "--cross-step", action="store_true", help="so, and BytePSStrategy's steps overlap"
+    )
     parser.add_argument(
         "--steps-per-execution", type=int, default=1, help="of a call, as Keras's compile has it"
     )

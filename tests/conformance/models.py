@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests.conformance.sides import (
     BATCH,
-    OPTIMIZER,
     STEPS,
     STRATEGY,
     WORKERS,
@@ -51,7 +50,7 @@ def embedding_sgd(side):
     return _embedding(side, _sgd)
 
 
-@row(OPTIMIZER)
+@row()
 def embedding_sgd_as_dense(side):
     return _embedding(side, _sgd, sparse_as_dense=True)
 
@@ -61,7 +60,7 @@ def embedding_adam(side):
     return _embedding(side, lambda: _adam_for_slices(side))
 
 
-@row(OPTIMIZER)
+@row()
 def embedding_adam_as_dense(side):
     return _embedding(side, lambda: _adam_for_slices(side), sparse_as_dense=True)
 

@@ -79,8 +79,9 @@ class Side:
     def is_single(self):
         return self.mode == SINGLE
 
-    def scope(self):
+    def scope(self, **options):
         """What models, and their optimizers, are made in."""
+        del options
         return contextlib.nullcontext()
 
     def share(self, array):
@@ -116,8 +117,9 @@ class StrategySide(Side):
         self.strategy = bps.BytePSStrategy()
         self.rank = bps.rank()
 
-    def scope(self):
-        return self.strategy.scope()
+    def scope(self, **options):
+        strategy = bps.BytePSStrategy(**options) if options else self.strategy
+        return strategy.scope()
 
     def scaled(self, loss):
         return loss / self.strategy.num_replicas_in_sync
@@ -173,10 +175,10 @@ def compiled(side, optimizer, loss="mse", build=dense_model, wrap_options=None, 
     Args:
         optimizer: a function without arguments, a name, or an optimizer.
         build: a function that returns the model.
-        wrap_options: for `DistributedOptimizer`.
+        wrap_options: for `DistributedOptimizer`, or for `BytePSStrategy`.
         **options: for `compile`.
     """
-    with side.scope():
+    with side.scope(**wrap_options or {}):
         model = build()
         optimizer = keras.optimizers.get(optimizer() if callable(optimizer) else optimizer)
         model.compile(side.distributed(optimizer, **wrap_options or {}), loss, **options)

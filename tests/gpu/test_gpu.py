@@ -1,7 +1,7 @@
 """The operations on tensors in a GPU's memory; skipped where there is no GPU.
 
-Every worker of a host has a GPU of its own; where there are too few, hosts share them. The workers of
-one host exchange with NCCL alone; BYTEPS_HOST_ID makes hosts of them.
+Every worker of a host has a GPU of its own; where there are too few, hosts share them. The workers
+of one host exchange with NCCL alone; BYTEPS_HOST_ID makes hosts of them.
 """
 
 import functools

@@ -96,7 +96,14 @@ def _batches(fail_at=None):
     return tf.data.Dataset.from_generator(generate, output_signature=spec)
 
 
-def train(optimizer="momentum", cross_step=True, source="arrays", extra=None, **compile_arguments):
+def train(
+    optimizer="momentum",
+    cross_step=True,
+    source="arrays",
+    extra=None,
+    sparse_as_dense=False,
+    **compile_arguments,
+):
     """50 steps in two epochs.
 
     Returns:
@@ -107,7 +114,8 @@ def train(optimizer="momentum", cross_step=True, source="arrays", extra=None, **
     layers = []
     if extra == "synchronized":
         layers = [keras.layers.BatchNormalization(synchronized=True)]
-    with bps.BytePSStrategy(cross_step=cross_step).scope():
+    strategy = bps.BytePSStrategy(cross_step=cross_step, sparse_as_dense=sparse_as_dense)
+    with strategy.scope():
         model = _model(optimizer, layers, **compile_arguments)
     data = {"x": _data()[0], "y": _data()[1], "batch_size": BATCH, "shuffle": False}
     if source == "generator":

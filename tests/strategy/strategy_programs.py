@@ -256,6 +256,29 @@ def custom_loop():
     return losses, weights.numpy().tolist(), bool(switch.numpy()), int(count.numpy())
 
 
+def embeddings():
+    """Each worker looks up its own row and that of all; the exchanges, and the table after them."""
+    results = []
+    for sparse_as_dense in (False, True):
+        strategy = bps.BytePSStrategy(sparse_as_dense=sparse_as_dense)
+        with strategy.scope():
+            table = tf.Variable(tf.zeros([5, 2]), name=f"table{sparse_as_dense}")
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build([table])
+
+        def replica(table=table, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.gather(table, [1 + bps.rank(), 4]))
+            optimizer.apply([tape.gradient(loss, table)], [table])
+
+        step = tf.function(lambda strategy=strategy, replica=replica: strategy.run(replica))
+        operations = {each.type for each in step.get_concrete_function().graph.get_operations()}
+        step()
+        exchanges = sorted(each for each in operations if each.startswith("BytePS"))
+        results.append([exchanges, table.numpy().tolist()])
+    return results
+
+
 def own_datasets():
     """Datasets that are each worker's own, of different lengths; and sharding by files."""
     strategy = bps.BytePSStrategy()

@@ -40,6 +40,7 @@ ACROSS = {
     "DistributedOptimizer": {"optimizer": "distributed"},
     "input of unknown length": {"source": "generator"},
     "steps per execution": {"steps_per_execution": 4, "optimizer": "scheduled adam"},
+    "rows of an embedding as a dense tensor": {"sparse_as_dense": True},
     "two steps per execution": {"steps_per_execution": 2},
 }
 PLAIN = {

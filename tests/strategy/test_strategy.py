@@ -30,6 +30,7 @@ SCENARIOS = [
     "pieces",
     "reductions",
     "custom_loop",
+    "embeddings",
     "own_datasets",
     "unbatched",
     "two_models",
@@ -112,6 +113,14 @@ def test_custom_loop(group):
     assert losses[0] == 36 * 3 / 8
     # Adam moves by about its learning rate at first, whatever the number of workers.
     np.testing.assert_allclose(weights, [0.709431] * 3, 1e-5)
+
+
+def test_embeddings_are_exchanged_as_rows_or_as_dense_tensors(group):
+    size = group.size
+    table = [[0.0] * 2, *([-float(row <= size)] * 2 for row in range(1, 4)), [-float(size)] * 2]
+    for rows, dense in group["embeddings"]:
+        assert rows == [["BytePSGather"], table]
+        assert dense == [["BytePSPushPull"], table]
 
 
 def test_own_datasets_end_together(group):

@@ -10,7 +10,6 @@ from tf_byteps.ops import Average, Min, Sum, names, push_pull, split
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy import local_batch
 
-_SUM = Reduction(Sum)
 _BRANCHES = (
     control_flow.CondBranchFuncGraph,
     control_flow.WhileBodyFuncGraph,
@@ -54,13 +53,18 @@ def start_sums(gradients, variables):
     Returns:
         The list of `StartedSum`; `None` stays.
     """
-    prepared = _contributions(gradients, _SUM)
+    prepared = _contributions(gradients, _of_strategy())
     return split.start_sums(prepared, _names(variables), [v.shape for v in variables])
 
 
 def _of_strategy():
-    backup_workers = getattr(tf.distribute.get_strategy(), "backup_workers", 0)
-    return Reduction(Average, backup_workers=backup_workers) if backup_workers else _SUM
+    strategy = tf.distribute.get_strategy()
+    backup_workers = getattr(strategy, "backup_workers", 0)
+    return Reduction(
+        Average if backup_workers else Sum,
+        sparse_as_dense=getattr(strategy, "sparse_as_dense", False),
+        backup_workers=backup_workers,
+    )
 
 
 def _contributions(gradients, reduction):

@@ -54,6 +54,9 @@ class BytePSStrategy(tf.distribute.Strategy):
             whose contributions to it are dropped. All workers still apply the same averages. Each
             worker's mean loss then counts alike, whatever its number of rows. Default: the
             configuration's, 0 if nothing is set. See docs/stragglers.md.
+        sparse_as_dense: whether gradients that are `tf.IndexedSlices` (of embeddings) become dense
+            tensors before the exchange. Faster if most rows of a table are touched, or if the
+            workers are GPUs of one host.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached.
@@ -70,12 +73,13 @@ class BytePSStrategy(tf.distribute.Strategy):
     ```
     """
 
-    def __init__(self, config=None, cross_step=False, backup_workers=None):
+    def __init__(self, config=None, cross_step=False, backup_workers=None, sparse_as_dense=False):
         if not runtime.is_initialized():
             runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
+        self.sparse_as_dense = bool(sparse_as_dense)
         self._backup_workers = backup_workers
         present = self.backup_workers
         if self.cross_step and present:
