@@ -144,6 +144,37 @@ def rows():
     return {"digest": digest.hexdigest(), "wrong": wrong}
 
 
+def reads():
+    """What this worker reads of a dataset of global batches, and a training with it."""
+    bps.init()
+    strategy = bps.BytePSStrategy()
+    rows = tf.data.Dataset.range(23).shuffle(23, seed=4, reshuffle_each_iteration=False)
+    dataset = rows.map(lambda i: ([tf.cast(i, tf.float32) / 23], tf.cast(i % 2, tf.int32))).batch(6)
+    text = dataset.map(lambda x, y: (x, tf.strings.as_string(y)))
+    on_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+    inputs = {
+        "fetched": strategy.experimental_distribute_dataset(dataset),
+        "on the host": strategy.experimental_distribute_dataset(dataset, on_host),
+        "text": strategy.experimental_distribute_dataset(text),
+    }
+    batches = {name: list(each) for name, each in inputs.items()}
+    devices = {
+        name: sorted({part.device[-5:] for batch in each for part in batch})
+        for name, each in batches.items()
+    }
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([1]), keras.layers.Dense(2)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, jit_compile=False, steps_per_execution=3)
+    model.fit(dataset, epochs=2, verbose=0)
+    return {
+        "rows": [x.numpy().tolist() for x, _ in batches["fetched"]],
+        "rows on the host": [x.numpy().tolist() for x, _ in batches["on the host"]],
+        "devices": devices,
+        "steps": int(model.optimizer.iterations.numpy()),
+    }
+
+
 def begins_with_little():
     """Whether an update waits for its gradient, and the devices of what its function captures."""
     _start()

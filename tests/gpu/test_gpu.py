@@ -82,6 +82,15 @@ def test_all_workers_have_the_same_sums_of_rows(hosts):
     assert all(result["wrong"] == 0 for result in results), results
 
 
+def test_batches_are_on_the_gpu_before_the_step():
+    for rank, result in enumerate(run(programs.reads, servers=0)):
+        assert result["rows"] == result["rows on the host"]
+        assert [len(rows) for rows in result["rows"]] == [3, 3, 3, [3, 2][rank]]
+        devices = {"fetched": ["GPU:0"], "on the host": ["CPU:0"], "text": ["CPU:0"]}
+        assert result["devices"] == devices
+        assert result["steps"] == 2 * 4
+
+
 def test_a_step_begins_with_little():
     """The GPU has nothing to do until the forward pass is launched: nothing may come before it
     that can come later, and no token from another device."""

@@ -12,7 +12,7 @@ import wrong_reductions
 
 import tf_byteps as bps
 from tf_byteps import timeline
-from tf_byteps.strategy import sharding
+from tf_byteps.strategy import fetching, sharding
 
 GLOBAL_BATCH = 48
 STEPS = 20
@@ -314,6 +314,25 @@ def own_datasets():
 
 def unbatched():
     bps.BytePSStrategy().experimental_distribute_dataset(tf.data.Dataset.range(5))
+
+
+def fetched():
+    """What a GPU would get of a dataset, twice, and the dataset; and which could be fetched."""
+    numbers = tf.data.Dataset.range(7).shuffle(7, seed=bps.rank(), reshuffle_each_iteration=False)
+    dataset = numbers.map(lambda i: {"a": tf.cast(i, tf.int32), "b": (i > 3, i / 2)}).batch(2)
+    ahead = fetching.fetched(dataset, "/device:CPU:0")
+
+    def read(dataset):
+        return [[part.numpy().tolist() for part in tf.nest.flatten(each)] for each in dataset]
+
+    specs = {
+        "numbers": dataset.element_spec,
+        "text": (tf.TensorSpec([2]), tf.TensorSpec([2], tf.string)),
+        "sparse": tf.SparseTensorSpec([2, 2]),
+        "ragged": tf.RaggedTensorSpec([2, None]),
+    }
+    can = [name for name, spec in specs.items() if fetching.can_fetch(spec)]
+    return read(dataset), [read(ahead), read(ahead)], can
 
 
 def missing_variable():

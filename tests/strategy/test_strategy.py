@@ -33,6 +33,7 @@ SCENARIOS = [
     "embeddings",
     "own_datasets",
     "unbatched",
+    "fetched",
     "two_models",
     "empty_piece_keeps_state",
     "overflow_on_one_worker",
@@ -121,6 +122,13 @@ def test_embeddings_are_exchanged_as_rows_or_as_dense_tensors(group):
     for rows, dense in group["embeddings"]:
         assert rows == [["BytePSGather"], table]
         assert dense == [["BytePSPushPull"], table]
+
+
+def test_fetched_batches_are_those_of_the_dataset(group):
+    for expected, results, can_fetch in group["fetched"]:
+        assert len(expected) == 4
+        assert results == [expected] * 2
+        assert can_fetch == ["numbers"]
 
 
 def test_own_datasets_end_together(group):

@@ -9,6 +9,7 @@ from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.trackable.resource import CapturableResource
 
 from tf_byteps._build_check import check_tensorflow
+from tf_byteps.ops.device import own_device
 from tf_byteps.wrapping import wrap
 
 check_tensorflow(tf.__version__)
@@ -53,8 +54,7 @@ class _Token(CapturableResource):
     """
 
     def __init__(self, name):
-        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        super().__init__(device=f"/device:{kind}:0")
+        super().__init__(device=own_device())
         self._name = name
 
     def _create_resource(self):

@@ -12,6 +12,7 @@ from tensorflow.python.distribute.v1 import input_lib as input_lib_v1
 from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
+from tf_byteps.ops.device import own_device
 from tf_byteps.strategy import sharding
 from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
@@ -63,7 +64,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def __init__(self, strategy):
         super().__init__(strategy)
-        self._device = device_util.resolve(_device_of(runtime.local_rank()))
+        self._device = device_util.resolve(own_device())
         self._initial_values = InitialValues()
         self._cluster_resolver = cluster_resolver()  # `Strategy.cluster_resolver` returns it
 
@@ -176,11 +177,13 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _experimental_distribute_dataset(self, dataset, options):
         _refuse_per_replica(options)
-        return sharding.distribute(dataset, self._container_strategy())
+        share = sharding.distribute(dataset, self._container_strategy())
+        return share if _fetches(options) else share.on_host()
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         _refuse_per_replica(options)
-        return sharding.distribute_own(dataset_fn(_input_context()))
+        share = sharding.distribute_own(dataset_fn(_input_context()))
+        return share if _fetches(options) else share.on_host()
 
     def _make_input_fn_iterator(self, input_fn, replication_mode=None):
         del replication_mode
@@ -261,14 +264,13 @@ def _input_context():
     )
 
 
-def _device_of(local_rank):
-    gpus = tf.config.list_logical_devices("GPU")
-    return gpus[local_rank % len(gpus)].name if gpus else "/device:CPU:0"
-
-
 def _refuse_per_replica(options):
     mode = getattr(options, "experimental_replication_mode", None)
     if mode == tf.distribute.InputReplicationMode.PER_REPLICA:
         raise NotImplementedError(
             "InputReplicationMode.PER_REPLICA is not supported: each worker has one replica"
         )
+
+
+def _fetches(options):
+    return getattr(options, "experimental_fetch_to_device", None) is not False

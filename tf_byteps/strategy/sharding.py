@@ -12,7 +12,8 @@ from tensorflow.python.data.experimental.ops import distribute as data_distribut
 
 from tf_byteps import runtime
 from tf_byteps.ops import Max, names, push_pull
-from tf_byteps.strategy import building, shuffle
+from tf_byteps.ops.device import own_device
+from tf_byteps.strategy import building, fetching, shuffle
 from tf_byteps.strategy.agreement import gather_objects
 
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
@@ -30,15 +31,35 @@ _OTHER_ADVICE = {
 
 
 class BytePSDataset(tf.distribute.DistributedDataset):
-    """This worker's share of a distributed dataset: its elements are plain tensors."""
+    """This worker's share of a distributed dataset: its elements are plain tensors.
 
-    def __init__(self, dataset, told=None):
+    Where the worker has a GPU they are in its memory, and the next one is brought there meanwhile.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+        told: a `building.Told`. Default: what the elements' specification says.
+        runs_ahead: whether an element may be produced before it is asked for.
+    """
+
+    def __init__(self, dataset, told=None, runs_ahead=True):
         self._dataset = dataset
+        self._is_fetched = (
+            runs_ahead and "GPU" in own_device() and fetching.can_fetch(dataset.element_spec)
+        )
+        self._fetched = None  # made once: it takes longer than a step
         # The same on all workers: they must not differ in whether they read a batch.
         self.told = building.told(dataset.element_spec) if told is None else told
 
     def __iter__(self):
-        return iter(self._dataset)
+        if not self._is_fetched or not tf.executing_eagerly():
+            return iter(self._dataset)
+        if self._fetched is None:
+            self._fetched = fetching.fetched(self._dataset, own_device())
+        return iter(self._fetched)
+
+    def on_host(self):
+        """The same, with its elements in the host's memory."""
+        return BytePSDataset(self._dataset, self.told, runs_ahead=False)
 
     @property
     def element_spec(self):
@@ -173,6 +194,7 @@ def distribute_own(dataset):
     shuffle.next_generation()
     if len(set(lengths)) > 1 or lengths[0] == _UNKNOWN:
         dataset = _until_all_end(dataset, f"{name}/more")
+        return BytePSDataset(dataset, min(told), runs_ahead=False)
     return BytePSDataset(dataset, min(told))
 
 
