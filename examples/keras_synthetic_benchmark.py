@@ -216,7 +216,7 @@ def main():
     )
     batch = options.batch or MODELS[options.model][1]
     inside = options.steps_per_execution
-    if options.fit or options.cross_step:
+    if options.fit:
         times, model = measure_fit(strategy, options.model, batch, options)
     else:
         step, model = make_step(strategy, options.model, batch, options.dense, inside)
@@ -265,7 +265,13 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", help="folder for a profile of 4 more calls")
     parser.add_argument("--baseline", type=float, help="samples/s of one replica alone")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.fit = options.fit or options.cross_step
+    if options.cross_step and options.strategy != "byteps":
+        parser.error(f"--cross-step is a mode of --strategy byteps, not of {options.strategy}")
+    if options.fit and options.profile:
+        parser.error("--profile does not work with --fit: leave one of them out")
+    return options
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -56,3 +57,31 @@ def test_custom_loop():
     process = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stdout + process.stderr
     assert "step 300  loss 0.0" in process.stdout or "step 300  loss 0.1" in process.stdout
+
+
+_BENCHMARK = [os.path.join(_EXAMPLES, "keras_synthetic_benchmark.py"), "--model", "mlp"]
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--fit", "--dense"], ["--cross-step", "--steps-per-execution", "2"]], ids=str
+)
+def test_synthetic_benchmark(options):
+    launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
+    few = ["--warmup", "1", "--steps", "2", "--rounds", "2"]
+    command = [*launch, sys.executable, *_BENCHMARK, *few, *options, "--baseline", "10"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr
+    line = (
+        r"byteps, 2 replica\(s\) with batch 32, float32: [0-9.]+ ms a step .*, efficiency [0-9.]+%"
+    )
+    assert len(re.findall(line, process.stdout)) == 1, process.stdout
+
+
+def test_synthetic_benchmark_refuses_what_it_would_ignore():
+    for options, problem in [
+        (["--cross-step", "--strategy", "none"], "--cross-step is a mode of --strategy byteps"),
+        (["--fit", "--profile", "folder"], "--profile does not work with --fit"),
+    ]:
+        command = [sys.executable, *_BENCHMARK, *options]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert process.returncode == 2 and problem in process.stderr, process.stderr
