@@ -6,8 +6,8 @@
 
 The data is on the device from the beginning, so that nothing but the step is measured. All
 strategies run the same loop, or with `--fit` the same call of `Model.fit`, whose batches come from
-the host. `--baseline` is what `--strategy none` has printed; with it the
-efficiency is printed, too: the speed over the number of replicas and the speed alone.
+the host. `--baseline` is what `--strategy none` has printed; with it the efficiency is printed,
+too: the speed over the number of replicas and the speed alone.
 """
 
 import argparse

@@ -17,6 +17,10 @@ def _scenario(function, **arguments):
     return f"{function}={json.dumps(arguments)}"
 
 
+def _before(title):
+    return _scenario("run", title=title, position=0)
+
+
 @pytest.fixture(scope="module")
 def ours():
     """Horovod's and BytePS's programs both before and after, with tf_byteps."""
@@ -33,9 +37,8 @@ def mirrored():
     is still doing with the one before.
     """
     return {
-        title: workers.run(migration_programs.__file__, [scenario], 2)
+        title: workers.run(migration_programs.__file__, [_before(title)], 2)
         for title in (LOOP, FIT)
-        for scenario in [_scenario("run", title=title, position=0)]
     }
 
 
@@ -54,7 +57,7 @@ def test_fit(ours, mirrored):
     assert weights[0] == weights[1]
     program = migration_programs.programs()[FIT][0].splitlines()
     assert program[-1].startswith("model.fit(")
-    failures = mirrored[FIT].failures(_scenario("run", title=FIT, position=0))
+    failures = mirrored[FIT].failures(_before(FIT))
     # The first to fail leaves; another worker may notice that before it gets as far.
     values = [failure for failure in failures if failure.kind == "ValueError"]
     assert values and all(f.kind == "UnavailableError" for f in failures if f not in values), (
@@ -68,7 +71,7 @@ def test_fit(ours, mirrored):
 
 def test_loop(ours, mirrored):
     weights = ours[_scenario("run", title=LOOP, position=1)]
-    before = mirrored[LOOP][_scenario("run", title=LOOP, position=0)]
+    before = mirrored[LOOP][_before(LOOP)]
     assert weights[0] == weights[1]
     for worker in before:
         for ours_, theirs in zip(weights[0], worker, strict=True):

@@ -162,11 +162,10 @@ class CrossSteps:
         self._variables = None
         kept = [*self.optimizer._trainable_variables, *self.optimizer.variables]
         self._used = {id(v) for v in kept} - {id(self.optimizer._learning_rate)}
-        # Not `tf.Variable`: the workers need not agree about these.
-        with tf.init_scope(), tf.device("/device:CPU:0"):
-            # Read after each step, which must not wait for a GPU.
-            self._begun = ResourceVariable(0, dtype=tf.int64, trainable=False)
         with tf.init_scope():
+            # Not `tf.Variable`: the workers need not agree about these.
+            with tf.device("/device:CPU:0"):  # read after each step, which must not wait for a GPU
+                self._begun = ResourceVariable(0, dtype=tf.int64, trainable=False)
             self._kept_rate = ResourceVariable(0.0, dtype=keras.config.floatx(), trainable=False)
         self._begun_before = 0
 

@@ -178,12 +178,12 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     def _experimental_distribute_dataset(self, dataset, options):
         _refuse_per_replica(options)
         share = sharding.distribute(dataset, self._container_strategy())
-        return share if _fetches(options) else share.on_host()
+        return _where_asked_for(share, options)
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         _refuse_per_replica(options)
         share = sharding.distribute_own(dataset_fn(_input_context()))
-        return share if _fetches(options) else share.on_host()
+        return _where_asked_for(share, options)
 
     def _make_input_fn_iterator(self, input_fn, replication_mode=None):
         del replication_mode
@@ -272,5 +272,6 @@ def _refuse_per_replica(options):
         )
 
 
-def _fetches(options):
-    return getattr(options, "experimental_fetch_to_device", None) is not False
+def _where_asked_for(share, options):
+    fetches = getattr(options, "experimental_fetch_to_device", None) is not False
+    return share if fetches else share.on_host()

@@ -7,6 +7,8 @@ by the pipeline go on working. All workers then also see the same number of step
 pieces of the last batch are empty.
 """
 
+import functools
+
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute as data_distribute
 
@@ -38,28 +40,29 @@ class BytePSDataset(tf.distribute.DistributedDataset):
     Args:
         dataset: a `tf.data.Dataset`.
         told: a `building.Told`. Default: what the elements' specification says.
-        runs_ahead: whether an element may be produced before it is asked for.
+        fetches: whether elements may be brought to a GPU, and so be asked for ahead.
     """
 
-    def __init__(self, dataset, told=None, runs_ahead=True):
+    def __init__(self, dataset, told=None, fetches=True):
         self._dataset = dataset
-        self._is_fetched = (
-            runs_ahead and "GPU" in own_device() and fetching.can_fetch(dataset.element_spec)
-        )
-        self._fetched = None  # made once: it takes longer than a step
+        self._fetches = fetches
         # The same on all workers: they must not differ in whether they read a batch.
         self.told = building.told(dataset.element_spec) if told is None else told
 
     def __iter__(self):
-        if not self._is_fetched or not tf.executing_eagerly():
-            return iter(self._dataset)
-        if self._fetched is None:
-            self._fetched = fetching.fetched(self._dataset, own_device())
-        return iter(self._fetched)
+        return iter(self._fetched if tf.executing_eagerly() else self._dataset)
+
+    @functools.cached_property
+    def _fetched(self):
+        # Made once: it takes longer than a step.
+        device = own_device()
+        if self._fetches and "GPU" in device and fetching.can_fetch(self.element_spec):
+            return fetching.fetched(self._dataset, device)
+        return self._dataset
 
     def on_host(self):
         """The same, with its elements in the host's memory."""
-        return BytePSDataset(self._dataset, self.told, runs_ahead=False)
+        return BytePSDataset(self._dataset, self.told, fetches=False)
 
     @property
     def element_spec(self):
@@ -192,10 +195,10 @@ def distribute_own(dataset):
     mine = [int(dataset.cardinality()), building.told(dataset.element_spec)]
     lengths, told = zip(*gather_objects(name, mine), strict=True)
     shuffle.next_generation()
-    if len(set(lengths)) > 1 or lengths[0] == _UNKNOWN:
+    ends_alike = len(set(lengths)) == 1 and lengths[0] != _UNKNOWN
+    if not ends_alike:
         dataset = _until_all_end(dataset, f"{name}/more")
-        return BytePSDataset(dataset, min(told), runs_ahead=False)
-    return BytePSDataset(dataset, min(told))
+    return BytePSDataset(dataset, min(told), fetches=ends_alike)
 
 
 def _by_files(dataset, rank, size):
