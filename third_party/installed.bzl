@@ -47,6 +47,7 @@ print("@include", tf.sysconfig.get_include())
 print("@folder", tf.sysconfig.get_lib())
 print("@defines", *[flag[2:] for flag in flags if flag.startswith("-D")])
 print("@library", *[flag[3:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-l:")])
+print("@compiler", "libtensorflow_cc.so." + tf.__version__.split(".")[0])
 print("@version", tf.__version__)
 print("@python", platform.python_version())
 """
@@ -57,11 +58,17 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 
 package(default_visibility = ["//visibility:public"])
 
-exports_files(["build_info.py", "{library}"])
+exports_files(["build_info.py", "{library}", "{compiler}"])
 
 alias(
     name = "framework",
     actual = "{library}",
+)
+
+# With XLA.
+alias(
+    name = "compiler",
+    actual = "{compiler}",
 )
 
 cc_library(
@@ -70,9 +77,12 @@ cc_library(
         ["include/" + folder + "/**" for folder in [
             "Eigen",
             "absl",
+            "external/farmhash_archive",
+            "external/highwayhash",
             "google",
             "ml_dtypes",
             "tensorflow/c",
+            "tensorflow/compiler/tf2xla",
             "tensorflow/core",
             "third_party",
             "tsl",
@@ -82,7 +92,11 @@ cc_library(
         allow_empty = True,
     ),
     defines = {defines},
-    includes = ["include"],
+    includes = [
+        "include",
+        "include/external/farmhash_archive/src",
+        "include/external/highwayhash",
+    ],
 )
 """
 
@@ -96,9 +110,11 @@ def _installed_tensorflow_impl(repository_ctx):
     facts = _ask_python(repository_ctx, "tensorflow", _ASK_TENSORFLOW)
     library = facts["library"]
     repository_ctx.symlink(facts["include"], "include")
-    repository_ctx.symlink(facts["folder"] + "/" + library, library)
+    for shared in [library, facts["compiler"]]:
+        repository_ctx.symlink(facts["folder"] + "/" + shared, shared)
     repository_ctx.file("build_info.py", _BUILD_INFO.format(**facts))
     repository_ctx.file("BUILD", _TENSORFLOW_BUILD.format(
+        compiler = facts["compiler"],
         library = library,
         defines = repr(facts["defines"].split(" ")),
     ))

@@ -97,6 +97,9 @@ struct JobDescription {
   int32_t num_workers() const { return static_cast<int32_t>(worker_hosts.size()); }
   int32_t num_servers() const { return static_cast<int32_t>(server_hosts.size()); }
 
+  // Connections of a worker to each server.
+  size_t PathsPerServer() const { return std::max(1, options.connections_per_server); }
+
   // The worker whose process a server is in, or -1.
   int32_t HostOfServer(int32_t server) const {
     return server_workers.empty() ? -1 : server_workers[server];

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "cc/base/clock.h"
+#include "cc/base/guarded.h"
+#include "cc/base/logging.h"
 
 namespace byteps {
 
@@ -27,7 +29,11 @@ class PeriodicThread {
         wake_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });
         if (stopping_) return;
         lock.unlock();
-        task();
+        const Status status = Guarded([&] {
+          task();
+          return OkStatus();
+        });
+        if (!status.ok()) LogError(name + ": " + status.ToString());
         lock.lock();
       }
     });

@@ -53,6 +53,8 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     }
     elements *= shape[i];
   }
+  if (static_cast<uint64_t>(elements) * DTypeSize(dtype) > kMaxTensorBytes)
+    return InvalidArgument(who + "more than 2^40 bytes in " + ToString());
   if (average && kind != ExchangeKind::kSum)
     return InvalidArgument(who + "only a sum can be averaged");
   if (average && !IsFloating(dtype)) {

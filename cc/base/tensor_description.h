@@ -45,8 +45,8 @@ struct TensorDescription {
   int64_t ElementCount() const;
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 
-  // Refuses an average of integers, a negative dimension, an empty or overlong name, a bad root,
-  // backup workers of anything but an average.
+  // Refuses more than kMaxTensorBytes, an average of integers, a negative dimension, an empty or
+  // overlong name, a bad root, backup workers of anything but an average.
   Status Validate(int32_t num_workers) const;
 
   // "float32[3,4] sum", as error messages show it.
@@ -55,6 +55,9 @@ struct TensorDescription {
   // Same dtype, shape, kind, average, root, per_host and backup_workers: the workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 };
+
+// Of one tensor; no frame may announce more, either.
+inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 
 // Names travel in frames and in error messages.
 inline constexpr size_t kMaxNameBytes = 1024;

@@ -1,6 +1,6 @@
 #include "cc/coordinator/control_session.h"
 
-#include <string>
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -16,17 +16,27 @@ OutgoingFrame ControlFrame(const ControlMessage& message) {
   return frame;
 }
 
-// Sent with the mutex held, so that messages leave in the order of their numbers.
 void ControlSession::Send(const ControlMessage& message) {
-  OutgoingFrame frame = ControlFrame(message);
-  const bool is_heartbeat = std::holds_alternative<Heartbeat>(message);
+  SendFrame(ControlFrame(message), std::holds_alternative<Heartbeat>(message));
+}
+
+// Sent with the mutex held, so that messages leave in the order of their numbers.
+void ControlSession::SendFrame(OutgoingFrame frame, bool is_heartbeat) {
   std::lock_guard<std::mutex> lock(mutex_);
   frame.header.watermark = received_;
-  if (!is_heartbeat) {
-    frame.header.round = ++last_number_;
-    if (!forgotten_) kept_.push_back(frame);
-  }
-  if (connection_ != nullptr) connection_->Send(std::move(frame));
+  uint64_t left = frame.header.payload_bytes;
+  do {
+    OutgoingFrame piece = frame;
+    piece.header.payload_bytes = std::min(left, kMostPieceBytes);
+    left -= piece.header.payload_bytes;
+    piece.header.element_count = left;
+    if (!is_heartbeat) {
+      piece.header.round = ++last_number_;
+      if (!forgotten_) kept_.push_back(piece);
+    }
+    if (connection_ != nullptr) connection_->Send(std::move(piece));
+    frame.payload = static_cast<const char*>(frame.payload) + kMostPieceBytes;
+  } while (left > 0);
 }
 
 void ControlSession::Attach(const std::shared_ptr<Connection>& connection) {
@@ -55,6 +65,7 @@ Status ControlSession::Receive(const Connection& connection, const FrameHeader& 
   *is_new = false;
   std::lock_guard<std::mutex> lock(mutex_);
   if (connection_.get() != &connection) return OkStatus();
+  has_heard_ = true;
   if (header.watermark > last_number_ || header.round > received_ + 1) {
     return InvalidArgument(connection.peer_name() + " sent message " +
                            std::to_string(header.round) + ", acknowledging " +
@@ -66,6 +77,30 @@ Status ControlSession::Receive(const Connection& connection, const FrameHeader& 
   *is_new = header.round == 0 || header.round == received_ + 1;
   if (header.round > 0 && *is_new) ++received_;
   return OkStatus();
+}
+
+Status ControlSession::Assemble(const Connection& connection, const FrameHeader& header,
+                                std::string piece, std::string* message) {
+  if (header.round == 0) {
+    *message = std::move(piece);
+    return OkStatus();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t bytes = begun_.size() + piece.size();
+  if (header.element_count > kMostMessageBytes || bytes + header.element_count > kMostMessageBytes)
+    return InvalidArgument(connection.peer_name() + " sent a message of more than " +
+                           std::to_string(kMostMessageBytes) + " bytes");
+  if (begun_.empty())
+    begun_ = std::move(piece);
+  else
+    begun_ += piece;
+  if (header.element_count == 0) *message = std::exchange(begun_, {});
+  return OkStatus();
+}
+
+bool ControlSession::has_heard() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return has_heard_;
 }
 
 void ControlSession::Forget() {

@@ -2,8 +2,9 @@
 // after another. When a connection breaks, none is lost and none comes twice.
 //
 // Messages are numbered from 1 on; every frame says how many of the peer's have been taken in. What
-// the peer has not taken in goes again over the next connection. Heartbeats have no number: they
-// tell that one is alive, and acknowledge when nothing else does.
+// the peer has not taken in goes again over the next connection. A long message goes in pieces,
+// each with a number of its own: FrameHeader::element_count says how many of its bytes follow.
+// Heartbeats have no number: they tell that one is alive, and acknowledge when nothing else does.
 #ifndef TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
 #define TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
 
@@ -11,13 +12,18 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
 
-// The frame that carries `message`.
+inline constexpr uint64_t kMostPieceBytes = uint64_t{1} << 20;
+// No message is longer: the table of a model of 10^12 bytes in parts of 128 KB is 128 MB.
+inline constexpr uint64_t kMostMessageBytes = uint64_t{512} << 20;
+
+// The frame that carries `message`, which is no longer than kMaxControlBytes if it goes as it is.
 OutgoingFrame ControlFrame(const ControlMessage& message);
 
 // Thread-safe.
@@ -25,6 +31,8 @@ class ControlSession {
  public:
   // Sends over the connection that there is, or over the next one.
   void Send(const ControlMessage& message);
+  // The same for what ControlFrame has made of a message, once for all who get it.
+  void SendFrame(OutgoingFrame frame, bool is_heartbeat);
 
   // From OnOpen: this connection from now on. Sends what the peer has not taken in.
   void Attach(const std::shared_ptr<Connection>& connection);
@@ -38,6 +46,14 @@ class ControlSession {
   // connection that another one has replaced. INVALID_ARGUMENT if it is not the next one.
   Status Receive(const Connection& connection, const FrameHeader& header, bool* is_new);
 
+  // After Receive, of a frame that is new: sets `message` to the whole message if this was its last
+  // piece, else leaves it empty. INVALID_ARGUMENT if there are too many.
+  Status Assemble(const Connection& connection, const FrameHeader& header, std::string piece,
+                  std::string* message);
+
+  // Whether anything has come from the peer.
+  bool has_heard() const;
+
   // The peer is gone: nothing is kept for it any more.
   void Forget();
 
@@ -47,6 +63,8 @@ class ControlSession {
   std::deque<OutgoingFrame> kept_;  // not acknowledged; the numbers are consecutive
   uint64_t last_number_ = 0;        // that was sent
   uint64_t received_ = 0;           // of the peer's messages
+  std::string begun_;               // the pieces of a message that are here
+  bool has_heard_ = false;
   bool forgotten_ = false;
 };
 

@@ -46,11 +46,20 @@ class ControlSessionTest : public ::testing::Test {
           sessions_[1 - from].Receive(*wires_[1 - from], frames[i].header, &is_new);
       EXPECT_TRUE(status.ok()) << status.ToString();
       if (!is_new) continue;
-      ControlMessage message;
-      const std::string bytes(static_cast<const char*>(frames[i].payload),
+      std::string bytes;
+      const std::string piece(static_cast<const char*>(frames[i].payload),
                               frames[i].header.payload_bytes);
+      EXPECT_LE(piece.size(), kMostPieceBytes);
+      EXPECT_TRUE(
+          sessions_[1 - from].Assemble(*wires_[1 - from], frames[i].header, piece, &bytes).ok());
+      if (frames[i].header.element_count > 0) continue;
+      ControlMessage message;
       EXPECT_TRUE(DecodeControl(bytes, &message).ok());
       if (const auto* ack = std::get_if<TableAck>(&message)) ids.push_back(ack->update_id);
+      if (const auto* held = std::get_if<RoundsHeld>(&message)) {
+        for (size_t i = 0; i < held->tensors.size(); ++i) EXPECT_EQ(held->tensors[i].key, i);
+        ids.push_back(held->tensors.size());
+      }
     }
     frames.erase(frames.begin(), frames.begin() + count);
     return ids;
@@ -100,6 +109,41 @@ TEST_F(ControlSessionTest, WhatComesOverAReplacedConnectionIsNotProcessed) {
   EXPECT_FALSE(is_new);
   EXPECT_FALSE(sessions_[1].Detach(*replaced));
   EXPECT_EQ(Arrive(0, 1), (Ids{1}));
+}
+
+RoundsHeld LongMessage() {
+  RoundsHeld held;
+  for (uint64_t key = 0; key < 200000; ++key) held.tensors.push_back({key, 1});
+  return held;
+}
+
+TEST_F(ControlSessionTest, ALongMessageGoesInPiecesAndHeartbeatsBetweenThem) {
+  Say(0, 1);
+  sessions_[0].Send(LongMessage());
+  Say(0, 2);
+  EXPECT_EQ(wires_[0]->frames.size(), 6u) << "3.2 MB";
+  EXPECT_EQ(Arrive(0, 3), (Ids{1}));
+  std::vector<OutgoingFrame> rest = std::exchange(wires_[0]->frames, {});
+  sessions_[0].Send(Heartbeat{});
+  EXPECT_EQ(Arrive(0, 1), Ids());
+  wires_[0]->frames = std::move(rest);
+  EXPECT_EQ(Arrive(0, 3), (Ids{200000, 2}));
+}
+
+TEST_F(ControlSessionTest, TheRestOfALongMessageComesOverTheNextConnection) {
+  sessions_[0].Send(LongMessage());
+  EXPECT_EQ(Arrive(0, 2), Ids());
+  Connect();
+  EXPECT_EQ(Arrive(0, wires_[0]->frames.size()), (Ids{200000}));
+}
+
+TEST_F(ControlSessionTest, AMessageWithoutEndIsRefused) {
+  FrameHeader header;
+  header.round = 1;
+  header.element_count = kMostMessageBytes;
+  std::string message;
+  EXPECT_EQ(sessions_[0].Assemble(*wires_[0], header, "piece", &message).code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(ControlSessionTest, AGapAndAnAcknowledgementOfTheFutureAreRefused) {

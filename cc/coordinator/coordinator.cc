@@ -14,6 +14,14 @@ namespace {
 // How long the others have to read the last messages before their connections are closed.
 constexpr int64_t kFarewellNanos = 5 * int64_t{1000000000};
 
+// Servers are told together of those who leave so shortly after each other.
+constexpr double kSoonSeconds = 0.05;
+
+// All who wait say so within the time between two looks of a worker (worker/worker_watch.cc). All
+// are asked then, and answer on engine threads; who does not is stopped, or unreachable.
+constexpr int64_t kCollectNanos = 600 * int64_t{1000000};
+constexpr int64_t kAnswerNanos = 2 * int64_t{1000000000};
+
 // Messages that wait for a worker which is not there yet: each sends few.
 constexpr size_t kMostRelayed = 4096;
 
@@ -36,6 +44,7 @@ Status Coordinator::Listen(const std::string& address, uint16_t port) {
 }
 
 Status Coordinator::Start(const JobDescription& job) {
+  BYTEPS_RETURN_IF_ERROR(van_->Expect(job.num_workers() + job.num_servers()));
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (job_.has_value()) return FailedPrecondition("the coordinator serves a job already");
@@ -43,6 +52,8 @@ Status Coordinator::Start(const JobDescription& job) {
     table_ = std::make_unique<TensorTable>(job);
     tuning_ = std::make_unique<Tuning>(job);
     failover_ = std::make_unique<Failover>(job.num_workers());
+    workers_here_ = job.num_workers();
+    acked_updates_ = std::make_unique<LowestRound>(job.num_servers());
     const int64_t now = MonotonicNanos();
     for (int32_t rank = 0; rank < job.num_workers() + job.num_servers(); ++rank) {
       Peer peer;
@@ -65,7 +76,7 @@ bool Coordinator::Wait(double timeout) {
     if (AllWorkersGone()) {
       // The others close their connections once they have read that the job has ended.
       if (over_at_ns_ == 0) over_at_ns_ = now;
-      if (NobodyConnected() || now > over_at_ns_ + kFarewellNanos) return true;
+      if (connected_ == 0 || now > over_at_ns_ + kFarewellNanos) return true;
     }
     // After a loss the others are told and leave by themselves; those that do not are not waited
     // for for ever.
@@ -89,6 +100,7 @@ void Coordinator::Stop() {
   }
   changed_.notify_all();
   heartbeat_.Stop();
+  soon_.Stop();
   absent_.Stop();
   van_->Stop();
 }
@@ -97,28 +109,40 @@ Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
                             ConnectionHandler** handler) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!job_.has_value()) return Unavailable("rendezvous is not complete yet");
-  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_->job_id, job_->epoch));
-  const Peer* peer = FindPeer(hello);
+  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_->job_id, job_->epoch, Role::kCoordinator, 0));
+  Peer* const peer = FindPeer(hello);
   if (peer == nullptr) {
     return FailedPrecondition("this job has no " + hello.PeerName() + " (asked for from " +
                               peer_address + ")");
   }
-  const bool was_here = peer->presence == Presence::kConnected || peer->presence == Presence::kLeft;
-  if (hello.again ? !was_here : peer->presence != Presence::kExpected) {
-    return FailedPrecondition(
-        hello.PeerName() + " has been here already; a process cannot come back to a running job");
-  }
+  BYTEPS_RETURN_IF_ERROR(CheckMayCome(hello, *peer));
   *handler = this;
   return OkStatus();
+}
+
+// Who has said nothing yet may not have heard that it was let in, and tries again.
+Status Coordinator::CheckMayCome(const Hello& hello, const Peer& peer) const {
+  const bool is_here = peer.presence == Presence::kConnected;
+  const bool was_here = is_here || peer.presence == Presence::kLeft;
+  const bool is_expected =
+      peer.presence == Presence::kExpected || (is_here && !peer.session->has_heard());
+  if (hello.again ? was_here : is_expected) return OkStatus();
+  return FailedPrecondition(hello.PeerName() +
+                            " has been here already; a process cannot come back to a running job");
 }
 
 void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(mutex_);
   Outbox outbox;
   Peer* peer = FindPeer(connection->peer());
+  // The other connection of a new process may have said something meanwhile.
+  const Status may_come = CheckMayCome(connection->peer(), *peer);
+  if (!may_come.ok()) return connection->Close(may_come);
   const std::shared_ptr<Connection> before = peer->session->connection();
   if (before != nullptr) before->Close(Unavailable("another connection has taken its place"));
-  if (peer->presence == Presence::kExpected) peer->presence = Presence::kConnected;
+  if (before == nullptr) ++connected_;
+  const bool is_new = peer->presence == Presence::kExpected;
+  if (is_new) SetPresence(peer, Presence::kConnected);
   peer->name = connection->peer_name();
   peer->closed_why.clear();
   peer->last_seen_ns = MonotonicNanos();
@@ -126,6 +150,7 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
   peer->session->Attach(connection);
   absent_.Remove(IndexOf(*peer));
   if (peer->is_returning && !connection->peer().again) Greet(*peer, &outbox);
+  if (is_new && first_lost_.has_value()) outbox.Add(*peer, *first_lost_);
   for (Relay& relay : peer->relayed) outbox.Add(*peer, std::move(relay));
   peer->relayed.clear();
   LogInfo(connection->peer_name() + (connection->peer().again ? " is here again" : " is here"));
@@ -145,15 +170,17 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   if (const auto* request = std::get_if<DeclareRequest>(&message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not declare tensors");
-    const auto is_its = [&](const PendingReply& reply) { return reply.worker == peer->rank; };
-    if (std::any_of(pending_replies_.begin(), pending_replies_.end(), is_its))
+    if (peer->is_declaring)
       return InvalidArgument(connection.peer_name() + " declared without waiting for the answer");
     Declare(*request, *peer, &outbox);
   } else if (const auto* ack = std::get_if<TableAck>(&message)) {
     if (ack->update_id >= next_update_id_)
       return InvalidArgument(connection.peer_name() + " acknowledged the future");
-    peer->acked_update = std::max(peer->acked_update, ack->update_id);
-    OnServersAck(&outbox);
+    if (peer->role != Role::kServer)
+      return InvalidArgument(connection.peer_name() + " has no table to acknowledge");
+    const uint64_t before = AckedByAll();
+    acked_updates_->Advance(peer->rank, ack->update_id);
+    if (AckedByAll() > before) OnServersAck(&outbox);
   } else if (std::holds_alternative<Goodbye>(message)) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " may not say goodbye");
@@ -184,7 +211,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
     if (peer->role != Role::kWorker)
       return InvalidArgument(connection.peer_name() + " has no results");
     ResultsHeld all_have{failover_->OnResults(peer->rank, *results)};
-    if (!all_have.tensors.empty()) ToRole(Role::kWorker, all_have, &outbox);
+    if (!all_have.tensors.empty()) ToAll(all_have, &outbox);
   } else if (auto* relay = std::get_if<Relay>(&message)) {
     Peer* const to = FindPeer(Role::kWorker, relay->to);
     if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
@@ -198,12 +225,16 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   } else if (auto* query = std::get_if<StallQuery>(&message)) {
     if (peer->role != Role::kWorker || query->from != peer->rank)
       return InvalidArgument(connection.peer_name() + " may not ask as another worker");
-    ToRole(Role::kWorker, *query, &outbox);
+    if (stall_digest_ == nullptr) {
+      stall_digest_ =
+          std::make_unique<StallDigest>(job_->num_workers(), next_stall_id_++, MonotonicNanos());
+      BeginSoon();
+    }
+    stall_digest_->AddQuery(*query);
   } else if (auto* answer = std::get_if<StallAnswer>(&message)) {
-    Peer* const to = FindPeer(Role::kWorker, answer->to);
-    if (peer->role != Role::kWorker || answer->from != peer->rank || to == nullptr)
-      return InvalidArgument(connection.peer_name() + " sent an answer that cannot be passed on");
-    outbox.Add(*to, std::move(*answer));
+    if (peer->role != Role::kWorker || answer->from != peer->rank)
+      return InvalidArgument(connection.peer_name() + " may not answer as another worker");
+    if (stall_digest_ != nullptr) stall_digest_->AddAnswer(*answer);
   } else if (const auto* reachable = std::get_if<Reachable>(&message)) {
     if (peer->role == Role::kWorker) SetListensAt(peer, {reachable->host, reachable->port});
   } else if (!std::holds_alternative<Heartbeat>(message)) {
@@ -218,7 +249,8 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   Outbox outbox;
   Peer* peer = FindPeer(connection.peer());
   if (!peer->session->Detach(connection)) return;  // it has another one
-  changed_.notify_all();
+  if (peer->presence != Presence::kLost) --connected_;
+  if (connected_ == 0) changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
   const std::string process =
@@ -247,10 +279,25 @@ void Coordinator::OnStaysAway(size_t index, const std::string& why) {
 }
 
 Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
-  for (Peer& peer : peers_) {
-    if (peer.role == role && peer.rank == rank) return &peer;
+  if (!job_.has_value() || rank < 0) return nullptr;
+  if (role == Role::kWorker) return rank < job_->num_workers() ? &peers_[rank] : nullptr;
+  if (role != Role::kServer || rank >= job_->num_servers()) return nullptr;
+  return &peers_[job_->num_workers() + rank];
+}
+
+void Coordinator::SetPresence(Peer* peer, Presence presence) {
+  const auto is_here = [](Presence p) {
+    return p == Presence::kExpected || p == Presence::kConnected;
+  };
+  if (peer->role == Role::kWorker) {
+    workers_here_ += is_here(presence) - is_here(peer->presence);
+    workers_left_ += (presence == Presence::kLeft) - (peer->presence == Presence::kLeft);
   }
-  return nullptr;
+  const bool is_newly_lost = presence == Presence::kLost && peer->presence != Presence::kLost;
+  if (is_newly_lost && peer->session->connection() != nullptr) --connected_;
+  if (is_newly_lost && peer->role == Role::kServer)
+    acked_updates_->Set(peer->rank, std::numeric_limits<uint64_t>::max());
+  peer->presence = presence;
 }
 
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {
@@ -270,17 +317,10 @@ void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbo
     ++next_update_id_;
     ToRole(Role::kServer, update, outbox);
   }
+  if (pending.needed_update <= AckedByAll() && !failover_->is_running())
+    return SendReply(pending, outbox);
+  FindPeer(Role::kWorker, from.rank)->is_declaring = true;
   pending_replies_.push_back(std::move(pending));
-  SendReadyReplies(outbox);
-}
-
-uint64_t Coordinator::AckedByAll() const {
-  uint64_t acked = std::numeric_limits<uint64_t>::max();
-  for (const Peer& peer : peers_) {
-    if (peer.role == Role::kServer && peer.presence != Presence::kLost && !peer.is_returning)
-      acked = std::min(acked, peer.acked_update);
-  }
-  return acked;
 }
 
 void Coordinator::OnServersAck(Outbox* outbox) {
@@ -307,6 +347,7 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
   update.update_id = next_update_id_;
   if (sizes.part_bytes > 0) update.entries = table_->CutAgain(sizes.part_bytes, update.update_id);
   if (update.entries.empty()) return ToRole(Role::kWorker, retune, outbox);
+  encoded_reply_ = {};
   for (const TableEntry& entry : update.entries) retune.cuts.push_back({entry, 0});
   retune_ = std::move(retune);
   retune_update_ = next_update_id_++;
@@ -334,20 +375,37 @@ void Coordinator::SendReadyReplies(Outbox* outbox) {
       ++it;
       continue;
     }
-    DeclareReply reply;
-    reply.request_id = it->request_id;
-    for (const auto& [status, row] : it->results)
-      reply.results.push_back({status, row != nullptr ? row->entry : TableEntry()});
-    outbox->Add(*FindPeer(Role::kWorker, it->worker), std::move(reply));
+    FindPeer(Role::kWorker, it->worker)->is_declaring = false;
+    SendReply(*it, outbox);
     it = pending_replies_.erase(it);
   }
 }
 
+void Coordinator::SendReply(const PendingReply& pending, Outbox* outbox) {
+  EncodedReply& last = encoded_reply_;
+  const auto is_same = [](const auto& a, const auto& b) {
+    return a.second != nullptr && a.second == b.second;
+  };
+  if (last.frame.payload == nullptr || last.request_id != pending.request_id ||
+      !std::equal(pending.results.begin(), pending.results.end(), last.results.begin(),
+                  last.results.end(), is_same)) {
+    DeclareReply reply;
+    reply.request_id = pending.request_id;
+    for (const auto& [status, row] : pending.results)
+      reply.results.push_back({status, row != nullptr ? row->entry : TableEntry()});
+    last = {pending.request_id, pending.results, ControlFrame(reply)};
+  }
+  outbox->Add(*FindPeer(Role::kWorker, pending.worker), last.frame);
+}
+
 void Coordinator::Leave(Peer* peer, Outbox* outbox) {
-  peer->presence = Presence::kLeft;
-  // The leaver, too: that is how it knows that it may close its connection.
-  ToAll(Goodbye{peer->rank}, outbox);
-  if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
+  if (peer->presence == Presence::kLeft) return;
+  SetPresence(peer, Presence::kLeft);
+  // That is how it knows that it may close its connection.
+  outbox->Add(*peer, Goodbye{{peer->rank}});
+  have_left_.push_back(peer->rank);
+  BeginSoon();
+  EndJobIfOver(outbox);
   tuning_->OnGone(peer->rank);
   RetuneIfReady(outbox);
   failover_->OnGone(peer->rank);
@@ -355,51 +413,101 @@ void Coordinator::Leave(Peer* peer, Outbox* outbox) {
   changed_.notify_all();
 }
 
+void Coordinator::BeginSoon() {
+  if (has_soon_ || stopping_) return;
+  has_soon_ = true;
+  soon_.Start("byteps-soon", kSoonSeconds, [this] { DoSoon(); });
+}
+
+// Only servers hear who has left: a worker learns of it when it waits for the leaver.
+void Coordinator::DoSoon() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Outbox outbox;
+  if (!have_left_.empty()) ToRole(Role::kServer, Goodbye{std::exchange(have_left_, {})}, &outbox);
+  if (stall_digest_ != nullptr) AttendToStalls(&outbox);
+}
+
+void Coordinator::AttendToStalls(Outbox* outbox) {
+  StallDigest& digest = *stall_digest_;
+  const int64_t now = MonotonicNanos();
+  if (!digest.was_asked()) {
+    if (now > digest.begin_ns() + kCollectNanos) ToRole(Role::kWorker, digest.Ask(now), outbox);
+    return;
+  }
+  if (!digest.IsComplete() && now < digest.asked_ns() + kAnswerNanos) return;
+  const OutgoingFrame report = ControlFrame(StallNotice{digest.reporter(), digest.Text()});
+  const OutgoingFrame reference = ControlFrame(StallNotice{digest.reporter(), ""});
+  for (const auto& [rank, query] : digest.queries()) {
+    const bool is_told = rank == digest.reporter() || query.wants_text;
+    outbox->Add(peers_[rank], is_told ? report : reference);
+  }
+  stall_digest_.reset();
+}
+
+void Coordinator::EndJobIfOver(Outbox* outbox) {
+  if (!AllWorkersGone()) return;
+  if (!have_left_.empty()) ToRole(Role::kServer, Goodbye{std::exchange(have_left_, {})}, outbox);
+  ToAll(JobEnded{}, outbox);
+}
+
 void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   if (peer->is_returning) return LoseReturning(peer, what, outbox);
   if (peer->role == Role::kServer && CanGoOnWithout(*peer)) return GoOnWithout(peer, what, outbox);
-  peer->presence = Presence::kLost;
-  LogError(what);
+  SetPresence(peer, Presence::kLost);
+  // Others may follow it by the hundred, because of it.
+  if (failure_.empty())
+    LogError(what);
+  else
+    LogInfo(what);
+  const PeerLost lost{peer->role, peer->rank, what};
+  // The first one ends the job for all. The peer, too: one that was only stopped learns what it has
+  // missed.
   if (failure_.empty()) {
     failure_ = what;
     failed_at_ns_ = MonotonicNanos();
+    first_lost_ = lost;
+    ToAll(lost, outbox);
+  } else {
+    outbox->Add(*peer, lost);
   }
-  // The peer, too: one that was only stopped learns what it has missed.
-  ToAll(PeerLost{peer->role, peer->rank, what}, outbox);
   peer->session->Forget();
-  if (AllWorkersGone()) ToAll(JobEnded{}, outbox);
+  EndJobIfOver(outbox);
   changed_.notify_all();
 }
 
 void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
-  for (const Peer& peer : peers_) outbox->Add(peer, message);
+  const OutgoingFrame frame = ControlFrame(message);
+  for (const Peer& peer : peers_) outbox->Add(peer, frame);
 }
 
 void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbox) {
+  const OutgoingFrame frame = ControlFrame(message);
   for (const Peer& peer : peers_) {
-    if (peer.role == role) outbox->Add(peer, message);
+    if (peer.role == role) outbox->Add(peer, frame);
   }
 }
 
-bool Coordinator::AllWorkersGone() const {
-  return job_.has_value() && std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-           return peer.role != Role::kWorker || peer.presence == Presence::kLeft ||
-                  peer.presence == Presence::kLost;
-         });
-}
-
-bool Coordinator::NobodyConnected() const {
-  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return peer.session->connection() == nullptr || peer.presence == Presence::kLost;
-  });
+std::vector<int32_t> Coordinator::SilentServers(int64_t now_ns) const {
+  // A beat, and what it may be late.
+  const int64_t limit = SecondsToNanos(1.2 * options_.heartbeat_interval);
+  std::vector<int32_t> silent;
+  for (const Peer& peer : peers_) {
+    const bool is_here = peer.presence == Presence::kConnected;
+    if (peer.role == Role::kServer && is_here && now_ns - peer.last_seen_ns > limit)
+      silent.push_back(peer.rank);
+  }
+  return silent;
 }
 
 void Coordinator::BeatAndCheck() {
   std::lock_guard<std::mutex> lock(mutex_);
   Outbox outbox;
   const int64_t now = MonotonicNanos();
+  const OutgoingFrame to_workers = ControlFrame(Heartbeat{SilentServers(now)});
+  const OutgoingFrame to_servers = ControlFrame(Heartbeat{});
   for (Peer& peer : peers_) {
-    outbox.Add(peer, Heartbeat{});
+    const bool is_worker = peer.role == Role::kWorker;
+    outbox.Add(peer, is_worker ? to_workers : to_servers, /*is_heartbeat=*/true);
     const bool expected = peer.presence == Presence::kExpected;
     if (!expected && peer.presence != Presence::kConnected) continue;
     // A peer that has the address book but does not come has as long as it may take to connect.

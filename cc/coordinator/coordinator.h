@@ -2,6 +2,9 @@
 // Lives in the scheduler's process; speaks control frames with every worker and server.
 //
 // It is C++ so that no heartbeat and no declaration waits for a Python lock (protocol rule 20).
+//
+// What one process says costs the same with any number of others, but for what all must hear
+// (protocol rule 30); that is encoded once.
 #ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
 #define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
 
@@ -15,11 +18,13 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/lowest_round.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/absent_peers.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/coordinator/failover.h"
+#include "cc/coordinator/stall_digest.h"
 #include "cc/coordinator/tensor_table.h"
 #include "cc/coordinator/tuning.h"
 #include "cc/van/van.h"
@@ -27,7 +32,7 @@
 namespace byteps {
 
 // Thread-safe.
-class Coordinator : private ControlHandler, private ConnectionAcceptor {
+class Coordinator : private ControlHandler, public ConnectionAcceptor {
  public:
   explicit Coordinator(const EngineOptions& options);
   ~Coordinator() override;
@@ -59,6 +64,9 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   // Closes all connections. Idempotent.
   void Stop();
 
+  Status OnHello(const Hello& hello, const std::string& peer_address,
+                 ConnectionHandler** handler) override;
+
  private:
   enum class Presence { kExpected, kConnected, kLeft, kLost };
   struct Peer {
@@ -70,8 +78,8 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     std::string closed_why;  // its connection has broken
     Endpoint listens_at;     // port 0: unknown
     int64_t last_seen_ns = 0;
-    uint64_t acked_update = 0;   // servers: the last TableUpdate they have taken in
     bool is_returning = false;   // servers: TakeBack was called, and nothing can be there yet
+    bool is_declaring = false;   // workers: waits for DeclareReply
     std::vector<Relay> relayed;  // workers: for when they come
   };
   struct PendingReply {
@@ -82,28 +90,38 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
     std::vector<std::pair<Status, const TensorTable::Row*>> results;
     uint64_t needed_update = 0;  // every server must have acknowledged this one
   };
+  // The answer to a declaration. Most workers make the same one.
+  struct EncodedReply {
+    uint64_t request_id = 0;
+    std::vector<std::pair<Status, const TensorTable::Row*>> results;
+    OutgoingFrame frame;
+  };
   // What is to be sent before the mutex is free again.
   struct Outbox;
 
-  Status OnHello(const Hello& hello, const std::string& peer_address,
-                 ConnectionHandler** handler) override;
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
   std::shared_ptr<ControlSession> SessionOf(Connection& connection) override;
   Status OnMessage(Connection& connection, ControlMessage message) override;
   void OnClosed(Connection& connection, const Status& reason) override;
 
   // With mutex_ held.
+  Status CheckMayCome(const Hello& hello, const Peer& peer) const;
   Peer* FindPeer(Role role, int32_t rank);
   size_t IndexOf(const Peer& peer) const { return &peer - peers_.data(); }
   Peer* FindPeer(const Hello& hello) { return FindPeer(hello.role, hello.rank); }
   void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
   void SendReadyReplies(Outbox* outbox);
+  void SendReply(const PendingReply& pending, Outbox* outbox);
   // Updates that all servers have taken in, but for those that are lost.
-  uint64_t AckedByAll() const;
+  uint64_t AckedByAll() const { return acked_updates_->lowest(); }
   void OnServersAck(Outbox* outbox);
   void Tune(const TunedSizes& sizes, Outbox* outbox);
   void RetuneIfReady(Outbox* outbox);
+  void SetPresence(Peer* peer, Presence presence);
   void Leave(Peer* peer, Outbox* outbox);
+  void DoSoon();
+  void AttendToStalls(Outbox* outbox);
+  void EndJobIfOver(Outbox* outbox);
   void Lose(Peer* peer, const std::string& what, Outbox* outbox);
   bool CanGoOnWithout(const Peer& server) const;
   void GoOnWithout(Peer* server, const std::string& what, Outbox* outbox);
@@ -114,11 +132,12 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   void EndFailoverIfReady(Outbox* outbox);
   void ToAll(const ControlMessage& message, Outbox* outbox);
   void ToRole(Role role, const ControlMessage& message, Outbox* outbox);
-  bool AllWorkersGone() const;
-  bool AnyWorkerHasLeft() const;
-  bool NobodyConnected() const;
+  bool AllWorkersGone() const { return job_.has_value() && workers_here_ == 0; }
+  bool AnyWorkerHasLeft() const { return workers_left_ > 0; }
 
   void BeatAndCheck();
+  std::vector<int32_t> SilentServers(int64_t now_ns) const;
+  void BeginSoon();
   void SetListensAt(Peer* peer, const Endpoint& endpoint);
   void OnStaysAway(size_t peer, const std::string& why);
 
@@ -126,22 +145,33 @@ class Coordinator : private ControlHandler, private ConnectionAcceptor {
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
   PeriodicThread heartbeat_;
+  PeriodicThread soon_;  // what is worth collecting for a moment; from the first time on
   AbsentPeers absent_;
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::optional<JobDescription> job_;
   std::unique_ptr<TensorTable> table_;
-  std::vector<Peer> peers_;  // workers by rank, then servers by rank
+  std::vector<Peer> peers_;   // workers by rank, then servers by rank
+  int32_t workers_here_ = 0;  // or expected
+  int32_t workers_left_ = 0;
+  int32_t connected_ = 0;           // that are not lost
+  std::vector<int32_t> have_left_;  // workers of which the servers have not been told
   uint64_t next_update_id_ = 1;
+  std::unique_ptr<LowestRound> acked_updates_;  // by server
   std::deque<PendingReply> pending_replies_;
+  EncodedReply encoded_reply_;  // the last one; void once parts have moved
   std::unique_ptr<Tuning> tuning_;
   std::optional<Retune> retune_;  // waits until all hold their rounds and the servers know
   uint64_t retune_update_ = 0;    // what the servers must have taken in
   std::unique_ptr<Failover> failover_;
-  std::optional<PartsMoved> moved_;  // waits until the servers know
-  uint64_t unsent_bytes_ = 0;        // what Retune has told the servers; 0: nothing
+  std::optional<PartsMoved> moved_;            // waits until the servers know
+  uint64_t unsent_bytes_ = 0;                  // what Retune has told the servers; 0: nothing
+  std::unique_ptr<StallDigest> stall_digest_;  // that waits for answers
+  uint64_t next_stall_id_ = 1;
+  bool has_soon_ = false;  // soon_ has been started
   std::string failure_;
+  std::optional<PeerLost> first_lost_;  // that ended the job
   int64_t failed_at_ns_ = 0;
   int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone
   bool stopping_ = false;

@@ -40,7 +40,7 @@ bool Coordinator::CanGoOnWithout(const Peer& server) const {
 }
 
 void Coordinator::GoOnWithout(Peer* server, const std::string& what, Outbox* outbox) {
-  server->presence = Presence::kLost;
+  SetPresence(server, Presence::kLost);
   table_->Lose(server->rank);
   moved_.reset();
   const uint32_t version = failover_->Begin();
@@ -60,6 +60,7 @@ void Coordinator::MovePartsIfReady(Outbox* outbox) {
   moved.update_id = next_update_id_++;
   moved.version = failover_->version();
   moved.entries = table_->MoveParts(moved.version);
+  encoded_reply_ = {};
   moved.parts = failover_->Agree(moved.entries);
   ToRole(Role::kServer, moved, outbox);
   moved_ = std::move(moved);
@@ -102,18 +103,12 @@ Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::
   return OkStatus();
 }
 
-bool Coordinator::AnyWorkerHasLeft() const {
-  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-    return peer.role == Role::kWorker && peer.presence == Presence::kLeft;
-  });
-}
-
 // It owned nothing, and nobody was told of it.
 void Coordinator::LoseReturning(Peer* server, const std::string& what, Outbox* outbox) {
   LogWarning(what + "; training goes on without it");
   outbox->Add(*server, PeerLost{server->role, server->rank, what});
   server->session->Forget();
-  server->presence = Presence::kLost;
+  SetPresence(server, Presence::kLost);
   server->is_returning = false;
   changed_.notify_all();
 }
@@ -125,10 +120,12 @@ void Coordinator::Greet(const Peer& server, Outbox* outbox) {
     retune.unsent_bytes = unsent_bytes_;
     outbox->Add(server, std::move(retune));
   }
+  Goodbye goodbye;
   for (const Peer& peer : peers_) {
     if (peer.role == Role::kWorker && peer.presence == Presence::kLeft)
-      outbox->Add(server, Goodbye{peer.rank});
+      goodbye.ranks.push_back(peer.rank);
   }
+  if (!goodbye.ranks.empty()) outbox->Add(server, goodbye);
   if (AllWorkersGone()) outbox->Add(server, JobEnded{});
 }
 
@@ -139,7 +136,7 @@ void Coordinator::WelcomeBackIfReady(Outbox* outbox) {
   for (Peer& server : peers_) {
     if (!server.is_returning || server.presence != Presence::kConnected) continue;
     server.is_returning = false;
-    server.acked_update = next_update_id_ - 1;  // it has no part of these tensors
+    acked_updates_->Set(server.rank, next_update_id_ - 1);  // it has no part of these tensors
     table_->Return(server.rank, job_->server_hosts[server.rank]);
     ServerBack back;
     back.version = failover_->Begin();
@@ -147,6 +144,7 @@ void Coordinator::WelcomeBackIfReady(Outbox* outbox) {
     back.host_id = job_->server_hosts[server.rank];
     back.host = job_->server_endpoints[server.rank].host;
     back.port = job_->server_endpoints[server.rank].port;
+    encoded_reply_ = {};
     for (const TableEntry& entry : table_->MoveParts(back.version, /*evens_out=*/true)) {
       for (uint32_t part = 0; part < entry.parts.size(); ++part) {
         if (entry.parts[part].version == back.version)

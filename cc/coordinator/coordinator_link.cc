@@ -1,5 +1,7 @@
 #include "cc/coordinator/coordinator_link.h"
 
+#include <algorithm>
+
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
 #include "cc/van/buffer_sink.h"
@@ -19,11 +21,16 @@ Status ControlHandler::OnFrame(Connection& connection, const FrameHeader& header
                                std::shared_ptr<PayloadSink> sink) {
   if (sink == nullptr)
     return InvalidArgument(connection.peer_name() + " sent an empty control frame");
+  const std::shared_ptr<ControlSession> session = SessionOf(connection);
   bool is_new = false;
-  BYTEPS_RETURN_IF_ERROR(SessionOf(connection)->Receive(connection, header, &is_new));
+  BYTEPS_RETURN_IF_ERROR(session->Receive(connection, header, &is_new));
   if (!is_new) return OkStatus();
+  std::string bytes;
+  BYTEPS_RETURN_IF_ERROR(
+      session->Assemble(connection, header, static_cast<BufferSink&>(*sink).Take(), &bytes));
+  if (header.element_count > 0) return OkStatus();  // the rest is to come
   ControlMessage message;
-  const Status status = DecodeControl(static_cast<BufferSink&>(*sink).Take(), &message);
+  const Status status = DecodeControl(bytes, &message);
   if (!status.ok()) return Status(status.code(), connection.peer_name() + ": " + status.message());
   if (std::holds_alternative<Heartbeat>(message) != (header.round == 0))
     return InvalidArgument(connection.peer_name() + " sent a message without a number");
@@ -61,6 +68,7 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   started_ = true;
   if (role == Role::kWorker) TellWhereItListens(van);
   const double timeout = job.options.heartbeat_timeout;
+  heartbeat_interval_ = job.options.heartbeat_interval;
   const std::string name = connection->peer_name();
   heartbeat_.Start("byteps-beat", job.options.heartbeat_interval, [this, timeout, name] {
     Send(Heartbeat{});
@@ -103,8 +111,19 @@ void CoordinatorLink::Stop() {
 Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
   last_seen_ns_ = MonotonicNanos();
   if (reconnector_ != nullptr) reconnector_->NoteProgress();
-  if (!std::holds_alternative<Heartbeat>(message) && !quiet_) on_message_(std::move(message));
+  if (auto* beat = std::get_if<Heartbeat>(&message)) {
+    std::lock_guard<std::mutex> lock(silent_mutex_);
+    silent_servers_ = std::move(beat->silent_servers);
+  } else if (!quiet_) {
+    on_message_(std::move(message));
+  }
   return OkStatus();
+}
+
+bool CoordinatorLink::KnowsToLive(int32_t server) const {
+  if (MonotonicNanos() - last_seen_ns_ > SecondsToNanos(1.2 * heartbeat_interval_)) return false;
+  std::lock_guard<std::mutex> lock(silent_mutex_);
+  return std::find(silent_servers_.begin(), silent_servers_.end(), server) == silent_servers_.end();
 }
 
 void CoordinatorLink::OnClosed(Connection& connection, const Status& reason) {

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/control_session.h"
@@ -46,6 +48,8 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
   void Send(const ControlMessage& message) { session_->Send(message); }
 
   // Start has succeeded, and the coordinator has not been lost since.
+  // Whether the coordinator has heard of the server lately, and this process of the coordinator.
+  bool KnowsToLive(int32_t server) const;
   bool connected() const { return started_ && !quiet_; }
 
   // No more heartbeats, and a lost connection is no news any more.
@@ -71,7 +75,10 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
   std::unique_ptr<Reconnector> reconnector_;  // set by Start, then unchanged
   std::atomic<bool> started_{false};
   std::atomic<int64_t> last_seen_ns_{0};
-  std::atomic<bool> quiet_{false};  // lost has been reported, or does not matter
+  std::atomic<double> heartbeat_interval_{0};
+  mutable std::mutex silent_mutex_;
+  std::vector<int32_t> silent_servers_;  // guarded: as the coordinator last said
+  std::atomic<bool> quiet_{false};       // lost has been reported, or does not matter
   PeriodicThread heartbeat_;
 };
 

@@ -14,14 +14,22 @@ namespace byteps {
 // reaches all in one order, and nobody hears that a job has ended before he hears why. To send may
 // be to write to a socket, but never to wait for it.
 struct Coordinator::Outbox {
-  std::vector<std::pair<std::shared_ptr<ControlSession>, ControlMessage>> messages;
+  struct Sent {
+    std::shared_ptr<ControlSession> to;
+    OutgoingFrame frame;
+    bool is_heartbeat;
+  };
+  std::vector<Sent> messages;
 
   // Those who have not come yet learn what there is to know when they come.
-  void Add(const Peer& to, ControlMessage message) {
-    if (to.presence != Presence::kExpected) messages.emplace_back(to.session, std::move(message));
+  void Add(const Peer& to, const OutgoingFrame& frame, bool is_heartbeat = false) {
+    if (to.presence != Presence::kExpected) messages.push_back({to.session, frame, is_heartbeat});
+  }
+  void Add(const Peer& to, const ControlMessage& message) {
+    if (to.presence != Presence::kExpected) Add(to, ControlFrame(message));
   }
   ~Outbox() {
-    for (const auto& [session, message] : messages) session->Send(message);
+    for (Sent& sent : messages) sent.to->SendFrame(std::move(sent.frame), sent.is_heartbeat);
   }
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/coordinator/coordinator_link.h"
+#include "cc/coordinator/fake_peer.h"
 
 namespace byteps {
 namespace {
@@ -45,7 +46,7 @@ class Member {
  private:
   void Hear(const ControlMessage& message) {
     const bool is_loss = std::holds_alternative<PeerLost>(message);
-    if (is_loss && role_ == Role::kWorker) link_.Send(Goodbye{rank_});
+    if (is_loss && role_ == Role::kWorker) link_.Send(Goodbye{{rank_}});
     std::lock_guard<std::mutex> lock(mutex_);
     if (is_loss) heard_ += "lost ";
     if (std::holds_alternative<Goodbye>(message)) heard_ += "left ";
@@ -86,6 +87,27 @@ TEST(CoordinatorTest, AllHearOfALossBeforeTheEnd) {
       EXPECT_EQ(member->HeardUntilTheEnd(), "lost left ended") << "job " << number;
     if (HasFailure()) return;
   }
+}
+
+// The connection breaks between the coordinator's Welcome and the worker that waits for it.
+TEST(CoordinatorTest, WhoHasNotHeardThatItWasLetInMayComeAnew) {
+  JobDescription job;
+  job.job_id = "a job";
+  job.worker_hosts = {"host"};
+  job.server_hosts = {"host"};
+  job.server_endpoints.resize(1);
+  Coordinator coordinator(job.options);
+  ASSERT_TRUE(coordinator.Start(job).ok());
+  FakePeer worker(&coordinator, job.job_id, Role::kWorker, 0);
+  ASSERT_TRUE(worker.Connect().ok());
+  ASSERT_TRUE(worker.Connect().ok()) << "as new as before";
+  ASSERT_TRUE(worker.Say(Reachable{"10.0.0.1", 1}).ok());
+  FakePeer another(&coordinator, job.job_id, Role::kWorker, 0);
+  EXPECT_EQ(another.Connect().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(worker.Say(Goodbye{{0}}).ok());
+  EXPECT_EQ(worker.TakeHeard().size(), 2u) << "the answer, and the end of the job";
+  EXPECT_EQ(coordinator.failure(), "");
+  coordinator.Stop();
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace byteps {
 
-Failover::Failover(int32_t num_workers) {
+Failover::Failover(int32_t num_workers) : num_workers_(num_workers) {
   for (int32_t rank = 0; rank < num_workers; ++rank) workers_.insert(rank);
 }
 
@@ -24,19 +24,23 @@ void Failover::OnHeld(int32_t rank, const PartsHeld& held) {
 void Failover::OnGone(int32_t rank) {
   workers_.erase(rank);
   awaited_.erase(rank);
+  results_.clear();
 }
 
 std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsHeld& held) {
   std::vector<RoundsHeld::Tensor> all_have;
+  if (workers_.size() < num_workers_) return all_have;
   for (const RoundsHeld::Tensor& tensor : held.tensors) {
-    std::map<int32_t, uint64_t>& next_rounds = results_[tensor.key];
-    next_rounds[rank] = tensor.next_round;
-    uint64_t least = tensor.next_round;
-    for (const int32_t worker : workers_) {
-      const auto found = next_rounds.find(worker);
-      least = found == next_rounds.end() ? 0 : std::min(least, found->second);
-    }
-    if (least > 0) all_have.push_back({tensor.key, least});
+    Holders& holders = results_[tensor.key];
+    if (tensor.next_round < holders.next_round) continue;  // it says so again, of a later round
+    if (tensor.next_round > holders.next_round) holders = Holders();
+    holders.next_round = tensor.next_round;
+    holders.have_said.resize(num_workers_);
+    if (!holders.have_said[rank]) ++holders.count;
+    holders.have_said[rank] = true;
+    if (holders.count < num_workers_) continue;
+    all_have.push_back(tensor);
+    results_.erase(tensor.key);
   }
   return all_have;
 }

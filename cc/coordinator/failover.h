@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Failover {
   bool all_hold() const { return is_running_ && awaited_.empty(); }
 
   // A worker has results. Returns those of which it is now known that all workers have them, so
-  // that none need be kept.
+  // that none need be kept. Not once a worker has left: then all are about to.
   std::vector<RoundsHeld::Tensor> OnResults(int32_t rank, const ResultsHeld& held);
 
   // What the moved parts of these entries go on with.
@@ -59,7 +60,14 @@ class Failover {
   uint32_t version_ = 0;
   std::set<int32_t> awaited_;
   std::map<std::pair<uint64_t, uint32_t>, std::vector<Standing>> standings_;  // by key and part
-  std::map<uint64_t, std::map<int32_t, uint64_t>> results_;  // next rounds, by key and worker
+  // Of tensors of which some workers have said that they have all results, and not all have.
+  struct Holders {
+    uint64_t next_round = 0;      // the newest that was said
+    std::vector<bool> have_said;  // by rank
+    size_t count = 0;             // of them
+  };
+  const size_t num_workers_;
+  std::unordered_map<uint64_t, Holders> results_;  // by key
 };
 
 }  // namespace byteps

@@ -64,10 +64,19 @@ TEST(FailoverTest, ANewLossAsksAllAgain) {
 TEST(FailoverTest, ResultsThatAllHaveNeedNotBeKept) {
   Failover failover(2);
   EXPECT_TRUE(failover.OnResults(0, {{{kKey, 3}, {18, 1}}}).empty());
-  const std::vector<RoundsHeld::Tensor> all_have = failover.OnResults(1, {{{kKey, 2}}});
+  EXPECT_TRUE(failover.OnResults(0, {{{kKey, 3}}}).empty()) << "it is one worker";
+  EXPECT_TRUE(failover.OnResults(1, {{{kKey, 2}}}).empty()) << "it will say so of round 3";
+  const std::vector<RoundsHeld::Tensor> all_have = failover.OnResults(1, {{{kKey, 3}}});
   ASSERT_EQ(all_have.size(), 1u);
   EXPECT_EQ(all_have[0].key, kKey);
-  EXPECT_EQ(all_have[0].next_round, 2u);
+  EXPECT_EQ(all_have[0].next_round, 3u);
+  EXPECT_TRUE(failover.OnResults(0, {{{kKey, 4}}}).empty()) << "the count begins anew";
+}
+
+TEST(FailoverTest, OnceAWorkerHasLeftNobodyIsToldToDropResults) {
+  Failover failover(2);
+  failover.OnGone(1);
+  EXPECT_TRUE(failover.OnResults(0, {{{kKey, 3}}}).empty());
 }
 
 TEST(FailoverTest, NobodyWaitsForOneThatHasLeft) {

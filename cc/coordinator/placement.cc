@@ -21,22 +21,38 @@ constexpr uint64_t kPartsOnOneHost = 64;
 
 }  // namespace
 
-std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes) {
+namespace {
+
+// How a tensor is cut: into parts of `in_part` elements, the last of which may have fewer.
+struct Cut {
+  uint64_t elements = 0;
+  uint64_t in_part = 0;
+
+  uint64_t NumParts() const { return elements == 0 ? 1 : (elements + in_part - 1) / in_part; }
+};
+
+Cut CutOf(const TensorDescription& tensor, uint64_t part_bytes) {
   const uint64_t elements = tensor.ElementCount();
   // A gather's length is known only when all contributions are in: it is never cut.
-  if (elements == 0 || tensor.kind == ExchangeKind::kGather) return {elements};
+  if (elements == 0 || tensor.kind == ExchangeKind::kGather) return {elements, elements};
   uint64_t unit = 1;
   if (tensor.shape.size() >= 2) {
     const uint64_t row = elements / tensor.shape[0];
     if (row * DTypeSize(tensor.dtype) <= part_bytes) unit = row;
   }
-  const uint64_t units = elements / unit;
-  const uint64_t units_per_part =
-      std::max<uint64_t>(1, part_bytes / (unit * DTypeSize(tensor.dtype)));
-  std::vector<uint64_t> parts;
-  for (uint64_t begin = 0; begin < units; begin += units_per_part) {
-    parts.push_back(std::min(units_per_part, units - begin) * unit);
-  }
+  return {elements, unit * std::max<uint64_t>(1, part_bytes / (unit * DTypeSize(tensor.dtype)))};
+}
+
+}  // namespace
+
+uint64_t NumParts(const TensorDescription& tensor, uint64_t part_bytes) {
+  return CutOf(tensor, part_bytes).NumParts();
+}
+
+std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes) {
+  const Cut cut = CutOf(tensor, part_bytes);
+  std::vector<uint64_t> parts(cut.NumParts(), cut.in_part);
+  parts.back() = cut.elements - (parts.size() - 1) * cut.in_part;
   return parts;
 }
 

@@ -18,6 +18,8 @@ namespace byteps {
 // between rows of the first axis where a row fits into a part, never empty except for the one part
 // of an empty tensor.
 std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes);
+// How many those are, without making them.
+uint64_t NumParts(const TensorDescription& tensor, uint64_t part_bytes);
 
 // What share of the bytes each server should own so that no network link is busier than another:
 // the mixed mode of BytePS (OSDI'20, section 3). With n worker hosts and k server-only hosts, a

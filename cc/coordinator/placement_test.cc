@@ -49,7 +49,7 @@ TEST(ServerSharesTest, OneHostSharesAlike) {
 }
 
 // OSDI'20, section 3: n = 4, k = 2: D = 16 + 8 - 4 = 20; a server-only host sums 6/20, one beside a
-// worker 2/20.
+// worker 2/20 (protocol rule 8).
 TEST(ServerSharesTest, FollowsTheMixedModeFormula) {
   const std::vector<double> shares =
       ServerShares({"w0", "w1", "w2", "w3"}, {"s0", "s1", "w0", "w1", "w2", "w3"});
@@ -59,6 +59,7 @@ TEST(ServerSharesTest, FollowsTheMixedModeFormula) {
   for (int i = 2; i < 6; ++i) EXPECT_DOUBLE_EQ(shares[i], 0.1);
 }
 
+// More server hosts than worker hosts count as that many (protocol rule 8).
 TEST(ServerSharesTest, WithEnoughServerOnlyHostsWorkersHostsSumNothing) {
   const std::vector<double> shares = ServerShares({"w0", "w1"}, {"s0", "s1", "s2", "w0"});
   EXPECT_DOUBLE_EQ(shares[0], 1.0 / 3);
@@ -72,6 +73,7 @@ TEST(ServerSharesTest, ServersOfOneHostDivideItsShare) {
   EXPECT_DOUBLE_EQ(shares[2], 0.5);
 }
 
+// Parts follow from the job, and not the other way round (protocol rule 7).
 TEST(ChoosePartBytesTest, FollowsTheModelWithinLimits) {
   EXPECT_EQ(ChoosePartBytes(0, 2), 128u * 1024);
   EXPECT_EQ(ChoosePartBytes(uint64_t{128} << 20, 4), 256u << 10);
@@ -136,6 +138,7 @@ TEST(PlacementTest, ChoosesOnePartSizeForAList) {
   EXPECT_EQ(placement.Place({{&small, nullptr}})[0].size(), 8u) << "also for what comes later";
 }
 
+// Only what was declared decides, and in which order (protocol rule 6).
 TEST(PlacementTest, IsDeterministic) {
   Placement a({"a", "b"}, {"c", "d", "e"}, 1000);
   Placement b({"a", "b"}, {"c", "d", "e"}, 1000);

@@ -10,6 +10,9 @@ namespace {
 // A name with so many shapes is a mistake: a counter or a batch size in the name's place.
 constexpr size_t kMaxVariants = 4096;
 constexpr size_t kMaxTensors = size_t{1} << 20;
+// Every process keeps something for each part.
+constexpr uint64_t kMaxPartsOfTensor = uint64_t{1} << 20;
+constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 
 }  // namespace
 
@@ -39,26 +42,16 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
                                        " others; use the same names again in each step");
     return outcome;
   }
-  const auto [found, is_new] = rows_.try_emplace(key);
-  Variants& variants = found->second;
-  if (is_new) in_order_of_declaration_.push_back(&variants);
-  if (!variants.empty() && variants[0].entry.tensor.name != tensor.name) {
-    outcome.status =
-        FailedPrecondition("the names \"" + variants[0].entry.tensor.name + "\" and \"" +
-                           tensor.name + "\" have the same 64-bit key; rename one of them");
-    return outcome;
+  const auto found = rows_.find(key);
+  if (found != rows_.end()) {
+    outcome = Find(tensor, &found->second);
+    if (outcome.row != nullptr || !outcome.status.ok()) return outcome;
   }
-  for (Row& known : variants) {
-    if (!known.entry.tensor.SameExchangeAs(tensor)) continue;
-    outcome.row = &known;  // the first, also if it has been replaced: Retune tells of the other
-    return outcome;
-  }
-  if (variants.size() >= kMaxVariants) {
-    outcome.status = FailedPrecondition(
-        "tensor \"" + tensor.name + "\" has been declared with " + std::to_string(variants.size()) +
-        " different shapes or operations; pad it, or use " + "different names");
-    return outcome;
-  }
+  outcome.status = CheckParts(tensor);
+  if (!outcome.status.ok()) return outcome;
+  Variants& variants = rows_[key];
+  if (variants.empty()) in_order_of_declaration_.push_back(&variants);
+  num_parts_ += NumParts(tensor, placement_.part_bytes());
   Row added;
   added.entry.tensor = tensor;
   added.entry.key = key;
@@ -68,6 +61,40 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
   outcome.row = &variants.back();
   outcome.added = true;
   return outcome;
+}
+
+// Among those of its key; the row is null if it may be one more of them.
+TensorTable::Outcome TensorTable::Find(const TensorDescription& tensor, Variants* variants) {
+  Outcome outcome;
+  const std::string& known_name = variants->front().entry.tensor.name;
+  if (known_name != tensor.name) {
+    outcome.status = FailedPrecondition("the names \"" + known_name + "\" and \"" + tensor.name +
+                                        "\" have the same 64-bit key; rename one of them");
+    return outcome;
+  }
+  for (Row& known : *variants) {
+    if (!known.entry.tensor.SameExchangeAs(tensor)) continue;
+    outcome.row = &known;  // the first, also if it has been replaced: Retune tells of the other
+    return outcome;
+  }
+  if (variants->size() >= kMaxVariants) {
+    outcome.status =
+        FailedPrecondition("tensor \"" + tensor.name + "\" has been declared with " +
+                           std::to_string(variants->size()) +
+                           " different shapes or operations; pad it, or use " + "different names");
+  }
+  return outcome;
+}
+
+Status TensorTable::CheckParts(const TensorDescription& tensor) const {
+  const uint64_t parts = NumParts(tensor, placement_.part_bytes());
+  if (parts <= kMaxPartsOfTensor && num_parts_ + parts <= kMaxParts) return OkStatus();
+  return ResourceExhausted(
+      "tensor \"" + tensor.name + "\" (" + tensor.ToString() + ") has " + std::to_string(parts) +
+      " parts of " + std::to_string(placement_.part_bytes()) + " bytes, and all others have " +
+      std::to_string(num_parts_) + "; a tensor may have " + std::to_string(kMaxPartsOfTensor) +
+      ", and all together " + std::to_string(kMaxParts) +
+      ". BYTEPS_PARTITION_BYTES sets their length");
 }
 
 void TensorTable::PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&)) {
@@ -92,7 +119,19 @@ bool TensorTable::IsCutOtherwiseNow(const TableEntry& entry) const {
       [](uint64_t count, const PartPlacement& part) { return count == part.element_count; });
 }
 
+// Whether so short parts would not be too many. Rows that are replaced stay.
+bool TensorTable::MayCutAgain(uint64_t part_bytes) const {
+  uint64_t parts = num_parts_;
+  for (const auto& [key, variants] : rows_) {
+    for (const Row& row : variants) {
+      if (!row.replaced) parts += NumParts(row.entry.tensor, part_bytes);
+    }
+  }
+  return parts <= kMaxParts;
+}
+
 std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t update_id) {
+  if (!MayCutAgain(part_bytes)) return {};
   placement_.LimitParts(part_bytes);
   std::vector<TableEntry> entries;
   // First variants before the others, which follow them.
@@ -113,6 +152,7 @@ std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t upda
     std::vector<std::vector<PartPlacement>> placed = placement_.PlaceAgain(requests);
     for (size_t i = 0; i < rows.size(); ++i) {
       rows[i]->entry.parts = std::move(placed[i]);
+      num_parts_ += rows[i]->entry.parts.size();
       entries.push_back(rows[i]->entry);
     }
   }

@@ -64,6 +64,9 @@ class TensorTable {
   using Variants = std::deque<Row>;  // of a key; rows do not move
 
   Outcome FindOrAdd(const TensorDescription& tensor, uint64_t update_id);
+  static Outcome Find(const TensorDescription& tensor, Variants* variants);
+  Status CheckParts(const TensorDescription& tensor) const;
+  bool MayCutAgain(uint64_t part_bytes) const;
   void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
   bool IsCutOtherwiseNow(const TableEntry& entry) const;
   Row* AddCutOf(Row* row, uint64_t update_id);
@@ -82,6 +85,7 @@ class TensorTable {
   // Keys are hashes, but what is placed one after another is sent so, and goes to servers that take
   // turns.
   std::vector<Variants*> in_order_of_declaration_;
+  uint64_t num_parts_ = 0;  // of all rows
 };
 
 }  // namespace byteps

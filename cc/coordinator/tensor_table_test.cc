@@ -40,6 +40,30 @@ JobDescription JobOf(int32_t servers) {
   return job;
 }
 
+TEST(TensorTableTest, TooManyPartsAreRefusedAndLeaveNothingBehind) {
+  TensorTable table(JobOf(2));
+  TensorDescription bomb = Tensor("bomb", int64_t{1} << 48);
+  bomb.dtype = DType::kInt8;
+  EXPECT_EQ(table.Declare({bomb}, 1)[0].status.code(), StatusCode::kInvalidArgument);
+  bomb.shape = {int64_t{1} << 40};
+  const Status status = table.Declare({bomb}, 1)[0].status;
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("68719477 parts of 16000 bytes"), std::string::npos)
+      << status.message();
+  bomb.shape = {16000};
+  EXPECT_TRUE(table.Declare({bomb}, 1)[0].status.ok()) << "the name is free";
+}
+
+TEST(TensorTableTest, AllTensorsTogetherHaveSoManyParts) {
+  TensorTable table(JobOf(2));
+  constexpr int64_t kMost = (int64_t{1} << 20) * 4000;  // elements of 2^20 parts
+  for (int i = 0; i < 4; ++i)
+    ASSERT_TRUE(table.Declare({Tensor("t" + std::to_string(i), kMost)}, 1)[0].status.ok());
+  EXPECT_EQ(table.Declare({Tensor("small", 1)}, 1)[0].status.code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_TRUE(table.CutAgain(8000, 2).empty());
+}
+
 TEST(TensorTableTest, CutsAgainWhatWouldBeLonger) {
   TensorTable table(TwoServers());
   const auto before = table.Declare(
@@ -84,6 +108,7 @@ TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
   }
 }
 
+// One author decides (protocol rule 6).
 TEST(TensorTableTest, WhoDeclaresLaterGetsTheFirstCut) {
   TensorTable table(TwoServers());
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
@@ -202,6 +227,7 @@ TEST(TensorTableTest, ServersTakeTurnsAfterAReturn) {
   }
 }
 
+// A server that keeps something between rounds cannot be replaced (protocol rule 4).
 TEST(TensorTableTest, HistoriesOfBackupWorkersCannotBeLost) {
   TensorTable table(JobOf(2));
   EXPECT_TRUE(table.CanLose(0));

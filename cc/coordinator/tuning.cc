@@ -17,6 +17,8 @@ constexpr uint64_t kFewestPartsOfTheCredit = 8;
 constexpr uint64_t kPartsOfAServer = 2;
 constexpr uint64_t kShortPart = uint64_t{64} << 10;
 constexpr uint64_t kShortestPart = uint64_t{16} << 10;
+constexpr uint64_t kShortestPartOfFastLinks = uint64_t{128} << 10;
+constexpr double kSecondsOfAPart = 0.0001;  // at least: to push, sum and answer one takes 20 us
 constexpr double kSecondsUnsent = 0.002;
 constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
 constexpr uint64_t kMostUnsent = uint64_t{512} << 10;
@@ -28,14 +30,18 @@ TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t n
   const double seconds = kSecondsOnTheWay + 2e-9 * round_trip_ns;
   const double bytes = std::min<double>(kMostCredit, bytes_per_second * seconds);
   const uint64_t credit = std::max(kLeastCredit, static_cast<uint64_t>(bytes));
+  const uint64_t all_busy = kPartsOfAServer * num_servers;
+  const auto shortest = static_cast<uint64_t>(std::clamp<double>(
+      bytes_per_second * kSecondsOfAPart, kShortestPart, kShortestPartOfFastLinks));
+  const uint64_t least = std::min(kShortPart, credit / std::max(kFewestPartsOfTheCredit, all_busy));
+  const uint64_t wanted = credit / std::max(kPartsOfTheCredit, all_busy);
+  const uint64_t part = std::max({wanted, least, shortest});
   TunedSizes sizes;
-  if (options.credit_bytes == 0) sizes.credit_bytes = credit;
-  if (options.part_bytes == 0) {
-    const uint64_t all_busy = kPartsOfAServer * num_servers;
-    const uint64_t least =
-        std::min(kShortPart, credit / std::max(kFewestPartsOfTheCredit, all_busy));
-    const uint64_t wanted = credit / std::max(kPartsOfTheCredit, all_busy);
-    sizes.part_bytes = std::max({wanted, least, kShortestPart});
+  if (options.part_bytes == 0) sizes.part_bytes = part;
+  if (options.credit_bytes == 0) {
+    const double most = std::max<double>(credit, 2 * bytes_per_second * seconds);
+    const double busy = options.part_bytes == 0 ? double{1} * all_busy * part : 0;
+    sizes.credit_bytes = std::max(credit, static_cast<uint64_t>(std::min(most, busy)));
   }
   const auto unsent = static_cast<uint64_t>(bytes_per_second * kSecondsUnsent);
   sizes.unsent_bytes = std::clamp(unsent, kLeastUnsent, kMostUnsent);
@@ -45,23 +51,24 @@ TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t n
 Tuning::Tuning(const JobDescription& job)
     : options_(job.options), num_servers_(job.num_servers()), decided_(!job.TunesItself()) {
   for (int32_t rank = 0; rank < job.num_workers(); ++rank) {
-    reports_[rank] = std::nullopt;
-    held_[rank] = false;
+    unreported_.insert(rank);
+    unheld_.insert(rank);
   }
 }
 
 std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& report) {
   if (decided_) return std::nullopt;
   reports_[rank] = report;
+  unreported_.erase(rank);
+  if (!unreported_.empty()) return std::nullopt;
   slowest_rate_ = std::numeric_limits<uint64_t>::max();
   fastest_rate_ = 0;
   uint64_t farthest_ns = 0;
   for (const auto& [from, each] : reports_) {
-    if (!each.has_value()) return std::nullopt;
-    if (each->bytes_per_second < slowest_rate_) slowest_ = from;
-    slowest_rate_ = std::min(slowest_rate_, each->bytes_per_second);
-    fastest_rate_ = std::max(fastest_rate_, each->bytes_per_second);
-    farthest_ns = std::max(farthest_ns, each->round_trip_ns);
+    if (each.bytes_per_second < slowest_rate_) slowest_ = from;
+    slowest_rate_ = std::min(slowest_rate_, each.bytes_per_second);
+    fastest_rate_ = std::max(fastest_rate_, each.bytes_per_second);
+    farthest_ns = std::max(farthest_ns, each.round_trip_ns);
   }
   decided_ = true;
   return SizesFor(slowest_rate_, farthest_ns, num_servers_, options_);
@@ -74,21 +81,17 @@ std::string Tuning::Links() const {
 }
 
 void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {
-  if (held_[rank]) return;
+  if (unheld_.erase(rank) == 0) return;
   for (const RoundsHeld::Tensor& tensor : held.tensors) {
     uint64_t& next = next_rounds_[tensor.key];
     next = std::max(next, tensor.next_round);
   }
-  held_[rank] = true;
 }
 
 void Tuning::OnGone(int32_t rank) {
   reports_.erase(rank);
-  held_.erase(rank);
-}
-
-bool Tuning::all_hold() const {
-  return std::all_of(held_.begin(), held_.end(), [](const auto& each) { return each.second; });
+  unreported_.erase(rank);
+  unheld_.erase(rank);
 }
 
 uint64_t Tuning::FirstRoundOfAll(uint64_t key) const {

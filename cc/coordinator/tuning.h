@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,7 +30,9 @@ struct TunedSizes {
 // For links of which the slowest carries so much: what it carries in 20 ms, and in two round trips
 // more, 256 KB to 16 MB; parts of 1/16 of that, but not below 64 KB or, if that is less, 1/8. With
 // more than 8 servers (4 where parts of 1/16 would be too short) so many that each has two on the
-// way, but not below 16 KB. In the kernel what it carries in 2 ms, 64 to 512 KB: replies that wait
+// way, but not below what it carries in 0.1 ms, 16 to 128 KB: shorter ones would keep a core busy
+// with their number. Then the credit grows, to what it carries in twice the time, so that all
+// servers stay busy. In the kernel what it carries in 2 ms, 64 to 512 KB: replies that wait
 // there delay the acknowledgements behind them, too. What `options` fix stays so.
 TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t num_servers,
                     const EngineOptions& options);
@@ -51,7 +54,7 @@ class Tuning {
   std::string Links() const;
   bool LinksDiffer() const { return fastest_rate_ / 4 > slowest_rate_; }
 
-  bool all_hold() const;
+  bool all_hold() const { return unheld_.empty(); }
 
   // The first round of a tensor that none of those who hold has begun.
   uint64_t FirstRoundOfAll(uint64_t key) const;
@@ -64,8 +67,9 @@ class Tuning {
   uint64_t slowest_rate_ = 0;
   uint64_t fastest_rate_ = 0;
   int32_t slowest_ = -1;
-  std::map<int32_t, std::optional<LinkReport>> reports_;  // by rank, of those who are here
-  std::map<int32_t, bool> held_;
+  std::map<int32_t, LinkReport> reports_;               // by rank, of those who are here
+  std::set<int32_t> unreported_;                        // who is here and has not said
+  std::set<int32_t> unheld_;                            // the same, of RoundsHeld
   std::unordered_map<uint64_t, uint64_t> next_rounds_;  // by key
 };
 

@@ -41,6 +41,20 @@ TEST(SizesForTest, KeepAllServersBusy) {
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 512, EngineOptions()).part_bytes, 16u * 1024);
 }
 
+// Where so many servers would make parts so short that their number is what costs.
+TEST(SizesForTest, KeepPartsFromGettingTooShortForAFastLink) {
+  const TunedSizes fast = SizesFor(25000 * kMegabit, 0, 256, EngineOptions());
+  EXPECT_EQ(fast.part_bytes, 128u * 1024);
+  EXPECT_EQ(fast.credit_bytes, 512u * 128 * 1024) << "two parts for each server";
+  const TunedSizes larger = SizesFor(25000 * kMegabit, 0, 2048, EngineOptions());
+  EXPECT_EQ(larger.part_bytes, 128u * 1024);
+  EXPECT_EQ(larger.credit_bytes, 125000000u) << "40 ms";
+  EXPECT_EQ(SizesFor(4000 * kMegabit, 0, 256, EngineOptions()).part_bytes, 50000u);
+  EngineOptions fixed;
+  fixed.part_bytes = 1 << 20;
+  EXPECT_EQ(SizesFor(25000 * kMegabit, 0, 256, fixed).credit_bytes, 16u << 20);
+}
+
 TEST(SizesForTest, LeaveWhatIsFixed) {
   EngineOptions options;
   options.credit_bytes = 7;

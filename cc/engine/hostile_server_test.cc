@@ -95,6 +95,7 @@ TEST(HostileServerTest, ARightReplyIsTaken) {
   EXPECT_TRUE(gathered.ok()) << gathered.ToString();
 }
 
+// What no correct server sends (protocol rule 31).
 TEST(HostileServerTest, EveryWrongFieldIsAnErrorThatNamesTheServer) {
   const std::vector<std::pair<const char*, Corrupt>> cases = {
       {"key", [](FrameHeader* header, std::string*) { header->key ^= 1; }},

@@ -72,6 +72,7 @@ TEST(JobTest, BroadcastCopiesTheRootsValue) {
   });
 }
 
+// An exchange kind of its own (protocol rule 5).
 TEST(JobTest, GatherConcatenatesUnequalLengthsInRankOrder) {
   Job job(3, 1);
   job.OnEachWorker([](Worker& worker, int rank) {
@@ -142,6 +143,7 @@ TEST(JobTest, AllWorkersMayChangeTheShapeTogether) {
   });
 }
 
+// One round of a key is outstanding (protocol rule 10).
 TEST(JobTest, TwoTensorsInFlightWithOneNameAreRefused) {
   Job job(2, 1);
   const auto first = Send(job.worker(0), "t", Values(0, 10));

@@ -52,7 +52,6 @@ class MortalJob {
   explicit MortalJob(const MortalShape& shape)
       : MortalJob(shape.workers, shape.servers, OptionsOf(shape)) {}
   MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
-    options.heartbeat_interval = 5;  // nothing that a test does not ask for
     options.read_peer_memory = false;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));

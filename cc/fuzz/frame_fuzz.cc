@@ -9,12 +9,14 @@ namespace byteps {
 std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> seeds;
   for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kCredit,
-                               FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead}) {
+                               FrameType::kControl, FrameType::kWanted, FrameType::kMemoryRead,
+                               FrameType::kPing, FrameType::kPong, FrameType::kMore}) {
     FrameHeader header;
     header.type = type;
     header.key = 0x1234567890abcdef;
     const bool is_data = type == FrameType::kPush || type == FrameType::kReply;
-    header.payload_bytes = is_data || type == FrameType::kControl ? 64 : 0;
+    header.payload_bytes =
+        is_data || type == FrameType::kControl || type == FrameType::kMore ? 64 : 0;
     uint8_t bytes[kFrameHeaderBytes];
     EncodeFrameHeader(header, bytes);
     seeds.push_back(FuzzText(bytes));
@@ -32,6 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzCheck(header.payload_bytes <= kMaxPayloadBytes, "a payload is bounded");
   FuzzCheck(header.type != FrameType::kControl || header.payload_bytes <= kMaxControlBytes,
             "a control message is bounded");
+  FuzzCheck(header.type != FrameType::kMore || header.payload_bytes <= kPieceBytes,
+            "a piece is bounded");
   uint8_t again[kFrameHeaderBytes];
   EncodeFrameHeader(header, again);
   FrameHeader decoded;

@@ -37,8 +37,9 @@ void Listen(const std::string& secret, Input input) {
   FuzzCheck(hello.role <= Role::kCoordinator, "a role is known");
   FuzzCheck(hello.job_id.size() <= kMaxJobIdBytes, "a job id is bounded");
   FuzzCheck(hello.path < kMaxPaths, "a path is bounded");
+  FuzzCheck(hello.to_role <= Role::kCoordinator, "who is meant has a known role");
   hello.PeerName();
-  CheckHello(hello, "job", 0).ok();
+  CheckHello(hello, "job", 0, Role::kServer, 0).ok();
   handshake.WriteChallenge(OkStatus(), challenge);
   input.Take(response_bytes);
   Response response;
@@ -82,7 +83,7 @@ std::vector<std::string> FuzzSeeds() {
     listening.WriteChallenge(OkStatus(), challenge);
     Challenge read;
     connecting.ReadChallenge(challenge, &read).ok();
-    connecting.WriteResponse({4711, 4712}, response);
+    connecting.WriteResponse({true, {4711, 4712}}, response);
     listening.WriteWelcome(Welcome(), welcome);
     const std::string first(1, mode);
     seeds.push_back(first + FuzzText(bytes) + FuzzText(response));

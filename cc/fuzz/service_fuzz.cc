@@ -38,6 +38,8 @@ enum class Event : uint8_t {
   kComesEarly,  // the worker has a new one before the server knows that the old one has broken
   kLeaves,      // the worker says goodbye to the coordinator
   kIsLost,      // the coordinator has given the worker up
+  kBegins,      // a header follows, of a frame of which half arrives before others
+  kGoesOn,      // the rest of the one that began last
   kCount
 };
 
@@ -53,10 +55,11 @@ std::string StepText(Event event, int32_t worker, uint8_t payload = 255) {
   return std::string(reinterpret_cast<const char*>(&step), sizeof(step));
 }
 
-std::string FrameText(int32_t worker, const FrameHeader& header, uint8_t payload = 255) {
+std::string FrameText(int32_t worker, const FrameHeader& header, uint8_t payload = 255,
+                      Event event = Event::kFrame) {
   uint8_t bytes[kFrameHeaderBytes];
   EncodeFrameHeader(header, bytes);
-  return StepText(Event::kFrame, worker, payload) + FuzzText(bytes);
+  return StepText(event, worker, payload) + FuzzText(bytes);
 }
 
 // A worker's question after a break, whose payload is part of the input.
@@ -107,15 +110,23 @@ class Job {
         if (is_open_[rank]) ComeBeforeTheBreak(rank);
         break;
       case Event::kLeaves:
-        workers_.service.OnWorkerLeft(rank);
+        workers_.service.OnWorkersLeft({rank});
         break;
       case Event::kIsLost:
         workers_.service.OnWorkerLost(rank, Unavailable("worker is lost"));
         break;
+      case Event::kGoesOn:
+        if (!begun_[rank].empty()) GoOn(rank);
+        break;
       default:
         uint8_t header[kFrameHeaderBytes];
         if (!input->Take(header, sizeof(header))) return false;
-        PlayFrame(rank, header, step.payload, input);
+        if (static_cast<Event>(step.event % static_cast<uint8_t>(Event::kCount)) ==
+            Event::kBegins) {
+          BeginFrame(rank, header, step.payload);
+        } else {
+          PlayFrame(rank, header, step.payload, input);
+        }
     }
     return true;
   }
@@ -129,6 +140,7 @@ class Job {
   void Close(int32_t rank, const Status& reason) {
     if (!is_open_[rank]) return;
     is_open_[rank] = false;
+    begun_[rank].clear();
     workers_.service.OnClosed(connection(rank), reason);
   }
 
@@ -146,6 +158,7 @@ class Job {
   void ComeBeforeTheBreak(int32_t rank) {
     const std::shared_ptr<FakeConnection> old = workers_.connections[rank];
     old->ExpectClose();
+    begun_[rank].clear();
     if (!ComeAgain(rank)) return;
     const TableEntry entry = Entries()[0];
     const OutgoingFrame frame = ControlFrame(ResumeQuery{{{entry.key, 0, 0}}});
@@ -176,6 +189,52 @@ class Job {
     }
   }
 
+  // A frame whose payload has not arrived as a whole.
+  struct Begun {
+    FrameHeader header;
+    std::shared_ptr<PayloadSink> sink;
+    uint64_t done = 0;
+    char fill = 0;
+  };
+
+  void BeginFrame(int32_t rank, const uint8_t* bytes, uint8_t fill) {
+    Begun begun;
+    begun.fill = static_cast<char>(fill);
+    if (!DecodeFrameHeader(bytes, &begun.header).ok())
+      return Close(rank, InvalidArgument("a header"));
+    const uint64_t payload = begun.header.payload_bytes;
+    if (begun.header.type == FrameType::kControl || payload == 0 || payload > kMostBytes ||
+        begun_[rank].size() >= kMaxBegunFrames)
+      return;
+    if (!is_open_[rank] && !ComeAgain(rank)) return;
+    const Status status = workers_.service.OnHeader(connection(rank), begun.header, &begun.sink);
+    if (!status.ok()) return Close(rank, status);
+    Feed(&begun, payload / 2);
+    begun_[rank].push_back(std::move(begun));
+  }
+
+  void GoOn(int32_t rank) {
+    Begun begun = std::move(begun_[rank].back());
+    begun_[rank].pop_back();
+    Feed(&begun, begun.header.payload_bytes);
+    const Status status =
+        workers_.service.OnFrame(connection(rank), begun.header, std::move(begun.sink));
+    if (!status.ok()) return Close(rank, status);
+    workers_.service.OnDrained(connection(rank));
+  }
+
+  static void Feed(Begun* begun, uint64_t until) {
+    while (begun->sink != nullptr && begun->done < until) {
+      const PayloadSink::Span span =
+          begun->sink->Prepare(begun->header.payload_bytes - begun->done);
+      FuzzCheck(span.bytes > 0, "a sink takes something");
+      const size_t bytes = std::min<uint64_t>(span.bytes, until - begun->done);
+      std::memset(span.data, begun->fill, bytes);
+      begun->sink->Commit(bytes);
+      begun->done += bytes;
+    }
+  }
+
   // As much of a frame as `payload` has.
   Status Deliver(int32_t rank, const FrameHeader& header, const std::string& payload) {
     std::shared_ptr<PayloadSink> sink;
@@ -199,6 +258,7 @@ class Job {
 
   FakeWorkers workers_;
   bool is_open_[kWorkers] = {true, true, true};
+  std::vector<Begun> begun_[kWorkers];  // the last one ends first
 };
 
 // Everybody's pushes of one round.
@@ -214,6 +274,27 @@ std::vector<std::string> Pushes(const TableEntry& entry, uint64_t round) {
     }
   }
   return texts;
+}
+
+// Each worker's push of one tensor is interrupted by that of the next one.
+std::string Nested(uint64_t round) {
+  std::string text;
+  for (int32_t worker = 0; worker < kWorkers; ++worker) {
+    int begun = 0;
+    for (const TableEntry& entry : Entries()) {
+      if (entry.variant > 0 || entry.tensor.kind == ExchangeKind::kBroadcast ||
+          entry.tensor.ElementCount() == 0)
+        continue;
+      const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
+      const uint64_t elements = is_gather ? 4 : entry.parts[0].element_count;
+      const std::string payload(elements * DTypeSize(entry.tensor.dtype), '\1');
+      text += FrameText(worker, FakeWorkers::Header(entry, worker, round, payload), 255,
+                        Event::kBegins);
+      ++begun;
+    }
+    for (; begun > 0; --begun) text += StepText(Event::kGoesOn, worker);
+  }
+  return text;
 }
 
 // Worker 1's push is cut off after `arrived` bytes; it comes again, asks, and sends the rest.
@@ -246,6 +327,8 @@ std::vector<std::string> FuzzSeeds() {
     }
   }
   seeds.push_back(all);
+  seeds.push_back(Nested(0));
+  seeds.push_back(Nested(0) + Nested(1));
   for (const TableEntry& entry : Entries()) {
     if (entry.tensor.kind != ExchangeKind::kSum || entry.tensor.ElementCount() == 0) continue;
     seeds.push_back(CutAndResumed(entry, 5, Event::kBreak));

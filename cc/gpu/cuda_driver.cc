@@ -43,6 +43,7 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoHAsync_v2", &cuMemcpyDtoHAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoDAsync_v2", &cuMemcpyDtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD8Async", &cuMemsetD8Async));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD32Async", &cuMemsetD32Async));
   return Check(cuInit(0), "cuInit");
 }
 

@@ -69,6 +69,8 @@ struct CudaDriver {
                                   CudaStreamHandle stream);
   CudaResult (*cuMemsetD8Async)(CudaAddress to, unsigned char value, size_t bytes,
                                 CudaStreamHandle stream);
+  CudaResult (*cuMemsetD32Async)(CudaAddress to, unsigned int value, size_t count,
+                                 CudaStreamHandle stream);
 
  private:
   Status Load();

@@ -143,6 +143,13 @@ Status CudaEvent::Wait() {
   return driver.Check(driver.cuEventSynchronize(handle_), "cuEventSynchronize");
 }
 
+Status CudaEvent::HoldUp(CudaStreamHandle stream) {
+  const CudaDriver& driver = device_->driver();
+  const ScopedContext scope(*device_);
+  BYTEPS_RETURN_IF_ERROR(scope.status());
+  return driver.Check(driver.cuStreamWaitEvent(stream, handle_, 0), "cuStreamWaitEvent");
+}
+
 Status DeviceBuffer::Create(std::shared_ptr<GpuDevice> device, size_t bytes,
                             std::unique_ptr<DeviceBuffer>* buffer) {
   const ScopedContext scope(*device);

@@ -87,6 +87,9 @@ class CudaEvent {
   Status Record(CudaStreamHandle stream);
   // Blocks the calling thread until the recorded point is reached.
   Status Wait();
+  // What is put on `stream` from now on starts after the recorded point. The event may go or be
+  // recorded again meanwhile.
+  Status HoldUp(CudaStreamHandle stream);
 
  private:
   explicit CudaEvent(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}

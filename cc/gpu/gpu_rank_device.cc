@@ -86,6 +86,26 @@ Status GpuRankDevice::StartAfter(CudaStreamHandle stream) {
   return collectives_->AddBehind(stream, nothing, [](const Status&) {});
 }
 
+Status GpuRankDevice::Mark(CudaStreamHandle stream, DeviceMark* mark) {
+  std::unique_ptr<CudaEvent> event;
+  BYTEPS_RETURN_IF_ERROR(CudaEvent::Create(device_, &event));
+  BYTEPS_RETURN_IF_ERROR(event->Record(stream));
+  *mark = std::shared_ptr<CudaEvent>(std::move(event));
+  return OkStatus();
+}
+
+Status GpuRankDevice::StartAfterMark(const DeviceMark& mark) {
+  return collectives_->StartAfter(static_cast<CudaEvent*>(mark.get()));
+}
+
+Status GpuRankDevice::MarkEnd(DeviceMark* mark) {
+  std::unique_ptr<CudaEvent> event;
+  BYTEPS_RETURN_IF_ERROR(CudaEvent::Create(device_, &event));
+  BYTEPS_RETURN_IF_ERROR(collectives_->MarkEnd(event.get()));
+  *mark = std::shared_ptr<CudaEvent>(std::move(event));
+  return OkStatus();
+}
+
 template <typename Start>
 Status GpuRankDevice::Launch(const Start& start, Done done) {
   std::lock_guard<std::mutex> lock(launch_mutex_);
@@ -134,6 +154,7 @@ Status GpuRankDevice::CopyToDevice(const void* from, void* to, size_t bytes, Don
 Status GpuRankDevice::CopyWithin(const DeviceSpan& span, Done done) {
   const CudaDriver& driver = device_->driver();
   const auto start = [&](CudaStreamHandle stream) {
+    if (span.from == span.to) return OkStatus();
     return driver.Check(
         driver.cuMemcpyDtoDAsync(Address(span.to), Address(span.from), span.bytes(), stream),
         "cuMemcpyDtoDAsync");

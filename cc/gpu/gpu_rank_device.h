@@ -28,6 +28,9 @@ class GpuRankDevice : public RankDevice {
   Status Finish() override;
   Status WhenComputed(CudaStreamHandle stream, Done done) override;
   Status StartAfter(CudaStreamHandle stream) override;
+  Status Mark(CudaStreamHandle stream, DeviceMark* mark) override;
+  Status StartAfterMark(const DeviceMark& mark) override;
+  Status MarkEnd(DeviceMark* mark) override;
   Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override;
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override;
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;

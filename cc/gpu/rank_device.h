@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "cc/base/dtype.h"
 #include "cc/base/status.h"
@@ -29,6 +30,9 @@ struct DeviceSpan {
 
   size_t bytes() const { return count * DTypeSize(dtype); }
 };
+
+// A point in the work of one of a device's streams; of a GPU a CudaEvent.
+using DeviceMark = std::shared_ptr<void>;
 
 class RankDevice {
  public:
@@ -51,6 +55,13 @@ class RankDevice {
   // What collectives and copies within the device are called from now on starts after all that
   // `stream` holds now.
   virtual Status StartAfter(CudaStreamHandle stream) = 0;
+
+  // The same for a point in a stream that was marked earlier.
+  virtual Status Mark(CudaStreamHandle stream, DeviceMark* mark) = 0;
+  virtual Status StartAfterMark(const DeviceMark& mark) = 0;
+
+  // The end of all collectives and copies within the device that have been called.
+  virtual Status MarkEnd(DeviceMark* mark) = 0;
 
   virtual Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) = 0;
   // `to` counts at `root` only.

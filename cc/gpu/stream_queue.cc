@@ -44,6 +44,16 @@ Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Don
   return AddInOrder(std::move(mark), start, std::move(done));
 }
 
+Status StreamQueue::StartAfter(CudaEvent* mark) {
+  std::lock_guard<std::mutex> order(order_mutex_);
+  return mark->HoldUp(stream_->handle());
+}
+
+Status StreamQueue::MarkEnd(CudaEvent* mark) {
+  std::lock_guard<std::mutex> order(order_mutex_);
+  return mark->Record(stream_->handle());
+}
+
 Status StreamQueue::AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());

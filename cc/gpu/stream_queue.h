@@ -38,6 +38,12 @@ class StreamQueue {
   // is one. An error here means that `done` is never called.
   Status Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
 
+  // The work that is added from now on begins after `mark`, which stays the caller's.
+  Status StartAfter(CudaEvent* mark);
+
+  // Makes `mark` the end of all work that was added.
+  Status MarkEnd(CudaEvent* mark);
+
   // As Add with a mark of `producer`; the work of several threads is in the order of their marks,
   // so that none waits behind a piece whose producer is later.
   Status AddBehind(CudaStreamHandle producer, const Start& start, Done done);

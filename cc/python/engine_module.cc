@@ -120,12 +120,21 @@ class Handle {
   Status status_;
 };
 
+// Whether the interpreter is going away.
+bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
 // Python objects may only be dropped with the interpreter's lock held, and the engine drops handles
 // on its own threads.
 std::shared_ptr<Handle> NewHandle() {
   return std::shared_ptr<Handle>(new Handle, [](Handle* handle) {
     // A thread that asks for the lock while the interpreter goes away would abort the process.
-    if (_Py_IsFinalizing()) return;
+    if (IsFinalizing()) return;
     py::gil_scoped_acquire acquire;
     delete handle;
   });
@@ -513,6 +522,28 @@ void DefineWorker(py::module_& module) {
     const std::shared_ptr<Worker> worker = CurrentWorker();
     return worker != nullptr ? LagsList(worker->arrival_lags()) : py::list();
   });
+  module.def(
+      "next_rounds",
+      [] {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        return worker != nullptr ? worker->NextRounds() : std::map<std::string, uint64_t>();
+      },
+      ReleaseLock(), "The round of the next exchange of each tensor that is known, by name.");
+  module.def(
+      "give_up_rounds",
+      [](const std::vector<std::string>& names, const std::string& reason) {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        if (worker != nullptr) worker->GiveUpRounds(names, reason);
+      },
+      py::arg("names"), py::arg("reason"), ReleaseLock(),
+      "Gives up the next round of these tensors: others that wait for this worker get `reason`.");
+  module.def(
+      "skip_to_rounds",
+      [](const std::map<std::string, uint64_t>& rounds) {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        if (worker != nullptr) worker->SkipToRounds(rounds);
+      },
+      py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
   module.def(
       "declare", &DeclareAll, py::arg("tensors"),
       "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers) each.");

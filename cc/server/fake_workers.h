@@ -37,10 +37,11 @@ struct SentFrame {
 
 class FakeConnection : public Connection {
  public:
-  explicit FakeConnection(int32_t rank, bool again = false)
+  explicit FakeConnection(int32_t rank, bool again = false, uint32_t path = 0)
       : name_("worker " + std::to_string(rank) + " at 127.0.0.1") {
     peer_.role = Role::kWorker;
     peer_.rank = rank;
+    peer_.path = path;
     peer_.again = again;
   }
   void Send(OutgoingFrame frame) override {

@@ -36,6 +36,16 @@ class Membership {
   }
   bool AnyGone() const { return any_gone_; }
 
+  // One that has gone and for which `matches`; -1: there is none.
+  template <typename Predicate>
+  int32_t FindGone(Predicate matches) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [rank, reason] : gone_) {
+      if (matches(rank)) return rank;
+    }
+    return -1;
+  }
+
   // Why `rank` has gone; OK if it said goodbye.
   Status ReasonOf(int32_t rank) const {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -7,11 +7,6 @@
 #include "cc/base/clock.h"
 
 namespace byteps {
-namespace {
-
-std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
-
-}  // namespace
 
 Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
                             bool in_rank_order) {
@@ -31,8 +26,8 @@ Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMa
 
 PartRounds::PartRounds(Options options)
     : options_(std::move(options)),
-      contributions_(options_.num_workers),
       workers_(options_.num_workers),
+      pushed_rounds_(options_.num_workers),
       history_(options_.num_workers) {}
 
 Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
@@ -40,14 +35,18 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   const int32_t worker = push.header.worker;
   const uint64_t round = push.header.round;
   std::lock_guard<std::mutex> lock(mutex_);
-  Standing& standing = workers_[worker];
+  // Its exchange has failed on the worker, which has gone on, and the newer push has overtaken it:
+  // it comes too late (protocol rule 31).
+  if (round + 1 < pushed_rounds_.of(worker)) return OkStatus();
   // Else it has given the round of that push up meanwhile, and begins another.
-  const bool goes_on = standing.was_cut_off && round + 1 == standing.pushed_rounds;
-  standing.was_cut_off = false;
-  if (goes_on) return GoOn(push, sink);
-  BYTEPS_RETURN_IF_ERROR(Admit(push));
+  const bool was_cut_off = std::exchange(workers_[worker].was_cut_off, false);
+  if (was_cut_off && round + 1 == pushed_rounds_.of(worker)) return GoOn(push, sink);
+  BYTEPS_RETURN_IF_ERROR(CheckOrder(push));
+  Admit(push);
   if (round < round_) return OkStatus();  // too late: End says so
   if (round > round_) OpenRound(round, worker, replies);
+  if (!HasContributions()) contributions_.resize(options_.num_workers);
+  ++begun_;
   Contribution& contribution = contributions_[worker];
   contribution.state = State::kReceiving;
   contribution.entry = push.entry;
@@ -55,6 +54,7 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   contribution.priority = push.header.priority;
   contribution.placement_version = push.header.placement_version;
   contribution.begin_time_ns = push.begin_time_ns;
+  Name(contribution, worker);
   if (cause_ == Cause::kNone) CheckRound(push, replies);
   if (cause_ != Cause::kNone) return OkStatus();
   const Status started = StartAggregation(push, sink);
@@ -69,27 +69,48 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   return OkStatus();
 }
 
-Status PartRounds::Admit(const Push& push) {
-  Standing& worker = workers_[push.header.worker];
+Status PartRounds::CheckOrder(const Push& push) const {
   if (push.header.payload_offset != 0) {
     return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
                            " of tensor \"" + options_.tensor_name + "\" from byte " +
                            std::to_string(push.header.payload_offset) +
                            " on, without having begun it");
   }
-  if (push.header.round < worker.pushed_rounds) {
-    return InvalidArgument(
-        push.from->name() + " pushed part " + std::to_string(options_.part) + " of tensor \"" +
-        options_.tensor_name + "\" for round " + std::to_string(push.header.round) +
-        " after it had pushed it for round " + std::to_string(worker.pushed_rounds - 1) +
-        "; every round is pushed once, in order");
+  if (push.header.round < pushed_rounds_.of(push.header.worker)) {
+    return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
+                           " of tensor \"" + options_.tensor_name + "\" for round " +
+                           std::to_string(push.header.round) + " twice");
   }
-  // A gap is allowed: an exchange can fail on its worker before this part has left.
-  worker.pushed_rounds = push.header.round + 1;
-  worker.from = push.from;
-  worker.last_reply = Reply();  // it has that one
-  history_.Advance(push.header.worker, push.header.round);
   return OkStatus();
+}
+
+// A gap is allowed: an exchange can fail on its worker before this part has left.
+void PartRounds::Admit(const Push& push) {
+  const int32_t worker = push.header.worker;
+  NotePush(*push.entry, worker, push.header.round);
+  Standing& standing = workers_[worker];
+  standing.from = push.from.get();
+  standing.placement_version = push.header.placement_version;
+  standing.priority = push.header.priority;
+  // It has the replies to its pushes before.
+  standing.generation = 0;
+  if (!kept_.empty()) kept_.erase(worker);
+  if (ended_ != nullptr && Watermark(*push.entry) > ended_->round) ended_.reset();
+  history_.Advance(worker, push.header.round);
+}
+
+void PartRounds::NotePush(const TableEntry& entry, int32_t worker, uint64_t round) {
+  pushed_rounds_.Advance(worker, round + 1);
+  const HostMap& hosts = *options_.hosts;
+  const auto owner = [&](int32_t host) { return hosts.OwnerOn(host, entry.key, options_.part); };
+  if (pushed_rounds_by_host_ != nullptr) {
+    const int32_t host = hosts.HostOf(worker);
+    if (owner(host) == worker) pushed_rounds_by_host_->Advance(host, round + 1);
+  } else if (entry.tensor.per_host) {
+    pushed_rounds_by_host_ = std::make_unique<LowestRound>(hosts.num_hosts());
+    for (int32_t host = 0; host < hosts.num_hosts(); ++host)
+      pushed_rounds_by_host_->Advance(host, pushed_rounds_.of(owner(host)));
+  }
 }
 
 void PartRounds::OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies) {
@@ -117,19 +138,18 @@ void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
       return FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()),
                        replies);
     }
-    for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-      if (contributions_[rank].state != State::kAbsent || !options_.membership->HasGone(rank) ||
-          !Contributes(*push.entry, rank))
-        continue;
-      gone_rank_ = rank;
+    // Who goes later is found by OnGone.
+    const int32_t gone = begun_ > 1 ? -1 : options_.membership->FindGone([&](int32_t rank) {
+      return contributions_[rank].state == State::kAbsent && Contributes(*push.entry, rank);
+    });
+    if (gone >= 0) {
+      gone_rank_ = gone;
       return FailRound(Cause::kGone, OkStatus(), replies);
     }
   }
-  for (const Contribution& other : contributions_) {
-    if (other.state != State::kAbsent && other.entry != push.entry) {
-      return FailRound(Cause::kDisagreement, OkStatus(), replies);
-    }
-  }
+  // Those before agree, or the round would have failed.
+  if (contributions_[named_[0]].entry != push.entry)
+    FailRound(Cause::kDisagreement, OkStatus(), replies);
 }
 
 Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink) {
@@ -163,7 +183,7 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   ++waiting_;
   if (CanComplete()) {
     CompleteRound(&outcome, replies);
-  } else if (options_.asks) {
+  } else if (options_.asks && waiting_ == 1) {
     outcome.lacking = Lacking(*push.entry);
   }
   return outcome;
@@ -229,6 +249,8 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
                      replies);
   }
   RoundHistory::Ended ended{aggregation_entry_, result, std::numeric_limits<int64_t>::max()};
+  // With backup workers the next round may end before all have the result of this one.
+  const bool is_kept_for_each = aggregation_entry_->tensor.backup_workers > 0;
   bool is_missed = false;
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
     const Contribution& contribution = contributions_[worker];
@@ -236,7 +258,13 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
       is_missed = is_missed || Contributes(*aggregation_entry_, worker);
       continue;
     }
-    HandOut(ResultReply(contribution, round_, result), replies);
+    Reply reply = ResultReply(contribution, round_, result);
+    if (is_kept_for_each) {
+      HandOut(std::move(reply), replies);
+    } else {
+      workers_[worker].generation = static_cast<uint32_t>(reply.generation);
+      replies->push_back(std::move(reply));
+    }
     ended.first_receive_time_ns =
         std::min(ended.first_receive_time_ns, contribution.receive_time_ns);
     outcome->arrivals.push_back({worker, contribution.receive_time_ns, false});
@@ -246,126 +274,20 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
     if (!arrival.dropped) arrival.lag_ns -= ended.first_receive_time_ns;
   }
   if (is_missed) history_.Keep(round_, std::move(ended));
+  if (!is_kept_for_each)
+    ended_ = std::make_unique<Ended>(Ended{round_, aggregation_entry_, std::move(result)});
   outcome->round_complete = true;
   inherited_.reset();
   CloseRound();
   ++round_;
 }
 
-// Those whose push is still arriving are told at its end.
-void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies) {
-  cause_ = cause;
-  failure_ = failure;
-  if (aggregation_ != nullptr) aggregation_->Reset();
-  for (Contribution& contribution : contributions_) {
-    if (contribution.state != State::kWaiting) continue;
-    HandOut(ErrorReply(contribution, round_, DescribeFailure()), replies);
-    contribution.state = State::kAnswered;
-    history_.Advance(contribution.from->rank(), round_ + 1);
-  }
-}
-
 void PartRounds::CloseRound() {
-  for (Contribution& contribution : contributions_) contribution = Contribution();
-  waiting_ = 0;
+  std::vector<Contribution>().swap(contributions_);  // many parts wait for their next round
+  named_.clear();
+  begun_ = waiting_ = 0;
   cause_ = Cause::kNone;
   failure_ = OkStatus();
-}
-
-void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
-                          const Status& status, std::vector<Reply>* replies) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (round < round_ || !Contributes(entry, worker)) return;
-  if (round > round_) OpenRound(round, worker, replies);
-  if (cause_ != Cause::kNone) return;
-  FailRound(Cause::kOther,
-            Status(status.code(), Title(round) + ": " + WorkerName(worker) +
-                                      " has given it up: " + status.message()),
-            replies);
-}
-
-void PartRounds::OnLost(std::vector<Reply>* replies) {
-  const Status lost = options_.membership->lost();
-  std::lock_guard<std::mutex> lock(mutex_);
-  FailInherited(lost, replies);
-  if (cause_ != Cause::kNone || !HasContributions()) return;
-  FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
-}
-
-void PartRounds::OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
-    FailInherited(
-        Unavailable(Title(inherited_->round) + " has ended on a server that is lost, and " +
-                    WorkerName(rank) + ", which has its result, is gone"),
-        replies);
-  }
-  if (cause_ != Cause::kNone || !HasContributions()) return;
-  if (!Contributes(*aggregation_entry_, rank)) return;
-  const State state = contributions_[rank].state;
-  if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
-  gone_rank_ = rank;
-  FailRound(Cause::kGone, OkStatus(), replies);
-}
-
-Status PartRounds::DescribeFailure() const {
-  if (cause_ == Cause::kGone) return DescribeGone();
-  if (cause_ != Cause::kDisagreement) return failure_;
-  return FailedPrecondition(
-      "tensor \"" + options_.tensor_name + "\": workers disagree in round " +
-      std::to_string(round_) + ": " + WhoSentWhat() +
-      ". Give every worker the same shape, dtype and operation, or different names.");
-}
-
-Status PartRounds::DescribeGone() const {
-  const Status reason = options_.membership->ReasonOf(gone_rank_);
-  const std::string who = Contributors();
-  if (!reason.ok()) {
-    return Unavailable(Title(round_) + " cannot complete: " + WorkerName(gone_rank_) +
-                       " is gone (" + reason.message() + "), and " + who + " waited for it");
-  }
-  return FailedPrecondition(
-      Title(round_) + " cannot complete: " + WorkerName(gone_rank_) + " has left the job, and " +
-      who + " waited for it. Every worker has to exchange the same tensors before it shuts down.");
-}
-
-Status PartRounds::FailureOf(uint64_t round) const {
-  if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
-  return FailedPrecondition(Title(round) + " has been given up: other workers are in round " +
-                            std::to_string(round_) + " already");
-}
-
-std::string PartRounds::Title(uint64_t round) const {
-  return "tensor \"" + options_.tensor_name + "\": round " + std::to_string(round);
-}
-
-std::string PartRounds::WhoSentWhat() const {
-  std::string text;
-  for (size_t rank = 0; rank < contributions_.size(); ++rank) {
-    const Contribution& contribution = contributions_[rank];
-    if (contribution.state == State::kAbsent) continue;
-    if (!text.empty()) text += "; ";
-    text += WorkerName(rank) + " sent " + contribution.entry->tensor.ToString();
-  }
-  return text;
-}
-
-// "worker 0, worker 2": those in the round, but for one that has gone.
-std::string PartRounds::Contributors() const {
-  std::string text;
-  for (size_t rank = 0; rank < contributions_.size(); ++rank) {
-    const bool gone = cause_ == Cause::kGone && static_cast<int32_t>(rank) == gone_rank_;
-    if (contributions_[rank].state == State::kAbsent || gone) continue;
-    if (!text.empty()) text += ", ";
-    text += WorkerName(rank);
-  }
-  return text.empty() ? "nobody" : text;
-}
-
-bool PartRounds::HasContributions() const {
-  return std::any_of(
-      contributions_.begin(), contributions_.end(),
-      [](const Contribution& contribution) { return contribution.state != State::kAbsent; });
 }
 
 bool PartRounds::Contributes(const TableEntry& entry, int32_t worker) const {
@@ -376,12 +298,9 @@ bool PartRounds::Contributes(const TableEntry& entry, int32_t worker) const {
 // A worker pushes a round only when it, and all for whom it pushes, have the result of the one
 // before.
 uint64_t PartRounds::Watermark(const TableEntry& entry) const {
-  uint64_t pushed_rounds = std::numeric_limits<uint64_t>::max();
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (Contributes(entry, worker))
-      pushed_rounds = std::min(pushed_rounds, workers_[worker].pushed_rounds);
-  }
-  return pushed_rounds == 0 ? 0 : pushed_rounds - 1;
+  const LowestRound* const pushed =
+      entry.tensor.per_host ? pushed_rounds_by_host_.get() : &pushed_rounds_;
+  return pushed == nullptr || pushed->lowest() == 0 ? 0 : pushed->lowest() - 1;
 }
 
 Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {

@@ -14,7 +14,10 @@
 // behind than `max_lag` rounds: the open one waits for who would (server/round_history.h).
 //
 // A connection may break and come again (server/worker_connection.h): a push that was cut off goes
-// on where it was, and the reply to a worker is kept until that worker pushes again.
+// on where it was, and the reply to a worker can be made again until that worker pushes again.
+//
+// A push costs the same with any number of workers (protocol rule 30): what it depends on is
+// counted, and is looked up among all of them once in a round.
 //
 // A part may come from a server that is lost. Its rounds go on where they were there; the result of
 // the last one comes from a worker that has it, for those who have not (part_rounds_failover.cc).
@@ -22,6 +25,7 @@
 #define TF_BYTEPS_CC_SERVER_PART_ROUNDS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +33,7 @@
 #include <vector>
 
 #include "cc/base/host_map.h"
+#include "cc/base/lowest_round.h"
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/counted_sink.h"
@@ -38,6 +43,8 @@
 #include "cc/wire/control.h"
 
 namespace byteps {
+
+inline std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
 
 // A push whose form has been checked.
 struct Push {
@@ -59,6 +66,11 @@ struct Arrival {
   bool dropped = false;  // the round had ended
 };
 
+struct GoneWorker {
+  int32_t rank = -1;
+  bool cut_off = false;  // what has arrived of a push in part only will not go on
+};
+
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
 class PartRounds {
@@ -70,7 +82,7 @@ class PartRounds {
     int32_t num_workers = 1;
     bool in_rank_order = false;
     int32_t max_lag = 0;
-    bool asks = false;                       // End says which workers a round lacks
+    bool asks = false;                       // End says which workers a round lacks, once
     const Membership* membership = nullptr;  // outlives this object
     const HostMap* hosts = nullptr;          // of the workers; outlives this object
     AggregationMemory memory;
@@ -88,7 +100,7 @@ class PartRounds {
     bool round_complete = false;  // and was the last one
     // Of the round that is complete, or of this push if it came too late for its round.
     std::vector<Arrival> arrivals;
-    // Of a round that goes on, with Options::asks: who has not begun to push.
+    // Of a round in which this was the first push, with Options::asks: who has not begun to push.
     std::vector<int32_t> lacking;
   };
 
@@ -114,11 +126,14 @@ class PartRounds {
   Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink);
   void EndResult(Push* push, std::vector<Reply>* replies);
 
+  // All workers have the results of all rounds before `next_round`: gives back the memory that
+  // waits for the next one.
+  void OnResultsHeld(uint64_t next_round);
+
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   void OnLost(std::vector<Reply>* replies);
-  // `rank` has gone: the open round fails if it lacks its push. `cut_off`: also if the push has
-  // arrived in part only.
-  void OnGone(int32_t rank, bool cut_off, std::vector<Reply>* replies);
+  // These have gone: the open round fails if it lacks the push of one of them.
+  void OnGone(const std::vector<GoneWorker>& gone, std::vector<Reply>* replies);
 
  private:
   enum class State {
@@ -137,19 +152,25 @@ class PartRounds {
     int64_t receive_time_ns = 0;
     std::shared_ptr<CountedSink> sink;  // kReceiving; null if nothing is taken in
   };
-  // What is known of a worker, from one round to the next.
+  // What is known of a worker's newest push, from one round to the next. There is one for each part
+  // and worker.
   struct Standing {
-    uint64_t pushed_rounds = 0;  // that it has begun to push: the newest, plus one
-    std::shared_ptr<WorkerConnection> from;
-    bool was_cut_off = false;  // it may go on with its newest push
-    Reply last_reply;          // to its newest push; `to` is null before it is answered
+    const WorkerConnection* from = nullptr;  // they live as long as the service
+    uint32_t generation = 0;                 // see Reply; of `ended_`'s reply; 0: it has none
+    uint32_t placement_version = 0;
+    int32_t priority = 0;
+    bool was_cut_off = false;  // the worker may go on with it
   };
-  // A round that ended on a server that is lost.
-  struct Inherited {
+  // A round that has ended, with the same result for all.
+  struct Ended {
     uint64_t round = 0;
-    int32_t from = -1;  // the worker that sends its result
     const TableEntry* entry = nullptr;
     AggregationResult result;
+  };
+  // One that ended on a server that is lost.
+  struct Inherited {
+    Ended ended;
+    int32_t from = -1;  // the worker that sends its result
     bool is_here = false;
     std::vector<Contribution> waiting;  // for it
   };
@@ -157,7 +178,8 @@ class PartRounds {
   // the text.
   enum class Cause { kNone, kDisagreement, kGone, kOther };
 
-  Status Admit(const Push& push);
+  void Admit(const Push& push);
+  Status CheckOrder(const Push& push) const;
   void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies);
   void CheckRound(const Push& push, std::vector<Reply>* replies);
   Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
@@ -173,14 +195,18 @@ class PartRounds {
   std::string Title(uint64_t round) const;
   std::string WhoSentWhat() const;
   std::string Contributors() const;
-  bool HasContributions() const;
+  bool HasContributions() const { return begun_ > 0; }
+  void Name(const Contribution& contribution, int32_t worker);
+  void OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies);
   bool Contributes(const TableEntry& entry, int32_t worker) const;
   bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
   uint64_t Watermark(const TableEntry& entry) const;
+  void NotePush(const TableEntry& entry, int32_t worker, uint64_t round);
   bool IsInherited(uint64_t round) const;
   void AnswerInherited(Contribution late, std::vector<Reply>* replies);
   void FailInherited(const Status& status, std::vector<Reply>* replies);
   Reply InheritedReply(const Contribution& to) const;
+  Reply EndedReply(const Contribution& to, const Ended& ended) const;
   Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink);
   void HandOut(Reply reply, std::vector<Reply>* replies);
   Reply NewReply(const Contribution& to, uint64_t round) const;
@@ -190,14 +216,22 @@ class PartRounds {
   const Options options_;
   std::mutex mutex_;                         // guards all below
   uint64_t round_ = 0;                       // the open round; those below have ended
-  std::vector<Contribution> contributions_;  // to the open round, by rank
+  std::vector<Contribution> contributions_;  // to the open round, by rank; empty: none has begun
+  int32_t begun_ = 0;                        // how many are not absent
   int32_t waiting_ = 0;
+  std::vector<int32_t> named_;  // of those that have begun: who is told of in texts
   Cause cause_ = Cause::kNone;
   int32_t gone_rank_ = -1;  // kGone
   Status failure_;          // kOther
   Status last_failure_;     // how round last_failed_round_ ended, for those who push it late
   uint64_t last_failed_round_ = 0;
   std::vector<Standing> workers_;  // by rank
+  // How many rounds each has begun to push: the newest, plus one. By rank, and, for tensors that
+  // are per_host, by host.
+  LowestRound pushed_rounds_;
+  std::unique_ptr<LowestRound> pushed_rounds_by_host_;
+  std::unique_ptr<Ended> ended_;   // the newest round; null: all have its result
+  std::map<int32_t, Reply> kept_;  // other replies to workers' newest pushes, by rank
   RoundHistory history_;
   std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
   std::unique_ptr<Aggregation> aggregation_;

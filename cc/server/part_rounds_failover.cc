@@ -15,13 +15,14 @@ void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
     CloseRound();
     round_ = next_round;
   }
-  for (Standing& worker : workers_) {
-    if (next_round > 0) worker.pushed_rounds = std::max(worker.pushed_rounds, next_round - 1);
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (next_round > 0) pushed_rounds_.Advance(worker, next_round - 1);
   }
+  pushed_rounds_by_host_.reset();  // to be counted anew
   inherited_.reset();
   if (next_round == 0 || result_from < 0) return;
   inherited_ = std::make_unique<Inherited>();
-  inherited_->round = next_round - 1;
+  inherited_->ended.round = next_round - 1;
   inherited_->from = result_from;
 }
 
@@ -31,11 +32,11 @@ Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
   std::lock_guard<std::mutex> lock(mutex_);
   // One that comes twice, because a connection has broken, is read and dropped.
   if (inherited_ == nullptr || inherited_->is_here) return OkStatus();
-  if (header.round != inherited_->round || header.worker != inherited_->from) {
+  if (header.round != inherited_->ended.round || header.worker != inherited_->from) {
     return InvalidArgument(push->from->name() + " sent the result of round " +
                            std::to_string(header.round) + " of part " +
                            std::to_string(options_.part) + " of tensor \"" + options_.tensor_name +
-                           "\"; that of round " + std::to_string(inherited_->round) +
+                           "\"; that of round " + std::to_string(inherited_->ended.round) +
                            " is to come from worker " + std::to_string(inherited_->from));
   }
   std::unique_ptr<Buffer> buffer;
@@ -50,17 +51,17 @@ void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
   const std::shared_ptr<Buffer> result = std::exchange(push->result, nullptr);
   std::lock_guard<std::mutex> lock(mutex_);
   if (result == nullptr || inherited_ == nullptr || inherited_->is_here ||
-      push->header.round != inherited_->round)
+      push->header.round != inherited_->ended.round)
     return;
   inherited_->is_here = true;
-  inherited_->entry = push->entry;
-  inherited_->result = {result, push->header.element_count, push->header.payload_bytes};
+  inherited_->ended.entry = push->entry;
+  inherited_->ended.result = {result, push->header.element_count, push->header.payload_bytes};
   for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
     HandOut(InheritedReply(waiting), replies);
 }
 
 bool PartRounds::IsInherited(uint64_t round) const {
-  return inherited_ != nullptr && inherited_->round == round && round < round_;
+  return inherited_ != nullptr && inherited_->ended.round == round && round < round_;
 }
 
 // `late` is not summed: others have the result of its round.
@@ -77,22 +78,25 @@ void PartRounds::AnswerInherited(Contribution late, std::vector<Reply>* replies)
 void PartRounds::FailInherited(const Status& status, std::vector<Reply>* replies) {
   if (inherited_ == nullptr) return;
   for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
-    HandOut(ErrorReply(waiting, inherited_->round, status), replies);
+    HandOut(ErrorReply(waiting, inherited_->ended.round, status), replies);
 }
 
 Reply PartRounds::InheritedReply(const Contribution& to) const {
-  const uint64_t round = inherited_->round;
-  if (to.entry != inherited_->entry) {
-    return ErrorReply(to, round,
-                      FailedPrecondition(Title(round) + " has ended with " +
-                                         inherited_->entry->tensor.ToString() + "; worker " +
-                                         std::to_string(to.from->rank()) + " sent " +
-                                         to.entry->tensor.ToString()));
-  }
+  const Ended& ended = inherited_->ended;
+  if (to.entry == ended.entry) return EndedReply(to, ended);
+  return ErrorReply(
+      to, ended.round,
+      FailedPrecondition(Title(ended.round) + " has ended with " + ended.entry->tensor.ToString() +
+                         "; worker " + std::to_string(to.from->rank()) + " sent " +
+                         to.entry->tensor.ToString()));
+}
+
+// Once the aggregation may be that of another variant.
+Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
   const Participants participants =
       ParticipantsOf(*to.entry, options_.part, *options_.hosts, /*in_rank_order=*/false);
-  Reply reply = NewReply(to, round);
-  const AggregationResult& result = inherited_->result;
+  Reply reply = NewReply(to, ended.round);
+  const AggregationResult& result = ended.result;
   reply.frame.header.element_count = result.element_count;
   const bool has_it =
       to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();

@@ -5,9 +5,11 @@
 
 namespace byteps {
 
-// Kept until the worker pushes again: it may be lost with its connection.
+// Kept until the worker pushes again: it may be lost with its connection. Not a reply to a push
+// that the worker's newest one has overtaken.
 void PartRounds::HandOut(Reply reply, std::vector<Reply>* replies) {
-  workers_[reply.to->rank()].last_reply = reply;
+  const int32_t worker = reply.to->rank();
+  if (reply.frame.header.round + 1 == pushed_rounds_.of(worker)) kept_[worker] = reply;
   replies->push_back(std::move(reply));
 }
 
@@ -15,37 +17,62 @@ Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_
                           std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
   std::lock_guard<std::mutex> lock(mutex_);
   Standing& worker = workers_[from->rank()];
-  if (round >= worker.pushed_rounds) {
+  const uint64_t pushed_rounds = pushed_rounds_.of(from->rank());
+  if (round >= pushed_rounds) {
     *received_bytes = 0;
     return OkStatus();
   }
-  const bool is_its = worker.from == from || worker.was_cut_off;
-  if (round + 1 < worker.pushed_rounds || !is_its) {
+  const bool is_its = worker.from == from.get() || worker.was_cut_off;
+  const bool is_lost = worker.generation != 0 && (ended_ == nullptr || ended_->round != round);
+  if (round + 1 < pushed_rounds || !is_its || is_lost) {
     return InvalidArgument(from->name() + " asks for its push of round " + std::to_string(round) +
                            " of tensor \"" + options_.tensor_name +
                            "\", which is over, or was not made over this connection");
   }
-  Reply& answer = worker.last_reply;
-  if (answer.to != nullptr) {
+  const auto generation = static_cast<uint32_t>(from->generation());
+  if (worker.generation != 0) {
     // One that was made since the connection came again is on its way over it.
+    if (std::exchange(worker.generation, generation) == generation) return OkStatus();
+    Contribution to;
+    to.entry = ended_->entry;
+    to.from = from;
+    to.priority = worker.priority;
+    to.placement_version = worker.placement_version;
+    replies->push_back(EndedReply(to, *ended_));
+    return OkStatus();
+  }
+  const auto kept = kept_.find(from->rank());
+  if (kept != kept_.end()) {
+    Reply& answer = kept->second;
     if (answer.generation == from->generation()) return OkStatus();
     answer.generation = from->generation();
     replies->push_back(answer);
     return OkStatus();
   }
-  const Contribution& contribution = contributions_[from->rank()];
-  if (round == round_ && contribution.state == State::kWaiting) return OkStatus();
+  const Contribution* const contribution =
+      round == round_ && HasContributions() ? &contributions_[from->rank()] : nullptr;
+  if (contribution != nullptr && contribution->state == State::kWaiting) return OkStatus();
   worker.was_cut_off = true;
-  const bool goes_on = IsOpen(round) && contribution.sink != nullptr;
-  *received_bytes = goes_on ? contribution.sink->taken() : 0;
+  const bool goes_on = IsOpen(round) && contribution != nullptr && contribution->sink != nullptr;
+  *received_bytes = goes_on ? contribution->sink->taken() : 0;
   return OkStatus();
+}
+
+void PartRounds::OnResultsHeld(uint64_t next_round) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (HasContributions() || round_ > next_round || !history_.empty()) return;
+  ended_.reset();
+  kept_.clear();
+  inherited_.reset();
+  aggregation_.reset();
+  aggregation_entry_ = nullptr;
 }
 
 // With the push that was cut off: what is in the sum already does not come again.
 Status PartRounds::GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink) {
   const FrameHeader& header = push.header;
-  workers_[header.worker].from = push.from;
-  if (header.round != round_) return OkStatus();  // too late: End says so
+  workers_[header.worker].from = push.from.get();
+  if (header.round != round_ || !HasContributions()) return OkStatus();  // too late: End says so
   Contribution& contribution = contributions_[header.worker];
   contribution.from = push.from;
   if (cause_ != Cause::kNone || contribution.sink == nullptr) return OkStatus();

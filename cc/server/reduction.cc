@@ -22,9 +22,12 @@ class Reduction : public Aggregation {
       : contributions_(participants.contributions),
         order_(participants.order),
         turns_(participants.order.size()),
+        turn_of_(participants.order.empty() ? 0 : participants.num_workers),
         held_(memory.held),
         sum_(tensor, element_count, tensor.average ? participants.num_workers : 1,
-             participants.contributions, memory) {}
+             participants.contributions, memory) {
+    for (size_t turn = 0; turn < order_.size(); ++turn) turn_of_[order_[turn]] = turn;
+  }
 
   Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
                std::shared_ptr<PayloadSink>* sink) override {
@@ -65,9 +68,7 @@ class Reduction : public Aggregation {
     std::shared_ptr<Buffer> waiting;  // null if it goes straight into the sum
   };
 
-  Turn& TurnOf(int32_t worker) {
-    return turns_[std::find(order_.begin(), order_.end(), worker) - order_.begin()];
-  }
+  Turn& TurnOf(int32_t worker) { return turns_[turn_of_[worker]]; }
 
   Status BeginWaiting(int32_t worker, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
@@ -80,6 +81,7 @@ class Reduction : public Aggregation {
   const int32_t contributions_;
   const std::vector<int32_t> order_;  // empty: in the order of arrival
   std::vector<Turn> turns_;           // of the running round, as order_
+  std::vector<uint32_t> turn_of_;     // by worker
   size_t next_ = 0;                   // whose turn it is
   const HeldBytes held_;
   RoundSum sum_;

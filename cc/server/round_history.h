@@ -6,12 +6,11 @@
 #ifndef TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
 #define TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
-#include <vector>
 
+#include "cc/base/lowest_round.h"
 #include "cc/server/aggregation.h"
 #include "cc/wire/control.h"
 
@@ -26,18 +25,18 @@ class RoundHistory {
     int64_t first_receive_time_ns = 0;  // of the contribution that was there first
   };
 
-  explicit RoundHistory(int32_t num_workers) : next_(num_workers, 0) {}
+  explicit RoundHistory(int32_t num_workers) : next_(num_workers) {}
 
   // The first round that `worker` has not been answered.
-  uint64_t next(int32_t worker) const { return next_[worker]; }
+  uint64_t next(int32_t worker) const { return next_.of(worker); }
 
   // `worker` has been answered all rounds before `round`, or will never ask for them.
   void Advance(int32_t worker, uint64_t round) {
-    next_[worker] = std::max(next_[worker], round);
-    if (!ended_.empty())
-      ended_.erase(ended_.begin(),
-                   ended_.lower_bound(*std::min_element(next_.begin(), next_.end())));
+    next_.Advance(worker, round);
+    if (!ended_.empty()) ended_.erase(ended_.begin(), ended_.lower_bound(next_.lowest()));
   }
+
+  bool empty() const { return ended_.empty(); }
 
   void Keep(uint64_t round, Ended ended) { ended_[round] = std::move(ended); }
 
@@ -48,7 +47,7 @@ class RoundHistory {
   }
 
  private:
-  std::vector<uint64_t> next_;  // by worker
+  LowestRound next_;  // by worker
   std::map<uint64_t, Ended> ended_;
 };
 

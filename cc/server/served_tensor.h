@@ -21,6 +21,7 @@ namespace byteps {
 struct Tally {
   std::atomic<uint64_t> pushes{0};
   std::atomic<uint64_t> pushed_bytes{0};
+  std::atomic<uint64_t> late_pushes{0};
   std::atomic<uint64_t> replies{0};
   std::atomic<uint64_t> replied_bytes{0};
   std::atomic<uint64_t> rounds_completed{0};

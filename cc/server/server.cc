@@ -47,6 +47,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
         [this](const Status& reason) { OnCoordinatorLost(reason); });
     link = link_.get();
   }
+  BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job.num_workers() * job.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(link->Start(van_.get(), job, Role::kServer, rank));
   if (job.num_workers() > 1) {
     reports_.Start("byteps-arrivals", job.options.heartbeat_interval, [this] { ReportArrivals(); });
@@ -109,7 +110,7 @@ Status Server::OnHello(const Hello& hello, const std::string& peer_address,
                        ConnectionHandler** handler) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (service_ == nullptr) return Unavailable("this server has not joined its job yet");
-  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_.job_id, job_.epoch));
+  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_.job_id, job_.epoch, Role::kServer, rank_));
   if (hello.role != Role::kWorker || hello.rank < 0 || hello.rank >= job_.num_workers()) {
     return FailedPrecondition("a server of this job talks to workers 0 to " +
                               std::to_string(job_.num_workers() - 1) + ", not to " +
@@ -132,8 +133,10 @@ void Server::OnMessage(const ControlMessage& message) {
     link_->Send(TableAck{moved->update_id});
   } else if (const auto* retune = std::get_if<Retune>(&message)) {
     service_->LimitUnsent(retune->unsent_bytes);
+  } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
+    service_->OnResultsHeld(all_have->tensors);
   } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
-    service_->OnWorkerLeft(goodbye->rank);
+    service_->OnWorkersLeft(goodbye->ranks);
   } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
     if (lost->role == Role::kWorker)
       service_->OnWorkerLost(lost->rank, Unavailable(lost->description));

@@ -27,6 +27,7 @@ void ExpectResult(const SentFrame& reply, uint64_t round, float expected) {
   EXPECT_EQ(reply.values<float>(), std::vector<float>(kElements, expected));
 }
 
+// A round that ends without all (protocol rule 4).
 TEST(SummationBackupTest, DividesByTheNumberThatIsInAndTellsWhoComesLater) {
   FakeWorkers workers(3);
   const TableEntry entry = BackupEntry();
@@ -132,7 +133,7 @@ TEST(SummationBackupTest, AWorkerThatLeavesOrIsLostFailsTheOpenRound) {
     workers.Add(entry);
     workers.Push(entry, 0, 0, Threes(1));
     is_lost ? workers.service.OnWorkerLost(2, Unavailable("worker 2 died"))
-            : workers.service.OnWorkerLeft(2);
+            : workers.service.OnWorkersLeft({2});
     EXPECT_NE(workers.TakeReply(0).header.status, StatusCode::kOk);
     workers.Push(entry, 1, 0, Threes(1));
     const SentFrame reply = workers.TakeReply(1);
@@ -148,7 +149,7 @@ TEST(SummationBackupTest, WhoHasFinishedMayLeaveBeforeTheLateOneHasItsResults) {
   for (const uint64_t round : {0, 1}) {
     for (const int worker : {0, 1}) workers.Push(entry, worker, round, Threes(3));
   }
-  for (const int worker : {0, 1}) workers.service.OnWorkerLeft(worker);
+  for (const int worker : {0, 1}) workers.service.OnWorkersLeft({worker});
   for (const uint64_t round : {0, 1}) {
     workers.Push(entry, 2, round, Threes(5));
     ExpectResult(workers.TakeReply(2), round, 3);

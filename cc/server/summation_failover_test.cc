@@ -64,6 +64,7 @@ TEST_F(MovedPartTest, WhoIsARoundBehindGetsTheResultThatAnotherHas) {
   EXPECT_EQ(workers_.service.counters().rounds_completed, 1u) << "round 7 is not summed again";
 }
 
+// Late, and nothing that ends a connection (protocol rule 31).
 TEST_F(MovedPartTest, WhatWasOnItsWayByTheOldPlacementIsDropped) {
   Move(-1);
   FrameHeader header = FakeWorkers::Header(entry_, 0, 8, payload_);
@@ -109,6 +110,7 @@ TEST_F(MovedPartTest, APartThatLeavesAndComesBackBeginsAnew) {
   }
 }
 
+// Its worker did not know yet (protocol rule 31).
 TEST_F(MovedPartTest, APushAfterThePartHasLeftIsDropped) {
   Move(-1);
   TableEntry away = entry_;

@@ -44,6 +44,7 @@ class DisagreementTest : public testing::Test {
   FakeWorkers workers_;
 };
 
+// All learn who sent what (protocol rule 3).
 TEST_F(DisagreementTest, FailsForAllAndTheNextRoundWorks) {
   ExpectRoundWorks(0);
   workers_.Push(wide_, 0, 1, kTwelveFloats);
@@ -270,6 +271,29 @@ TEST(SummationFailureTest, BadEntriesAreRefused) {
   EXPECT_TRUE(workers.service.AddEntries({elsewhere}).ok()) << "not this server's business";
 }
 
+// An exchange fails on its worker while the network stalls; the worker exchanges the tensor again,
+// more urgently, and both pushes come when the network does.
+TEST(SummationFailureTest, APushThatANewerOneHasOvertakenIsTooLate) {
+  FakeWorkers workers(2);
+  const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));
+  workers.Add(entry);
+  const std::string payload = BytesOf<float>({1, 2});
+  workers.Push(entry, 0, 2, payload);
+  workers.Push(entry, 0, 1, payload);
+  const SentFrame late = workers.TakeReply(0);
+  EXPECT_EQ(late.header.round, 1u);
+  ExpectError(late, StatusCode::kFailedPrecondition, {"\"t\"", "round 1 has been given up"});
+  EXPECT_EQ(late.header.credit_bytes, 2 * payload.size()) << "both have been taken in";
+  EXPECT_EQ(workers.service.counters().late_pushes, 1u);
+
+  workers.Push(entry, 1, 2, payload);
+  EXPECT_EQ(workers.TakeReply(0).values<float>(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(workers.TakeReply(1).values<float>(), (std::vector<float>{2, 4}));
+  workers.Push(entry, 1, 0, payload);
+  EXPECT_EQ(workers.TakeReply(1).header.status, StatusCode::kFailedPrecondition);
+  EXPECT_EQ(workers.service.counters().pushes, 2u) << "what is in a sum";
+}
+
 Hello AgainAs(int32_t rank) {
   Hello hello;
   hello.rank = rank;
@@ -286,9 +310,10 @@ class GoneTest : public testing::Test {
   FakeWorkers workers_;
 };
 
+// A goodbye while others wait is an error that names both (protocol rule 21).
 TEST_F(GoneTest, RoundsThatLackALeaverFail) {
   workers_.Push(entry_, 0, 0, payload_);
-  workers_.service.OnWorkerLeft(1);
+  workers_.service.OnWorkersLeft({1});
   ExpectError(workers_.TakeReply(0), StatusCode::kFailedPrecondition,
               {"\"t\"", "worker 1 has left", "worker 0 waited"});
   workers_.Push(entry_, 0, 1, payload_);
@@ -298,7 +323,7 @@ TEST_F(GoneTest, RoundsThatLackALeaverFail) {
 
 TEST_F(GoneTest, ARoundThatTheLeaverTookPartInCompletes) {
   workers_.Push(entry_, 1, 0, payload_);
-  workers_.service.OnWorkerLeft(1);
+  workers_.service.OnWorkersLeft({1});
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
   workers_.Push(entry_, 0, 0, payload_);
   EXPECT_EQ(workers_.TakeReply(0).values<float>(), (std::vector<float>{2, 4}));
@@ -330,7 +355,7 @@ TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {
   workers_.Push(entry_, 0, 0, payload_);
   FakePush cut_off = workers_.NewPush(entry_, 1, 0, payload_);
   ASSERT_TRUE(cut_off.Begin().ok());
-  workers_.service.OnWorkerLeft(1);
+  workers_.service.OnWorkersLeft({1});
   EXPECT_TRUE(workers_.TakeReplies(0).empty()) << "the rest may still come";
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
   ExpectError(workers_.TakeReply(0), StatusCode::kFailedPrecondition,
@@ -340,7 +365,7 @@ TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {
 // The goodbye comes by way of the coordinator, so that the end of the connection can be seen first.
 TEST_F(GoneTest, AGoodbyeMayBeOvertakenByTheEndOfTheConnection) {
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
-  workers_.service.OnWorkerLeft(1);
+  workers_.service.OnWorkersLeft({1});
   workers_.Push(entry_, 0, 0, payload_);
   ExpectError(workers_.TakeReply(0), StatusCode::kFailedPrecondition, {"worker 1 has left"});
 }

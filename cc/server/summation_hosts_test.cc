@@ -73,10 +73,10 @@ TEST_F(HostsTest, ALeaverWithoutAShareInThePartIsNotMissed) {
   const int32_t owner = Owner(0, 0);
   workers_.Push(entry, owner, 0, BytesOf<float>({1, 2}), 0);
   for (const int32_t worker : hosts_.WorkersOn(0)) {
-    if (worker != owner) workers_.service.OnWorkerLeft(worker);
+    if (worker != owner) workers_.service.OnWorkersLeft({worker});
   }
   EXPECT_TRUE(workers_.TakeReplies(owner).empty());
-  workers_.service.OnWorkerLeft(Owner(1, 0));
+  workers_.service.OnWorkersLeft({Owner(1, 0)});
   EXPECT_EQ(workers_.TakeReply(owner).header.status, StatusCode::kFailedPrecondition);
 }
 

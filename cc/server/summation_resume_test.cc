@@ -1,4 +1,5 @@
-// What a worker may find when a connection of its comes again.
+// What a worker may find when a connection of its comes again: each byte counts once (protocol rule
+// 13).
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,6 +1,7 @@
 #include "cc/server/summation_service.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,12 +30,25 @@ struct ConnectionContext {
       : worker(std::move(worker)) {}
 
   const std::shared_ptr<WorkerConnection> worker;
-  Push push;  // the one whose payload is arriving
-  ServedTensor* tensor = nullptr;
-  // Null: it was made by an old placement. Nobody waits for it, and it is dropped.
-  std::shared_ptr<PartRounds> rounds;
-  bool is_first_part = false;
+
+  struct Arriving {
+    Push push;
+    ServedTensor* tensor = nullptr;
+    // Null: it was made by an old placement. Nobody waits for it, and it is dropped.
+    std::shared_ptr<PartRounds> rounds;
+    bool is_first_part = false;
+  };
+  // Pushes whose payloads are arriving; the last one ends first (ConnectionHandler::OnHeader).
+  std::deque<Arriving> arriving;
+
+  Arriving TakeLast() {
+    Arriving last = std::move(arriving.back());
+    arriving.pop_back();
+    return last;
+  }
 };
+
+using Arriving = ConnectionContext::Arriving;
 
 ConnectionContext* ContextOf(Connection& connection) {
   return static_cast<ConnectionContext*>(connection.context());
@@ -48,7 +62,8 @@ class SummationService::Impl {
       : options_(options),
         hosts_(HostsOf(options)),
         memory_{options.registry},
-        lags_(options.num_workers) {}
+        lags_(options.num_workers),
+        connections_(options.num_workers) {}
 
   Status AddEntries(const std::vector<TableEntry>& entries);
   Status MoveParts(const PartsMoved& moved);
@@ -58,8 +73,9 @@ class SummationService::Impl {
   void EndWithdrawal(ConnectionContext* context, const std::string& reason);
   void SendCredit(WorkerConnection* worker);
   void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
+  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have);
   void OnLost(const Status& reason);
-  void OnGone(int32_t rank, bool cut_off);
+  void OnGone(const std::vector<GoneWorker>& gone);
   bool Knows(int32_t rank, uint32_t path);
   std::shared_ptr<WorkerConnection> Open(const std::shared_ptr<Connection>& connection);
   Status Ask(Connection& connection, ResumeQuery query);
@@ -68,6 +84,7 @@ class SummationService::Impl {
   void SendToWorkers(const OutgoingFrame& frame);
   void LimitUnsent(uint64_t bytes);
   Membership& membership() { return membership_; }
+  int32_t num_workers() const { return options_.num_workers; }
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
   std::vector<WorkerLag> arrival_lags() const { return lags_.workers(); }
@@ -84,7 +101,7 @@ class SummationService::Impl {
   void GoOnWith(const PartsMoved& moved);
 
   Status Answer(WorkerConnection* worker, const ResumeQuery& query);
-  Status FindPart(const FrameHeader& header, ConnectionContext* context);
+  Status FindPart(const FrameHeader& header, Arriving* arriving);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   std::vector<std::shared_ptr<WorkerConnection>> IdleConnections(const std::vector<int32_t>& ranks);
   template <typename Function>
@@ -100,8 +117,8 @@ class SummationService::Impl {
   mutable std::shared_mutex tensors_mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
   std::mutex connections_mutex_;  // guards all below
-  // By rank and path; also those that are broken.
-  std::map<std::pair<int32_t, uint32_t>, std::shared_ptr<WorkerConnection>> connections_;
+  // By rank, then by path; also those that are broken. Null: has not come yet.
+  std::vector<std::vector<std::shared_ptr<WorkerConnection>>> connections_;
   uint64_t unsent_bytes_ = 0;  // 0: no limit has been set
 };
 
@@ -180,25 +197,25 @@ void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
 }
 
 // Messages do not say who pushed: texts are made only for pushes that are refused.
-Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionContext* context) {
+Status SummationService::Impl::FindPart(const FrameHeader& header, Arriving* arriving) {
   std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
   const auto it = tensors_.find(header.key);
   if (it == tensors_.end()) {
     return InvalidArgument("of a tensor that this server has not been told of (key " +
                            std::to_string(header.key) + ")");
   }
-  context->tensor = it->second.get();
+  arriving->tensor = it->second.get();
   const auto refused = [&](StatusCode code, const std::string& why) {
-    return Status(code, "of tensor \"" + context->tensor->name() + "\"" + why);
+    return Status(code, "of tensor \"" + arriving->tensor->name() + "\"" + why);
   };
-  const TableEntry* entry = context->tensor->FindVariant(header.variant);
+  const TableEntry* entry = arriving->tensor->FindVariant(header.variant);
   if (entry == nullptr) {
     return refused(StatusCode::kInvalidArgument,
                    ", unknown variant " + std::to_string(header.variant));
   }
-  const PartPlacement* place = context->tensor->FindPlace(header.variant, header.part);
-  context->push.entry = entry;
-  context->rounds = nullptr;
+  const PartPlacement* place = arriving->tensor->FindPlace(header.variant, header.part);
+  arriving->push.entry = entry;
+  arriving->rounds = nullptr;
   // It was on its way when its part moved; the worker pushes it again, where it has to.
   if (place != nullptr && header.placement_version < place->version) return OkStatus();
   if (place == nullptr || place->server != options_.server_rank) {
@@ -211,8 +228,8 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, ConnectionCon
                    " by placement version " + std::to_string(header.placement_version) +
                        "; valid is " + std::to_string(place->version));
   }
-  context->rounds = context->tensor->FindPart(header.part);
-  context->is_first_part = context->tensor->IsFirstPart(header.part);
+  arriving->rounds = arriving->tensor->FindPart(header.part);
+  arriving->is_first_part = arriving->tensor->IsFirstPart(header.part);
   if (header.status != StatusCode::kOk) return OkStatus();  // a text, not a contribution
   const Status checked =
       header.IsResult() ? CheckResult(*entry, header, hosts_) : CheckPush(*entry, header, hosts_);
@@ -241,53 +258,59 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
     return FailedPrecondition(peer + " pushed for epoch " + std::to_string(header.epoch) +
                               "; the job is in epoch " + std::to_string(options_.epoch));
   }
-  const Status found = FindPart(header, context);
+  Arriving& arriving = context->arriving.emplace_back();
+  const Status found = FindPart(header, &arriving);
   if (!found.ok()) return Status(found.code(), peer + " made a push " + found.message());
-  context->push.header = header;
-  context->push.from = context->worker;
-  context->push.begin_time_ns = WallNanos();
+  arriving.push.header = header;
+  arriving.push.from = context->worker;
+  arriving.push.begin_time_ns = WallNanos();
   if (header.status != StatusCode::kOk) {
     if (header.payload_bytes > 0) *sink = std::make_shared<BufferSink>();
     return OkStatus();
   }
-  if (context->rounds == nullptr) return OkStatus();
-  if (header.IsResult()) return context->rounds->BeginResult(&context->push, sink);
-  context->tensor->Used(context->push.entry);
+  if (arriving.rounds == nullptr) return OkStatus();
+  if (header.IsResult()) return arriving.rounds->BeginResult(&arriving.push, sink);
+  arriving.tensor->Used(arriving.push.entry);
   std::vector<Reply> replies;
-  const Status status = context->rounds->Begin(context->push, sink, &replies);
-  Send(context->tensor, std::move(replies));
+  const Status status = arriving.rounds->Begin(arriving.push, sink, &replies);
+  Send(arriving.tensor, std::move(replies));
   return status;
 }
 
 void SummationService::Impl::EndPush(ConnectionContext* context) {
-  const FrameHeader& header = context->push.header;
+  Arriving ended = context->TakeLast();
+  const FrameHeader& header = ended.push.header;
   std::vector<Reply> replies;
-  const std::shared_ptr<PartRounds> rounds = std::move(context->rounds);
+  const std::shared_ptr<PartRounds> rounds = std::move(ended.rounds);
   if (rounds == nullptr) return context->worker->AddCredit(header.payload_bytes);
   if (header.IsResult()) {
-    rounds->EndResult(&context->push, &replies);
-    return Send(context->tensor, std::move(replies));
+    rounds->EndResult(&ended.push, &replies);
+    return Send(ended.tensor, std::move(replies));
   }
-  const PartRounds::Outcome outcome = rounds->End(context->push, &replies);
-  for (Tally* tally : {&tally_, &context->tensor->tally()}) {
-    if (!outcome.counted) continue;
+  const PartRounds::Outcome outcome = rounds->End(ended.push, &replies);
+  for (Tally* tally : {&tally_, &ended.tensor->tally()}) {
+    if (!outcome.counted) {
+      ++tally->late_pushes;
+      continue;
+    }
     ++tally->pushes;
     tally->pushed_bytes += header.payload_offset + header.payload_bytes;
   }
   if (outcome.round_complete) {
     ++tally_.rounds_completed;
-    if (context->is_first_part) ++context->tensor->tally().rounds_completed;
+    if (ended.is_first_part) ++ended.tensor->tally().rounds_completed;
   }
-  if (context->push.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
+  if (ended.push.entry->tensor.kind == ExchangeKind::kSum) lags_.Add(outcome.arrivals);
   // Before the replies leave, so that this worker's carries it.
   context->worker->AddCredit(header.payload_bytes);
-  Send(context->tensor, std::move(replies));
+  Send(ended.tensor, std::move(replies));
   if (!outcome.lacking.empty()) AskFor(header, outcome.lacking);
 }
 
 // While gradients are being computed the newest goes first. Workers that are not equally fast then
 // push different parts, and sums wait although all links are busy. Where replies leave a link idle,
-// what others have pushed should come next.
+// what others have pushed should come next. Once for each part and round, so that a push costs the
+// same with any number of workers (protocol rule 30).
 void SummationService::Impl::AskFor(const FrameHeader& pushed,
                                     const std::vector<int32_t>& lacking) {
   OutgoingFrame frame;
@@ -310,8 +333,8 @@ std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConne
   for (const int32_t rank : ranks) {
     std::shared_ptr<WorkerConnection> found;
     bool is_idle = true;
-    for (const auto& [rank_and_path, worker] : connections_) {
-      if (worker->rank() != rank) continue;
+    for (const std::shared_ptr<WorkerConnection>& worker : connections_[rank]) {
+      if (worker == nullptr) continue;
       found = worker;
       is_idle = is_idle && worker->is_idle();
     }
@@ -321,13 +344,14 @@ std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConne
 }
 
 void SummationService::Impl::EndWithdrawal(ConnectionContext* context, const std::string& reason) {
-  const Push& push = context->push;
+  Arriving ended = context->TakeLast();
+  const Push& push = ended.push;
   std::vector<Reply> replies;
-  const std::shared_ptr<PartRounds> rounds = std::move(context->rounds);
+  const std::shared_ptr<PartRounds> rounds = std::move(ended.rounds);
   if (rounds == nullptr) return;
   rounds->Withdraw(push.header.worker, *push.entry, push.header.round,
                    Status(push.header.status, reason), &replies);
-  Send(context->tensor, std::move(replies));
+  Send(ended.tensor, std::move(replies));
 }
 
 void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> replies) {
@@ -344,14 +368,16 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
 
 bool SummationService::Impl::Knows(int32_t rank, uint32_t path) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
-  return connections_.count({rank, path}) > 0;
+  return path < connections_[rank].size() && connections_[rank][path] != nullptr;
 }
 
 std::shared_ptr<WorkerConnection> SummationService::Impl::Open(
     const std::shared_ptr<Connection>& connection) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
   const Hello& peer = connection->peer();
-  std::shared_ptr<WorkerConnection>& worker = connections_[{peer.rank, peer.path}];
+  std::vector<std::shared_ptr<WorkerConnection>>& paths = connections_[peer.rank];
+  if (paths.size() <= peer.path) paths.resize(peer.path + 1);
+  std::shared_ptr<WorkerConnection>& worker = paths[peer.path];
   if (worker == nullptr) worker = std::make_shared<WorkerConnection>(*connection);
   if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
   worker->Open(connection);
@@ -375,9 +401,9 @@ void SummationService::Impl::Close(Connection& connection) {
 
 bool SummationService::Impl::HasConnectionInUse(int32_t rank) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
-  return std::any_of(connections_.begin(), connections_.end(), [rank](const auto& each) {
-    return each.first.first == rank && each.second->is_in_use();
-  });
+  const auto& paths = connections_[rank];
+  return std::any_of(paths.begin(), paths.end(),
+                     [](const auto& worker) { return worker != nullptr && worker->is_in_use(); });
 }
 
 // Nothing of the worker's pushes arrives any more over the connection that broke.
@@ -415,20 +441,27 @@ Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuer
 }
 
 void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
-  std::map<int32_t, std::shared_ptr<WorkerConnection>> one_of_each;
+  std::vector<std::shared_ptr<WorkerConnection>> one_of_each;
   {
     std::lock_guard<std::mutex> lock(connections_mutex_);
-    for (const auto& [rank_and_path, worker] : connections_) {
-      if (worker->is_in_use()) one_of_each.emplace(worker->rank(), worker);
+    for (const auto& paths : connections_) {
+      const auto found = std::find_if(paths.begin(), paths.end(), [](const auto& worker) {
+        return worker != nullptr && worker->is_in_use();
+      });
+      if (found != paths.end()) one_of_each.push_back(*found);
     }
   }
-  for (const auto& [rank, worker] : one_of_each) worker->Send(frame);
+  for (const std::shared_ptr<WorkerConnection>& worker : one_of_each) worker->Send(frame);
 }
 
 void SummationService::Impl::LimitUnsent(uint64_t bytes) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
   unsent_bytes_ = bytes;
-  for (const auto& [rank_and_path, worker] : connections_) worker->LimitUnsent(bytes);
+  for (const auto& paths : connections_) {
+    for (const std::shared_ptr<WorkerConnection>& worker : paths) {
+      if (worker != nullptr) worker->LimitUnsent(bytes);
+    }
+  }
 }
 
 // What the replies have not taken along.
@@ -460,21 +493,31 @@ void SummationService::Impl::ForEachPart(Function function) {
   }
 }
 
+void SummationService::Impl::OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) {
+  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+  for (const RoundsHeld::Tensor& tensor : all_have) {
+    const auto known = tensors_.find(tensor.key);
+    if (known == tensors_.end()) continue;
+    for (const auto& [part, rounds] : known->second->parts())
+      rounds->OnResultsHeld(tensor.next_round);
+  }
+}
+
 void SummationService::Impl::OnLost(const Status& reason) {
   membership_.Lose(reason);
   ForEachPart([](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnLost(replies); });
 }
 
-void SummationService::Impl::OnGone(int32_t rank, bool cut_off) {
-  ForEachPart([=](PartRounds* rounds, std::vector<Reply>* replies) {
-    rounds->OnGone(rank, cut_off, replies);
-  });
+void SummationService::Impl::OnGone(const std::vector<GoneWorker>& gone) {
+  ForEachPart(
+      [&](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnGone(gone, replies); });
 }
 
 SummationCounters SummationService::Impl::counters() const {
   SummationCounters counters;
   counters.pushes = tally_.pushes;
   counters.pushed_bytes = tally_.pushed_bytes;
+  counters.late_pushes = tally_.late_pushes;
   counters.replies = tally_.replies;
   counters.replied_bytes = tally_.replied_bytes;
   counters.rounds_completed = tally_.rounds_completed;
@@ -507,14 +550,23 @@ Status SummationService::AddEntries(const std::vector<TableEntry>& entries) {
   return impl_->AddEntries(entries);
 }
 
-void SummationService::OnWorkerLeft(int32_t rank) {
-  impl_->membership().Leave(rank);
-  impl_->OnGone(rank, /*cut_off=*/!impl_->HasConnectionInUse(rank));
+void SummationService::OnWorkersLeft(const std::vector<int32_t>& ranks) {
+  std::vector<GoneWorker> gone;
+  for (const int32_t rank : ranks) {
+    if (rank < 0 || rank >= impl_->num_workers()) continue;
+    impl_->membership().Leave(rank);
+    gone.push_back({rank, /*cut_off=*/!impl_->HasConnectionInUse(rank)});
+  }
+  impl_->OnGone(gone);
 }
 
 void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
   LogDebug("worker " + std::to_string(rank) + " is lost: " + reason.ToString());
   impl_->OnLost(reason);
+}
+
+void SummationService::OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) {
+  impl_->OnResultsHeld(all_have);
 }
 
 Status SummationService::MoveParts(const PartsMoved& moved) { return impl_->MoveParts(moved); }
@@ -598,7 +650,7 @@ void SummationService::OnClosed(Connection& connection, const Status& reason) {
     LogWarning("nothing more is taken from " + connection.peer_name() + ": " + reason.message());
     impl_->membership().Disconnect(rank, reason);
   }
-  if (impl_->membership().HasGone(rank)) impl_->OnGone(rank, /*cut_off=*/true);
+  if (impl_->membership().HasGone(rank)) impl_->OnGone({{rank, /*cut_off=*/true}});
 }
 
 }  // namespace byteps

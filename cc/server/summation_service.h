@@ -17,6 +17,7 @@ namespace byteps {
 struct SummationCounters {
   uint64_t pushes = 0;        // complete contributions
   uint64_t pushed_bytes = 0;  // their payload
+  uint64_t late_pushes = 0;   // others, whose rounds had ended or failed: read and dropped
   uint64_t replies = 0;
   uint64_t replied_bytes = 0;
   uint64_t rounds_completed = 0;
@@ -59,12 +60,17 @@ class SummationService : public ConnectionHandler {
   // Parts have new owners; those that are here now go on where they were (protocol rule 15).
   Status MoveParts(const PartsMoved& moved);
 
-  // `rank` said goodbye: rounds that still lack its contribution fail on everybody who waits, with
-  // a message that names the tensor, the leaver and the one who waits (protocol rule 21).
-  void OnWorkerLeft(int32_t rank);
+  // These said goodbye: rounds that still lack the contribution of one of them fail on everybody
+  // who waits, with a message that names the tensor, the leaver and those who wait (protocol rule
+  // 21).
+  void OnWorkersLeft(const std::vector<int32_t>& ranks);
 
   // A worker is gone: every round that waits, and every later push, fails with `reason`.
   void OnWorkerLost(int32_t rank, const Status& reason);
+
+  // All workers have all results of these tensors before these rounds: gives back the memory that
+  // waits for the next round.
+  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have);
 
   // Sends a frame to every worker that is connected, on one connection.
   void SendToWorkers(const OutgoingFrame& frame);

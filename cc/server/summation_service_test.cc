@@ -129,6 +129,7 @@ TEST(SummationServiceTest, AveragesHalfsInFloat32) {
   }
 }
 
+// What a reply says by itself (protocol rule 2).
 TEST(SummationServiceTest, ReplyHeaders) {
   FakeWorkers workers(2);
   const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {5}), 0, {3, 2});
@@ -346,6 +347,34 @@ TEST(SummationServiceTest, AsksWorkersForWhatOthersHavePushedWhereALinkIdles) {
   workers.Push(a, 0, 0, std::string(12, '\0'), 0);
   EXPECT_TRUE(workers.connections[1]->TakeSent().empty());
   EXPECT_EQ(workers.connections[2]->TakeSent().size(), 1u);
+}
+
+TEST(SummationServiceTest, GivesMemoryBackOnceAllHaveTheResults) {
+  FakeWorkers workers(2);
+  const TableEntry a = Entry(Tensor("a", DType::kFloat16, {5}), 0, {3, 2});
+  workers.Add(a);
+  const auto push_all = [&](uint64_t round) {
+    for (int worker = 0; worker < 2; ++worker) {
+      workers.Push(a, worker, round, std::string(6, '\0'), 0);
+      workers.Push(a, worker, round, std::string(4, '\0'), 1);
+    }
+    for (int worker = 0; worker < 2; ++worker)
+      EXPECT_EQ(workers.TakeReplies(worker).size(), 2u) << "round " << round;
+  };
+  push_all(0);
+  push_all(1);
+  EXPECT_GT(workers.service.counters().accumulator_bytes, 0u);
+  workers.service.OnResultsHeld({{a.key, 1}, {99, 7}});
+  EXPECT_GT(workers.service.counters().accumulator_bytes, 0u) << "round 1 may be asked for again";
+  workers.service.OnResultsHeld({{a.key, 2}});
+  EXPECT_EQ(workers.service.counters().accumulator_bytes, 0u);
+
+  // One that goes on is not disturbed.
+  workers.Push(a, 0, 2, std::string(6, '\0'), 0);
+  workers.service.OnResultsHeld({{a.key, 2}});
+  workers.Push(a, 1, 2, std::string(6, '\0'), 0);
+  EXPECT_EQ(workers.TakeReply(0).header.status, StatusCode::kOk);
+  EXPECT_EQ(workers.TakeReply(1).header.status, StatusCode::kOk);
 }
 
 TEST(SummationServiceTest, AsksForNothingOnOneHost) {

@@ -323,6 +323,7 @@ TEST_P(SumTest, HalfRoundingBetweenAllNeighbours) {
   }
 }
 
+// As integers do everywhere (protocol rule 29).
 TEST_P(SumTest, IntegersWrap) {
   const auto check = [&](DType dtype, auto low, auto high) {
     std::vector<decltype(low)> accumulator(100, high), wire(100, 1);
@@ -362,7 +363,8 @@ TEST_P(SumTest, FinishMayWriteOverTheAccumulator) {
   EXPECT_EQ(integers, std::vector<int32_t>(77, 5));
 }
 
-// 3 * 40000 does not fit a float16, but their average does: the division comes before the rounding.
+// 3 * 40000 does not fit a float16, but their average does: the division comes before the rounding
+// (protocol rule 29).
 TEST_P(SumTest, AverageDividesBeforeRounding) {
   std::vector<uint16_t> wire(33, Encode(kHalf, 40000)), result(33);
   std::vector<float> accumulator(33);

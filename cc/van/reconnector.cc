@@ -4,7 +4,9 @@
 #include <chrono>
 #include <utility>
 
+#include "cc/base/backoff.h"
 #include "cc/base/clock.h"
+#include "cc/base/guarded.h"
 #include "cc/wire/handshake.h"
 
 namespace byteps {
@@ -12,15 +14,18 @@ namespace {
 
 // No attempt takes longer, so that Stop does not either.
 constexpr double kAttemptSeconds = 1;
-constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr int64_t kFirstPauseNanos = 20 * 1000000;
+constexpr int64_t kMostPauseNanos = 200 * 1000000;
 constexpr int64_t kLeastAttemptNanos = 100 * 1000000;
 // So many connections in a row that were good for nothing: it is not the network.
 constexpr int kMostFruitless = 100;
 
 }  // namespace
 
-Reconnector::Reconnector(Attempt attempt, OnLost on_lost)
-    : attempt_(std::move(attempt)), on_lost_(std::move(on_lost)) {}
+Reconnector::Reconnector(Attempt attempt, OnLost on_lost, MayGoOn may_go_on)
+    : attempt_(std::move(attempt)),
+      on_lost_(std::move(on_lost)),
+      may_go_on_(std::move(may_go_on)) {}
 
 Reconnector::~Reconnector() { Stop(); }
 
@@ -100,19 +105,25 @@ void Reconnector::Run() {
 }
 
 Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
-  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(kReconnectSeconds);
+  int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(kReconnectSeconds);
   const int life = lives_;
+  Backoff backoff(kFirstPauseNanos, kMostPauseNanos);
   while (true) {
     lock->unlock();
-    const double left = (deadline_ns - MonotonicNanos()) * 1e-9;
-    const Status status = attempt_(std::min(kAttemptSeconds, left));
-    lock->lock();
+    const double left = std::max(kLeastAttemptNanos, deadline_ns - MonotonicNanos()) * 1e-9;
+    const Status status = Guarded([&] { return attempt_(std::min(kAttemptSeconds, left)); });
     const bool may_come =
         status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
     // Not one for which there is no time: this one's error says more.
-    const bool is_last = MonotonicNanos() + kLeastAttemptNanos >= deadline_ns;
+    bool is_last = MonotonicNanos() + kLeastAttemptNanos >= deadline_ns;
+    if (is_last && may_come && may_go_on_ != nullptr && may_go_on_()) {
+      is_last = false;
+      deadline_ns = MonotonicNanos() + SecondsToNanos(kAttemptSeconds);
+    }
+    lock->lock();
     if (status.ok() || over() || life != lives_ || !may_come || is_last) return status;
-    changed_.wait_for(*lock, kPause, [this] { return over(); });
+    changed_.wait_for(*lock, std::chrono::nanoseconds(backoff.NextNanos()),
+                      [this] { return over(); });
   }
 }
 

@@ -24,7 +24,11 @@ class Reconnector {
   // and why there is no new one; `life`, how often Revive had been called then.
   using OnLost = std::function<void(const Status& reason, int life)>;
 
-  Reconnector(Attempt attempt, OnLost on_lost);
+  // Asked when the time for connecting again is over, and the peer has not refused: true to go on
+  // trying, as somebody else will decide whether it is lost.
+  using MayGoOn = std::function<bool()>;
+
+  Reconnector(Attempt attempt, OnLost on_lost, MayGoOn may_go_on = nullptr);
   ~Reconnector();
 
   // The connection has ended. UNAVAILABLE: it broke. CANCELLED: this side is stopping, nothing
@@ -51,6 +55,7 @@ class Reconnector {
 
   const Attempt attempt_;
   const OnLost on_lost_;
+  const MayGoOn may_go_on_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   std::thread thread_;

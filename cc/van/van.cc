@@ -4,6 +4,12 @@
 #include <cstring>
 
 namespace byteps {
+namespace {
+
+constexpr double kLeastPingSeconds = 2;
+constexpr double kLeastSilenceSeconds = 10;
+
+}  // namespace
 
 size_t PayloadSink::Take(const void* data, size_t bytes, uint64_t remaining) {
   const uint8_t* const from = static_cast<const uint8_t*>(data);
@@ -21,6 +27,9 @@ size_t PayloadSink::Take(const void* data, size_t bytes, uint64_t remaining) {
 VanOptions VanOptionsOf(const EngineOptions& options) {
   VanOptions van;
   van.io_threads = options.io_threads;
+  // Shorter ones, as of tests, would take a busy host for a broken network.
+  van.ping_interval = std::max(kLeastPingSeconds, options.heartbeat_interval);
+  van.silence_timeout = std::max(kLeastSilenceSeconds, options.heartbeat_timeout);
   van.read_peer_memory = options.read_peer_memory;
   van.secret = options.secret;
   van.tls = options.tls;

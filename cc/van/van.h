@@ -114,6 +114,8 @@ class ConnectionHandler {
   virtual void OnOpen(const std::shared_ptr<Connection>& connection) { (void)connection; }
 
   // A header whose form is right has arrived and payload bytes follow (header.payload_bytes > 0).
+  // Frames of higher priority may come before the last of those: of several that have begun, the
+  // one that began last ends first.
   // Sets `sink` to where they go; leaving it null has them read and dropped. An error closes the
   // connection with that reason.
   virtual Status OnHeader(Connection& connection, const FrameHeader& header,
@@ -147,8 +149,12 @@ class ConnectionAcceptor {
 struct VanOptions {
   int32_t io_threads = 2;
   double handshake_timeout = 10;  // seconds a stranger may take
+  // A connection to a server that has been silent for so many seconds is asked for a sign of life,
+  // and breaks when there is none for as long again (protocol rule 32). 0: never.
+  double ping_interval = 5;
+  double silence_timeout = 30;  // seconds in which the other host must acknowledge what it is sent
   // Payloads between two processes of one host may be read from the sender's memory by the
-  // receiver, where both ends want it and the kernel allows it.
+  // receiver, where both ends want it, the kernel allows it, and there is a secret.
   bool read_peer_memory = true;
   bool lend_to_own_process = true;  // false: also what is in this process is read by the kernel
   std::string secret = {};          // that peers must know (wire/authentication.h); empty: none
@@ -158,6 +164,9 @@ struct VanOptions {
   Transport transport = Transport::kTcp;  // for NewVan
   RdmaOptions rdma;
   const verbs::Verbs* verbs = nullptr;  // null: the system's
+
+  // Anybody could say of any process that it is his, where nobody has to prove anything.
+  bool SharesMemory() const { return read_peer_memory && !secret.empty(); }
 };
 
 // How long Van::Connect goes on.
@@ -211,6 +220,10 @@ class Van {
   virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
                          ConnectionHandler* handler, const Patience& patience,
                          std::shared_ptr<Connection>* connection) = 0;
+
+  // The job is known: so many connections will be made, in either direction, perhaps all at once.
+  // RESOURCE_EXHAUSTED, saying what to do, if this process may not have so many.
+  virtual Status Expect(size_t connections) = 0;
 
   // Closes everything with CANCELLED and joins the I/O threads; no handler call runs after it
   // returns. Idempotent.

@@ -51,9 +51,7 @@ Status ConnectingHandshake::ReadChallenge(const uint8_t in[kChallengeBytes], Cha
   return OkStatus();
 }
 
-void ConnectingHandshake::WriteResponse(const MemoryOffer& memory, uint8_t out[kResponseBytes]) {
-  Response response;
-  response.memory = memory;
+void ConnectingHandshake::WriteResponse(Response response, uint8_t out[kResponseBytes]) {
   EncodeResponse(response, out);
   response.proof = Proof(secret_, kResponseLabel, said_, out, kResponseBytes);
   EncodeResponse(response, out);

@@ -29,7 +29,8 @@ class ConnectingHandshake {
   void WriteHello(uint8_t out[kHelloBytes]);
   // An error is the other side's refusal, or it has another idea of secrets than this one.
   Status ReadChallenge(const uint8_t in[kChallengeBytes], Challenge* challenge);
-  void WriteResponse(const MemoryOffer& memory, uint8_t out[kResponseBytes]);
+  // `response`: its proof is made here.
+  void WriteResponse(Response response, uint8_t out[kResponseBytes]);
   // An error is the other side's refusal, or it does not know the secret.
   Status ReadWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome);
 

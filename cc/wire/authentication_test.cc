@@ -51,7 +51,7 @@ Outcome Shake(const std::string& connecting_secret, const std::string& listening
   Challenge challenge;
   outcome.connecting = connecting.ReadChallenge(Bytes(&outcome.challenge), &challenge);
   if (!outcome.listening.ok() || !outcome.connecting.ok()) return outcome;
-  connecting.WriteResponse({11, 22}, Bytes(Buffer(&outcome.response, kResponseBytes)));
+  connecting.WriteResponse({true, {11, 22}}, Bytes(Buffer(&outcome.response, kResponseBytes)));
   pass(2, &outcome.response);
   Response response;
   outcome.listening = listening.ReadResponse(Bytes(&outcome.response), &response);

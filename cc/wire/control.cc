@@ -86,6 +86,7 @@ constexpr size_t kMovedPartBytes = 8 + 4 + 8 + 4;
 constexpr size_t kReturnedPartBytes = 8 + 4 + 4;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
 constexpr size_t kLagBytes = 5 * 8;
+constexpr size_t kMinStalledBytes = 4 + 8 + 4 + 4;
 
 void Put(ByteWriter& writer, const std::vector<RoundsHeld::Tensor>& tensors) {
   writer.Put(static_cast<uint32_t>(tensors.size()));
@@ -126,8 +127,14 @@ struct Encoder {
     for (const TableEntry& entry : message.entries) Put(writer, entry);
   }
   void operator()(const TableAck& message) { writer.Put(message.update_id); }
-  void operator()(const Heartbeat&) {}
-  void operator()(const Goodbye& message) { writer.Put(message.rank); }
+  void operator()(const Heartbeat& message) {
+    writer.Put(static_cast<uint32_t>(message.silent_servers.size()));
+    for (const int32_t server : message.silent_servers) writer.Put(server);
+  }
+  void operator()(const Goodbye& message) {
+    writer.Put(static_cast<uint32_t>(message.ranks.size()));
+    for (const int32_t rank : message.ranks) writer.Put(rank);
+  }
   void operator()(const PeerLost& message) {
     writer.Put(message.role);
     writer.Put(message.rank);
@@ -142,16 +149,19 @@ struct Encoder {
   void operator()(const StallQuery& message) {
     writer.Put(message.id);
     writer.Put(message.from);
+    writer.Put(message.more);
+    writer.Put(static_cast<uint8_t>(message.wants_text));
     writer.Put(static_cast<uint32_t>(message.tensors.size()));
-    for (const TensorRound& tensor : message.tensors) {
+    for (const StalledTensor& tensor : message.tensors) {
       writer.PutString(tensor.name);
       writer.Put(tensor.round);
+      writer.PutString(tensor.description.substr(0, kMaxTextBytes));
+      writer.Put(tensor.seconds);
     }
   }
   void operator()(const StallAnswer& message) {
     writer.Put(message.id);
     writer.Put(message.from);
-    writer.Put(message.to);
     writer.Put(static_cast<uint32_t>(message.sent.size()));
     for (const uint8_t sent : message.sent) writer.Put(sent);
     writer.PutString(message.doing.substr(0, kMaxTextBytes));
@@ -228,6 +238,10 @@ struct Encoder {
     }
   }
   void operator()(const ResultsHeld& message) { Put(writer, message.tensors); }
+  void operator()(const StallNotice& message) {
+    writer.Put(message.reporter);
+    writer.PutString(message.text.substr(0, kMaxTextBytes));
+  }
   void operator()(const ServerBack& message) {
     writer.Put(message.version);
     writer.Put(message.server);
@@ -274,8 +288,14 @@ struct Decoder {
     GetAll(reader, kMinEntryBytes, &message.entries, GetEntry);
   }
   void operator()(TableAck& message) { message.update_id = reader.Get<uint64_t>(); }
-  void operator()(Heartbeat&) {}
-  void operator()(Goodbye& message) { message.rank = reader.Get<int32_t>(); }
+  void operator()(Heartbeat& message) {
+    message.silent_servers.resize(reader.GetCount(sizeof(int32_t)));
+    for (int32_t& server : message.silent_servers) server = reader.Get<int32_t>();
+  }
+  void operator()(Goodbye& message) {
+    message.ranks.resize(reader.GetCount(sizeof(int32_t)));
+    for (int32_t& rank : message.ranks) rank = reader.Get<int32_t>();
+  }
   void operator()(PeerLost& message) {
     message.role = reader.Get<Role>();
     message.rank = reader.Get<int32_t>();
@@ -291,17 +311,20 @@ struct Decoder {
   void operator()(StallQuery& message) {
     message.id = reader.Get<uint64_t>();
     message.from = reader.Get<int32_t>();
-    message.tensors.resize(reader.GetCount(sizeof(uint32_t) + sizeof(uint64_t)));
-    for (TensorRound& tensor : message.tensors) {
+    message.more = reader.Get<uint32_t>();
+    message.wants_text = reader.Get<uint8_t>() != 0;
+    message.tensors.resize(reader.GetCount(kMinStalledBytes));
+    for (StalledTensor& tensor : message.tensors) {
       tensor.name = reader.GetString(kMaxNameBytes);
       tensor.round = reader.Get<uint64_t>();
+      tensor.description = reader.GetString(kMaxTextBytes);
+      tensor.seconds = reader.Get<uint32_t>();
     }
     if (message.tensors.size() > kMostStalled) reader.Fail();
   }
   void operator()(StallAnswer& message) {
     message.id = reader.Get<uint64_t>();
     message.from = reader.Get<int32_t>();
-    message.to = reader.Get<int32_t>();
     message.sent.resize(reader.GetCount(sizeof(uint8_t)));
     for (uint8_t& sent : message.sent) sent = reader.Get<uint8_t>();
     message.doing = reader.GetString(kMaxTextBytes);
@@ -378,6 +401,10 @@ struct Decoder {
     }
   }
   void operator()(ResultsHeld& message) { message.tensors = GetRounds(reader); }
+  void operator()(StallNotice& message) {
+    message.reporter = reader.Get<int32_t>();
+    message.text = reader.GetString(kMaxTextBytes);
+  }
   void operator()(ServerBack& message) {
     message.version = reader.Get<uint32_t>();
     message.server = reader.Get<int32_t>();

@@ -68,12 +68,16 @@ struct TableAck {
 
 // Both ways, from engine threads (rule 20). Any frame counts as a sign of life; these fill the
 // silence.
-struct Heartbeat {};
+struct Heartbeat {
+  // From the coordinator to workers: servers that it has not heard of for longer than it should. A
+  // worker that cannot reach one of them leaves it to the coordinator whether that is lost.
+  std::vector<int32_t> silent_servers;
+};
 
-// worker -> coordinator: I push nothing any more (rule 21). coordinator -> servers and workers:
-// `rank` has left.
+// worker -> coordinator: I push nothing any more (rule 21). coordinator -> the same worker: it may
+// close its connection. coordinator -> servers: these have left, in batches.
 struct Goodbye {
-  int32_t rank = -1;
+  std::vector<int32_t> ranks;
 };
 
 // coordinator -> all: a peer ended without goodbye, or has been silent too long. worker ->
@@ -95,27 +99,36 @@ struct Relay {
   std::string bytes;
 };
 
-// A round of a tensor.
-struct TensorRound {
+// A tensor that waits for other workers.
+struct StalledTensor {
   std::string name;
   uint64_t round = 0;
+  std::string description;  // "float32[2] sum"
+  uint32_t seconds = 0;     // that it has waited
 };
 
-// worker -> coordinator -> all workers: have you sent these, for which I wait?
+// worker -> coordinator: I wait for these. coordinator -> all workers: have you sent these?
 struct StallQuery {
-  uint64_t id = 0;  // of the asker
-  int32_t from = -1;
-  std::vector<TensorRound> tensors;  // at most kMostStalled
+  uint64_t id = 0;                     // of the coordinator's question
+  int32_t from = -1;                   // who waits; -1: the coordinator asks
+  uint32_t more = 0;                   // tensors that wait
+  bool wants_text = false;             // whoever else reports
+  std::vector<StalledTensor> tensors;  // at most kMostStalled
 };
 inline constexpr size_t kMostStalled = 5;
 
-// worker -> coordinator -> the asker.
+// worker -> coordinator.
 struct StallAnswer {
   uint64_t id = 0;
   int32_t from = -1;
-  int32_t to = -1;
   std::vector<uint8_t> sent;  // 1: it has, by tensor
   std::string doing;          // "waits for tensor "b", round 3, since 61 s"
+};
+
+// coordinator -> workers that wait.
+struct StallNotice {
+  int32_t reporter = -1;  // the one that logs who has not sent what
+  std::string text;       // what is to be logged; empty for others
 };
 
 // worker -> coordinator, once: what its pushes have achieved while more of them waited.
@@ -233,6 +246,7 @@ struct PartsMoved {
 
 // worker -> coordinator: of these tensors, which it has not used for a while, it has the results of
 // all rounds before `next_round`. coordinator -> workers: all workers have, none need be kept.
+// coordinator -> servers: the same; the memory for the tensor's rounds may serve others.
 struct ResultsHeld {
   std::vector<RoundsHeld::Tensor> tensors;
 };
@@ -259,7 +273,7 @@ using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
                  JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
                  Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
-                 PartsMoved, ResultsHeld, ServerBack>;
+                 PartsMoved, ResultsHeld, ServerBack, StallNotice>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -78,7 +78,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (magic != kFrameMagic) return InvalidArgument("received bytes that are no tf_byteps frame");
   WalkFields(reader, *header);
   const auto number = [](auto value) { return std::to_string(static_cast<uint64_t>(value)); };
-  if (header->type < FrameType::kPush || header->type > FrameType::kRoomReturned) {
+  if (header->type < FrameType::kPush || header->type > FrameType::kMore) {
     return InvalidArgument("received a frame of unknown type " + number(header->type));
   }
   if (header->codec != Codec::kRaw) {
@@ -98,6 +98,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   }
   const bool is_error_text = has_data && header->status != StatusCode::kOk;
   const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
+                         : header->type == FrameType::kMore  ? kPieceBytes
                          : !has_data                         ? 0
                          : is_error_text                     ? kMaxErrorTextBytes
                                                              : kMaxPayloadBytes;

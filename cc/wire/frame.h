@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "cc/base/status.h"
+#include "cc/base/tensor_description.h"
 
 namespace byteps {
 
@@ -31,6 +32,10 @@ enum class FrameType : uint8_t {
   kMemoryReadable = 6,  // this side can read the other's memory
   kMemoryRead = 7,      // `element_count` payloads that lay in the other's memory have been read
   kRoomReturned = 8,    // `element_count` slots and `row_count` sends have been taken in
+  kPing = 9,            // to be answered with kPong: does the path still pass frames on?
+  kPong = 10,
+  // The next bytes of the payload of a long frame, see kPieceBytes.
+  kMore = 11,
 };
 
 // Where a payload is.
@@ -87,9 +92,17 @@ inline constexpr size_t kFrameHeaderBytes = 128;
 inline constexpr uint32_t kFrameMagic = 0x31535042;  // "BPS1"
 
 // No frame may announce more; a larger number is garbage or an attack.
-inline constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 40;
+inline constexpr uint64_t kMaxPayloadBytes = kMaxTensorBytes;
 inline constexpr uint64_t kMaxControlBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxErrorTextBytes = uint64_t{64} << 10;
+
+// A payload that follows its header through a socket comes in pieces of so many bytes, the first
+// behind its header, each other one behind a header of type kMore that names its `payload_bytes`.
+// Between them other frames may come, whole or in pieces of their own, so that what is urgent need
+// not wait for the end of what is long (protocol rule 14): always the one that began last goes on.
+inline constexpr uint64_t kPieceBytes = 512 * 1024;
+// So many frames may have begun and not ended.
+inline constexpr size_t kMaxBegunFrames = 32;
 
 void EncodeFrameHeader(const FrameHeader& header, uint8_t out[kFrameHeaderBytes]);
 

@@ -41,6 +41,7 @@ Bytes Encode(const FrameHeader& header) {
   return bytes;
 }
 
+// A frame carries all that protocol rule 2 asks for.
 TEST(FrameTest, SurvivesARoundTrip) {
   const FrameHeader sent = EveryFieldDifferent();
   FrameHeader received;

@@ -126,6 +126,8 @@ void EncodeHello(const Hello& hello, uint8_t out[kHelloBytes]) {
   PutFixed(writer, hello.job_id, kMaxJobIdBytes);
   writer.Put(hello.path);
   writer.Put(static_cast<uint8_t>(hello.again));
+  writer.Put(hello.to_role);
+  writer.Put(hello.to_rank);
   Store(writer, out, kHelloBytes);
 }
 
@@ -150,11 +152,13 @@ Status DecodeHello(const uint8_t in[kHelloBytes], Hello* hello) {
   for (size_t i = hello->job_id.size(); i < kMaxJobIdBytes; ++i) reader.Get<uint8_t>();
   hello->path = reader.Get<uint32_t>();
   hello->again = reader.Get<uint8_t>() != 0;
+  hello->to_role = reader.Get<Role>();
+  hello->to_rank = reader.Get<int32_t>();
   if (!reader.ok() || HasControlCharacters(hello->job_id))
     return InvalidArgument("malformed hello");
-  if (hello->role > Role::kCoordinator) {
-    return InvalidArgument("hello with unknown role " +
-                           std::to_string(static_cast<int>(hello->role)));
+  for (const Role role : {hello->role, hello->to_role}) {
+    if (role > Role::kCoordinator)
+      return InvalidArgument("hello with unknown role " + std::to_string(static_cast<int>(role)));
   }
   if (hello->path >= kMaxPaths)
     return InvalidArgument("hello for connection " + std::to_string(hello->path));
@@ -193,6 +197,7 @@ void EncodeResponse(const Response& response, uint8_t out[kResponseBytes]) {
   ByteWriter writer;
   writer.Put(kResponseMagic);
   PutOffer(writer, response.memory);
+  writer.Put(static_cast<uint8_t>(response.same_host));
   StoreWithProof(writer, response.proof, out, kResponseBytes);
 }
 
@@ -201,6 +206,7 @@ Status DecodeResponse(const uint8_t in[kResponseBytes], Response* response) {
   if (reader.Get<uint32_t>() != kResponseMagic)
     return InvalidArgument("the peer does not speak tf_byteps");
   response->memory = GetOffer(reader);
+  response->same_host = reader.Get<uint8_t>() != 0;
   LoadProof(in, kResponseBytes, &response->proof);
   return OkStatus();
 }
@@ -223,7 +229,8 @@ Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome) {
   return OkStatus();
 }
 
-Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch) {
+Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch, Role role,
+                  int32_t rank) {
   if (hello.job_id != job_id) {
     return FailedPrecondition(hello.PeerName() + " belongs to job \"" + hello.job_id +
                               "\", this is job \"" + job_id +
@@ -233,6 +240,14 @@ Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch)
     return FailedPrecondition(hello.PeerName() + " is in membership epoch " +
                               std::to_string(hello.epoch) + ", this side in " +
                               std::to_string(epoch));
+  }
+  if (hello.to_role != role || hello.to_rank != rank) {
+    return FailedPrecondition(hello.PeerName() + " has asked for " +
+                              std::string(RoleName(hello.to_role)) + " " +
+                              std::to_string(hello.to_rank) + ", and this is " + RoleName(role) +
+                              " " + std::to_string(rank) +
+                              "; two processes were given the same address, or somebody in between "
+                              "has led it here");
   }
   return OkStatus();
 }

@@ -23,7 +23,7 @@
 
 namespace byteps {
 
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 
 // Features that this build offers and demands; an unknown demanded bit is refused. Compression and
 // resuming will take bits.
@@ -39,8 +39,8 @@ const char* RoleName(Role role);
 using Nonce = std::array<uint8_t, 16>;
 Nonce RandomNonce();
 
-// Where the peer may look for the sender's nonce, to find out whether it can read the sender's
-// memory (van/tcp/peer_memory.h).
+// Where the peer may look for the nonce that it has sent, to find out whether it can read the
+// sender's memory (van/tcp/peer_memory.h).
 struct MemoryOffer {
   int64_t pid = 0;  // 0: no offer
   uint64_t address = 0;
@@ -58,9 +58,13 @@ struct Hello {
   // that broke.
   uint32_t path = 0;
   bool again = false;
+  // Whom the sender means to talk to: another process may listen where that one did, or somebody in
+  // between may have led it elsewhere. Set by the Van.
+  Role to_role = Role::kCoordinator;
+  int32_t to_rank = -1;
   Nonce nonce{};
   // Not part of the message: both ends are known to be on one host (protocol rule 17). On the side
-  // that listens: the peer's Response offers its memory.
+  // that listens: the peer's Response says so.
   bool same_host = false;
 
   // "worker 3".
@@ -74,6 +78,7 @@ struct Challenge {
 };
 
 struct Response {
+  bool same_host = false;  // the sender takes both to be on one host
   MemoryOffer memory;
   Digest proof{};
 };
@@ -112,8 +117,10 @@ Status DecodeResponse(const uint8_t in[kResponseBytes], Response* response);
 void EncodeWelcome(const Welcome& welcome, uint8_t out[kWelcomeBytes]);
 Status DecodeWelcome(const uint8_t in[kWelcomeBytes], Welcome* welcome);
 
-// What a listener checks about a Hello besides its form: same job, same epoch.
-Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch);
+// What the listener `role` `rank` checks about a Hello besides its form: same job, same epoch, and
+// that it is the one who is meant.
+Status CheckHello(const Hello& hello, const std::string& job_id, uint32_t epoch, Role role,
+                  int32_t rank);
 
 }  // namespace byteps
 

@@ -39,6 +39,7 @@ TEST(HandshakeTest, HelloSurvivesARoundTrip) {
   EXPECT_EQ(received.PeerName(), "server 5");
 }
 
+// Whoever cannot be understood is told so before anything else is read (protocol rule 1).
 TEST(HandshakeTest, RefusesForeignersOtherVersionsAndUnknownDemands) {
   Hello received;
   std::array<uint8_t, kHelloBytes> foreign{};
@@ -118,14 +119,23 @@ TEST(HandshakeTest, RefusalCarriesItsReason) {
   EXPECT_EQ(received.status.code(), StatusCode::kInternal);
 }
 
-TEST(HandshakeTest, ChecksJobAndEpoch) {
-  const Hello hello = SomeHello();
-  EXPECT_TRUE(CheckHello(hello, "job-17", 3).ok());
-  const Status job = CheckHello(hello, "job-18", 3);
+// Connections of another epoch are refused (protocol rule 16).
+TEST(HandshakeTest, ChecksJobAndEpochAndWhoIsMeant) {
+  Hello hello = SomeHello();
+  hello.to_role = Role::kServer;
+  hello.to_rank = 2;
+  EXPECT_TRUE(CheckHello(hello, "job-17", 3, Role::kServer, 2).ok());
+  const Status job = CheckHello(hello, "job-18", 3, Role::kServer, 2);
   EXPECT_EQ(job.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(job.message().find("job-17"), std::string::npos);
   EXPECT_NE(job.message().find("job-18"), std::string::npos);
-  EXPECT_EQ(CheckHello(hello, "job-17", 4).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(CheckHello(hello, "job-17", 4, Role::kServer, 2).code(),
+            StatusCode::kFailedPrecondition);
+  for (const auto& [role, rank] : {std::pair{Role::kServer, 1}, std::pair{Role::kWorker, 2}}) {
+    const Status other = CheckHello(hello, "job-17", 3, role, rank);
+    EXPECT_EQ(other.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(other.message().find("asked for server 2"), std::string::npos) << other.message();
+  }
 }
 
 TEST(HandshakeTest, NoncesDiffer) { EXPECT_NE(RandomNonce(), RandomNonce()); }

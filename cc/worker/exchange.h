@@ -74,9 +74,8 @@ struct Exchange {
   std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;
   bool finished = false;
-  bool is_early = false;     // in kForwardOrder, and more exchanges of its step are to come
-  bool is_reported = false;  // the coordinator has been told that its result is here
-  bool has_moved = false;    // a server that lives may still read what it was sent
+  bool is_early = false;   // in kForwardOrder, and more exchanges of its step are to come
+  bool has_moved = false;  // a server that lives may still read what it was sent
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:

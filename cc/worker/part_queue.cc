@@ -12,21 +12,29 @@ constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();  // ahead of eve
 }  // namespace
 
 void PartQueue::Push(PartTask task) {
-  waiting_.emplace(Order{-int64_t{task.priority}, next_sequence_++}, std::move(task));
+  Insert({-int64_t{task.priority}, next_sequence_++}, std::move(task));
 }
 
-bool PartQueue::Prefer(const Exchange* exchange, uint32_t part, int32_t priority) {
-  const int64_t order = -int64_t{priority};
-  for (auto it = waiting_.lower_bound({order, 0}); it != waiting_.end(); ++it) {
-    if (it->first.first != order) return false;
-    if (it->second.exchange.get() != exchange || it->second.part != part) continue;
-    if (LeavesSoon(it->first)) return true;
-    PartTask task = std::move(it->second);
-    waiting_.erase(it);
-    waiting_.emplace(Order{kFirst, next_sequence_++}, std::move(task));
-    return true;
-  }
-  return false;
+void PartQueue::Insert(const Order& order, PartTask task) {
+  orders_[{task.exchange.get(), task.part}] = order;
+  waiting_.emplace(order, std::move(task));
+}
+
+PartQueue::Waiting::iterator PartQueue::Erase(Waiting::iterator task) {
+  orders_.erase({task->second.exchange.get(), task->second.part});
+  return waiting_.erase(task);
+}
+
+bool PartQueue::Prefer(const Exchange* exchange, uint32_t part) {
+  const auto found = orders_.find({exchange, part});
+  if (found == orders_.end()) return false;
+  const Order order = found->second;
+  if (order.first == kFirst || LeavesSoon(order)) return true;
+  const auto it = waiting_.find(order);
+  PartTask task = std::move(it->second);
+  waiting_.erase(it);
+  Insert({kFirst, next_sequence_++}, std::move(task));
+  return true;
 }
 
 bool PartQueue::LeavesSoon(const Order& order) const {
@@ -39,12 +47,12 @@ bool PartQueue::LeavesSoon(const Order& order) const {
 }
 
 void PartQueue::Rearrange(const std::function<int32_t(const PartTask&)>& priority_of) {
-  std::map<Order, PartTask> before;
+  Waiting before;
   before.swap(waiting_);
   for (auto& [order, task] : before) {
     task.priority = priority_of(task);
     const int64_t first = order.first == kFirst ? kFirst : -int64_t{task.priority};
-    waiting_.emplace(Order{first, order.second}, std::move(task));
+    Insert({first, order.second}, std::move(task));
   }
 }
 
@@ -52,8 +60,11 @@ bool PartQueue::Pop(PartTask* task) {
   if (waiting_.empty()) return false;
   const auto first = waiting_.begin();
   const uint64_t bytes = first->second.bytes;
-  if (on_the_way_ > kept_back_bytes_ && on_the_way_ + bytes > Admitted()) return false;
+  const uint64_t counted = on_the_way_ - not_counted_;
+  if (counted > kept_back_bytes_ && counted + bytes > Admitted()) return false;
   on_the_way_ += bytes;
+  orders_.erase({first->second.exchange.get(), first->second.part});
+  if (bytes > credit_bytes_) not_counted_ += bytes - credit_bytes_ / 2;
   *task = std::move(first->second);
   waiting_.erase(first);
   return true;
@@ -66,10 +77,13 @@ uint64_t PartQueue::Admitted() const {
 
 void PartQueue::RemoveIf(const std::function<bool(const PartTask&)>& matches) {
   for (auto it = waiting_.begin(); it != waiting_.end();)
-    it = matches(it->second) ? waiting_.erase(it) : std::next(it);
+    it = matches(it->second) ? Erase(it) : std::next(it);
 }
 
-void PartQueue::ReturnCredit(uint64_t bytes) { on_the_way_ -= std::min(bytes, on_the_way_); }
+void PartQueue::ReturnCredit(uint64_t bytes) {
+  on_the_way_ -= std::min(bytes, on_the_way_);
+  not_counted_ = std::min(not_counted_, on_the_way_);
+}
 
 void PartQueue::NoteAnswered(uint64_t bytes) { unanswered_ -= std::min(bytes, unanswered_); }
 

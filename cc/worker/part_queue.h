@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 namespace byteps {
@@ -39,14 +40,16 @@ class PartQueue {
   // Puts a task in front of all others but those that were put there before; whether it waits. One
   // that leaves with the next credit anyway stays where it is: with all workers' tensors in the
   // same order, overtaking would only spoil what the order gives each server.
-  bool Prefer(const Exchange* exchange, uint32_t part, int32_t priority);
+  bool Prefer(const Exchange* exchange, uint32_t part);
 
   // Gives each waiting task the priority that `priority_of` says. Those that were put in front stay
   // there.
   void Rearrange(const std::function<int32_t(const PartTask&)>& priority_of);
 
-  // Takes the first task if the credit admits it. A part that is larger than the whole credit goes
-  // alone; nothing behind the first task overtakes it, however small.
+  // Takes the first task if the credit admits it. A part that is larger than the whole credit, as
+  // of a gather, waits until nothing is on the way, and then counts as half of the credit: what
+  // comes later and is more urgent overtakes it in the Van, which sends it in pieces. Nothing
+  // behind the first task overtakes it here, however small.
   bool Pop(PartTask* task);
 
   // Never lowers it.
@@ -69,7 +72,10 @@ class PartQueue {
   void RemoveIf(const std::function<bool(const PartTask&)>& matches);
 
   // Drops all waiting tasks.
-  void Clear() { waiting_.clear(); }
+  void Clear() {
+    waiting_.clear();
+    orders_.clear();
+  }
 
   size_t size() const { return waiting_.size(); }
   uint64_t credit_bytes() const { return credit_bytes_; }
@@ -77,6 +83,16 @@ class PartQueue {
 
  private:
   using Order = std::pair<int64_t, uint64_t>;  // falling priority, then the order of Push
+  using PartOf = std::pair<const Exchange*, uint32_t>;
+  struct HashOfPart {
+    size_t operator()(const PartOf& part) const {
+      return std::hash<const void*>()(part.first) * 31 + part.second;
+    }
+  };
+  using Waiting = std::map<Order, PartTask>;
+
+  void Insert(const Order& order, PartTask task);
+  Waiting::iterator Erase(Waiting::iterator task);
 
   // What may be on the way.
   uint64_t Admitted() const;
@@ -86,9 +102,11 @@ class PartQueue {
   const uint64_t kept_back_bytes_;
   uint64_t credit_bytes_;
   uint64_t on_the_way_ = 0;
+  uint64_t not_counted_ = 0;  // of those: what long parts have beyond half of the credit
   uint64_t unanswered_ = 0;
   uint64_t next_sequence_ = 0;
-  std::map<Order, PartTask> waiting_;
+  Waiting waiting_;
+  std::unordered_map<PartOf, Order, HashOfPart> orders_;  // where each part waits
 };
 
 }  // namespace byteps

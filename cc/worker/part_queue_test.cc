@@ -40,12 +40,11 @@ TEST(PartQueueTest, PreferredOnesGoFirstInTheOrderInWhichTheyWere) {
   PartQueue queue(1000);
   queue.Push(Task(9, 1001, 9));
   for (uint32_t part = 0; part < 6; ++part) queue.Push(Task(part, 1, part < 3 ? 1 : 5));
-  EXPECT_TRUE(queue.Prefer(nullptr, 2, 1));
-  EXPECT_TRUE(queue.Prefer(nullptr, 4, 5));
-  EXPECT_TRUE(queue.Prefer(nullptr, 0, 1));
-  EXPECT_FALSE(queue.Prefer(nullptr, 2, 1)) << "again, which changes nothing";
-  EXPECT_FALSE(queue.Prefer(nullptr, 1, 5)) << "not of this priority";
-  EXPECT_FALSE(queue.Prefer(nullptr, 6, 5)) << "not waiting";
+  EXPECT_TRUE(queue.Prefer(nullptr, 2));
+  EXPECT_TRUE(queue.Prefer(nullptr, 4));
+  EXPECT_TRUE(queue.Prefer(nullptr, 0));
+  EXPECT_TRUE(queue.Prefer(nullptr, 2)) << "again, which changes nothing";
+  EXPECT_FALSE(queue.Prefer(nullptr, 6)) << "not waiting";
   queue.SetCredit(2000);
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{2, 4, 0, 9, 3, 5, 1}));
 }
@@ -54,7 +53,7 @@ TEST(PartQueueTest, RearrangedOnesLeaveByTheirNewPriorities) {
   PartQueue queue(8);
   for (uint32_t part = 0; part < 6; ++part) queue.Push(Task(part, 1, -static_cast<int>(part)));
   for (int32_t part = 0; part < 6; ++part) queue.Push(Task(10 + part, 1, -part));
-  EXPECT_TRUE(queue.Prefer(nullptr, 14, -4));
+  EXPECT_TRUE(queue.Prefer(nullptr, 14));
   queue.Rearrange([](const PartTask& task) { return task.part == 2 ? 9 : task.priority + 1; });
   queue.SetCredit(1000);
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{14, 2, 0, 10, 1, 11, 12, 3, 13, 4, 5, 15}));
@@ -63,8 +62,8 @@ TEST(PartQueueTest, RearrangedOnesLeaveByTheirNewPriorities) {
 TEST(PartQueueTest, WhatLeavesWithTheNextCreditIsNotPreferred) {
   PartQueue queue(10);
   for (uint32_t part = 0; part < 5; ++part) queue.Push(Task(part, 4));
-  EXPECT_TRUE(queue.Prefer(nullptr, 2, 0)) << "it waits";
-  EXPECT_TRUE(queue.Prefer(nullptr, 3, 0));
+  EXPECT_TRUE(queue.Prefer(nullptr, 2)) << "it waits";
+  EXPECT_TRUE(queue.Prefer(nullptr, 3));
   queue.SetCredit(100);
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{3, 0, 1, 2, 4}));
 }
@@ -92,13 +91,20 @@ TEST(PartQueueTest, CreditBoundsTheBytesOnTheWay) {
   EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{3, 4}));
 }
 
-TEST(PartQueueTest, APartLargerThanTheCreditGoesAlone) {
+TEST(PartQueueTest, APartLargerThanTheCreditLetsShortOnesFollow) {
   PartQueue queue(10);
   queue.Push(Task(0, 100));
   queue.Push(Task(1, 1));
-  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0}));
-  queue.ReturnCredit(99);
-  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{1}));
+  queue.Push(Task(2, 4));
+  queue.Push(Task(3, 1));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{0, 1, 2}));
+  queue.ReturnCredit(1);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{3}));
+  queue.Push(Task(4, 100));
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{})) << "one long part at a time";
+  queue.ReturnCredit(105);
+  EXPECT_EQ(PopAll(queue), (std::vector<uint32_t>{4}));
+  EXPECT_EQ(queue.bytes_on_the_way(), 100u);
 }
 
 TEST(PartQueueTest, WhatTheServersKeepBackDoesNotHoldALargePart) {

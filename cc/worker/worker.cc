@@ -58,6 +58,7 @@ Status Worker::Start() {
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
       [this](const Status& reason) { Fail(reason); });
+  BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job_.num_servers() * job_.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
   BYTEPS_RETURN_IF_ERROR(ConnectToServers());
   watch_.Start("byteps-watch", kWatchSeconds, [this] { Watch(); });
@@ -178,13 +179,10 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
-  const int32_t priority = PriorityOf(*exchange, part);
-  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), priority});
+  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
-  const std::vector<uint32_t>& wanted = key.wanted_parts;
-  if (key.wanted_round == exchange->round &&
-      std::find(wanted.begin(), wanted.end(), part) != wanted.end())
-    queue_.Prefer(exchange.get(), part, priority);
+  if (key.wanted.round == exchange->round && key.wanted.parts.count(part) > 0)
+    queue_.Prefer(exchange.get(), part);
   Pump(&actions);
 }
 
@@ -253,7 +251,7 @@ void Worker::Stop() {
   }
   // The coordinator may only be stopped: it must not take this for a good end when it goes on.
   if (coordinator_->connected() && !CoordinatorIsLost()) {
-    coordinator_->Send(Goodbye{rank_});
+    coordinator_->Send(Goodbye{{rank_}});
     std::unique_lock<std::mutex> lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() +
                           (failure_.ok() ? kGoodbyePatience : kGoodbyePatienceAfterFailure);
@@ -438,9 +436,8 @@ void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* action
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
-  if (key.wanted_round == exchange->round) {
-    for (const uint32_t part : key.wanted_parts)
-      queue_.Prefer(exchange.get(), part, PriorityOf(*exchange, part));
+  if (key.wanted.round == exchange->round) {
+    for (const uint32_t part : key.wanted.in_order) queue_.Prefer(exchange.get(), part);
   }
   Pump(actions);
 }
@@ -501,7 +498,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (exchange == nullptr || IsMoving(*exchange, header.part)) return OkStatus();
   if (Path* const path = FindPath(connection))
-    path->receives = PartId(header.key, exchange->entry->variant, header.part);
+    path->receives.emplace_back(header.key, exchange->entry->variant, header.part);
   if (exchange->trace != nullptr) exchange->trace->parts[header.part].reply_begin_ns = WallNanos();
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
@@ -544,8 +541,10 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
     return Internal(connection.peer_name() + " sent a frame that is no reply");
   counters_.received_bytes += header.payload_bytes;
   Path* const path = FindPath(connection);
-  const bool had_begun = path != nullptr && path->receives.has_value();
-  if (had_begun) path->receives.reset();
+  const bool had_begun = path != nullptr && !path->receives.empty() &&
+                         std::get<0>(path->receives.back()) == header.key &&
+                         std::get<2>(path->receives.back()) == header.part;
+  if (had_begun) path->receives.pop_back();
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (keeps_results_) DropResults(*keys_.at(header.key), connection.peer().rank, header, &actions);
@@ -563,13 +562,14 @@ void Worker::OnWanted(const FrameHeader& header) {
   const Exchange* live = key.live.get();
   const bool has_begun = live != nullptr && live->round == header.round;
   if (has_begun && live->entry != nullptr) {
-    if (queue_.Prefer(live, header.part, PriorityOf(*live, header.part)) || !live->by_parts) return;
+    if (queue_.Prefer(live, header.part) || !live->by_parts) return;
   } else if (!has_begun && header.round != key.next_round) {
     return;
   }
-  if (key.wanted_round != header.round) key.wanted_parts.clear();
-  key.wanted_round = header.round;
-  if (key.wanted_parts.size() < kMostWanted) key.wanted_parts.push_back(header.part);
+  if (key.wanted.round != header.round) key.wanted = {};
+  key.wanted.round = header.round;
+  if (key.wanted.parts.size() < kMostWanted && key.wanted.parts.insert(header.part).second)
+    key.wanted.in_order.push_back(header.part);
 }
 
 // A server that ends tells why; one to which a connection has come again tells what it has.
@@ -661,10 +661,12 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   Key& key = FindOrAddKey(exchange->request.tensor.name);
   key.live = nullptr;
   key.has_failed = !status.ok();
+  key.ended_ns = MonotonicNanos();
+  key.is_reported = false;
   if (keeps_results_ && status.ok()) Keep(exchange, &key, actions);
   last_ended_.key = &key;
   last_ended_.round = exchange->round;
-  last_ended_.ns = MonotonicNanos();
+  last_ended_.ns = key.ended_ns;
   actions->finished.emplace_back(exchange, status);
 }
 
@@ -705,6 +707,7 @@ void Worker::OnControl(ControlMessage message) {
     return Fail(Unavailable(lost->description));
   }
   Status status;
+  std::string stall_text;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -722,15 +725,16 @@ void Worker::OnControl(ControlMessage message) {
       OnResultsHeld(*all_have, &actions);
     } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
       status = OnPartsMoved(*moved, &actions);
-    } else if (const auto* goodbye = std::get_if<Goodbye>(&message)) {
-      left_ = left_ || goodbye->rank == rank_;
+    } else if (std::holds_alternative<Goodbye>(message)) {
+      left_ = true;
       goodbye_answered_.notify_all();
     } else if (const auto* query = std::get_if<StallQuery>(&message)) {
       AnswerStallQuery(*query, &actions);
-    } else if (const auto* answer = std::get_if<StallAnswer>(&message)) {
-      if (stall_report_ != nullptr) stall_report_->Add(*answer);
+    } else if (const auto* notice = std::get_if<StallNotice>(&message)) {
+      stall_text = StallText(*notice);
     }
   }
+  if (!stall_text.empty()) LogWarning(stall_text);
   if (!status.ok()) Fail(status);
 }
 

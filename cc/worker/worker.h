@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cc/base/job.h"
@@ -27,7 +29,6 @@
 #include "cc/worker/learned_order.h"
 #include "cc/worker/link_meter.h"
 #include "cc/worker/part_queue.h"
-#include "cc/worker/stall_report.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
@@ -70,6 +71,16 @@ class Worker : private ConnectionHandler {
   // See engine/engine.h.
   void Enqueue(ExchangeRequest request);
   void Declare(std::vector<TensorDescription> tensors);
+
+  // For workers that part within a training and meet again, see worker_rounds.cc. By name, the
+  // round that each tensor's next exchange will have.
+  std::map<std::string, uint64_t> NextRounds() const;
+  // Gives up the next round of these tensors, as if an exchange had been begun and cancelled: the
+  // others, which may wait for this worker there, get `reason`. Unknown tensors, and those that are
+  // on their way, are left alone.
+  void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason);
+  // The next exchange of each tensor will have this round, unless it is further already.
+  void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 
   // For an exchange by parts, after it has been placed; a part at most once. Nothing happens if the
   // exchange has ended meanwhile.
@@ -126,11 +137,16 @@ class Worker : private ConnectionHandler {
     int32_t number = 0;              // see LearnedOrder; 0: not used yet
     std::shared_ptr<Exchange> live;  // at most one round is outstanding (protocol rule 10)
     bool has_failed = false;         // here, in the round before `next_round`, if that has ended
+    int64_t ended_ns = 0;            // when that was
+    bool is_reported = false;        // the coordinator has been told that its result is here
     std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
     // Parts of a round that the servers would like to have next, before they are there to be
-    // pushed.
-    uint64_t wanted_round = 0;
-    std::vector<uint32_t> wanted_parts;
+    // pushed. Each once.
+    struct {
+      uint64_t round = 0;
+      std::unordered_set<uint32_t> parts;
+      std::vector<uint32_t> in_order;  // in which they were asked for
+    } wanted;
   };
   using PartId = std::tuple<uint64_t, uint32_t, uint32_t>;  // key, variant and part
 
@@ -139,7 +155,9 @@ class Worker : private ConnectionHandler {
     std::shared_ptr<Connection> connection;  // null: broken
     bool was_open = false;                   // to the process that the server is now
     int attempt_life = 0;                    // which life of the server is being connected to
-    std::optional<PartId> receives;          // the reply whose payload is arriving
+    // The replies whose payloads are arriving; the last one ends first
+    // (ConnectionHandler::OnHeader).
+    std::vector<PartId> receives;
     // Pushes may be sent: not while it is broken, nor before the server has said what it has.
     bool is_ready = false;
     bool has_broken = false;  // once
@@ -190,7 +208,9 @@ class Worker : private ConnectionHandler {
   // With mutex_ held.
   int64_t EndOverdue(int64_t now, Actions* actions);
   Status CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions);
+  std::string OwedText() const;
   void AnswerStallQuery(const StallQuery& query, Actions* actions);
+  std::string StallText(const StallNotice& notice) const;
   std::vector<std::shared_ptr<Exchange>> OldestExchanges() const;
   std::string Doing() const;
   std::vector<WorkerLag> Lags() const;
@@ -288,8 +308,7 @@ class Worker : private ConnectionHandler {
     const Key* key = nullptr;
     uint64_t round = 0;
     int64_t ns = 0;
-  } last_ended_;                               // exchange
-  std::unique_ptr<StallReport> stall_report_;  // that waits for answers
+  } last_ended_;  // exchange
   int64_t next_stall_report_ns_ = 0;
   Status failure_;
   bool stopping_ = false;

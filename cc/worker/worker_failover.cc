@@ -105,7 +105,9 @@ void Worker::HoldPartsIfClosed(Actions* actions) {
   if (held_version_ == 0 || stopping_) return;
   for (const ServerLink& link : servers_) {
     for (const Path& path : link.paths) {
-      const bool receives = path.receives.has_value() && moving_.count(*path.receives) > 0;
+      const bool receives =
+          std::any_of(path.receives.begin(), path.receives.end(),
+                      [this](const PartId& part) { return moving_.count(part) > 0; });
       if (path.connection != nullptr && (link.is_lost || receives)) return;
     }
   }
@@ -256,14 +258,15 @@ void Worker::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* 
   }
 }
 
-// What is used once, such as initial values, has no later reply that says who has it.
+// What is used once, such as initial values, has no later reply that says who has it. All who keep
+// it, other workers and servers, learn that they need not.
 void Worker::ReportResults(int64_t now, Actions* actions) {
   ResultsHeld held;
   for (const auto& [id, key] : keys_) {
-    if (key->last == nullptr || key->last->is_reported || now - key->last->enqueued_ns < kIdleNanos)
-      continue;
-    key->last->is_reported = true;
-    held.tensors.push_back({id, key->last->round + 1});
+    const bool has_result = key->live == nullptr && key->ended_ns > 0 && !key->has_failed;
+    if (!has_result || key->is_reported || now - key->ended_ns < kIdleNanos) continue;
+    key->is_reported = true;
+    held.tensors.push_back({id, key->next_round});
   }
   if (!held.tensors.empty()) actions->messages.push_back(std::move(held));
 }

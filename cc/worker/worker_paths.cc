@@ -25,11 +25,13 @@ void Worker::PreparePaths() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     servers_[server].endpoint = job_.server_endpoints[server];
     servers_[server].host = job_.server_hosts[server];
-    servers_[server].paths.resize(std::max(1, job_.options.connections_per_server));
+    servers_[server].paths.resize(job_.PathsPerServer());
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
       servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
           [=](double seconds) { return Connect(server, path, seconds); },
-          [=](const Status& reason, int life) { LoseServer(server, life, reason); });
+          [=](const Status& reason, int life) { LoseServer(server, life, reason); },
+          // It may be stopped, or this worker be cut off, for less than the heartbeat timeout.
+          [=] { return !coordinator_->KnowsToLive(server); });
     }
   }
 }
@@ -103,7 +105,7 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   path.connection = connection;
   path.was_open = true;
   path.is_ready = false;
-  path.receives.reset();
+  path.receives.clear();
   if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
   if (peer.again) {
     actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
@@ -177,7 +179,7 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
     if (path == nullptr || stopping_ || !failure_.ok()) return;
     life = servers_[peer.rank].lives;
     path->connection = nullptr;
-    path->receives.reset();
+    path->receives.clear();
     path->is_ready = false;
     path->has_broken = true;
     queue_.ReturnCredit(path->bytes_on_the_way);

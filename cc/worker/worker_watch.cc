@@ -1,5 +1,6 @@
 // The part of Worker that looks at what takes long: deadlines, and tensors that wait for others.
 #include <algorithm>
+#include <map>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
@@ -10,16 +11,15 @@
 namespace byteps {
 namespace {
 
-// How long the others may take to answer. They do so on engine threads; who does not is stopped, or
-// unreachable.
-constexpr int64_t kAnswerNanos = 2 * int64_t{1000000000};
+// Of a report, whose other lines are StallDigest's.
+constexpr size_t kMostServers = 8;
+constexpr size_t kMostLags = 8;  // in its last line
 
 std::string Seconds(int64_t nanos) { return std::to_string(nanos / 1000000000) + " s"; }
 
 }  // namespace
 
 void Worker::Watch() {
-  std::string report;
   Status stalled;
   {
     Actions actions(this);
@@ -27,14 +27,8 @@ void Worker::Watch() {
     const int64_t now = MonotonicNanos();
     const int64_t oldest_ns = EndOverdue(now, &actions);
     ReportResults(now, &actions);
-    if (stall_report_ != nullptr &&
-        (stall_report_->IsComplete() || now > stall_report_->begin_ns() + kAnswerNanos)) {
-      report = stall_report_->Text(now) + LagsText();
-      stall_report_ = nullptr;
-    }
     stalled = CheckStalls(now, oldest_ns, &actions);
   }
-  if (!report.empty()) LogWarning(report);
   if (!stalled.ok()) Fail(stalled);
 }
 
@@ -62,25 +56,24 @@ int64_t Worker::EndOverdue(int64_t now, Actions* actions) {
   return oldest_ns;
 }
 
-// Begins a report if one is due or asked for. An error if the job must not wait any longer.
+// Asks for a report if one is due or wanted. An error if the job must not wait any longer.
 Status Worker::CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions) {
   const double warning = job_.options.stall_warning, shutdown = job_.options.stall_shutdown;
   const double age = (now - oldest_ns) * 1e-9;
-  const bool is_asked_for = stall_report_ == nullptr && StallSignal::Take();
+  const bool is_asked_for = StallSignal::Take();
   const bool is_due = warning > 0 && age > warning && now >= next_stall_report_ns_;
-  if (stall_report_ == nullptr && (is_due || is_asked_for)) {
+  if (is_due || is_asked_for) {
     const std::vector<std::shared_ptr<Exchange>> oldest = OldestExchanges();
     next_stall_report_ns_ = now + SecondsToNanos(warning);
     StallQuery query;
-    query.id = ++next_request_;
     query.from = rank_;
-    std::vector<StallReport::Waiting> waiting;
+    query.wants_text = is_asked_for;
     for (size_t i = 0; i < std::min(oldest.size(), kMostStalled); ++i) {
-      query.tensors.push_back({oldest[i]->request.tensor.name, oldest[i]->round});
-      waiting.push_back({oldest[i]->request.tensor, oldest[i]->round, oldest[i]->enqueued_ns});
+      const TensorDescription& tensor = oldest[i]->request.tensor;
+      query.tensors.push_back({tensor.name, oldest[i]->round, tensor.ToString(),
+                               static_cast<uint32_t>((now - oldest[i]->enqueued_ns) / 1000000000)});
     }
-    stall_report_ = std::make_unique<StallReport>(rank_, job_.num_workers(), query.id, waiting,
-                                                  oldest.size() - waiting.size(), now);
+    query.more = static_cast<uint32_t>(oldest.size() - query.tensors.size());
     actions->messages.push_back(std::move(query));
   }
   if (shutdown <= 0 || age <= shutdown || !failure_.ok()) return OkStatus();
@@ -89,6 +82,31 @@ Status Worker::CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions) {
       std::to_string(static_cast<int64_t>(age)) +
       " s for other workers; the log says for whom. BYTEPS_STALL_SHUTDOWN_SECONDS (bpslaunch "
       "--stall-shutdown-seconds) allows no more");
+}
+
+// Which servers have what others wait for: the network between may be at fault, or the server.
+std::string Worker::OwedText() const {
+  std::map<int32_t, size_t> owed;
+  for (const std::shared_ptr<Exchange>& exchange : OldestExchanges()) {
+    if (exchange->entry == nullptr) continue;
+    for (size_t part = 0; part < exchange->places.size(); ++part) {
+      const bool is_sent = exchange->sent_on[part] >= 0;
+      if (is_sent && !exchange->part_done[part]) ++owed[exchange->places[part].server];
+    }
+  }
+  std::string text;
+  size_t lines = 0;
+  for (const auto& [server, parts] : owed) {
+    if (++lines > kMostServers)
+      return text + "\n  and " + std::to_string(owed.size() - kMostServers) + " servers more do";
+    const ServerLink& link = servers_[server];
+    const bool is_open = std::any_of(link.paths.begin(), link.paths.end(),
+                                     [](const Path& path) { return path.connection != nullptr; });
+    text += "\n  server " + std::to_string(server) + " at " + link.endpoint.ToString() + " owes " +
+            std::to_string(parts) + (parts == 1 ? " part" : " parts") + " of results" +
+            (is_open ? "" : " and is not connected at present");
+  }
+  return text;
 }
 
 // Those that have not ended, the one that waits longest first.
@@ -106,14 +124,19 @@ void Worker::AnswerStallQuery(const StallQuery& query, Actions* actions) {
   StallAnswer answer;
   answer.id = query.id;
   answer.from = rank_;
-  answer.to = query.from;
-  for (const TensorRound& tensor : query.tensors) {
+  for (const StalledTensor& tensor : query.tensors) {
     const auto key = keys_by_name_.find(tensor.name);
     const bool sent = key != keys_by_name_.end() && key->second->next_round > tensor.round;
     answer.sent.push_back(sent ? 1 : 0);
   }
   answer.doing = Doing();
   actions->messages.push_back(std::move(answer));
+}
+
+std::string Worker::StallText(const StallNotice& notice) const {
+  if (!notice.text.empty()) return notice.text + OwedText() + LagsText();
+  return "worker " + std::to_string(rank_) + " " + Doing() + "; the log of worker " +
+         std::to_string(notice.reporter) + " says for whom";
 }
 
 std::string Worker::Doing() const {
@@ -154,12 +177,19 @@ std::vector<WorkerLag> Worker::Lags() const {
   return all;
 }
 
-// A line of a report; nothing if the servers have not reported.
+// A line of a report, with the latest workers; nothing if the servers have not reported.
 std::string Worker::LagsText() const {
   std::string text;
   const std::vector<WorkerLag> lags = Lags();
+  std::vector<size_t> latest;
   for (size_t rank = 0; rank < lags.size(); ++rank) {
-    if (lags[rank].contributions == 0) continue;
+    if (lags[rank].contributions > 0) latest.push_back(rank);
+  }
+  std::stable_sort(latest.begin(), latest.end(),
+                   [&](size_t a, size_t b) { return lags[a].recent_ns > lags[b].recent_ns; });
+  latest.resize(std::min(latest.size(), kMostLags));
+  std::sort(latest.begin(), latest.end());
+  for (const size_t rank : latest) {
     text += text.empty() ? "\n  so far, after the first of each round: " : ", ";
     text += "rank " + std::to_string(rank) + " by " +
             std::to_string((lags[rank].recent_ns + 500000) / 1000000) + " ms";

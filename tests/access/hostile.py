@@ -35,6 +35,7 @@ from tests.engine.programs import SECONDS as _PATIENCE
 
 # The forms of cc/wire/handshake.h.
 HELLO_BYTES, CHALLENGE_BYTES, RESPONSE_BYTES = 160, 512, 64
+VERSION = 4
 _SETTLE_SECONDS = 2.0
 _TURN_SECONDS = 10.0
 _FLOOD = os.urandom(1 << 20)
@@ -55,7 +56,7 @@ while True:
 _GOALS = {"step_growth": 0.10, "cpu_ms_per_connection": 1.0, "kb_per_connection": 64.0}
 
 
-def hello(job_id=b"job", role=0, rank=0, version=3, features=1, required=1):
+def hello(job_id=b"job", role=0, rank=0, version=VERSION, features=1, required=1):
     """The bytes of a Hello."""
     head = struct.pack("<IHQQIBi", 0x48535042, version, features, required, 0, role, rank)
     body = head + os.urandom(16) + struct.pack("<I", len(job_id)) + job_id

@@ -142,7 +142,7 @@ def test_a_request_that_no_process_makes_is_refused(changes):
 
 
 def test_nothing_from_the_network_is_unpickled_by_servers_and_schedulers():
-    """Nothing that they import opens pickles."""
+    """Nothing that they import opens pickles (protocol rule 5)."""
     for folder in ("rendezvous", "launch"):
         for path in (ROOT / "tf_byteps" / folder).glob("*.py"):
             assert "pickle" not in path.read_text().replace("never pickled", ""), path

@@ -44,6 +44,7 @@ def test_200_tensors_in_a_different_order_on_each_worker():
 
 
 def test_opposite_order_with_credit_of_one_part():
+    """Credit ends when bytes have arrived (protocol rule 9)."""
     env = {**SMALL_PARTS, "BYTEPS_CREDIT_BYTES": str(PART_BYTES)}
     assert run_workers(programs.opposite_order, servers=2, env=env) == [PART_BYTES] * 2
 
@@ -66,6 +67,7 @@ def test_payloads_take_the_socket_otherwise(env):
 
 
 def test_mismatches_are_errors_on_every_worker_that_say_who_sent_what():
+    """Workers declare what they exchange (protocol rule 3)."""
     results = run_workers(programs.mismatches, servers=2)
     distinct = {
         "shape": ("[4]", "[5]"),

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.access import programs as access
 from tests.cluster import (
     Cluster,
     clean_environment,
@@ -86,11 +87,13 @@ def test_a_stopped_worker_is_lost_when_it_is_silent_for_too_long():
 
 
 def test_a_held_interpreter_lock_is_no_death():
+    """Heartbeats come from engine threads (protocol rule 20)."""
     env = {"BYTEPS_HEARTBEAT_INTERVAL": "0.5", "BYTEPS_HEARTBEAT_TIMEOUT": "2"}
     assert run_workers(programs.late_reader, env=env) == [[2.0]] * 2
 
 
 def test_a_forked_child_is_refused_and_disturbs_nobody():
+    """A fork inherits nothing (protocol rule 22)."""
     for answer, status, after in run_workers(programs.forked_child, workers=2, servers=0):
         assert "FAILED_PRECONDITION" in answer and "forked" in answer
         assert "False" in answer  # no longer initialized
@@ -98,6 +101,7 @@ def test_a_forked_child_is_refused_and_disturbs_nobody():
 
 
 def test_a_killed_worker_with_a_living_forked_child_is_noticed(tmp_path):
+    """The child does not hold its parent's sockets open (protocol rule 22)."""
     pid_file = tmp_path / "pid"
     args = [str(pid_file)]
     with Cluster(programs.killed_with_a_living_child, workers=2, servers=1, args=args) as cluster:
@@ -119,7 +123,7 @@ def test_unreachable_scheduler(role):
         "DMLC_NUM_WORKER": "2",
         "DMLC_NUM_SERVER": "1",
         "DMLC_WORKER_ID": "0",
-        "BYTEPS_CONNECT_TIMEOUT": "1",
+        "BYTEPS_RENDEZVOUS_TIMEOUT": "1",
     }
     done = run_python(*_start(role), **variables)
     assert done.returncode == 1
@@ -170,3 +174,21 @@ def run_python(*arguments, **variables):
         text=True,
         timeout=30,
     )
+
+
+def test_a_server_that_is_stopped_for_a_while_is_not_lost(tmp_path):
+    """It is silent on every path for longer than two heartbeats; its timeout is not over."""
+    stop = tmp_path / "stop"
+    env = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_HEARTBEAT_TIMEOUT": "60"}
+    with Cluster(access.steps, 2, 2, env=env, args=[str(stop), 0.05]) as cluster:
+        for worker in cluster.workers:
+            worker.wait_for_output("ready", 60)
+        time.sleep(1)
+        cluster.servers[0].kill(signal.SIGSTOP)
+        time.sleep(12)
+        cluster.servers[0].kill(signal.SIGCONT)
+        time.sleep(1)
+        stop.touch()
+        outcomes = cluster.wait(60)
+    assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
+    assert "training goes on" not in describe(outcomes), describe(outcomes)

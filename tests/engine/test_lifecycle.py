@@ -70,6 +70,26 @@ def test_tf_config_with_other_kinds_of_names(host):
         assert out[1] == 2
 
 
+def test_a_job_without_a_secret_says_so_once_and_names_its_ports():
+    workers = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
+    processes = start_tf_config_job("just_init", [], worker=workers)
+    errors = "".join(process.communicate(timeout=60)[1] for process in processes)
+    [line] = [line for line in errors.splitlines() if "this job has no secret" in line]
+    assert f"(scheduler {workers[0]}, coordinator 127.0.0.1:" in line
+    assert line.count("127.0.0.1:") == 4
+
+
+def test_a_job_without_a_secret_does_not_leave_its_machine():
+    workers = ["192.0.2.1:9000", "192.0.2.2:9000"]
+    done = run(
+        ["-c", "import tf_byteps; tf_byteps.init()"],
+        TF_CONFIG=tf_config("worker", 0, worker=workers),
+    )
+    assert done.returncode == 1
+    assert "is to listen at 192.0.2.1, that is at 0.0.0.0" in done.stderr
+    assert "BYTEPS_JOB_SECRET_FILE" in done.stderr and "BYTEPS_ALLOW_OPEN=1" in done.stderr
+
+
 def test_worker_0_of_tf_config_fails():
     """The process that hosts scheduler and server ends without a goodbye."""
     workers = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
@@ -82,6 +102,7 @@ def test_worker_0_of_tf_config_fails():
 
 
 def test_a_process_that_hosts_a_server_stays_until_all_have_left():
+    """Leaving has two phases (protocol rule 21)."""
     host, other = run_workers(programs.leaves_early, workers=2, servers=0, args=[2])
     assert 1.5 < host < 4 and other < 1.5
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cc/base/clock.h"
+#include "cc/base/guarded.h"
 #include "cc/base/logging.h"
 
 namespace byteps {
@@ -66,7 +67,7 @@ void RdmaConnection::Turn() {
   Status status;
   while (true) {
     const uint64_t before = received_this_turn_;
-    status = TakeCompletions();
+    status = Guarded([this] { return TakeCompletions(); });
     // Also after an error: what was taken in before it counts.
     if (received_this_turn_ > before && !closing_) handler_->OnDrained(*this);
     if (!status.ok() || closing_) break;

@@ -78,6 +78,8 @@ class RdmaVan : public Van {
     return OkStatus();
   }
 
+  Status Expect(size_t connections) override { return tcp_->Expect(connections); }
+
   void Stop() override {
     for (const auto& loop : loops_) loop->Stop();
     tcp_->Stop();
@@ -142,7 +144,7 @@ class RdmaVan : public Van {
 
   // Within a host memory is nearer than the network card.
   bool Concerns(const Hello& hello) const {
-    return !(hello.same_host && parts_.options.read_peer_memory);
+    return !(hello.same_host && parts_.options.SharesMemory());
   }
 
   std::shared_ptr<RdmaConnection> NewConnection(RdmaConnection::Side side,

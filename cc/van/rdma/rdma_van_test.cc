@@ -267,6 +267,7 @@ TEST_F(RdmaVanTest, ADeviceWithShortQueuesAndSmallMessagesIsUsedAsItIs) {
   EXPECT_LE(verbs_.largest_message(), 8192);
 }
 
+// For as long as their owner says that it lives (protocol rule 19).
 TEST_F(RdmaVanTest, PayloadsInRegisteredMemoryAreNotCopied) {
   ASSERT_TRUE(Listen(Transport::kRdma).ok());
   ASSERT_TRUE(Connect(Transport::kRdma).ok());

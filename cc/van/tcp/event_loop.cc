@@ -8,12 +8,24 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/fork.h"
+#include "cc/base/guarded.h"
+#include "cc/base/logging.h"
 
 namespace byteps {
 namespace {
 
 constexpr int kTickMilliseconds = 1000;
 constexpr int kMaxEvents = 64;
+
+// For what has nobody else who could say that it failed: connections end with the error themselves.
+template <typename Body>
+void RunGuarded(Body body) {
+  const Status status = Guarded([&] {
+    body();
+    return OkStatus();
+  });
+  if (!status.ok()) LogError("an I/O thread has given something up: " + status.ToString());
+}
 
 }  // namespace
 
@@ -114,7 +126,7 @@ void EventLoop::RunTasks() {
     std::lock_guard<std::mutex> lock(mutex_);
     tasks.swap(tasks_);
   }
-  for (const auto& task : tasks) task();
+  for (const auto& task : tasks) RunGuarded(task);
 }
 
 void EventLoop::Run() {
@@ -138,13 +150,14 @@ void EventLoop::Run() {
         const auto it = watchers_.find(events[i].data.fd);
         if (it != watchers_.end()) watcher = it->second;
       }
-      if (watcher) watcher->OnEvents(events[i].events);
+      if (watcher) RunGuarded([&] { watcher->OnEvents(events[i].events); });
     }
     RunTasks();
     const int64_t now = MonotonicNanos();
     if (now >= next_tick) {
       next_tick = now + kTickMilliseconds * 1000000LL;
-      for (const auto& watcher : Watchers()) watcher->OnTick(now);
+      FlushLog();
+      for (const auto& watcher : Watchers()) RunGuarded([&] { watcher->OnTick(now); });
     }
   }
   for (const auto& watcher : Watchers()) watcher->OnStop();

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "cc/van/tcp/peer_process.h"
+
 namespace byteps {
 namespace {
 
@@ -64,24 +66,21 @@ void LentMemory::Withdraw() {
   is_withdrawn_ = true;
 }
 
-PeerMemory::PeerMemory(bool offered)
-    : offered_(offered), nonce_(std::make_unique<Nonce>(RandomNonce())) {}
+PeerMemory::PeerMemory(bool is_allowed, bool lends)
+    : is_allowed_(is_allowed), lends_(lends), nonce_(RandomNonce()) {}
 
-MemoryOffer PeerMemory::offer() const {
-  if (!offered_) return {};
-  return {getpid(), reinterpret_cast<uint64_t>(nonce_->data())};
+MemoryOffer PeerMemory::Offer(const Socket& socket, const Nonce& number) {
+  if (!is_allowed_ || !PeerIsOnThisHost(socket)) return {};
+  shown_ = std::make_unique<Nonce>(number);
+  if (lends_) lent_ = LentMemory::Over(socket);
+  return {getpid(), reinterpret_cast<uint64_t>(shown_->data())};
 }
 
-void PeerMemory::Lend(const Socket& socket) {
-  if (offered_) lent_ = LentMemory::Over(socket);
-}
-
-bool PeerMemory::Probe(const Socket& socket, const MemoryOffer& offer, const Nonce& nonce) {
-  if (!offered_ || offer.pid <= 0) return false;
-  of_peer_ = LentMemory::OfPeer(socket);
+bool PeerMemory::Probe(const Socket& socket, const MemoryOffer& offer) {
+  if (shown_ == nullptr || !HoldsOtherEnd(offer.pid, socket)) return false;
+  if (offer.pid == getpid()) of_peer_ = LentMemory::OfPeer(socket);
   pid_ = offer.pid;
-  nonce_address_ = offer.address;
-  peer_nonce_ = nonce;
+  number_address_ = offer.address;
   Nonce found{};
   if (!Read(offer.address, found.data(), found.size()).ok()) pid_ = 0;
   return readable();
@@ -89,7 +88,9 @@ bool PeerMemory::Probe(const Socket& socket, const MemoryOffer& offer, const Non
 
 void PeerMemory::Withdraw() {
   // Another process reads it: it must be erased before anything that follows.
-  for (uint8_t& byte : *nonce_) __atomic_store_n(&byte, uint8_t{0}, __ATOMIC_SEQ_CST);
+  if (shown_ != nullptr) {
+    for (uint8_t& byte : *shown_) __atomic_store_n(&byte, uint8_t{0}, __ATOMIC_SEQ_CST);
+  }
   if (lent_ != nullptr) lent_->Withdraw();
 }
 
@@ -99,14 +100,14 @@ Status PeerMemory::Read(uint64_t address, void* to, size_t bytes) const {
     Nonce found{};
     const iovec local[] = {{next, bytes}, {found.data(), found.size()}};
     const iovec remote[] = {{reinterpret_cast<void*>(address), bytes},
-                            {reinterpret_cast<void*>(nonce_address_), found.size()}};
+                            {reinterpret_cast<void*>(number_address_), found.size()}};
     // In this order. It may end early, then without the number.
     const ssize_t read = ReadOf(pid_, local, remote, 2);
     const auto number_bytes = static_cast<ssize_t>(found.size());
     const bool has_number = read == static_cast<ssize_t>(bytes) + number_bytes;
     if (read <= 0 || (!has_number && ReadOf(pid_, &local[1], &remote[1], 1) != number_bytes))
       return Unavailable(ErrnoMessage("read the memory of process " + std::to_string(pid_)));
-    if (found != peer_nonce_)
+    if (found != nonce_)
       return Unavailable("process " + std::to_string(pid_) + " has withdrawn its memory");
     const size_t of_payload = std::min<size_t>(read, bytes);
     next += of_payload;

@@ -4,11 +4,16 @@
 // One copy, by the receiver's process_vm_readv, straight to where the bytes belong; no segment with
 // a name, so that nothing is left behind by a process that dies (protocol rule 17). Whether the
 // kernel allows it (same user, same process namespace, Yama) is found out by really reading
-// something: a random number in the peer's memory.
+// something: a random number.
 //
-// The number is read again with every piece of a payload, after it. Its owner erases it before it
-// gives up what the peer may be reading: a connection can end at any time, and what was read from
-// memory that has a new use already must not get into a sum.
+// A peer that could name any process would have this side read it. So nothing is taken without the
+// job's secret, or from another host's address; the process it names must hold the other end of the
+// connection (peer_process.h); and the number is one that this side has drawn for the connection,
+// which the peer puts where it says (protocol rule 33).
+//
+// The number is read again with every piece of a payload, after it. The peer erases it before it
+// gives up what may be read: a connection can end at any time, and what was read from memory that
+// has a new use already must not get into a sum.
 //
 // Where both ends are in one process, a worker and the server beside it, nothing has to be read:
 // the receiver uses the bytes where they are, while it holds a loan.
@@ -55,19 +60,20 @@ class LentMemory {
 // One connection's access to its peer's memory, and what the peer needs for the other direction.
 class PeerMemory {
  public:
-  // `offered`: the peer may try to read this process's memory.
-  explicit PeerMemory(bool offered);
+  // `is_allowed`: either process may read the other's memory. `lends`: also where both are the same
+  // process, without reading.
+  PeerMemory(bool is_allowed, bool lends);
 
-  // For the Hello or Welcome: the number to find, and where. The object must not end before the
-  // connection.
-  const Nonce& nonce() const { return *nonce_; }
-  MemoryOffer offer() const;
+  // For the Hello or Challenge: the number that the peer has to put into its memory.
+  const Nonce& nonce() const { return nonce_; }
 
-  // Before the offer is sent over `socket`.
-  void Lend(const Socket& socket);
+  // Shows `number`, the peer's, in this process's memory, and says where, for the Response or
+  // Welcome. No offer if the peer at the other end of `socket` has no address of this host. The
+  // object must not end before the connection.
+  MemoryOffer Offer(const Socket& socket, const Nonce& number);
 
-  // Tries to read `nonce` at the place that the peer at the other end of `socket` offers.
-  bool Probe(const Socket& socket, const MemoryOffer& offer, const Nonce& nonce);
+  // After Offer. Tries to read this side's number at the place that the peer offers.
+  bool Probe(const Socket& socket, const MemoryOffer& offer);
   bool readable() const { return pid_ != 0; }
 
   // Null if it is in another process: then Read.
@@ -81,12 +87,13 @@ class PeerMemory {
   Status Read(uint64_t address, void* to, size_t bytes) const;
 
  private:
-  bool offered_;
-  std::unique_ptr<Nonce> nonce_;
+  bool is_allowed_;
+  bool lends_;
+  const Nonce nonce_;
+  std::unique_ptr<Nonce> shown_;  // the peer's number; null: no offer
   // Of the peer, once a probe has succeeded.
   int64_t pid_ = 0;
-  uint64_t nonce_address_ = 0;
-  Nonce peer_nonce_{};
+  uint64_t number_address_ = 0;
   std::shared_ptr<LentMemory> lent_;
   std::shared_ptr<LentMemory> of_peer_;
 };

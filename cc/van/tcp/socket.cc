@@ -10,16 +10,23 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
 
 #include "cc/base/clock.h"
+#include "cc/base/descriptors.h"
 #include "cc/base/fork.h"
 
 namespace byteps {
 namespace {
 
-constexpr int kListenBacklog = 512;
+constexpr int kListenBacklog = 4096;  // the kernel's own limit may be lower
 constexpr uint64_t kUnsentBytes = 512 * 1024;
+constexpr int kKeepaliveSeconds = 60;
 constexpr int64_t kLookMilliseconds = 500;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -37,16 +44,63 @@ std::string AddressOf(const Socket& socket, int (*get)(int, sockaddr*, socklen_t
   return std::string(host) + ":" + port;
 }
 
-Status Resolve(const std::string& host, uint16_t port, bool passive, AddressList* addresses) {
+Status Resolve(const std::string& host, uint16_t port, int flags, AddressList* addresses) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = passive ? AI_PASSIVE : 0;
+  hints.ai_flags = flags;
   addrinfo* result = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &result);
   if (error != 0) return Unavailable("cannot resolve \"" + host + "\": " + gai_strerror(error));
   *addresses = AddressList(result, freeaddrinfo);
   return OkStatus();
+}
+
+// What a thread that looks a name up leaves for the one that waits for it, if it still does.
+struct Lookup {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_done = false;  // guarded, as the rest
+  Status status;
+  AddressList addresses{nullptr, freeaddrinfo};
+};
+
+// As Resolve, for as long as `wait` allows. The system's own limit can be minutes, and cannot be
+// set: then a thread of its own is left behind until that is over.
+Status ResolveWithin(const std::string& host, uint16_t port, const SocketWait& wait,
+                     AddressList* addresses) {
+  // Nobody has to be asked about digits.
+  if (Resolve(host, port, AI_NUMERICHOST, addresses).ok()) return OkStatus();
+  const auto lookup = std::make_shared<Lookup>();
+  std::thread([lookup, host, port] {
+    AddressList found(nullptr, freeaddrinfo);
+    const Status status = Resolve(host, port, 0, &found);
+    std::lock_guard<std::mutex> lock(lookup->mutex);
+    lookup->status = status;
+    lookup->addresses = std::move(found);
+    lookup->is_done = true;
+    lookup->changed.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(lookup->mutex);
+  while (!lookup->is_done) {
+    const int64_t left_ns = wait.deadline_ns - MonotonicNanos();
+    if (left_ns <= 0)
+      return DeadlineExceeded("cannot resolve \"" + host + "\": the name server does not answer");
+    lookup->changed.wait_for(
+        lock, std::chrono::nanoseconds(std::min(left_ns, kLookMilliseconds * 1000000)));
+    if (!lookup->is_done && wait.in_vain != nullptr) {
+      lock.unlock();
+      BYTEPS_RETURN_IF_ERROR(wait.in_vain());
+      lock.lock();
+    }
+  }
+  *addresses = std::move(lookup->addresses);
+  return lookup->status;
+}
+
+Status NoSocket() {
+  const std::string why = ErrnoMessage("socket");
+  return ResourceExhausted(why + " (" + DescriptorsInWords() + ")");
 }
 
 uint16_t BoundPort(int descriptor) {
@@ -77,7 +131,7 @@ void Socket::Reset() {
   descriptor_ = -1;
 }
 
-Status PrepareDataSocket(const Socket& socket) {
+Status PrepareDataSocket(const Socket& socket, double silence_timeout) {
   const int flags = fcntl(socket.get(), F_GETFL);
   if (flags < 0 || fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     return Internal(ErrnoMessage("fcntl"));
@@ -85,6 +139,12 @@ Status PrepareDataSocket(const Socket& socket) {
   if (setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0) {
     return Internal(ErrnoMessage("setsockopt TCP_NODELAY"));
   }
+  // Kernels without one of these notice an end later.
+  const auto milliseconds = static_cast<unsigned>(silence_timeout * 1000);
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof(milliseconds));
+  setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+  for (const int option : {TCP_KEEPIDLE, TCP_KEEPINTVL})
+    setsockopt(socket.get(), IPPROTO_TCP, option, &kKeepaliveSeconds, sizeof(kKeepaliveSeconds));
   LimitUnsent(socket, kUnsentBytes);
   return OkStatus();
 }
@@ -97,13 +157,13 @@ void LimitUnsent(const Socket& socket, uint64_t bytes) {
 
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound) {
   AddressList addresses(nullptr, freeaddrinfo);
-  BYTEPS_RETURN_IF_ERROR(Resolve(address, port, true, &addresses));
+  BYTEPS_RETURN_IF_ERROR(Resolve(address, port, AI_PASSIVE, &addresses));
   const std::string where = Endpoint{address, port}.ToString();
   Status status = Unavailable("cannot listen on " + where);
   for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
     const int descriptor = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) {
-      status = ResourceExhausted(ErrnoMessage("socket"));
+      status = NoSocket();
       continue;
     }
     Socket candidate(descriptor);
@@ -135,12 +195,12 @@ Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const
 
 Status ConnectTo(const Endpoint& endpoint, const SocketWait& wait, Socket* socket, bool* refused) {
   AddressList addresses(nullptr, freeaddrinfo);
-  BYTEPS_RETURN_IF_ERROR(Resolve(endpoint.host, endpoint.port, false, &addresses));
+  BYTEPS_RETURN_IF_ERROR(ResolveWithin(endpoint.host, endpoint.port, wait, &addresses));
   Status status = Unavailable("no address for " + endpoint.ToString());
   bool all_refuse = true;
   for (const addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
     const int descriptor = ::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (descriptor < 0) return ResourceExhausted(ErrnoMessage("socket"));
+    if (descriptor < 0) return NoSocket();
     Socket candidate(descriptor);
     if (connect(descriptor, info->ai_addr, info->ai_addrlen) != 0 && errno != EINPROGRESS) {
       all_refuse = all_refuse && errno == ECONNREFUSED;

@@ -29,8 +29,10 @@ class Socket {
   int descriptor_ = -1;
 };
 
-// Non-blocking, no Nagle delay, little unsent data in the kernel (protocol rule 14).
-Status PrepareDataSocket(const Socket& socket);
+// Non-blocking, no Nagle delay, little unsent data in the kernel (protocol rule 14). It breaks when
+// the other host has acknowledged nothing for `silence_timeout` seconds; while it is idle the
+// kernel asks once a minute, which also keeps it known to address translators and firewalls.
+Status PrepareDataSocket(const Socket& socket, double silence_timeout);
 
 // So much, instead.
 void LimitUnsent(const Socket& socket, uint64_t bytes);

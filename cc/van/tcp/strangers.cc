@@ -4,6 +4,16 @@
 #include <vector>
 
 namespace byteps {
+namespace {
+
+// Without a lock: it is the connections' business how they end.
+void End(const std::vector<std::shared_ptr<Stranger>>& strangers, const char* why) {
+  for (const auto& stranger : strangers) {
+    if (stranger != nullptr) stranger->EndHandshake(ResourceExhausted(why));
+  }
+}
+
+}  // namespace
 
 void Strangers::Fill(Bucket* bucket, double most, double per_second, int64_t now_ns) {
   const double seconds = std::max<int64_t>(0, now_ns - bucket->filled_at_ns) / 1e9;
@@ -36,23 +46,55 @@ bool Strangers::MayTry(const std::string& host, int64_t now_ns) {
   return it->second.level >= 1;
 }
 
-void Strangers::Add(const std::weak_ptr<Stranger>& stranger) {
+void Strangers::Expect(size_t connections) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  most_waiting_ = std::max(kMostWaiting, 2 * connections);
+}
+
+void Strangers::Add(const std::shared_ptr<Stranger>& stranger) {
   std::vector<std::shared_ptr<Stranger>> ended;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.push_back(stranger);
-    // Most at the front have shaken hands or are gone.
-    while (!waiting_.empty()) {
-      const std::shared_ptr<Stranger> oldest = waiting_.front().lock();
-      if (oldest != nullptr && oldest->is_stranger()) {
-        if (waiting_.size() <= kMostWaiting) break;
-        ended.push_back(oldest);
-      }
-      waiting_.pop_front();
-    }
+    // Before the newcomer is one of them.
+    while (places_.size() >= most_waiting_)
+      ended.push_back(TakeOldest(silent_.empty() ? &greeted_ : &silent_));
+    places_[stranger.get()] = {stranger, &silent_, silent_.insert(silent_.end(), stranger.get())};
   }
-  for (const auto& oldest : ended)
-    oldest->EndHandshake(ResourceExhausted("too many connections without a handshake"));
+  End(ended, "too many connections without a handshake");
+}
+
+void Strangers::HasSaidHello(Stranger* stranger) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = places_.find(stranger);
+  if (it == places_.end() || it->second.list == &greeted_) return;
+  greeted_.splice(greeted_.end(), silent_, it->second.at);
+  it->second.list = &greeted_;
+}
+
+void Strangers::Remove(Stranger* stranger) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = places_.find(stranger);
+  if (it == places_.end()) return;
+  it->second.list->erase(it->second.at);
+  places_.erase(it);
+}
+
+void Strangers::MakeRoom() {
+  std::vector<std::shared_ptr<Stranger>> ended;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t left = (silent_.size() + 1) / 2; left > 0; --left)
+      ended.push_back(TakeOldest(&silent_));
+  }
+  End(ended, "no descriptors for connections without a handshake");
+}
+
+std::shared_ptr<Stranger> Strangers::TakeOldest(std::list<Stranger*>* of) {
+  const auto it = places_.find(of->front());
+  const std::shared_ptr<Stranger> oldest = it->second.stranger.lock();
+  of->pop_front();
+  places_.erase(it);
+  return oldest;
 }
 
 std::string Strangers::Failed(const std::string& host, const std::string& what, int64_t now_ns) {

@@ -3,7 +3,7 @@
 #define TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,12 +13,11 @@
 
 namespace byteps {
 
-// A connection that may still be in its handshake.
+// A connection in its handshake.
 class Stranger {
  public:
   virtual ~Stranger() = default;
-  virtual bool is_stranger() const = 0;
-  // Any thread.
+  // Any thread. Nothing happens if it has shaken hands meanwhile.
   virtual void EndHandshake(const Status& reason) = 0;
 };
 
@@ -26,22 +25,30 @@ class Stranger {
 //
 // A host whose handshakes fail again and again is not listened to for a while: its connections are
 // closed at once, without a word. Nobody is shut out for long, because processes of the job may run
-// on that host too, and try again. At most kMostWaiting handshakes are open: a newer one ends the
-// oldest, which is not a process of the job, as those take milliseconds.
+// on that host too, and try again. So many handshakes are open at most: a newer one ends the oldest
+// of those that have not said a Hello, or else the oldest.
 class Strangers {
  public:
-  static constexpr double kBurst = 20;      // failures of a host at once
-  static constexpr double kPerSecond = 10;  // and lasting
-  static constexpr size_t kMostWaiting = 256;
-  static constexpr size_t kMostHosts = 1024;  // that are told apart
+  static constexpr double kBurst = 20;         // failures of a host at once
+  static constexpr double kPerSecond = 10;     // and lasting
+  static constexpr size_t kMostWaiting = 256;  // or twice as many as are expected
+  static constexpr size_t kMostHosts = 1024;   // that are told apart
   static constexpr double kLogsPerSecond = 0.5;
   static constexpr double kLogBurst = 10;
 
   // `host`: a numeric address. False: close it.
   bool MayTry(const std::string& host, int64_t now_ns);
 
-  // A handshake begins.
-  void Add(const std::weak_ptr<Stranger>& stranger);
+  // So many connections of the job may come at once.
+  void Expect(size_t connections);
+
+  // A handshake begins; it has got as far as a Hello; it is over, well or not.
+  void Add(const std::shared_ptr<Stranger>& stranger);
+  void HasSaidHello(Stranger* stranger);
+  void Remove(Stranger* stranger);
+
+  // Ends half of the handshakes that have not got as far as a Hello, for lack of descriptors.
+  void MakeRoom();
 
   // One has failed. Returns what to log: "" if there has been too much of it.
   std::string Failed(const std::string& host, const std::string& what, int64_t now_ns);
@@ -55,10 +62,22 @@ class Strangers {
   static void Fill(Bucket* bucket, double most, double per_second, int64_t now_ns);
   Bucket& BucketOf(const std::string& host, int64_t now_ns);
 
+  // With mutex_ held.
+  std::shared_ptr<Stranger> TakeOldest(std::list<Stranger*>* of);
+
+  // Of an open handshake.
+  struct Place {
+    std::weak_ptr<Stranger> stranger;
+    std::list<Stranger*>* list;
+    std::list<Stranger*>::iterator at;
+  };
+
   std::mutex mutex_;  // guards all below
   std::unordered_map<std::string, Bucket> hosts_;
   Bucket all_others_{kBurst, 0};
-  std::deque<std::weak_ptr<Stranger>> waiting_;  // some may have ended
+  size_t most_waiting_ = kMostWaiting;
+  std::list<Stranger*> silent_, greeted_;  // those before and after their Hello; the oldest first
+  std::unordered_map<Stranger*, Place> places_;
   Bucket log_{kLogBurst, 0};
   uint64_t not_logged_ = 0;
 };

@@ -13,6 +13,7 @@
 #include "cc/van/open_acceptor.h"
 #include "cc/van/tcp/stream.h"
 #include "cc/van/van.h"
+#include "cc/wire/authentication.h"
 
 namespace byteps {
 namespace {
@@ -21,9 +22,7 @@ constexpr int64_t kSecond = 1000000000;
 
 class FakeStranger : public Stranger {
  public:
-  bool is_stranger() const override { return is_stranger_; }
   void EndHandshake(const Status&) override { ended_ = true; }
-  bool is_stranger_ = true;
   bool ended_ = false;
 };
 
@@ -61,15 +60,62 @@ TEST(StrangersTest, ManyHostsTakeBoundedMemoryAndShareWhatIsLeft) {
   EXPECT_TRUE(strangers.MayTry("10.9.9.9", 100 * kSecond));
 }
 
+std::vector<std::shared_ptr<FakeStranger>> Added(Strangers* strangers, size_t count) {
+  std::vector<std::shared_ptr<FakeStranger>> all;
+  for (; count > 0; --count) strangers->Add(all.emplace_back(std::make_shared<FakeStranger>()));
+  return all;
+}
+
+size_t Ended(const std::vector<std::shared_ptr<FakeStranger>>& all) {
+  size_t ended = 0;
+  for (const auto& one : all) ended += one->ended_;
+  return ended;
+}
+
 TEST(StrangersTest, TheOldestOfTooManyHandshakesEnds) {
   Strangers strangers;
-  std::vector<std::shared_ptr<FakeStranger>> all;
-  for (size_t i = 0; i < Strangers::kMostWaiting + 3; ++i) {
-    all.push_back(std::make_shared<FakeStranger>());
-    if (i == 1) all.back()->is_stranger_ = false;  // it has shaken hands
-    strangers.Add(all.back());
+  const auto all = Added(&strangers, Strangers::kMostWaiting + 3);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->ended_, i < 3) << i;
+}
+
+TEST(StrangersTest, ThoseWhoHaveShakenHandsDoNotCount) {
+  Strangers strangers;
+  const auto slow = Added(&strangers, 1);
+  for (size_t i = 0; i < 10 * Strangers::kMostWaiting; ++i) {
+    const auto quick = Added(&strangers, 1);
+    strangers.HasSaidHello(quick[0].get());
+    strangers.Remove(quick[0].get());
   }
-  for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->ended_, i == 0 || i == 2) << i;
+  EXPECT_FALSE(slow[0]->ended_);
+}
+
+TEST(StrangersTest, TheSilentGiveWayFirst) {
+  Strangers strangers;
+  const auto greeted = Added(&strangers, 100);
+  for (const auto& one : greeted) strangers.HasSaidHello(one.get());
+  const auto silent = Added(&strangers, Strangers::kMostWaiting);
+  EXPECT_EQ(Ended(greeted), 0u);
+  EXPECT_EQ(Ended(silent), 100u);
+  for (const auto& one : silent) strangers.HasSaidHello(one.get());
+  Added(&strangers, 1);
+  EXPECT_TRUE(greeted[0]->ended_);
+}
+
+TEST(StrangersTest, AsManyAsAreExpectedMayComeTwice) {
+  Strangers strangers;
+  strangers.Expect(1000);
+  EXPECT_EQ(Ended(Added(&strangers, 2000)), 0u);
+  EXPECT_EQ(Ended(Added(&strangers, 1)), 0u);
+}
+
+TEST(StrangersTest, WhereDescriptorsAreShortTheSilentGo) {
+  Strangers strangers;
+  const auto greeted = Added(&strangers, 10);
+  for (const auto& one : greeted) strangers.HasSaidHello(one.get());
+  const auto silent = Added(&strangers, 11);
+  strangers.MakeRoom();
+  EXPECT_EQ(Ended(greeted), 0u);
+  EXPECT_EQ(Ended(silent), 6u);
 }
 
 class Echo : public ConnectionHandler {
@@ -98,7 +144,7 @@ class HostileTest : public ::testing::Test {
   void SetUp() override {
     VanOptions options;
     options.secret = "secret";
-    options.handshake_timeout = 0.5;
+    options.handshake_timeout = handshake_timeout_;
     van_ = NewTcpVan(options);
     ASSERT_TRUE(van_->Listen("127.0.0.1", 0, &acceptor_, &endpoint_).ok());
     friend_van_ = NewTcpVan(options);
@@ -138,6 +184,7 @@ class HostileTest : public ::testing::Test {
     return answer;
   }
 
+  double handshake_timeout_ = 0.5;
   AtomicVanCounters counters_;
   Echo server_, client_;
   OpenAcceptor acceptor_{&server_};
@@ -183,6 +230,137 @@ TEST_F(HostileTest, IdleConnectionsGiveWay) {
   const Status status = Connect(friend_van_.get(), &connection);
   EXPECT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(StillServed());
+}
+
+class SlowHandshakeTest : public HostileTest {
+ protected:
+  SlowHandshakeTest() { handshake_timeout_ = 60; }
+
+  // A connection over which anything can be sent.
+  std::unique_ptr<Stream> ShakeHands(const SocketWait& wait) {
+    const std::string name = "the listener";
+    Socket socket;
+    EXPECT_TRUE(ConnectTo(endpoint_, wait, &socket).ok());
+    auto stream =
+        std::make_unique<Stream>(std::move(socket), nullptr, TlsSide::kConnecting, &counters_);
+    Hello hello;
+    hello.job_id = "job";
+    ConnectingHandshake handshake("secret", hello);
+    uint8_t said[kHelloBytes], challenged[kChallengeBytes], response[kResponseBytes],
+        welcome[kWelcomeBytes];
+    Challenge challenge;
+    handshake.WriteHello(said);
+    EXPECT_TRUE(stream->SendExactly(name, said, sizeof(said), wait).ok());
+    EXPECT_TRUE(stream->ReceiveExactly(name, challenged, sizeof(challenged), wait).ok());
+    EXPECT_TRUE(handshake.ReadChallenge(challenged, &challenge).ok());
+    handshake.WriteResponse({}, response);
+    EXPECT_TRUE(stream->SendExactly(name, response, sizeof(response), wait).ok());
+    EXPECT_TRUE(stream->ReceiveExactly(name, welcome, sizeof(welcome), wait).ok());
+    return stream;
+  }
+};
+
+// One who knows the secret, and whose frames come in pieces that do not fit.
+TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
+  const auto header = [](FrameType type, uint64_t bytes) {
+    FrameHeader header;
+    header.type = type;
+    header.payload_bytes = bytes;
+    std::string text(kFrameHeaderBytes, '\0');
+    EncodeFrameHeader(header, reinterpret_cast<uint8_t*>(text.data()));
+    return text;
+  };
+  const std::string piece(kPieceBytes, 'x');
+  const std::string begun = header(FrameType::kPush, 2 * kPieceBytes) + piece;
+  std::string many;
+  for (size_t i = 0; i <= kMaxBegunFrames; ++i) many += begun;
+  for (const std::string& bytes :
+       {header(FrameType::kMore, 10), header(FrameType::kMore, 0),
+        begun + header(FrameType::kMore, 10), begun + header(FrameType::kMore, 0), many}) {
+    const SocketWait wait{MonotonicNanos() + 60 * kSecond};
+    const std::unique_ptr<Stream> peer = ShakeHands(wait);
+    peer->SendExactly("the listener", bytes.data(), bytes.size(), wait).ok();  // it may end before
+    char answer;
+    EXPECT_EQ(peer->ReceiveExactly("the listener", &answer, 1, wait).code(),
+              StatusCode::kUnavailable);
+  }
+  // The peer may know before the handler.
+  for (int i = 0; i < 1000 && server_.closed < 5; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(server_.closed, 5);
+  EXPECT_EQ(server_.frames, 0);
+  EXPECT_TRUE(StillServed());
+}
+
+// All workers of a large job connect at once, each of which needs a while to answer.
+TEST_F(SlowHandshakeTest, AHerdGetsInAtTheFirstAttempt) {
+  constexpr size_t kWorkers = 1000;
+  ASSERT_TRUE(van_->Expect(2 * kWorkers).ok()) << "both ends are in this process";
+  struct Client {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<ConnectingHandshake> handshake;
+  };
+  const SocketWait wait{MonotonicNanos() + 60 * kSecond};
+  const std::string name = "the listener";
+  std::vector<Client> herd(kWorkers);
+  for (Client& client : herd) {
+    Socket socket;
+    ASSERT_TRUE(ConnectTo(endpoint_, wait, &socket).ok());
+    client.stream =
+        std::make_unique<Stream>(std::move(socket), nullptr, TlsSide::kConnecting, &counters_);
+    Hello hello;
+    hello.job_id = "job";
+    client.handshake = std::make_unique<ConnectingHandshake>("secret", hello);
+    uint8_t bytes[kHelloBytes];
+    client.handshake->WriteHello(bytes);
+    ASSERT_TRUE(client.stream->SendExactly(name, bytes, sizeof(bytes), wait).ok());
+  }
+  for (Client& client : herd) {
+    uint8_t bytes[kChallengeBytes];
+    const Status status = client.stream->ReceiveExactly(name, bytes, sizeof(bytes), wait);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    Challenge challenge;
+    ASSERT_TRUE(client.handshake->ReadChallenge(bytes, &challenge).ok());
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (Client& client : herd) {
+    uint8_t bytes[kResponseBytes];
+    client.handshake->WriteResponse({}, bytes);
+    ASSERT_TRUE(client.stream->SendExactly(name, bytes, sizeof(bytes), wait).ok());
+  }
+  for (Client& client : herd) {
+    uint8_t bytes[kWelcomeBytes];
+    const Status status = client.stream->ReceiveExactly(name, bytes, sizeof(bytes), wait);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    Welcome welcome;
+    ASSERT_TRUE(client.handshake->ReadWelcome(bytes, &welcome).ok());
+  }
+  EXPECT_TRUE(StillServed());
+}
+
+// A host of the job that is slow to answer, while others come and go.
+TEST_F(SlowHandshakeTest, FinishedHandshakesPushNobodyOut) {
+  Socket socket;
+  const SocketWait wait{MonotonicNanos() + 60 * kSecond};
+  ASSERT_TRUE(ConnectTo(endpoint_, wait, &socket).ok());
+  Stream slow(std::move(socket), nullptr, TlsSide::kConnecting, &counters_);
+  Hello hello;
+  hello.job_id = "job";
+  ConnectingHandshake handshake("secret", hello);
+  uint8_t bytes[kHelloBytes], challenge_bytes[kChallengeBytes], response[kResponseBytes];
+  handshake.WriteHello(bytes);
+  ASSERT_TRUE(slow.SendExactly("the listener", bytes, sizeof(bytes), wait).ok());
+  ASSERT_TRUE(
+      slow.ReceiveExactly("the listener", challenge_bytes, sizeof(challenge_bytes), wait).ok());
+  std::vector<std::shared_ptr<Connection>> others(Strangers::kMostWaiting + 50);
+  for (auto& other : others) ASSERT_TRUE(Connect(friend_van_.get(), &other).ok());
+  Challenge challenge;
+  ASSERT_TRUE(handshake.ReadChallenge(challenge_bytes, &challenge).ok());
+  handshake.WriteResponse({}, response);
+  ASSERT_TRUE(slow.SendExactly("the listener", response, sizeof(response), wait).ok());
+  uint8_t welcome[kWelcomeBytes];
+  const Status status = slow.ReceiveExactly("the listener", welcome, sizeof(welcome), wait);
+  EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
 }  // namespace

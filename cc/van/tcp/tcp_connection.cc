@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cc/base/clock.h"
+#include "cc/base/guarded.h"
 #include "cc/base/logging.h"
 
 namespace byteps {
@@ -23,29 +24,31 @@ constexpr size_t kDiscardBytes = 64 * 1024;
 // short.
 constexpr uint64_t kInlineBytes = 64 * 1024;
 
-static_assert(kInputBytes >= kHelloBytes && kInputBytes >= kResponseBytes &&
+// Ticks come about once a second.
+constexpr int64_t kMostNanosBetweenTicks = 3LL * 1000000000;
+// So much is enough for a stranger.
+constexpr size_t kHandshakeInputBytes = 256;
+
+static_assert(kHandshakeInputBytes >= kHelloBytes && kHandshakeInputBytes >= kResponseBytes &&
               kInputBytes >= kFrameHeaderBytes);
 
 }  // namespace
 
 TcpConnection::TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory,
                              AtomicVanCounters* counters)
-    : loop_(loop),
-      stream_(std::move(stream)),
-      counters_(counters),
-      input_(kInputBytes),
-      memory_(std::move(memory)) {}
+    : loop_(loop), stream_(std::move(stream)), counters_(counters), memory_(std::move(memory)) {}
 
 void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                            const VanOptions& options, AtomicVanCounters* counters,
                            Strangers* strangers) {
   std::shared_ptr<TcpConnection> connection(
-      new TcpConnection(loop, std::move(stream), PeerMemory(options.read_peer_memory), counters));
+      new TcpConnection(loop, std::move(stream),
+                        PeerMemory(options.SharesMemory(), options.lend_to_own_process), counters));
   connection->acceptor_ = acceptor;
   connection->peer_name_ = PeerAddress(connection->stream_.socket());
-  if (options.lend_to_own_process) connection->memory_.Lend(connection->stream_.socket());
   connection->stage_ = Stage::kHello;
   connection->is_stranger_ = true;
+  connection->input_.resize(kHandshakeInputBytes);
   connection->strangers_ = strangers;
   connection->handshake_ = std::make_unique<ListeningHandshake>(options.secret, options.features,
                                                                 connection->memory_.nonce());
@@ -55,20 +58,25 @@ void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* a
 }
 
 std::shared_ptr<TcpConnection> TcpConnection::Open(EventLoop* loop, Stream stream,
-                                                   PeerMemory memory, const Challenge& challenge,
+                                                   PeerMemory memory, uint64_t features,
                                                    const Welcome& welcome, const Hello& peer,
                                                    ConnectionHandler* handler,
+                                                   const VanOptions& options,
                                                    AtomicVanCounters* counters) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(stream), std::move(memory), counters));
+  // The coordinator and its peers have heartbeats; a server need not look, as it can do nothing.
+  if (peer.role == Role::kServer)
+    connection->ping_interval_ns_ = SecondsToNanos(options.ping_interval);
+  connection->input_.resize(kInputBytes);
   if (welcome.reads_memory) connection->queue_.LeavePayloadsInMemory();
-  if (connection->memory_.Probe(connection->stream_.socket(), welcome.memory, challenge.nonce)) {
+  if (connection->memory_.Probe(connection->stream_.socket(), welcome.memory)) {
     OutgoingFrame readable;
     readable.header.type = FrameType::kMemoryReadable;
     connection->queue_.Push(std::move(readable));
   }
   connection->peer_ = peer;
-  connection->peer_.features = challenge.features;
+  connection->peer_.features = features;
   connection->peer_name_ = peer.PeerName() + " at " + PeerAddress(connection->stream_.socket());
   connection->handler_ = handler;
   // What came with the end of the handshake: the socket will not tell of it.
@@ -90,9 +98,20 @@ void TcpConnection::Send(OutgoingFrame frame) {
   }
   queue_.Push(std::move(frame));
   const bool write_now = !queue_.blocked_by_socket() && queue_.waiting_bytes() <= kInlineBytes;
-  // A broken socket is reported by the loop, which sees it too.
-  if (write_now && !queue_.Write(&stream_, peer_name_, counters_, &finished).ok()) return;
+  if (write_now) {
+    const Status status = queue_.Write(&stream_, peer_name_, counters_, &finished);
+    if (!status.ok()) return EndSoon(status);
+  }
   if ((!write_now || queue_.blocked_by_socket()) && !armed_) Arm();
+}
+
+// After what has arrived: the peer may have said why it ends. The loop sees a broken socket by
+// itself, but not that TLS has failed.
+void TcpConnection::EndSoon(const Status& reason) {
+  loop_->Post([self = shared_from_this(), reason] {
+    self->OnEvents(EPOLLIN);
+    self->Finish(reason);
+  });
 }
 
 void TcpConnection::Close(const Status& reason) {
@@ -125,11 +144,7 @@ std::string TcpConnection::local_host() const {
 
 void TcpConnection::OnEvents(uint32_t events) {
   if (!stream_.socket().valid()) return;  // ended while ContinueReading waited for its turn
-  Status status;
-  if (!closing_ && (events & EPOLLOUT) != 0) status = Flush();
-  if (status.ok() && !closing_ && (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
-    status = OnReadable();
-  }
+  Status status = Guarded([&] { return HandleEvents(events); });
   if (closing_) {
     std::lock_guard<std::mutex> lock(send_mutex_);
     status = close_reason_;
@@ -137,10 +152,60 @@ void TcpConnection::OnEvents(uint32_t events) {
   if (!status.ok() || closing_) Finish(status);
 }
 
+Status TcpConnection::HandleEvents(uint32_t events) {
+  if (!closing_ && (events & EPOLLOUT) != 0) BYTEPS_RETURN_IF_ERROR(Flush());
+  const bool is_readable = (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  return is_readable && !closing_ ? OnReadable() : OkStatus();
+}
+
 void TcpConnection::OnTick(int64_t now_ns) {
   if (is_stranger_ && now_ns > handshake_deadline_ns_) {
-    Finish(DeadlineExceeded("no handshake within the time for it"));
+    return Finish(DeadlineExceeded("no handshake within the time for it"));
   }
+  if (ping_interval_ns_ > 0) CheckSilence(now_ns);
+}
+
+// Whoever waits for a reply cannot know whether it takes long or is lost on the way, where the
+// hosts between swallow packets and both ends live.
+void TcpConnection::CheckSilence(int64_t now_ns) {
+  // This process was stopped: that is no silence of others.
+  const bool was_away = now_ns - last_tick_ns_ > kMostNanosBetweenTicks;
+  last_tick_ns_ = now_ns;
+  bool has_moved = false;
+  {
+    std::lock_guard<std::mutex> lock(send_mutex_);
+    has_moved = queue_.HasMoved();
+  }
+  if (has_heard_ || was_away) {
+    has_heard_ = has_pinged_ = false;
+    silent_since_ns_ = now_ns;
+  }
+  // A long frame in front of a ping needs its time on a slow link.
+  if (has_moved || silent_since_ns_ == now_ns) stuck_since_ns_ = now_ns;
+  if (!has_pinged_ && now_ns - silent_since_ns_ >= ping_interval_ns_) {
+    has_pinged_ = true;
+    stuck_since_ns_ = now_ns;
+    SendVanFrame(FrameType::kPing);
+  } else if (has_pinged_ && now_ns - stuck_since_ns_ >= ping_interval_ns_) {
+    Finish(Unavailable("nothing has come over the connection for " +
+                       std::to_string((now_ns - silent_since_ns_) / 1000000000) +
+                       " s, and it does not answer"));
+  }
+}
+
+void TcpConnection::SendVanFrame(FrameType type) {
+  OutgoingFrame frame;
+  frame.header.type = type;
+  Send(std::move(frame));
+}
+
+void TcpConnection::EndHandshake(const Status& reason) {
+  loop_->Post([self = shared_from_this(), reason] {
+    if (!self->is_stranger_) return;
+    // It may well be a process of the job, and comes again.
+    self->may_try_again_ = self->stage_ == Stage::kResponse;
+    self->Finish(reason);
+  });
 }
 
 void TcpConnection::OnStop() { Finish(Cancelled("this side is shutting down")); }
@@ -176,7 +241,8 @@ void TcpConnection::Finish(const Status& reason) {
     loop_->Remove(stream_.socket().get());
     stream_.Reset();
   }
-  sink_.reset();
+  incoming_.clear();
+  if (is_stranger_) strangers_->Remove(this);
   if (handler_ != nullptr) {
     handler_->OnClosed(*this, reason);
   } else if (reason.code() != StatusCode::kCancelled && !may_try_again_) {
@@ -193,8 +259,15 @@ Status TcpConnection::OnReadable() {
   Status status = ParseInput();  // what the last turn's budget left there
   while (status.ok() && !drained && !closing_ && HasBudget()) status = ReceiveSome(&drained);
   if (status.ok() && !HasBudget() && (input_end_ > input_begin_ || stream_.HoldsBytes())) {
-    // The socket will not tell of bytes that have been taken from it already.
-    loop_->Post([self = shared_from_this()] { self->OnEvents(EPOLLIN); });
+    // The socket will not tell of bytes that have been taken from it already. One turn for each
+    // turn: events of the socket must not add to those that are waited for.
+    if (!has_posted_turn_) {
+      loop_->Post([self = shared_from_this()] {
+        self->has_posted_turn_ = false;
+        self->OnEvents(EPOLLIN);
+      });
+    }
+    has_posted_turn_ = true;
   }
   AcknowledgeMemoryReads();
   // Also after an error: what was taken in before it counts.
@@ -211,25 +284,28 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     input_end_ -= input_begin_;
     input_begin_ = 0;
     span = {input_.data() + input_end_, input_.size() - input_end_};
-  } else if (sink_ != nullptr) {
-    span = sink_->Prepare(payload_left_);
-    span.bytes = std::min<uint64_t>(span.bytes, payload_left_);
+  } else if (PayloadSink* const sink = incoming_.back().sink.get()) {
+    span = sink->Prepare(incoming_.back().payload_left);
+    span.bytes = std::min<uint64_t>(span.bytes, piece_left_);
   } else {
     discard_.resize(kDiscardBytes);
-    span = {discard_.data(), static_cast<size_t>(std::min<uint64_t>(kDiscardBytes, payload_left_))};
+    span = {discard_.data(), static_cast<size_t>(std::min<uint64_t>(kDiscardBytes, piece_left_))};
   }
   size_t received = 0;
   const Status status = stream_.Receive(peer_name_, span.data, span.bytes, &received);
   if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
+  has_heard_ = has_heard_ || received > 0;
   *drained = received < span.bytes;
   if (into_input) {
     input_end_ += received;
     return ParseInput();
   }
-  if (sink_ != nullptr) sink_->Commit(received);
-  payload_left_ -= received;
-  return payload_left_ == 0 ? EndFrame() : OkStatus();
+  Incoming& frame = incoming_.back();
+  if (frame.sink != nullptr) frame.sink->Commit(received);
+  frame.payload_left -= received;
+  piece_left_ -= received;
+  return piece_left_ == 0 ? EndPiece() : OkStatus();
 }
 
 bool TcpConnection::HasBudget() const { return received_this_turn_ < kReadBudget; }
@@ -250,13 +326,14 @@ Status TcpConnection::ParseInput() {
       BYTEPS_RETURN_IF_ERROR(BeginFrame());
     } else {
       if (available == 0) return OkStatus();
-      const size_t bytes = std::min<uint64_t>(available, payload_left_);
-      if (sink_ != nullptr) {
-        sink_->Take(input_.data() + input_begin_, bytes, payload_left_);
-      }
+      Incoming& frame = incoming_.back();
+      const size_t bytes = std::min<uint64_t>(available, piece_left_);
+      if (frame.sink != nullptr)
+        frame.sink->Take(input_.data() + input_begin_, bytes, frame.payload_left);
       input_begin_ += bytes;
-      payload_left_ -= bytes;
-      if (payload_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndFrame());
+      frame.payload_left -= bytes;
+      piece_left_ -= bytes;
+      if (piece_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndPiece());
     }
   }
   return OkStatus();
@@ -270,6 +347,7 @@ Status TcpConnection::ReceiveHello() {
   uint8_t challenge[kChallengeBytes];
   handshake_->WriteChallenge(OkStatus(), challenge);
   BYTEPS_RETURN_IF_ERROR(SendInHandshake(challenge, sizeof(challenge)));
+  strangers_->HasSaidHello(this);
   input_begin_ += kHelloBytes;
   stage_ = Stage::kResponse;
   return OkStatus();
@@ -289,12 +367,12 @@ Status TcpConnection::ReceiveResponse() {
   welcome.status = handshake_->ReadResponse(input_.data() + input_begin_, &response);
   if (welcome.status.code() == StatusCode::kInvalidArgument) return welcome.status;
   if (welcome.status.ok()) {
-    peer_.same_host = response.memory.pid != 0;
+    peer_.same_host = response.same_host;
     welcome.status = acceptor_->OnHello(peer_, peer_name_, &handler);
   }
   if (welcome.status.ok() && peer_.same_host) {
-    welcome.memory = memory_.offer();
-    welcome.reads_memory = memory_.Probe(stream_.socket(), response.memory, peer_.nonce);
+    welcome.memory = memory_.Offer(stream_.socket(), peer_.nonce);
+    welcome.reads_memory = memory_.Probe(stream_.socket(), response.memory);
   }
   uint8_t answer[kWelcomeBytes];
   handshake_->WriteWelcome(welcome, answer);
@@ -304,7 +382,9 @@ Status TcpConnection::ReceiveResponse() {
   input_begin_ += kResponseBytes;
   stage_ = Stage::kHeader;
   is_stranger_ = false;
+  strangers_->Remove(this);
   handshake_ = nullptr;
+  input_.resize(kInputBytes);
   peer_name_ = peer_.PeerName() + " at " + peer_name_;
   handler_ = handler;
   handler_->OnOpen(shared_from_this());
@@ -320,40 +400,62 @@ Status TcpConnection::SendInHandshake(const uint8_t* message, size_t bytes) {
 }
 
 Status TcpConnection::BeginFrame() {
-  Status status = DecodeFrameHeader(input_.data() + input_begin_, &header_);
+  FrameHeader header;
+  const Status status = DecodeFrameHeader(input_.data() + input_begin_, &header);
   if (!status.ok()) return Status(status.code(), peer_name_ + ": " + status.message());
   input_begin_ += kFrameHeaderBytes;
-  if (header_.type >= FrameType::kMemoryReadable) return OnVanFrame();
-  payload_left_ = header_.payload_bytes;
-  if (payload_left_ == 0) return EndFrame();
+  if (header.type == FrameType::kMore) return BeginMore(header);
+  if (header.type >= FrameType::kMemoryReadable) return OnVanFrame(header);
+  if (incoming_.size() >= kMaxBegunFrames)
+    return InvalidArgument(peer_name_ + " begins one frame after the other and ends none");
+  incoming_.push_back({header, nullptr, header.payload_bytes});
+  if (header.payload_bytes == 0) return EndFrame();
   stage_ = Stage::kPayload;
-  BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header_, &sink_));
-  return header_.place == PayloadPlace::kSenderMemory ? ReadPayloadFromMemory() : OkStatus();
+  piece_left_ = std::min(header.payload_bytes, kPieceBytes);
+  BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header, &incoming_.back().sink));
+  return header.place == PayloadPlace::kSenderMemory ? ReadPayloadFromMemory() : OkStatus();
+}
+
+Status TcpConnection::BeginMore(const FrameHeader& header) {
+  if (incoming_.empty() || header.payload_bytes == 0 ||
+      header.payload_bytes != std::min(incoming_.back().payload_left, kPieceBytes))
+    return InvalidArgument(peer_name_ + " sent a piece that belongs to no frame");
+  stage_ = Stage::kPayload;
+  piece_left_ = header.payload_bytes;
+  return OkStatus();
+}
+
+Status TcpConnection::EndPiece() {
+  if (incoming_.back().payload_left == 0) return EndFrame();
+  stage_ = Stage::kHeader;
+  return OkStatus();
 }
 
 Status TcpConnection::ReadPayloadFromMemory() {
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }
-  if (sink_ != nullptr) {
+  if (incoming_.back().sink != nullptr) {
     BYTEPS_RETURN_IF_ERROR(memory_.of_peer() != nullptr ? TakePayloadFromOwnMemory()
                                                         : CopyPayloadFromMemory());
   }
-  received_this_turn_ += header_.payload_bytes;
-  counters_->memory_bytes_read += header_.payload_bytes;
+  const uint64_t bytes = incoming_.back().header.payload_bytes;
+  received_this_turn_ += bytes;
+  counters_->memory_bytes_read += bytes;
   ++unacknowledged_reads_;
   return EndFrame();
 }
 
 Status TcpConnection::CopyPayloadFromMemory() {
-  uint64_t address = header_.payload_address;
-  while (payload_left_ > 0) {
-    const PayloadSink::Span span = sink_->Prepare(payload_left_);
-    const size_t bytes = std::min<uint64_t>(span.bytes, payload_left_);
+  Incoming& frame = incoming_.back();
+  uint64_t address = frame.header.payload_address;
+  while (frame.payload_left > 0) {
+    const PayloadSink::Span span = frame.sink->Prepare(frame.payload_left);
+    const size_t bytes = std::min<uint64_t>(span.bytes, frame.payload_left);
     BYTEPS_RETURN_IF_ERROR(memory_.Read(address, span.data, bytes));
-    sink_->Commit(bytes);
+    frame.sink->Commit(bytes);
     address += bytes;
-    payload_left_ -= bytes;
+    frame.payload_left -= bytes;
   }
   return OkStatus();
 }
@@ -361,8 +463,9 @@ Status TcpConnection::CopyPayloadFromMemory() {
 Status TcpConnection::TakePayloadFromOwnMemory() {
   const LentMemory::Loan loan = memory_.of_peer()->Borrow();
   if (!loan.owns_lock()) return Unavailable(peer_name_ + " has withdrawn its memory");
-  sink_->Take(reinterpret_cast<const void*>(header_.payload_address), payload_left_, payload_left_);
-  payload_left_ = 0;
+  const Incoming& frame = incoming_.back();
+  frame.sink->Take(reinterpret_cast<const void*>(frame.header.payload_address), frame.payload_left,
+                   frame.payload_left);
   return OkStatus();
 }
 
@@ -375,16 +478,18 @@ void TcpConnection::AcknowledgeMemoryReads() {
   Send(std::move(frame));
 }
 
-Status TcpConnection::OnVanFrame() {
+Status TcpConnection::OnVanFrame(const FrameHeader& header) {
+  if (header.type == FrameType::kPing) SendVanFrame(FrameType::kPong);
+  if (header.type == FrameType::kPing || header.type == FrameType::kPong) return OkStatus();
   std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
   std::lock_guard<std::mutex> lock(send_mutex_);
-  if (header_.type == FrameType::kMemoryReadable) {
+  if (header.type == FrameType::kMemoryReadable) {
     queue_.LeavePayloadsInMemory();
     return OkStatus();
   }
-  if (header_.type != FrameType::kMemoryRead)
+  if (header.type != FrameType::kMemoryRead)
     return InvalidArgument(peer_name_ + " gives back room of an RDMA connection over TCP");
-  if (!queue_.Release(header_.element_count, &finished)) {
+  if (!queue_.Release(header.element_count, &finished)) {
     return InvalidArgument(peer_name_ + " says that it has read more than it was given");
   }
   BYTEPS_RETURN_IF_ERROR(queue_.Write(&stream_, peer_name_, counters_, &finished));
@@ -394,9 +499,11 @@ Status TcpConnection::OnVanFrame() {
 
 Status TcpConnection::EndFrame() {
   stage_ = Stage::kHeader;
+  Incoming ended = std::move(incoming_.back());
+  incoming_.pop_back();
   ++counters_->frames_received;
-  counters_->payload_bytes_received += header_.payload_bytes;
-  return handler_->OnFrame(*this, header_, std::move(sink_));
+  counters_->payload_bytes_received += ended.header.payload_bytes;
+  return handler_->OnFrame(*this, ended.header, std::move(ended.sink));
 }
 
 }  // namespace byteps

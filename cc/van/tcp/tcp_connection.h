@@ -35,17 +35,21 @@ class SendQueue {
   // there are not so many.
   bool Release(uint64_t count, std::vector<std::shared_ptr<const void>>* finished);
 
-  // Frames have begun to leave, and the socket takes no more at present.
-  bool blocked_by_socket() const { return !leaving_.empty(); }
+  // Frames have begun to leave, and the socket takes no more at present; or others have their turn.
+  bool blocked_by_socket() const { return !leaving_.empty() || has_had_its_turn_; }
+
+  // Whether the socket has taken any bytes since the last call.
+  bool HasMoved() { return std::exchange(has_moved_, false); }
 
   bool is_empty() const { return waiting_.empty() && leaving_.empty(); }
 
   // What the socket has to take for the frames that have not begun to leave.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
-  // Writes to `stream` until it is full or the queue is empty. Sent frames' keep_alives are moved
-  // to `finished`, to be dropped by the caller outside its locks. UNAVAILABLE when the connection
-  // is broken.
+  // Writes to `stream` until it is full, the queue is empty, or much has been written: then others
+  // have their turn, who wait for the thread or for a lock that is held. Sent frames' keep_alives
+  // are moved to `finished`, to be dropped by the caller outside its locks. UNAVAILABLE when the
+  // connection is broken.
   Status Write(Stream* stream, const std::string& peer, AtomicVanCounters* counters,
                std::vector<std::shared_ptr<const void>>* finished);
 
@@ -55,19 +59,28 @@ class SendQueue {
  private:
   struct Entry : WaitingFrame {
     using WaitingFrame::WaitingFrame;
-    uint64_t stream_bytes = 0;  // header and what follows it
-    uint64_t sent = 0;          // of stream_bytes
+    bool in_memory = false;  // the payload stays there
     bool is_vans_own = false;
+    // The piece that is next, or leaving: a header, and the payload from `begin` on.
+    uint64_t begin = 0;
+    uint64_t piece_bytes = 0;  // of payload
+    uint64_t sent = 0;         // of both
 
-    bool in_memory() const { return stream_bytes < kFrameHeaderBytes + payload_bytes; }
+    uint64_t stream_bytes() const { return kFrameHeaderBytes + piece_bytes; }
+    bool is_last_piece() const { return in_memory || begin + piece_bytes == payload_bytes; }
+    bool is_long() const { return !in_memory && payload_bytes > kPieceBytes; }
   };
+  using Waiting = std::set<std::unique_ptr<Entry>, LeavesEarlier>;
 
   bool MayLeave(const Entry& entry) const;
+  Waiting::const_iterator Next() const;
   void Gather();
+  void BeginNextPiece(std::unique_ptr<Entry> entry);
   void Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters,
               std::vector<std::shared_ptr<const void>>* finished);
 
-  std::set<std::unique_ptr<Entry>, LeavesEarlier> waiting_;
+  Waiting waiting_;
+  size_t begun_ = 0;  // of those that wait
   std::deque<std::unique_ptr<Entry>>
       leaving_;  // handed to the socket together; no longer overtaken
   uint64_t waiting_bytes_ = 0;
@@ -75,6 +88,8 @@ class SendQueue {
   std::deque<std::pair<uint64_t, std::shared_ptr<const void>>> in_peers_hands_;
   uint64_t bytes_in_peers_hands_ = 0;  // and of those in leaving_
   bool in_memory_ = false;
+  bool has_moved_ = false;
+  bool has_had_its_turn_ = false;
   uint64_t next_sequence_ = 0;
 };
 
@@ -87,11 +102,12 @@ class TcpConnection : public Connection,
   static void Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                      const VanOptions& options, AtomicVanCounters* counters, Strangers* strangers);
 
-  // A connection whose handshake the connecting side has finished: `challenge` and `welcome` are
+  // A connection whose handshake the connecting side has finished: `features` and `welcome` are
   // what the other side has said, `memory` is what was offered to it.
   static std::shared_ptr<TcpConnection> Open(EventLoop* loop, Stream stream, PeerMemory memory,
-                                             const Challenge& challenge, const Welcome& welcome,
+                                             uint64_t features, const Welcome& welcome,
                                              const Hello& peer, ConnectionHandler* handler,
+                                             const VanOptions& options,
                                              AtomicVanCounters* counters);
 
   void Send(OutgoingFrame frame) override;
@@ -107,8 +123,7 @@ class TcpConnection : public Connection,
   void OnTick(int64_t now_ns) override;
   void OnStop() override;
 
-  bool is_stranger() const override { return is_stranger_; }
-  void EndHandshake(const Status& reason) override { Close(reason); }
+  void EndHandshake(const Status& reason) override;
 
  private:
   enum class Stage { kHello, kResponse, kHeader, kPayload };
@@ -116,6 +131,7 @@ class TcpConnection : public Connection,
   TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory, AtomicVanCounters* counters);
 
   // Loop thread. Each returns the reason to end the connection, or OK.
+  Status HandleEvents(uint32_t events);
   Status OnReadable();
   Status ReceiveSome(bool* drained);
   Status ParseInput();
@@ -124,15 +140,20 @@ class TcpConnection : public Connection,
   Status SendInHandshake(const uint8_t* message, size_t bytes);
   Status RefuseHello(const Status& status);
   Status BeginFrame();
+  Status BeginMore(const FrameHeader& header);
+  Status EndPiece();
   Status ReadPayloadFromMemory();
   Status CopyPayloadFromMemory();
   Status TakePayloadFromOwnMemory();
   Status EndFrame();
-  Status OnVanFrame();
+  Status OnVanFrame(const FrameHeader& header);
+  void SendVanFrame(FrameType type);
+  void CheckSilence(int64_t now_ns);
   void AcknowledgeMemoryReads();
   bool HasBudget() const;
 
   void Arm();  // with send_mutex_ held
+  void EndSoon(const Status& reason);
   Status Flush();
   void Finish(const Status& reason);
 
@@ -147,19 +168,32 @@ class TcpConnection : public Connection,
   ConnectionAcceptor* acceptor_ = nullptr;
   std::unique_ptr<ListeningHandshake> handshake_;  // until it is done
   Strangers* strangers_ = nullptr;
+  bool is_stranger_ = false;    // in its handshake, on the side that listens
   bool may_try_again_ = false;  // it was told so: nothing that a person must know of
   int64_t handshake_deadline_ns_ = 0;
   Stage stage_ = Stage::kHeader;
   std::vector<uint8_t> input_;  // bytes that arrived together with a header
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
-  FrameHeader header_;
-  std::shared_ptr<PayloadSink> sink_;
-  uint64_t payload_left_ = 0;
+  // Frames that have begun and not ended; the last one goes on (kPieceBytes).
+  struct Incoming {
+    FrameHeader header;
+    std::shared_ptr<PayloadSink> sink;
+    uint64_t payload_left = 0;
+  };
+  std::vector<Incoming> incoming_;
+  uint64_t piece_left_ = 0;  // of the payload of the last
   std::vector<uint8_t> discard_;
   uint64_t received_this_turn_ = 0;
+  bool has_posted_turn_ = false;
   PeerMemory memory_;
   uint64_t unacknowledged_reads_ = 0;
+  int64_t ping_interval_ns_ = 0;  // 0: silence says nothing
+  bool has_heard_ = true;         // the peer, since the last tick
+  bool has_pinged_ = false;       // and not heard it since
+  int64_t last_tick_ns_ = 0;
+  int64_t silent_since_ns_ = 0;
+  int64_t stuck_since_ns_ = 0;  // nothing has left, either
 
   mutable std::mutex send_mutex_;  // guards all below
   SendQueue queue_;
@@ -167,7 +201,6 @@ class TcpConnection : public Connection,
   bool finished_ = false;
   Status close_reason_;  // what Close was given first
   std::atomic<bool> closing_{false};
-  std::atomic<bool> is_stranger_{false};
 };
 
 }  // namespace byteps

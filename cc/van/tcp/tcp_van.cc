@@ -9,7 +9,9 @@
 #include <optional>
 #include <thread>
 
+#include "cc/base/backoff.h"
 #include "cc/base/clock.h"
+#include "cc/base/descriptors.h"
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
 #include "cc/van/tcp/event_loop.h"
@@ -27,8 +29,11 @@ class Listener : public Watcher {
  public:
   using OnAccept = std::function<void(Socket)>;
 
-  Listener(Socket socket, OnAccept on_accept)
-      : socket_(std::move(socket)), on_accept_(std::move(on_accept)) {}
+  Listener(Socket socket, EventLoop* loop, Strangers* strangers, OnAccept on_accept)
+      : socket_(std::move(socket)),
+        loop_(loop),
+        strangers_(strangers),
+        on_accept_(std::move(on_accept)) {}
 
   int descriptor() const { return socket_.get(); }
 
@@ -37,22 +42,48 @@ class Listener : public Watcher {
     if (descriptor >= 0) {
       on_accept_(Socket(descriptor));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      LogError(ErrnoMessage("cannot accept a connection") + "; raise the limit with ulimit -n");
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(100));  // the event repeats until there is room
+      OnShortage(ErrnoMessage("cannot accept a connection"));
     }
+  }
+
+  // Listens again after a shortage.
+  void OnTick(int64_t) override {
+    if (!disarmed_) return;
+    disarmed_ = false;
+    loop_->Modify(socket_.get(), EPOLLIN);
   }
 
   void OnStop() override { socket_.Reset(); }
 
  private:
+  static constexpr int64_t kLogNanos = 30LL * 1000000000;
+
+  // The event would repeat at once, on a thread that moves data, too. Those who wait stay in the
+  // kernel's queue.
+  void OnShortage(const std::string& what) {
+    const int64_t now = MonotonicNanos();
+    if (logged_at_ns_ == 0 || now - logged_at_ns_ >= kLogNanos) {
+      logged_at_ns_ = now;
+      LogError(what + ": " + DescriptorsInWords() +
+               "; raise the hard limit (ulimit -Hn) if the job needs more");
+    }
+    strangers_->MakeRoom();
+    disarmed_ = true;
+    loop_->Modify(socket_.get(), 0);
+  }
+
   Socket socket_;
-  OnAccept on_accept_;
+  EventLoop* const loop_;
+  Strangers* const strangers_;
+  const OnAccept on_accept_;
+  bool disarmed_ = false;
+  int64_t logged_at_ns_ = 0;
 };
 
 class TcpVan : public Van {
  public:
   explicit TcpVan(const VanOptions& options) : options_(options) {
+    RaiseDescriptorLimit();
     if (options.tls)
       has_tls_ = TlsContext::Create(options.secret, options.tls_records_per_key, &tls_);
   }
@@ -64,10 +95,10 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
-    auto listener =
-        std::make_shared<Listener>(std::move(socket), [this, acceptor](Socket accepted) {
+    auto listener = std::make_shared<Listener>(
+        std::move(socket), loops_[0].get(), &strangers_, [this, acceptor](Socket accepted) {
           if (!strangers_.MayTry(HostOf(PeerAddress(accepted)), MonotonicNanos())) return;
-          if (!PrepareDataSocket(accepted).ok()) return;
+          if (!PrepareDataSocket(accepted, options_.silence_timeout).ok()) return;
           Stream stream(std::move(accepted), tls_.get(), TlsSide::kListening, &counters_);
           TcpConnection::Accept(NextLoop(), std::move(stream), acceptor, options_, &counters_,
                                 &strangers_);
@@ -85,10 +116,11 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(patience.seconds);
     std::optional<Stream> stream;
-    PeerMemory memory(hello.same_host && options_.read_peer_memory);
+    std::optional<PeerMemory> memory;
     Challenge challenge;
     Welcome welcome;
     int attempts = 0;
+    Backoff backoff(kFirstPauseNanos, kMostPauseNanos);
     Status status;
     while (true) {
       // As much time for one as the other side would give it; less would only make it begin again.
@@ -96,7 +128,7 @@ class TcpVan : public Van {
       const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
       bool refused = false;
       const Status tried =
-          ShakeHands(endpoint, hello, &memory, wait, &stream, &challenge, &welcome, &refused);
+          ShakeHands(endpoint, hello, peer, &memory, wait, &stream, &challenge, &welcome, &refused);
       // The last one may have had no time to find anything out.
       if (tried.code() != StatusCode::kDeadlineExceeded || status.ok()) status = tried;
       ++attempts;
@@ -105,19 +137,26 @@ class TcpVan : public Van {
       if (refused && hello.again) return FailedPrecondition(status.message());
       const bool may_come_up = status.code() == StatusCode::kUnavailable ||
                                status.code() == StatusCode::kDeadlineExceeded;
+      const int64_t pause_ns = backoff.NextNanos();
       // Not one for which there is no time: this one's error says more.
-      if (!may_come_up || MonotonicNanos() + 2 * kRetryNanos >= deadline_ns) {
+      if (!may_come_up || MonotonicNanos() + pause_ns + kFirstPauseNanos >= deadline_ns) {
         return Status(status.code(), "cannot reach " + peer.PeerName() + " at " +
                                          endpoint.ToString() + " (" + std::to_string(attempts) +
                                          " attempts in " +
                                          std::to_string(static_cast<int>(patience.seconds)) +
                                          " s): " + status.message());
       }
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNanos));
+      std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
     }
-    *connection = TcpConnection::Open(NextLoop(), std::move(*stream), std::move(memory), challenge,
-                                      welcome, peer, handler, &counters_);
+    *connection =
+        TcpConnection::Open(NextLoop(), std::move(*stream), std::move(*memory), challenge.features,
+                            welcome, peer, handler, options_, &counters_);
     return OkStatus();
+  }
+
+  Status Expect(size_t connections) override {
+    strangers_.Expect(connections);
+    return CheckDescriptors(connections);
   }
 
   void Stop() override {
@@ -127,7 +166,8 @@ class TcpVan : public Van {
   VanCounters counters() const override { return counters_.Read(); }
 
  private:
-  static constexpr int64_t kRetryNanos = 50 * 1000000;
+  static constexpr int64_t kFirstPauseNanos = 50 * 1000000;
+  static constexpr int64_t kMostPauseNanos = 500 * 1000000;
 
   Status StartLoops() {
     std::lock_guard<std::mutex> lock(start_mutex_);
@@ -144,30 +184,34 @@ class TcpVan : public Van {
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
   // One attempt to connect, and the handshake.
-  Status ShakeHands(const Endpoint& endpoint, Hello hello, PeerMemory* memory,
-                    const SocketWait& wait, std::optional<Stream>* made, Challenge* challenge,
-                    Welcome* welcome, bool* refused) {
+  Status ShakeHands(const Endpoint& endpoint, Hello hello, const Hello& peer,
+                    std::optional<PeerMemory>* memory, const SocketWait& wait,
+                    std::optional<Stream>* made, Challenge* challenge, Welcome* welcome,
+                    bool* refused) {
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, wait, &socket, refused));
-    BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(socket));
+    BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(socket, options_.silence_timeout));
     Stream& stream = made->emplace(std::move(socket), tls_.get(), TlsSide::kConnecting, &counters_);
-    const std::string peer = "the peer";
-    BYTEPS_RETURN_IF_ERROR(stream.ShakeHands(peer, wait));
-    if (options_.lend_to_own_process) memory->Lend(stream.socket());
-    hello.nonce = memory->nonce();
+    const std::string name = "the peer";
+    BYTEPS_RETURN_IF_ERROR(stream.ShakeHands(name, wait));
+    memory->emplace(hello.same_host && options_.SharesMemory(), options_.lend_to_own_process);
+    hello.nonce = (*memory)->nonce();
+    hello.to_role = peer.role;
+    hello.to_rank = peer.rank;
     ConnectingHandshake handshake(options_.secret, hello);
     uint8_t out[kHelloBytes];
     handshake.WriteHello(out);
-    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(peer, out, sizeof(out), wait));
+    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(name, out, sizeof(out), wait));
     uint8_t challenge_bytes[kChallengeBytes];
     BYTEPS_RETURN_IF_ERROR(
-        stream.ReceiveExactly(peer, challenge_bytes, sizeof(challenge_bytes), wait));
+        stream.ReceiveExactly(name, challenge_bytes, sizeof(challenge_bytes), wait));
     BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
-    handshake.WriteResponse(memory->offer(), response);
-    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(peer, response, sizeof(response), wait));
+    const MemoryOffer offer = (*memory)->Offer(stream.socket(), challenge->nonce);
+    handshake.WriteResponse({hello.same_host, offer}, response);
+    BYTEPS_RETURN_IF_ERROR(stream.SendExactly(name, response, sizeof(response), wait));
     uint8_t in[kWelcomeBytes];
-    BYTEPS_RETURN_IF_ERROR(stream.ReceiveExactly(peer, in, sizeof(in), wait));
+    BYTEPS_RETURN_IF_ERROR(stream.ReceiveExactly(name, in, sizeof(in), wait));
     return handshake.ReadWelcome(in, welcome);
   }
 

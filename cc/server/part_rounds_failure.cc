@@ -1,0 +1,147 @@
+// The part of PartRounds for rounds that fail, and for what is said then. Texts name few of many
+// workers: each of those who wait gets one.
+#include <algorithm>
+#include <utility>
+
+#include "cc/server/part_rounds.h"
+
+namespace byteps {
+namespace {
+
+// Of those who have pushed the same.
+constexpr int64_t kMostNamed = 8;
+
+}  // namespace
+
+// Those whose push is still arriving are told at its end.
+void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies) {
+  cause_ = cause;
+  failure_ = failure;
+  if (aggregation_ != nullptr) aggregation_->Reset();
+  const Status told = DescribeFailure();
+  for (Contribution& contribution : contributions_) {
+    if (contribution.state != State::kWaiting) continue;
+    HandOut(ErrorReply(contribution, round_, told), replies);
+    contribution.state = State::kAnswered;
+    history_.Advance(contribution.from->rank(), round_ + 1);
+  }
+}
+
+void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
+                          const Status& status, std::vector<Reply>* replies) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (round < round_ || !Contributes(entry, worker)) return;
+  if (round > round_) OpenRound(round, worker, replies);
+  if (cause_ != Cause::kNone) return;
+  FailRound(Cause::kOther,
+            Status(status.code(), Title(round) + ": " + WorkerName(worker) +
+                                      " has given it up: " + status.message()),
+            replies);
+}
+
+void PartRounds::OnLost(std::vector<Reply>* replies) {
+  const Status lost = options_.membership->lost();
+  std::lock_guard<std::mutex> lock(mutex_);
+  FailInherited(lost, replies);
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
+}
+
+void PartRounds::OnGone(const std::vector<GoneWorker>& gone, std::vector<Reply>* replies) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (inherited_ == nullptr && !HasContributions()) return;
+  for (const GoneWorker& worker : gone) OnOneGone(worker, replies);
+}
+
+void PartRounds::OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies) {
+  const auto [rank, cut_off] = gone;
+  if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
+    FailInherited(
+        Unavailable(Title(inherited_->ended.round) + " has ended on a server that is lost, and " +
+                    WorkerName(rank) + ", which has its result, is gone"),
+        replies);
+  }
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  if (!Contributes(*aggregation_entry_, rank)) return;
+  const State state = contributions_[rank].state;
+  if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
+  gone_rank_ = rank;
+  FailRound(Cause::kGone, OkStatus(), replies);
+}
+
+Status PartRounds::DescribeFailure() const {
+  if (cause_ == Cause::kGone) return DescribeGone();
+  if (cause_ != Cause::kDisagreement) return failure_;
+  return FailedPrecondition(
+      "tensor \"" + options_.tensor_name + "\": workers disagree in round " +
+      std::to_string(round_) + ": " + WhoSentWhat() +
+      ". Give every worker the same shape, dtype and operation, or different names.");
+}
+
+Status PartRounds::DescribeGone() const {
+  const Status reason = options_.membership->ReasonOf(gone_rank_);
+  const std::string who = Contributors();
+  if (!reason.ok()) {
+    return Unavailable(Title(round_) + " cannot complete: " + WorkerName(gone_rank_) +
+                       " is gone (" + reason.message() + "), and " + who + " waited for it");
+  }
+  return FailedPrecondition(
+      Title(round_) + " cannot complete: " + WorkerName(gone_rank_) + " has left the job, and " +
+      who + " waited for it. Every worker has to exchange the same tensors before it shuts down.");
+}
+
+Status PartRounds::FailureOf(uint64_t round) const {
+  if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
+  return FailedPrecondition(Title(round) + " has been given up: other workers are in round " +
+                            std::to_string(round_) + " already");
+}
+
+std::string PartRounds::Title(uint64_t round) const {
+  return "tensor \"" + options_.tensor_name + "\": round " + std::to_string(round);
+}
+
+// Remembers who is told of.
+void PartRounds::Name(const Contribution& contribution, int32_t worker) {
+  if (named_.size() >= 2 * kMostNamed) return;
+  const auto sent_the_same = [&](int32_t other) {
+    return contributions_[other].entry == contribution.entry;
+  };
+  if (std::count_if(named_.begin(), named_.end(), sent_the_same) < kMostNamed)
+    named_.push_back(worker);
+}
+
+std::string PartRounds::WhoSentWhat() const {
+  std::vector<int32_t> named = named_;
+  std::sort(named.begin(), named.end());
+  std::string text;
+  for (const int32_t rank : named) {
+    if (!text.empty()) text += "; ";
+    text += WorkerName(rank) + " sent " + contributions_[rank].entry->tensor.ToString();
+  }
+  const size_t more = begun_ - named.size();
+  return more == 0 ? text : text + "; " + std::to_string(more) + " more sent one of these";
+}
+
+// "worker 0, worker 2": those in the round, but for one that has gone.
+std::string PartRounds::Contributors() const {
+  const auto is_gone = [this](int32_t rank) {
+    return cause_ == Cause::kGone && rank == gone_rank_;
+  };
+  std::vector<int32_t> named = named_;
+  std::sort(named.begin(), named.end());
+  size_t more = begun_ - named.size();
+  if (cause_ == Cause::kGone && contributions_[gone_rank_].state != State::kAbsent) --more;
+  std::string text;
+  for (const int32_t rank : named) {
+    if (is_gone(rank)) {
+      ++more;
+      continue;
+    }
+    if (!text.empty()) text += ", ";
+    text += WorkerName(rank);
+  }
+  if (more > 0) text += (text.empty() ? "" : " and ") + std::to_string(more) + " more";
+  return text.empty() ? "nobody" : text;
+}
+
+}  // namespace byteps

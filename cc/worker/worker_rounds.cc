@@ -1,0 +1,59 @@
+// Workers that part within a training and meet again. One leaves it because of an error that its
+// program catches; the others wait for it, at tensors that only they know. So it gives up the next
+// round of all the training's tensors. Then workers are not at the same rounds any more: where they
+// meet again they tell each other their rounds, and all go on from the highest.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/clock.h"
+#include "cc/worker/worker.h"
+#include "cc/worker/worker_actions.h"
+
+namespace byteps {
+
+std::map<std::string, uint64_t> Worker::NextRounds() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::map<std::string, uint64_t> rounds;
+  for (const auto& [name, key] : keys_by_name_) rounds[name] = key->next_round;
+  return rounds;
+}
+
+void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason) {
+  Actions actions(this);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (local_ || !Refusal().ok()) return;
+  for (const std::string& name : names) {
+    const auto found = keys_by_name_.find(name);
+    if (found == keys_by_name_.end()) continue;
+    Key& key = *found->second;
+    if (key.live != nullptr) continue;
+    for (const Variant& variant : key.variants) {
+      const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(key.next_round);
+      if (entry == nullptr) continue;
+      ExchangeRequest request;
+      request.tensor = variant.tensor;
+      request.done = [](const Status&) {};
+      auto exchange =
+          std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
+      exchange->Place(entry);
+      key.live = exchange;
+      Finish(exchange, Cancelled(reason), &actions);
+      break;
+    }
+  }
+}
+
+void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [name, round] : rounds) {
+    Key& key = FindOrAddKey(name);
+    if (key.live != nullptr || key.next_round >= round) continue;
+    key.next_round = round;
+    key.has_failed = true;
+  }
+}
+
+}  // namespace byteps
