@@ -63,6 +63,27 @@ class CpuStream {
   std::thread thread_;
 };
 
+// A point in a stream's work.
+class CpuMark {
+ public:
+  void Reach() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
+
 // What the ranks of a host share.
 class CpuCommunicator {
  public:
@@ -207,11 +228,20 @@ class CpuRankDevice : public RankDevice {
     return finished_;
   }
 
+  // Puts work on the stream that computes inputs.
+  void Compute(std::function<void()> work) { computed_.Add(std::move(work)); }
+
   Status WhenComputed(CudaStreamHandle, Done done) override {
     computed_.Add([done = std::move(done)] { done(OkStatus()); });
     return OkStatus();
   }
   Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
+  Status Mark(CudaStreamHandle, DeviceMark* mark) override { return MarkOn(&computed_, mark); }
+  Status StartAfterMark(const DeviceMark& mark) override {
+    collectives_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
+    return OkStatus();
+  }
+  Status MarkEnd(DeviceMark* mark) override { return MarkOn(&collectives_, mark); }
   Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override {
     return Launch({'a', span, operation, 0, std::move(done), &collectives_});
   }
@@ -242,9 +272,15 @@ class CpuRankDevice : public RankDevice {
     }
     return communicator->Launch(rank_, std::move(call));
   }
+  static Status MarkOn(CpuStream* stream, DeviceMark* mark) {
+    const auto made = std::make_shared<CpuMark>();
+    stream->Add([made] { made->Reach(); });
+    *mark = made;
+    return OkStatus();
+  }
   static Status Copy(CpuStream* stream, const void* from, void* to, size_t bytes, Done done) {
     stream->Add([=, done = std::move(done)] {
-      std::memcpy(to, from, bytes);
+      if (to != from) std::memcpy(to, from, bytes);
       done(OkStatus());
     });
     return OkStatus();

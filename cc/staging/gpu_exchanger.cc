@@ -63,14 +63,16 @@ Status GpuExchanger::OfStream(CudaStreamHandle stream, GpuExchanger** exchanger)
   return OkStatus();
 }
 
-void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
+void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request,
+                           LocalGroup::OnItsWay on_its_way) {
   const std::shared_ptr<Worker> worker = find_worker_();
   // The engine says that there is none.
   if (worker == nullptr) return byteps::Enqueue(std::move(request));
   std::shared_ptr<LocalGroup> group;
   const Status status = FindGroup(worker, &group);
   if (!status.ok()) return request.done(status);
-  if (group->CanExchange(request.tensor)) return group->Enqueue(stream, std::move(request));
+  if (group->CanExchange(request.tensor))
+    return group->Enqueue(stream, std::move(request), std::move(on_its_way));
   Gather(worker, stream, std::move(request));
 }
 

@@ -35,7 +35,9 @@ class GpuExchanger {
   // Exchanges a tensor whose `input` and `output` (and what `allocate_output` returns) are
   // addresses in the GPU's memory. `stream` is where the input is computed, possibly later, and in
   // whose order the output's memory became free. Otherwise as Enqueue of engine/engine.h.
-  void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
+  // `on_its_way`: see LocalGroup::Enqueue.
+  void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
+               LocalGroup::OnItsWay on_its_way = nullptr);
 
   PinnedPoolCounters pool_counters() const { return pool_->counters(); }
 

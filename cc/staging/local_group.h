@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -33,6 +34,8 @@ namespace byteps {
 // Thread-safe.
 class LocalGroup : public WorkerCompanion {
  public:
+  using OnItsWay = std::function<void(DeviceMark end)>;
+
   // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
   // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
   static Status Create(Worker* worker, std::shared_ptr<RankDevice> device,
@@ -46,8 +49,15 @@ class LocalGroup : public WorkerCompanion {
 
   // Exchanges a tensor whose `input` and `output` (and what `allocate_output` returns) are in the
   // device's memory. `stream` is where the input is computed, possibly later, and in whose order
-  // the output's memory became free. Otherwise as Enqueue of engine/engine.h.
-  void Enqueue(CudaStreamHandle stream, ExchangeRequest request);
+  // the output's memory became free. Otherwise as Enqueue of engine/engine.h; input and output may
+  // be the same memory.
+  //
+  // `on_its_way`, if given: the caller's stream can wait by itself. Then a collective that gives
+  // all ranks the result is put on the device's stream before the input is computed, as soon as
+  // all ranks have come so far, and `on_its_way` is called with its end. An error that comes later
+  // ends the next exchanges. If there is no such collective, or it has failed, there is only
+  // `done`.
+  void Enqueue(CudaStreamHandle stream, ExchangeRequest request, OnItsWay on_its_way = nullptr);
 
   void OnRelay(int32_t from, const std::string& bytes) override;
   void OnFailure(const Status& reason) override { Fail(reason); }
@@ -58,7 +68,9 @@ class LocalGroup : public WorkerCompanion {
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
+    OnItsWay on_its_way;
     CudaStreamHandle stream = nullptr;
+    DeviceMark input_ready;              // null: the input is computed before anything begins
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
     bool computed = false;
     bool reported = false;

@@ -34,7 +34,7 @@ struct LocalGroup::Part {
   PinnedPool::Block output;
 };
 
-void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
+void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request, OnItsWay on_its_way) {
   Status status = failure();
   if (status.ok() && !CanExchange(request.tensor)) {
     status = InvalidArgument("tensor \"" + request.tensor.name +
@@ -53,8 +53,15 @@ void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request) {
     OnPlaced(tensor, exchange);
   };
   by_parts.done = [this, tensor](const Status& ended) { OnEnded(tensor, ended); };
-  const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
-  status = device_->WhenComputed(stream, computed);
+  if (on_its_way != nullptr && results_from_ == ResultsFrom::kCollective &&
+      tensor->gpu.tensor.kind != ExchangeKind::kGather) {
+    tensor->on_its_way = std::move(on_its_way);
+    tensor->computed = true;
+    status = device_->Mark(stream, &tensor->input_ready);
+  } else {
+    const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
+    status = device_->WhenComputed(stream, computed);
+  }
   if (!status.ok()) return FinishTensor(tensor, status);
   worker_->Enqueue(std::move(by_parts));
 }
@@ -333,13 +340,21 @@ void LocalGroup::StartExchange(const TensorPointer& tensor) {
   span.count = tensor->gpu.tensor.ElementCount();
   span.dtype = tensor->gpu.tensor.dtype;
   const TensorDescription& description = tensor->gpu.tensor;
-  const auto start = [&](const RankDevice::Done& done) {
+  const auto collective = [&](const RankDevice::Done& done) {
     if (alone()) return device_->CopyWithin(span, done);
     if (description.kind == ExchangeKind::kBroadcast)
       return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
     const bool average = description.average;
     return device_->AllReduce(span, average ? NcclOperation::kAverage : OperationOf(description),
                               done);
+  };
+  const auto start = [&](const RankDevice::Done& done) {
+    if (tensor->input_ready != nullptr)
+      BYTEPS_RETURN_IF_ERROR(device_->StartAfterMark(tensor->input_ready));
+    BYTEPS_RETURN_IF_ERROR(collective(done));
+    DeviceMark end;
+    if (tensor->on_its_way != nullptr && device_->MarkEnd(&end).ok()) tensor->on_its_way(end);
+    return OkStatus();
   };
   const auto next = [this, tensor] {
     const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());

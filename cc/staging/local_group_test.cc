@@ -63,6 +63,7 @@ struct Sent {
   std::unique_ptr<Values> input;
   std::unique_ptr<Values> output;
   std::promise<Status> ended;
+  std::atomic<bool> on_its_way{false};
 
   Status Wait() {
     std::future<Status> end = ended.get_future();
@@ -98,6 +99,21 @@ struct Rank {
     request.output = sent->output->pointer();
     request.done = [sent](const Status& status) { sent->ended.set_value(status); };
     group->Enqueue(stream_handle(), std::move(request));
+  }
+
+  // In place, told when it is on its way.
+  std::shared_ptr<Sent> SendAhead(const TensorDescription& tensor,
+                                  const std::vector<float>& values) {
+    auto sent = std::make_shared<Sent>();
+    sent->input = NewValues(values.size());
+    sent->input->Set(values);
+    ExchangeRequest request;
+    request.tensor = tensor;
+    request.input = request.output = sent->input->pointer();
+    request.done = [sent](const Status& status) { sent->ended.set_value(status); };
+    group->Enqueue(stream_handle(), std::move(request),
+                   [sent](const DeviceMark& end) { sent->on_its_way = end != nullptr; });
+    return sent;
   }
 };
 
@@ -503,6 +519,38 @@ TEST_P(LocalGroupTest, OneWorkerAloneCopies) {
   }
   ranks_[0].worker->Stop();
   EXPECT_FALSE(ranks_[0].Send(Tensor("t", 1), {1})->Wait().ok());
+}
+
+// The input is not computed when the collective is called: it is on the stream of the device.
+TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
+  StartJob({"a", "a"});
+  if (IsSkipped()) return;
+  std::promise<void> computed;
+  if (!GetParam()) {
+    const std::shared_future<void> wait = computed.get_future().share();
+    for (Rank& rank : ranks_) rank.cpu_device->Compute([wait] { wait.wait(); });
+  }
+  std::vector<std::shared_ptr<Sent>> sent;
+  for (int tensor = 0; tensor < 20; ++tensor) {
+    for (Rank& rank : ranks_) {
+      const float value = static_cast<float>(tensor + (&rank - ranks_.data()));
+      sent.push_back(rank.SendAhead(Tensor("ahead/" + std::to_string(tensor), 1000),
+                                    std::vector<float>(1000, value)));
+    }
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (const std::shared_ptr<Sent>& each : sent) {
+    while (!each->on_its_way && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(each->on_its_way);
+  }
+  computed.set_value();
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const Status status = sent[i]->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    const float sum = static_cast<float>(2 * (i / 2) + 1);
+    EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(1000, sum));
+  }
 }
 
 TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {

@@ -87,7 +87,8 @@ int32_t LocalLink::LocalRankOf(const Hello& hello) const {
 
 Status LocalLink::OnHello(const Hello& hello, const std::string& peer_address,
                           ConnectionHandler** handler) {
-  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, options_.job->job_id, options_.job->epoch));
+  BYTEPS_RETURN_IF_ERROR(CheckHello(hello, options_.job->job_id, options_.job->epoch, Role::kWorker,
+                                    options_.workers[0]));
   const int32_t local_rank = LocalRankOf(hello);
   std::lock_guard<std::mutex> lock(mutex_);
   if (local_rank <= 0 || lines_[local_rank].connection != nullptr) {

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +17,7 @@
 
 #include "cc/engine/engine.h"
 #include "cc/staging/gpu_exchanger.h"
+#include "cc/tf/attributes.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -34,46 +34,6 @@ using ::tensorflow::Tensor;
 using ::tensorflow::TensorShape;
 
 constexpr int kValueInput = 1;  // input 0 is the token that orders uses of one name
-
-inline absl::Status ToAbslStatus(const Status& status) {
-  switch (status.code()) {
-    case StatusCode::kOk:
-      return absl::OkStatus();
-    case StatusCode::kInvalidArgument:
-      return absl::InvalidArgumentError(status.message());
-    case StatusCode::kFailedPrecondition:
-      return absl::FailedPreconditionError(status.message());
-    case StatusCode::kUnavailable:
-      return absl::UnavailableError(status.message());
-    case StatusCode::kDeadlineExceeded:
-      return absl::DeadlineExceededError(status.message());
-    case StatusCode::kCancelled:
-      return absl::CancelledError(status.message());
-    case StatusCode::kResourceExhausted:
-      return absl::ResourceExhaustedError(status.message());
-    case StatusCode::kInternal:
-      return absl::InternalError(status.message());
-  }
-  return absl::InternalError("unknown engine status: " + status.ToString());
-}
-
-inline absl::Status ToDType(tensorflow::DataType type, DType* dtype) {
-  if (ParseDType(tensorflow::DataTypeString(type), dtype)) return absl::OkStatus();
-  switch (type) {  // TensorFlow's own spellings
-    case tensorflow::DT_FLOAT:
-      *dtype = DType::kFloat32;
-      return absl::OkStatus();
-    case tensorflow::DT_DOUBLE:
-      *dtype = DType::kFloat64;
-      return absl::OkStatus();
-    case tensorflow::DT_HALF:
-      *dtype = DType::kFloat16;
-      return absl::OkStatus();
-    default:
-      return absl::InvalidArgumentError("tf_byteps cannot exchange tensors of type " +
-                                        tensorflow::DataTypeString(type));
-  }
-}
 
 // An operation that ends later, on a thread of the engine, or at once if its step is cancelled
 // (another operation of this worker failed): then the others may never send what it waits for.
@@ -104,6 +64,16 @@ class PendingOperation : public std::enable_shared_from_this<PendingOperation> {
     std::lock_guard<std::mutex> lock(mutex_);
     if (context_ == nullptr) return Cancelled();
     return use(context_);
+  }
+
+  // The memory of an output of the operation, unless it has ended.
+  absl::Status AllocateOutputOf(int index, const TensorShape& shape, Tensor* tensor) {
+    return WithContext([&](OpKernelContext* context) {
+      Tensor* output = nullptr;
+      TF_RETURN_IF_ERROR(context->allocate_output(index, shape, &output));
+      *tensor = *output;
+      return absl::OkStatus();
+    });
   }
 
   void EndWith(const absl::Status& status) {
@@ -200,115 +170,25 @@ class PendingExchange : public PendingOperation, public ExchangeBuffers {
 
  protected:
   absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
-    return WithContext([&](OpKernelContext* context) {
-      Tensor* output = nullptr;
-      TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &output));
-      *tensor = *output;
-      return absl::OkStatus();
-    });
+    return AllocateOutputOf(0, shape, tensor);
   }
 };
 
-// What all exchanges have in common: a name, a type, a priority and the way to the engine.
-class ExchangeOp : public AsyncOpKernel {
- public:
-  explicit ExchangeOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &description_.name));
-    OP_REQUIRES(
-        context, !description_.name.empty() && description_.name.size() <= kMaxNameBytes,
-        absl::InvalidArgumentError("tensor_name must have 1 to " + std::to_string(kMaxNameBytes) +
-                                   " bytes, got " + std::to_string(description_.name.size())));
-    tensorflow::DataType type;
-    OP_REQUIRES_OK(context, context->GetAttr("T", &type));
-    OP_REQUIRES_OK(context, ToDType(type, &description_.dtype));
-    int64_t priority = kBackwardOrder;
-    OP_REQUIRES_OK(context, context->GetAttr("priority", &priority));
-    OP_REQUIRES(context,
-                priority >= std::numeric_limits<int32_t>::min() &&
-                    priority <= std::numeric_limits<int32_t>::max(),
-                absl::InvalidArgumentError("priority of '" + description_.name +
-                                           "' must fit 32 bits, got " + std::to_string(priority)));
-    priority_ = static_cast<int32_t>(priority);
+// Describes the exchange of `buffers`, which it allocates and will finish: into memory of the
+// input's shape, but for a gather.
+inline absl::Status MakeRequest(const NamedExchange& exchange,
+                                const std::shared_ptr<ExchangeBuffers>& buffers,
+                                ExchangeRequest* request) {
+  request->tensor = exchange.tensor;
+  const TensorShape& shape = buffers->input().shape();
+  for (int axis = 0; axis < shape.dims(); ++axis) {
+    request->tensor.shape.push_back(shape.dim_size(axis));
   }
-
-  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    auto pending = std::make_shared<PendingExchange>(context, done);
-    ExchangeRequest request;
-    EnqueueFunction enqueue;
-    OP_REQUIRES_OK_ASYNC(context, MakeRequest(context, pending, &request, &enqueue), done);
-    // From here on the operation may end, and `context` with it, at any time.
-    if (pending->RegisterCancellation()) enqueue(std::move(request));
-  }
-
- protected:
-  // How requests get to the engine from the memory of this kernel's device.
-  using EnqueueFunction = std::function<void(ExchangeRequest)>;
-
-  // Describes the exchange of `buffers`, which it allocates and will finish.
-  absl::Status MakeRequest(OpKernelContext* context,
-                           const std::shared_ptr<ExchangeBuffers>& buffers,
-                           ExchangeRequest* request, EnqueueFunction* enqueue) {
-    request->tensor = description_;
-    const TensorShape& shape = buffers->input().shape();
-    for (int axis = 0; axis < shape.dims(); ++axis) {
-      request->tensor.shape.push_back(shape.dim_size(axis));
-    }
-    request->priority = priority_;
-    request->input = buffers->input().data();
-    TF_RETURN_IF_ERROR(Prepare(buffers, request));
-    request->keep_alive = buffers;
-    request->drop_input = [buffers] { buffers->DropInput(); };
-    request->done = [buffers](const Status& status) { buffers->Finish(ToAbslStatus(status)); };
-    return FindWay(context, enqueue);
-  }
-
-  // Fills in where the result goes: into memory of the input's shape, unless a kind needs another.
-  virtual absl::Status Prepare(const std::shared_ptr<ExchangeBuffers>& buffers,
-                               ExchangeRequest* request) {
-    return buffers->AllocateOutput(&request->output);
-  }
-
-  virtual absl::Status FindWay(OpKernelContext* context, EnqueueFunction* enqueue) {
-    (void)context;
-    *enqueue = Enqueue;
-    return absl::OkStatus();
-  }
-
-  TensorDescription description_;  // all but the shape
-
- private:
-  int32_t priority_ = kBackwardOrder;
-};
-
-class PushPullOp : public ExchangeOp {
- public:
-  explicit PushPullOp(OpKernelConstruction* context) : ExchangeOp(context) {
-    std::string op;
-    OP_REQUIRES_OK(context, context->GetAttr("op", &op));
-    description_.average = op == "average";
-    OP_REQUIRES(context, !description_.average || IsFloating(description_.dtype),
-                absl::InvalidArgumentError("'" + description_.name + "': an average of " +
-                                           DTypeName(description_.dtype) +
-                                           " is not exact; use op 'sum' and divide, or cast"));
-    if (context->HasAttr("backup_workers")) {
-      OP_REQUIRES_OK(context, context->GetAttr("backup_workers", &description_.backup_workers));
-    }
-    if (op == "min") description_.kind = ExchangeKind::kMin;
-    if (op == "max") description_.kind = ExchangeKind::kMax;
-  }
-};
-
-class GatherOp : public ExchangeOp {
- public:
-  explicit GatherOp(OpKernelConstruction* context) : ExchangeOp(context) {
-    description_.kind = ExchangeKind::kGather;
-  }
-
- protected:
-  absl::Status Prepare(const std::shared_ptr<ExchangeBuffers>& buffers,
-                       ExchangeRequest* request) override {
+  request->priority = exchange.priority;
+  request->input = buffers->input().data();
+  if (exchange.tensor.kind == ExchangeKind::kGather) {
     if (request->tensor.shape.empty()) {
-      return absl::InvalidArgumentError("'" + description_.name +
+      return absl::InvalidArgumentError("'" + exchange.tensor.name +
                                         "': a scalar has no axis 0 to gather along");
     }
     request->gather_rows = request->tensor.shape[0];
@@ -316,8 +196,60 @@ class GatherOp : public ExchangeOp {
     request->allocate_output = [buffers](const std::vector<int64_t>& rows) {
       return buffers->AllocateGathered(rows);
     };
+  } else {
+    TF_RETURN_IF_ERROR(buffers->AllocateOutput(&request->output));
+  }
+  request->keep_alive = buffers;
+  request->drop_input = [buffers] { buffers->DropInput(); };
+  request->done = [buffers](const Status& status) { buffers->Finish(ToAbslStatus(status)); };
+  return absl::OkStatus();
+}
+
+// How requests get to the engine from the memory of a kernel's device.
+using EnqueueFunction = std::function<void(ExchangeRequest)>;
+
+// A kernel on tensors in the host's memory.
+class HostKernel : public AsyncOpKernel {
+ public:
+  using AsyncOpKernel::AsyncOpKernel;
+
+ protected:
+  virtual absl::Status FindWay(OpKernelContext* context, EnqueueFunction* enqueue) {
+    (void)context;
+    *enqueue = Enqueue;
     return absl::OkStatus();
   }
+};
+
+// What the operations of one exchange have in common.
+class ExchangeOp : public HostKernel {
+ public:
+  ExchangeOp(OpKernelConstruction* context, ReadKind read_kind) : HostKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchange(context, read_kind, &exchange_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    auto pending = std::make_shared<PendingExchange>(context, done);
+    ExchangeRequest request;
+    EnqueueFunction enqueue;
+    OP_REQUIRES_OK_ASYNC(context, MakeRequest(exchange_, pending, &request), done);
+    OP_REQUIRES_OK_ASYNC(context, this->FindWay(context, &enqueue), done);
+    // From here on the operation may end, and `context` with it, at any time.
+    if (pending->RegisterCancellation()) enqueue(std::move(request));
+  }
+
+ protected:
+  NamedExchange exchange_;
+};
+
+class PushPullOp : public ExchangeOp {
+ public:
+  explicit PushPullOp(OpKernelConstruction* context) : ExchangeOp(context, ReadReduction) {}
+};
+
+class GatherOp : public ExchangeOp {
+ public:
+  explicit GatherOp(OpKernelConstruction* context) : ExchangeOp(context, ReadGather) {}
 };
 
 // The same operation on tensors in a GPU's memory. Its output is allocated before the exchanger
@@ -330,7 +262,7 @@ class OnGpu : public Op {
   using Op::Op;
 
  protected:
-  absl::Status FindWay(OpKernelContext* context, typename Op::EnqueueFunction* enqueue) override {
+  absl::Status FindWay(OpKernelContext* context, EnqueueFunction* enqueue) override {
     // Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
     const auto stream = static_cast<CudaStreamHandle>(
         context->op_device_context()->stream()->platform_specific_handle().stream);

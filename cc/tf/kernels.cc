@@ -1,6 +1,10 @@
 // The operations that end with their exchange, and the one that tells a worker's place.
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cc/engine/engine.h"
 #include "cc/tf/exchange_kernels.h"
@@ -14,39 +18,96 @@ using ::tensorflow::OpKernel;
 
 class BroadcastOp : public ExchangeOp {
  public:
-  explicit BroadcastOp(OpKernelConstruction* context) : ExchangeOp(context) {
-    description_.kind = ExchangeKind::kBroadcast;
-    OP_REQUIRES_OK(context, context->GetAttr("root_rank", &description_.root_rank));
-  }
+  explicit BroadcastOp(OpKernelConstruction* context) : ExchangeOp(context, ReadBroadcast) {}
 };
 
-// Reads where this process is in its job at the moment at which it runs: a graph that was traced or
-// saved in another job is right in this one (protocol rule 16).
+// Several exchanges of one operation, which ends with the last of them, or the first that fails.
+class PendingGroup : public PendingOperation {
+ public:
+  PendingGroup(OpKernelContext* context, AsyncOpKernel::DoneCallback done, int count)
+      : PendingOperation(context, std::move(done)), left_(count) {}
+
+  void FinishOne(const absl::Status& status) {
+    if (--left_ == 0 || !status.ok()) EndWith(status);
+  }
+
+ private:
+  std::atomic<int> left_;
+};
+
+class ExchangeOfGroup : public ExchangeBuffers {
+ public:
+  ExchangeOfGroup(std::shared_ptr<PendingGroup> group, const Tensor& input, int index)
+      : ExchangeBuffers(input), group_(std::move(group)), index_(index) {}
+
+  void Finish(const absl::Status& status) override { group_->FinishOne(status); }
+
+ protected:
+  absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
+    return group_->AllocateOutputOf(index_, shape, tensor);
+  }
+
+ private:
+  const std::shared_ptr<PendingGroup> group_;
+  const int index_;
+};
+
+// Here it starts when all its inputs are there. It is made for XLA, which lets each exchange start
+// by itself (xla_kernels.cc), but a function that was traced for XLA may be called elsewhere.
+class PushPullAllOp : public HostKernel {
+ public:
+  explicit PushPullAllOp(OpKernelConstruction* context) : HostKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    const int count = static_cast<int>(exchanges_.size());
+    auto pending = std::make_shared<PendingGroup>(context, done, count);
+    EnqueueFunction enqueue;
+    OP_REQUIRES_OK_ASYNC(context, FindWay(context, &enqueue), done);
+    std::vector<ExchangeRequest> requests(count);
+    for (int i = 0; i < count; ++i) {
+      const Tensor& input = context->input(count + i);  // behind the tokens
+      OP_REQUIRES_OK_ASYNC(
+          context,
+          MakeRequest(exchanges_[i], std::make_shared<ExchangeOfGroup>(pending, input, i),
+                      &requests[i]),
+          done);
+    }
+    // From here on the operation may end, and `context` and the kernel with it, at any time.
+    if (!pending->RegisterCancellation()) return;
+    for (ExchangeRequest& request : requests) enqueue(std::move(request));
+  }
+
+ private:
+  std::vector<NamedExchange> exchanges_;
+};
+
 class PlaceOp : public OpKernel {
  public:
   explicit PlaceOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string what;
     OP_REQUIRES_OK(context, context->GetAttr("what", &what));
-    if (what == "size") number_ = &WorkerPlace::size;
-    if (what == "local_rank") number_ = &WorkerPlace::local_rank;
-    if (what == "local_size") number_ = &WorkerPlace::local_size;
+    index_ = PlaceIndex(what);
   }
 
   void Compute(OpKernelContext* context) override {
-    WorkerPlace place;
-    OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape(), &output));
-    output->scalar<int32_t>()() = place.*number_;
+    OP_REQUIRES_OK(context, ToAbslStatus(ReadPlace(index_, &output->scalar<int32_t>()())));
   }
 
  private:
-  int32_t WorkerPlace::* number_ = &WorkerPlace::rank;
+  int64_t index_ = 0;
 };
 
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_CPU), PushPullOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<PushPullOp>);
+REGISTER_KERNEL_BUILDER(Name("BytePSPushPullAll").Device(tensorflow::DEVICE_CPU), PushPullAllOp);
+REGISTER_KERNEL_BUILDER(
+    Name("BytePSPushPullAll").Device(tensorflow::DEVICE_GPU).HostMemory("tokens"),
+    OnGpu<PushPullAllOp>);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<BroadcastOp>);

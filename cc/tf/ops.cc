@@ -1,5 +1,5 @@
 // The operations as TensorFlow sees them: inputs, attributes and static shapes. The kernels are in
-// kernels.cc.
+// kernels.cc, for XLA in xla_kernels.cc.
 //
 // Every operation is stateful (it runs even if nobody uses its result, and is never folded or
 // merged with another). The exchanges are distributed communications, too (so that TensorFlow
@@ -25,6 +25,7 @@ using ::tensorflow::shape_inference::ShapeHandle;
 
 const InputColocationExemptionRegistration kExempt[] = {
     InputColocationExemptionRegistration("BytePSPushPull"),
+    InputColocationExemptionRegistration("BytePSPushPullAll"),
     InputColocationExemptionRegistration("BytePSBroadcast"),
     InputColocationExemptionRegistration("BytePSGather"),
     InputColocationExemptionRegistration("BytePSPushPullStart"),
@@ -34,6 +35,12 @@ const InputColocationExemptionRegistration kExempt[] = {
 
 absl::Status SameShapeAsValue(InferenceContext* context) {
   context->set_output(0, context->input(1));
+  return absl::OkStatus();
+}
+
+absl::Status SameShapesAsValues(InferenceContext* context) {
+  const int count = context->num_outputs();
+  for (int i = 0; i < count; ++i) context->set_output(i, context->input(count + i));
   return absl::OkStatus();
 }
 
@@ -64,6 +71,23 @@ REGISTER_OP("BytePSPushPull")
     .SetShapeFn(SameShapeAsValue)
     .Doc("Combines the workers' values elementwise; every worker gets the result.");
 
+REGISTER_OP("BytePSPushPullAll")
+    .Input("tokens: N * resource")
+    .Input("values: T")
+    .Output("results: T")
+    .Attr("N: int >= 1")
+    .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
+    .Attr("tensor_names: list(string)")
+    .Attr("priorities: list(int)")
+    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("backup_workers: int >= 0 = 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapesAsValues)
+    .Doc(
+        "Does what BytePSPushPull does for each of several values, of which none needs another's "
+        "result. For XLA, which cannot see that by itself.");
+
 REGISTER_OP("BytePSBroadcast")
     .Input("token: resource")
     .Input("value: T")
@@ -72,6 +96,7 @@ REGISTER_OP("BytePSBroadcast")
     .Attr("tensor_name: string")
     .Attr("root_rank: int >= 0")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .Attr("gradient: {'sum', 'average'} = 'sum'")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapeAsValue)
@@ -84,6 +109,7 @@ REGISTER_OP("BytePSGather")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .Attr("gradient: {'sum', 'average'} = 'sum'")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(UnknownRows)

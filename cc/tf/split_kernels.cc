@@ -106,9 +106,10 @@ class StartOf : public Op {
     auto started = std::make_shared<StartedExchange>(context->input(kValueInput),
                                                      context->get_allocator(AllocatorAttributes()));
     ExchangeRequest request;
-    typename Op::EnqueueFunction enqueue;
-    OP_REQUIRES_OK_ASYNC(context, this->MakeRequest(context, started, &request, &enqueue), done);
-    const std::string& name = this->description_.name;
+    EnqueueFunction enqueue;
+    OP_REQUIRES_OK_ASYNC(context, MakeRequest(this->exchange_, started, &request), done);
+    OP_REQUIRES_OK_ASYNC(context, this->FindWay(context, &enqueue), done);
+    const std::string& name = this->exchange_.tensor.name;
     OP_REQUIRES_ASYNC(context, AllStarted().Add(name, started),
                       absl::FailedPreconditionError("the exchange '" + name +
                                                     "' was started before and nobody has waited "

@@ -15,7 +15,7 @@ import tf_byteps as bps
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 
 
-def _start():
+def start():
     """Joins the job; nothing may fall back to the CPU without an error."""
     gpus = tf.config.list_physical_devices("GPU")
     assert len(gpus) == 1, gpus
@@ -23,7 +23,7 @@ def _start():
     bps.init()
 
 
-def _numbers(rank, shape, dtype):
+def numbers(rank, shape, dtype):
     """Small integers that differ on each worker: exact in every dtype, also summed."""
     return tf.cast(np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * rank, dtype).numpy()
 
@@ -41,8 +41,8 @@ def _calls(floating):
     return calls
 
 
-def _expected(op, dtype, shape):
-    values = [_numbers(rank, shape, dtype) for rank in range(bps.size())]
+def expected(op, dtype, shape):
+    values = [numbers(rank, shape, dtype) for rank in range(bps.size())]
     if op == "gather":
         return np.concatenate([value[: rank + 1] for rank, value in enumerate(values)])
     if op == "broadcast":
@@ -55,18 +55,18 @@ def _expected(op, dtype, shape):
 
 def exchanges():
     """All types and operations, eager and in a function; returns how many were compared."""
-    _start()
+    start()
     compared = 0
     shape = (513, 3)
     for dtype in DTYPES:
         for op, call in _calls(tf.as_dtype(dtype).is_floating).items():
             with tf.device("/GPU:0"):
-                value = tf.identity(_numbers(bps.rank(), shape, dtype))
+                value = tf.identity(numbers(bps.rank(), shape, dtype))
                 results = call(value), tf.function(call)(value)
             for result in results:
                 assert result.device.endswith("GPU:0"), (dtype, op, result.device)
                 np.testing.assert_array_equal(
-                    result.numpy(), _expected(op, dtype, shape), f"{op} of {dtype}"
+                    result.numpy(), expected(op, dtype, shape), f"{op} of {dtype}"
                 )
                 compared += 1
     with tf.device("/GPU:0"):
@@ -79,7 +79,7 @@ def exchanges():
 
 def many_tensors():
     """Tensors that the GPU is still computing when they are handed over, all in flight at once."""
-    _start()
+    start()
     count, steps = 60, 20
 
     @tf.function
@@ -107,7 +107,7 @@ def many_tensors():
 
 def sums_one_tensor():
     """Returns the number of its elements."""
-    _start()
+    start()
     elements = 3_000_000
     with tf.device("/GPU:0"):
         value = tf.range(elements, dtype=tf.float32) % 100 + float(bps.rank())
@@ -121,7 +121,7 @@ def sums_one_tensor():
 
 def rows():
     """Sums of the same few rows of all workers; how many are wrong, and what they are in bits."""
-    _start()
+    start()
     indices = tf.range(7, 0, -1)
     random = np.random.default_rng(5)
     digest = hashlib.sha256()
@@ -177,7 +177,7 @@ def reads():
 
 def begins_with_little():
     """Whether an update waits for its gradient, and the devices of what its function captures."""
-    _start()
+    start()
     strategy = bps.BytePSStrategy()
     with strategy.scope():
         variable = tf.Variable([1.0, 2.0])
@@ -207,7 +207,7 @@ def begins_with_little():
 
 def computes_while_waiting(seconds):
     """Worker 1 comes late; returns how long worker 0's GPU and exchange took meanwhile."""
-    _start()
+    start()
     with tf.device("/GPU:0"):
         bps.push_pull(tf.ones(10), name="warm")
         matrix = tf.random.normal([2048, 2048])
@@ -235,7 +235,7 @@ def computes_while_waiting(seconds):
 
 def is_left_alone():
     """Worker 1 ends in the middle; returns what worker 0 sees."""
-    _start()
+    start()
     with tf.device("/GPU:0"):
         bps.push_pull(tf.ones(10), name="both")
         if bps.rank() == 1:
@@ -247,7 +247,7 @@ def is_left_alone():
     return "no error"
 
 
-def trains(mixed, cross_step=False, backup_workers=0):
+def trains(mixed, cross_step=False, backup_workers=0, jit_compile=False):
     """A small convolutional model under the strategy; returns its losses and weights."""
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -268,7 +268,7 @@ def trains(mixed, cross_step=False, backup_workers=0):
             ]
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, jit_compile=False)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, jit_compile=jit_compile)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         history = model.fit(images, labels, batch_size=64, epochs=3, verbose=0, shuffle=False)

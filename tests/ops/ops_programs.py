@@ -10,6 +10,17 @@ import tensorflow as tf
 import tf_byteps as bps
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
+# Dtypes that are only copied -> values, more than there are workers.
+COPIED = {
+    "bool": [True, False, True, True],
+    "string": [b"", b"text", b"\xff\0", b"more text"],
+    "int16": [-(2**15), 0, 1, 2**15 - 1],
+    "uint16": [0, 1, 2, 2**16 - 1],
+    "uint32": [0, 1, 2, 2**32 - 1],
+    "uint64": [0, 1, 2, 2**64 - 1],
+    "complex64": [1 + 2j, 0, -1j, 3],
+    "complex128": [1 + 2j, 0, -1j, 3],
+}
 
 
 def before_init():
@@ -54,6 +65,35 @@ def all_dtypes():
     return results
 
 
+def _plain(tensor):
+    value = tensor.numpy()
+    return value if isinstance(value, bytes) else value.tolist()
+
+
+def copied_dtypes():
+    """dtype -> values, and eager and graph results of what only copies, for dtypes without sums."""
+    results = {}
+    for dtype, values in COPIED.items():
+        own = tf.constant(values, dtype)[bps.rank() :]
+
+        def both(x):
+            return bps.gather(x), bps.broadcast(x[-1:], 0), bps.broadcast(x[0], bps.size() - 1)
+
+        found = [both(own), tf.function(both)(own)]
+        assert all(each.dtype == tf.as_dtype(dtype) for triple in found for each in triple)
+        found = [[_plain(each) for each in triple] for triple in found]
+        results[dtype] = tf.constant(values, dtype).numpy().tolist(), found
+    table = tf.constant([[b"a", b""], [b"\xff\0", b"long"]])[: bps.rank() + 1]
+    results["table"] = bps.gather(table).numpy().tolist()
+    results["nothing"] = bps.gather(tf.constant([], tf.string)).numpy().tolist()
+    with tf.GradientTape() as tape:
+        x = tf.constant([1 + 2j])
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.math.real(bps.gather(x) * tf.constant(1 - 1j, tf.complex128)))
+    results["gradient"] = tape.gradient(loss, x) is not None
+    return results
+
+
 def shapes():
     """Scalars, tensors without elements, and static shapes."""
     found = {}
@@ -76,17 +116,28 @@ def gradients():
     results = {}
     x = tf.Variable(tf.fill([2, 2], float(bps.rank() + 1)))
     weight = tf.constant(float(bps.rank() + 1))
+
+    def own_rows():
+        return x[: bps.rank() % 2 + 1]
+
+    def weighted(rows):  # row r of the result counts r + 1 times
+        last = 1.0 + sum(r % 2 + 1 for r in range(bps.size()))
+        return weight * tf.reduce_sum(rows * tf.range(1.0, last)[:, None])
+
+    def gathered(name, **options):
+        return weighted(bps.allgather(own_rows(), name=name, **options))
+
     calls = {
         "sum": lambda: weight * tf.reduce_sum(bps.push_pull(x, op="sum", name="g.sum")),
         "average": lambda: weight * tf.reduce_sum(bps.push_pull(x, name="g.average")),
         "broadcast": lambda: weight * tf.reduce_sum(bps.broadcast(x, 0, name="g.broadcast")),
-        # Row r of the result counts r + 1 times.
-        "gather": lambda: (
-            weight
-            * tf.reduce_sum(
-                bps.gather(x[: bps.rank() % 2 + 1], name="g.gather")
-                * tf.range(1.0, 1.0 + sum(r % 2 + 1 for r in range(bps.size())))[:, None]
-            )
+        "broadcast_sum": lambda: (
+            weight * tf.reduce_sum(bps.broadcast(x, 0, name="g.broadcast_sum", gradient="sum"))
+        ),
+        "gather": lambda: gathered("g.gather"),
+        "gather_sum": lambda: gathered("g.gather_sum", gradient="sum"),
+        "grouped_gather": lambda: weighted(
+            bps.grouped_allgather([own_rows()], name="g.grouped")[0]
         ),
     }
     for name, call in calls.items():
@@ -245,12 +296,12 @@ def one_name_in_program_order():
     return [[float(v) for v in outer(tf.constant(1.0))] for _ in range(5)]
 
 
-def alternating_shapes():
+def alternating_shapes(name=None):
     """The same function, called with two shapes in turn, within one graph and from outside."""
 
     @tf.function
     def exchange(x):
-        return bps.push_pull(x, op="sum", name="alternating")
+        return bps.push_pull(x, op="sum", name=name)
 
     @tf.function
     def both(a, b):
@@ -296,14 +347,14 @@ def refusals():
     """Messages of calls that are wrong on their own."""
     wrong = {
         "bool": lambda: bps.push_pull(tf.constant([True])),
-        "string": lambda: bps.broadcast(tf.constant("text"), 0),
-        "complex": lambda: bps.gather(tf.constant([1j])),
+        "string": lambda: bps.push_pull(tf.constant("text")),
+        "complex": lambda: bps.push_pull(tf.constant([1j])),
+        "ragged": lambda: bps.gather(tf.ragged.constant([[1], []])),
         "integer average": lambda: bps.push_pull(tf.constant([1])),
         "average and op": lambda: bps.push_pull(tf.ones(1), average=True, op="sum"),
         "unknown op": lambda: bps.push_pull(tf.ones(1), op="median"),
         "scalar gather": lambda: bps.gather(tf.constant(1.0)),
         "empty name": lambda: bps.push_pull(tf.ones(1), name=""),
-        "xla": lambda: tf.function(lambda x: bps.push_pull(x), jit_compile=True)(tf.ones(1)),
     }
     results = {}
     for name, call in wrong.items():
@@ -328,7 +379,12 @@ def disagreements():
             if rank
             else bps.push_pull(tf.ones([2]), name="differs.kind")
         ),
+        "unnamed shape": lambda: bps.push_pull(tf.ones([2 + rank])),
+        "unnamed rank": lambda: bps.broadcast(tf.ones([2] * (1 + min(rank, 1))), 0),
+        "unnamed dtype": lambda: bps.gather(tf.ones([2], tf.float64 if rank else tf.float32)),
     }
+    copied = tf.uint16 if rank else tf.int16
+    cases["copied"] = lambda: bps.gather(tf.ones([2], copied), name="differs.copied")
     results = {}
     for case, call in cases.items():
         for mode, function in (("eager", call), ("graph", tf.function(call))):

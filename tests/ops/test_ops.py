@@ -15,6 +15,7 @@ SCENARIOS = [
     "before_init",
     "start",
     "all_dtypes",
+    "copied_dtypes",
     "shapes",
     "gradients",
     "unused_result_runs",
@@ -23,6 +24,7 @@ SCENARIOS = [
     "while_loop",
     "one_name_in_program_order",
     "alternating_shapes",
+    'alternating_shapes={"name": "alternating"}',
     "unnamed",
     "slices",
     "refusals",
@@ -99,12 +101,15 @@ def test_gradients(group):
         expected = {
             "sum": np.full([2, 2], total),
             "average": np.full([2, 2], total / size),
-            "broadcast": np.full([2, 2], total if rank == 0 else 0.0),
-            "gather": gathered,
+            "broadcast_sum": np.full([2, 2], total if rank == 0 else 0.0),
+            "gather_sum": gathered,
         }
+        for name in ("broadcast", "gather"):  # as in Horovod
+            expected[name] = expected[f"{name}_sum"] / size
+        expected["grouped_gather"] = expected["gather"]
         for (name, mode), value in ((k, v) for k, v in results.items() if k != "max"):
             np.testing.assert_allclose(value, expected[name], 1e-6, err_msg=f"{name} {mode}")
-        assert len(results) == 9
+        assert len(results) == 15
         assert "no gradient" in results["max"]
 
 
@@ -146,6 +151,20 @@ def test_gradients_of_an_eager_tape_do_not_wait_for_each_other(group):
             }
 
 
+def test_what_only_copies_takes_every_dtype(group):
+    for results in group["copied_dtypes"]:
+        gradient = results.pop("gradient")
+        table, nothing = results.pop("table"), results.pop("nothing")
+        assert len(results) == 8
+        for dtype, (values, found) in results.items():
+            gathered = [value for rank in range(group.size) for value in values[rank:]]
+            assert found == [[gathered, values[-1:], values[group.size - 1]]] * 2, dtype
+        rows = [[b"a", b""], [b"\xff\0", b"long"]]
+        assert table == [row for rank in range(group.size) for row in rows[: rank + 1]]
+        assert nothing == []
+        assert gradient
+
+
 def test_broadcast_copies_the_root(group):
     for eager, graph in group["broadcast_copies"]:
         np.testing.assert_array_equal(eager, [1.0, 2.0])
@@ -153,6 +172,7 @@ def test_broadcast_copies_the_root(group):
 
 
 def test_iterations_of_a_loop_stay_in_order(group):
+    """In spite of delays that differ between workers (protocol rule 11)."""
     for results in group["while_loop"]:
         assert results == [[float(group.size * i) for i in range(12)]] * 2
 
@@ -163,13 +183,17 @@ def test_uses_of_one_name_stay_in_program_order(group):
         assert results == [expected] * 5
 
 
-def test_alternating_shapes(group):
+@pytest.mark.parametrize(
+    "scenario", ["alternating_shapes", 'alternating_shapes={"name": "alternating"}']
+)
+def test_alternating_shapes(scenario, group):
     a, b = [group.size * 1.0] * 2, [group.size * 10.0] * 3
-    for inside, outside in group["alternating_shapes"]:
+    for inside, outside in group[scenario]:
         assert inside == outside == [a, b, a, b]
 
 
 def test_retracing_on_one_worker_keeps_names(group):
+    """Names come from the program (protocol rule 12)."""
     for results in group["unnamed"]:
         assert results == [21.0 * group.size] * 3
 
@@ -192,12 +216,12 @@ def test_wrong_calls_are_refused_in_a_sentence(group):
         "bool": ("TypeError", "bool; supported are float32, float64"),
         "string": ("TypeError", "string; supported are"),
         "complex": ("TypeError", "complex128; supported are"),
+        "ragged": ("TypeError", "gather takes dense tensors, got a RaggedTensor"),
         "integer average": ("ValueError", "average of int32"),
         "average and op": ("ValueError", "either average or op"),
         "unknown op": ("ValueError", "'median'"),
         "scalar gather": ("ValueError", "scalar has no axis 0"),
         "empty name": ("ValueError", "name must be"),
-        "xla": ("UnimplementedError", "compile with jit_compile=False"),
     }
     for results in group["refusals"]:
         for case, (kind, text) in expected.items():
@@ -210,9 +234,12 @@ def test_disagreements_are_errors_on_every_worker(group):
         if group.size == 1:
             assert results == {}
             continue
-        assert len(results) == 8, results
-        for (case, _), message in results.items():
-            assert f"differs.{case}" in message
+        assert len(results) == 16, results
+        for (case, mode), message in results.items():
+            name = "ops_programs.py:" if case.startswith("unnamed") else f"differs.{case}"
+            assert name in message
+            assert message.startswith('tensor "') == (mode == "eager"), message
+            assert "[Op:" not in message or mode == "graph", message
             assert len(set(re.findall(r"worker \d sent", message))) >= 2, message
 
 

@@ -54,6 +54,7 @@ def test_functions_with_exchanges_can_be_saved_and_loaded(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_numbers_are_those_of_the_job_in_which_they_are_read(size):
+    """No function holds the number of workers (protocol rule 16)."""
     results = workers.run(PROGRAM, ["place_in_another_job"], size)["place_in_another_job"]
     for rank, (traced_here, elsewhere, kinds, message) in enumerate(results):
         assert traced_here == [[rank, size, rank, size]] * 2

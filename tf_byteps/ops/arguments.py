@@ -1,11 +1,13 @@
 """Checks of what the exchanges are given."""
 
+import operator
+
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
-from tf_byteps.ops import names
+from tf_byteps import runtime
+from tf_byteps.ops import bits, names
 
-_DTYPES = (
+_SUMMED = (
     tf.float32,
     tf.float64,
     tf.float16,
@@ -15,16 +17,24 @@ _DTYPES = (
     tf.int32,
     tf.int64,
 )
+_COPIED = (*_SUMMED, *bits.DTYPES, tf.string)
 _MAX_NAME_BYTES = 1024
 
 
-def checked_tensor(tensor, what):
-    """The tensor to exchange, after the checks that every operation needs."""
+def checked_tensor(tensor, what, copies=False):
+    """The tensor to exchange, after the checks that every operation needs.
+
+    Args:
+        tensor: what the user gave.
+        what: the operation's name, for error messages.
+        copies: whether it only copies, which it can do with more dtypes.
+    """
     if isinstance(tensor, (tf.SparseTensor, tf.RaggedTensor)):
         raise TypeError(f"{what} takes dense tensors, got a {type(tensor).__name__}")
     tensor = tf.convert_to_tensor(tensor)
-    if tensor.dtype not in _DTYPES:
-        supported = ", ".join(dtype.name for dtype in _DTYPES)
+    dtypes = _COPIED if copies else _SUMMED
+    if tensor.dtype not in dtypes:
+        supported = ", ".join(dtype.name for dtype in dtypes)
         raise TypeError(
             f"{what} cannot exchange a tensor of dtype {tensor.dtype.name}; supported are "
             f"{supported}"
@@ -35,17 +45,13 @@ def checked_tensor(tensor, what):
             raise RuntimeError(
                 f"{what} works in eager code and in tf.function, not in a TensorFlow 1 graph"
             )
-        if control_flow_util.GraphOrParentsInXlaContext(graph):
-            raise tf.errors.UnimplementedError(
-                None, None, f"{what} cannot be compiled by XLA: compile with jit_compile=False"
-            )
     return tensor
 
 
-def exchange_name(name, kind, tensor):
+def exchange_name(name, kind):
     """The name that the user gave, checked, or one made of the place of the call."""
     if name is None:
-        return names.unnamed(kind, tensor)
+        return names.unnamed(kind)
     if not isinstance(name, str) or not 0 < len(name.encode()) <= _MAX_NAME_BYTES:
         raise ValueError(f"name must be a string of 1 to {_MAX_NAME_BYTES} bytes, got {name!r}")
     return name
@@ -67,6 +73,30 @@ def checked_priority(priority):
     if priority is None:
         return BACKWARD_ORDER
     least = forward_order_at(_MOST_POSITIONS) + 1
-    if not least <= int(priority) < 2**31:
+    number = _integer(priority, "priority")
+    if not least <= number < 2**31:
         raise ValueError(f"priority must be from {least} to {2**31 - 1}, got {priority}")
-    return int(priority)
+    return number
+
+
+def checked_root_rank(root_rank):
+    """The rank of the worker whose value counts. Before `init` no operation can run anyway."""
+    number = _integer(root_rank, "root_rank")
+    size = runtime.size() if runtime.is_initialized() else number + 1
+    if not 0 <= number < size:
+        raise ValueError(f"root_rank must be a rank from 0 to {size - 1}, got {number}")
+    return number
+
+
+def _integer(value, what):
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be an integer, got {value!r}") from None
+
+
+def checked_gradient(gradient):
+    """How the workers' gradients of one tensor are combined, as the operations take it."""
+    if gradient not in ("average", "sum"):
+        raise ValueError(f"gradient must be 'average' or 'sum', got {gradient!r}")
+    return str(gradient)

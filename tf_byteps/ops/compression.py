@@ -90,3 +90,31 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+_NAMED = {"none": NoneCompressor, "fp16": FP16Compressor, "bf16": BF16Compressor}
+
+
+def resolve(given):
+    """The compressor that a caller asked for.
+
+    Args:
+        given: a `Compressor` or an object with its two methods, its name in any case, or `None`.
+
+    Returns:
+        What has `compress` and `decompress`.
+
+    Raises:
+        ValueError: there is no compressor of this name.
+        TypeError: it is something else.
+    """
+    if given is None:
+        return NoneCompressor
+    if isinstance(given, str):
+        if given.lower() not in _NAMED:
+            known = ", ".join(map(repr, _NAMED))
+            raise ValueError(f"unknown compression {given!r}: use one of {known}")
+        return _NAMED[given.lower()]
+    if not (hasattr(given, "compress") and hasattr(given, "decompress")):
+        raise TypeError(f"compression must be a tf_byteps.Compressor or its name, got {given!r}")
+    return given

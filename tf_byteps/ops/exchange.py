@@ -2,15 +2,28 @@
 
 import tensorflow as tf
 
-from tf_byteps.ops import gradients as _gradients  # noqa: F401  (registers them)
-from tf_byteps.ops import names, reduce_op
-from tf_byteps.ops.arguments import checked_priority, checked_tensor, exchange_name
+from tf_byteps.ops import (
+    bits,
+    gradients as _gradients,  # noqa: F401  (registers them)
+    names,
+    reduce_op,
+    strings,
+)
+from tf_byteps.ops.arguments import (
+    checked_gradient,
+    checked_priority,
+    checked_root_rank,
+    checked_tensor,
+    exchange_name,
+)
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.plain_errors import in_plain_words
 from tf_byteps.ops.reduction import Reduction
 
 
 @tf.autograph.experimental.do_not_convert
+@in_plain_words
 def push_pull(
     tensor,
     scope="",
@@ -41,8 +54,8 @@ def push_pull(
         average: the older way to choose `op`: `True` for `Average`, `False` for `Sum`.
         device_dense: accepted for compatibility and not used: exchanges start from host memory.
         device_sparse: like `device_dense`.
-        compression: a member of `tf_byteps.Compression`, or another `Compressor`: what is sent is
-            cast, the result is cast back.
+        compression: a member of `tf_byteps.Compression` or its name, or another `Compressor`: what
+            is sent is cast, the result is cast back.
         op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
             a floating dtype. Integer sums wrap around. Only `Sum` and `Average` exist for
             `tf.IndexedSlices`.
@@ -63,7 +76,7 @@ def push_pull(
         ascending order; for a list, the list of results.
 
     Raises:
-        TypeError: the dtype cannot be exchanged.
+        TypeError: the dtype cannot be exchanged, or an argument is of another type than it must be.
         ValueError: `average` and `op` are both given, or an average of integers is asked for.
         NotImplementedError: the op exists in other libraries but not here, or `enable_async` is
             set.
@@ -98,77 +111,116 @@ def push_pull(
 
 def _push_pull_name(name, tensor):
     if isinstance(tensor, tf.IndexedSlices):
-        return exchange_name(name, "push_pull of rows", tensor.values)
-    return exchange_name(name, "push_pull", tensor)
+        return exchange_name(name, "push_pull of rows")
+    return exchange_name(name, "push_pull")
 
 
 @tf.autograph.experimental.do_not_convert
-def broadcast(tensor, root_rank, name=None, priority=None):
+@in_plain_words
+def broadcast(tensor, root_rank, name=None, priority=None, gradient="average"):
     """Gives every worker the root's tensor.
 
     The result is always a copy of the root's bytes: nothing of the other workers' values survives,
     not even a NaN.
 
     Args:
-        tensor: a `tf.Tensor` of any shape, the same on all workers; dtypes as for `push_pull`.
+        tensor: a `tf.Tensor` of any shape, the same on all workers; of a dtype that `push_pull`
+            takes, or of bool, string, int16, uint16, uint32, uint64, complex64 or complex128.
         root_rank: an integer, the rank of the worker whose value counts.
         name: see `push_pull`.
         priority: see `push_pull`.
+        gradient: what the root gets as the gradient of its tensor: the `"average"` of the workers'
+            gradients, as in Horovod and BytePS, or their `"sum"`, which is the gradient of the sum
+            of the workers' losses. The others get zeros.
 
     Returns:
         A tensor of the same shape and dtype.
 
     Raises:
         TypeError: the dtype cannot be exchanged.
-        ValueError: `root_rank` is negative.
+        ValueError: `root_rank` is no rank of the job, or `gradient` is something else.
         tf.errors.FailedPreconditionError: see `push_pull`.
 
     Example:
 
     >>> weights.assign(tf_byteps.broadcast(weights, root_rank=0, name="weights"))
     """
-    tensor = checked_tensor(tensor, "broadcast")
-    root_rank = int(root_rank)
-    if root_rank < 0:
-        raise ValueError(f"root_rank must be the rank of a worker, got {root_rank}")
-    name = exchange_name(name, "broadcast", tensor)
-    return kernels().byte_ps_broadcast(
+    tensor = checked_tensor(tensor, "broadcast", copies=True)
+    root_rank = checked_root_rank(root_rank)
+    name = exchange_name(name, "broadcast")
+    priority = checked_priority(priority)
+    gradient = checked_gradient(gradient)
+    if tensor.dtype != tf.string:
+        return _broadcast(tensor, root_rank, name, priority, gradient)
+    lengths, data = strings.to_bytes(tensor)
+    lengths = _broadcast(lengths, root_rank, name, priority, gradient)
+    # The others' strings have other lengths, but the root's number of bytes is to come.
+    count = tf.reduce_sum(lengths)
+    data = tf.concat([data, tf.zeros([count], tf.uint8)], 0)[:count]
+    data = _broadcast(data, root_rank, f"{name}/bytes", priority, gradient)
+    return strings.from_bytes(lengths, data)
+
+
+def _broadcast(tensor, root_rank, name, priority, gradient):
+    received = kernels().byte_ps_broadcast(
         token(name),
-        tensor,
+        bits.encode(tensor),
         tensor_name=name,
         root_rank=root_rank,
-        priority=checked_priority(priority),
+        priority=priority,
+        gradient=gradient,
     )
+    return bits.decode(received, tensor.dtype)
 
 
 @tf.autograph.experimental.do_not_convert
-def gather(tensor, name=None, priority=None):
+@in_plain_words
+def gather(tensor, name=None, priority=None, gradient="average"):
     """Concatenates the workers' tensors along axis 0, in rank order; every worker gets the result.
 
     Args:
         tensor: a `tf.Tensor` of shape `[rows, ...]`; `rows` may differ between the workers and may
-            be 0, the rest of the shape may not. Dtypes as for `push_pull`.
+            be 0, the rest of the shape may not. Dtypes as for `broadcast`.
         name: see `push_pull`.
         priority: see `push_pull`.
+        gradient: what a worker gets as the gradient of its rows: the `"average"` of the workers'
+            gradients, as in Horovod and BytePS, or their `"sum"`, which is the gradient of the sum
+            of the workers' losses.
 
     Returns:
         A tensor of shape `[rows of all workers, ...]` and the same dtype.
 
     Raises:
         TypeError: the dtype cannot be exchanged.
-        ValueError: the tensor is a scalar.
+        ValueError: the tensor is a scalar, or `gradient` is something else.
         tf.errors.FailedPreconditionError: see `push_pull`.
 
     Example:
 
     >>> all_losses = tf_byteps.gather(tf.reshape(loss, [1]))
     """
-    tensor = checked_tensor(tensor, "gather")
+    tensor = checked_tensor(tensor, "gather", copies=True)
     if tensor.shape.rank == 0:
         raise ValueError(
             "a scalar has no axis 0 to gather along: reshape it to [1], for one element per worker"
         )
-    name = exchange_name(name, "gather", tensor)
-    return kernels().byte_ps_gather(
-        token(name), tensor, tensor_name=name, priority=checked_priority(priority)
+    name = exchange_name(name, "gather")
+    priority = checked_priority(priority)
+    gradient = checked_gradient(gradient)
+    if tensor.dtype != tf.string:
+        return _gather(tensor, name, priority, gradient)
+    lengths, data = strings.to_bytes(tensor)
+    lengths = _gather(lengths, name, priority, gradient)
+    data = _gather(data, f"{name}/bytes", priority, gradient)
+    return strings.from_bytes(lengths, data)
+
+
+def _gather(tensor, name, priority, gradient):
+    gathered = kernels().byte_ps_gather(
+        token(name),
+        bits.encode(tensor),
+        tensor_name=name,
+        priority=priority,
+        gradient=gradient,
     )
+    return bits.decode(gathered, tensor.dtype)

@@ -11,33 +11,55 @@ from tf_byteps.ops.library import kernels, token
 def _push_pull_gradient(operation, gradient):
     """Every worker's value enters every worker's result: the workers' gradients add up, or
     average."""
+    return [None, _reduce(operation, gradient, _linear_op(operation))]
+
+
+@tf.RegisterGradient("BytePSPushPullAll")
+def _push_pull_all_gradient(operation, *gradients):
+    """As for each by itself, again as one operation."""
+    op = _linear_op(operation)
+    forward_names = [name.decode() for name in operation.get_attr("tensor_names")]
+    gradient_names = [names.numbered(f"{name}/gradient") for name in forward_names]
+    reduced = kernels().byte_ps_push_pull_all(
+        [token(name) for name in gradient_names],
+        [tf.convert_to_tensor(gradient) for gradient in gradients],
+        tensor_names=gradient_names,
+        op=op,
+        priorities=operation.get_attr("priorities"),
+    )
+    return [None] * len(gradients) + reduced
+
+
+@tf.RegisterGradient("BytePSBroadcast")
+def _broadcast_gradient(operation, gradient):
+    """Only the root's value is used, by all workers: their gradients add up, or average."""
+    reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
+    is_root = tf.equal(_rank(), operation.get_attr("root_rank"))
+    return [None, tf.where(is_root, reduced, tf.zeros_like(reduced))]
+
+
+@tf.RegisterGradient("BytePSGather")
+def _gather_gradient(operation, gradient):
+    """Every worker uses all rows: the gradients add up, or average, and each worker takes its own
+    rows of the result."""
+    reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
+    shape = tf.shape(operation.inputs[1], out_type=tf.int64)
+    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
+    all_rows = kernels().byte_ps_gather(token(name), shape[:1], tensor_name=name)
+    is_before = tf.range(tf.size(all_rows)) < _rank()
+    begin = tf.reduce_sum(tf.where(is_before, all_rows, tf.zeros_like(all_rows)))
+    # Not a slice, whose begin XLA wants to know when it compiles.
+    own = tf.gather(reduced, begin + tf.range(shape[0]))
+    return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
+
+
+def _linear_op(operation):
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):
         raise NotImplementedError(
             f"push_pull with op {op!r} has no gradient; use 'sum' or 'average', or tf.stop_gradient"
         )
-    return [None, _reduce(operation, gradient, op)]
-
-
-@tf.RegisterGradient("BytePSBroadcast")
-def _broadcast_gradient(operation, gradient):
-    """Only the root's value is used, by all workers."""
-    total = _reduce(operation, gradient, "sum")
-    is_root = tf.equal(_rank(), operation.get_attr("root_rank"))
-    return [None, tf.where(is_root, total, tf.zeros_like(total))]
-
-
-@tf.RegisterGradient("BytePSGather")
-def _gather_gradient(operation, gradient):
-    """Every worker uses all rows: the gradients add up, and each worker takes its own rows of the
-    sum."""
-    total = _reduce(operation, gradient, "sum")
-    rows = tf.shape(operation.inputs[1], out_type=tf.int64)[:1]
-    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
-    all_rows = kernels().byte_ps_gather(token(name), rows, tensor_name=name)
-    begin = tf.reduce_sum(all_rows[: _rank()])
-    own = total[begin : begin + rows[0]]
-    return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
+    return op
 
 
 def _rank():

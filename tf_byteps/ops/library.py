@@ -1,9 +1,11 @@
 """Loads the custom operations, once per process."""
 
 import os
+import re
 import threading
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 from tensorflow.python.ops import gen_resource_variable_ops
 from tensorflow.python.trackable.resource import CapturableResource
@@ -47,7 +49,7 @@ def _load():
 
 
 class _Token(CapturableResource):
-    """A resource in which nothing is ever stored. A SavedModel has one, too.
+    """A resource that nobody reads. A SavedModel has one, too.
 
     It is where the exchanges will most likely be. A step would begin with passing on each token of
     another device: 1.7 ms of a step of ResNet-50 on a GPU.
@@ -58,9 +60,12 @@ class _Token(CapturableResource):
         self._name = name
 
     def _create_resource(self):
-        return gen_resource_variable_ops.var_handle_op(
+        handle = gen_resource_variable_ops.var_handle_op(
             dtype=tf.float32, shape=[], shared_name=f"tf_byteps/{self._name}"
         )
+        # XLA takes none without a value into a branch.
+        gen_resource_variable_ops.assign_variable_op(handle, tf.constant(0.0))
+        return handle
 
 
 def token(name):
@@ -97,6 +102,22 @@ def _function_children(original, self, save_type="checkpoint", **kwargs):
     return children
 
 
+# What TensorFlow adds when it takes an error of ours for one of its own network.
+_REPLACED = re.compile(r"\s*Executing non-communication op .* error handling logic\.", re.DOTALL)
+
+
+def _call_flat(original, self, *args):
+    """Raises an UNAVAILABLE error of a function that XLA has compiled as what it was."""
+    try:
+        return original(self, *args)
+    except tf.errors.InternalError as error:
+        message, replaced = _REPLACED.subn("", error.message)
+        if not replaced or "originally returned UnavailableError" not in error.message:
+            raise
+        raise tf.errors.UnavailableError(error.node_def, error.op, message) from None
+
+
 # Needed to load a SavedModel that contains exchanges, before the first call that does one.
 kernels()
 wrap(ConcreteFunction, "_trackable_children", _function_children)
+wrap(AtomicFunction, "call_flat", _call_flat)

@@ -21,11 +21,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _INTERNAL = (
     os.path.dirname(os.path.abspath(tf.__file__)) + os.sep,
     os.path.dirname(os.path.abspath(keras.__file__)) + os.sep,
-    os.path.join(_PACKAGE, "ops") + os.sep,
-    os.path.join(_PACKAGE, "strategy") + os.sep,
-    os.path.join(_PACKAGE, "keras") + os.sep,
-    os.path.join(_PACKAGE, "elastic") + os.sep,
-    os.path.join(_PACKAGE, "training") + os.sep,
+    _PACKAGE + os.sep,
     contextlib.__file__,
     functools.__file__,
     threading.__file__,
@@ -47,29 +43,20 @@ def call_site():
     return "unknown"
 
 
-def unnamed(kind, tensor):
+def unnamed(kind):
     """The name of an exchange that the user gave none.
 
-    Within a `tf.function`, the uses at one place with one dtype and static shape are numbered in
-    trace order. In eager code they share a name, because the next begins only when the last has
-    ended.
+    Within a `tf.function`, the uses at one place are numbered in trace order. In eager code they
+    share a name, because the next begins only when the last has ended. What is exchanged is no part
+    of the name: workers that disagree about shape or dtype must meet to find it out.
 
     Args:
-        kind: what is exchanged for what purpose, for example `"broadcast"`. Workers may have
-            different numbers of rows in `"gather"` and in kinds that end in `"of rows"`.
-        tensor: the `tf.Tensor` to exchange.
+        kind: what is exchanged for what purpose, for example `"broadcast"`.
 
     Returns:
-        For example `"push_pull@train.py:42:train_step:float32[3,4]"`.
+        For example `"push_pull@train.py:42:train_step"`.
     """
-    if tensor.shape.rank is None:
-        shape = "?"
-    else:
-        lengths = ["?" if length is None else str(length) for length in tensor.shape]
-        if kind == "gather" or kind.endswith("of rows"):
-            lengths[0] = "*"
-        shape = ",".join(lengths)
-    return numbered(f"{kind}@{call_site()}:{tensor.dtype.name}[{shape}]")
+    return numbered(f"{kind}@{call_site()}")
 
 
 def in_scope(scope, name):

@@ -5,9 +5,9 @@ import dataclasses
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import reduce_op, slices, together
+from tf_byteps.ops import compiling, reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
-from tf_byteps.ops.compression import Compression
+from tf_byteps.ops.compression import Compression, resolve as resolve_compression
 from tf_byteps.ops.library import kernels, token
 
 
@@ -21,6 +21,7 @@ class Reduction:
         postscale_factor: see `push_pull`.
         sparse_as_dense: see `push_pull`.
         backup_workers: how many workers an average of tensors need not wait for.
+        merge_repeated_rows: whether rows of `tf.IndexedSlices` with one index become one row.
     """
 
     def __init__(
@@ -31,18 +32,22 @@ class Reduction:
         postscale_factor=1.0,
         sparse_as_dense=False,
         backup_workers=0,
+        merge_repeated_rows=True,
     ):
         self.op = op
-        self.compression = Compression.none if compression is None else compression
+        self.compression = resolve_compression(compression)
         self.prescale_factor = prescale_factor
         self.postscale_factor = postscale_factor
         self.sparse_as_dense = sparse_as_dense
         self.backup_workers = backup_workers
+        self.merge_repeated_rows = merge_repeated_rows
 
     def prepare(self, tensor):
         """A tensor to exchange, checked: a `tf.Tensor` or `tf.IndexedSlices`."""
         if isinstance(tensor, tf.IndexedSlices) and self.sparse_as_dense:
             tensor = tf.convert_to_tensor(tensor)
+        if isinstance(tensor, tf.IndexedSlices) and compiling.is_compiled():
+            tensor = compiling.dense(tensor)
         if isinstance(tensor, tf.IndexedSlices):
             if self.op not in (reduce_op.Sum, reduce_op.Average):
                 raise ValueError(
@@ -82,6 +87,7 @@ class Reduction:
             tuple(tensor_names[index] for index in present),
             tuple(priority - index * step for index in present),
             self.backup_workers,
+            self.merge_repeated_rows,
         )
         results = list(tensors)
         for index, result in zip(present, together.run(group, scaled), strict=True):
@@ -102,6 +108,7 @@ class _Group:
     names: tuple
     priorities: tuple
     backup_workers: int = 0
+    merge_repeated_rows: bool = True
 
     def __call__(self, tensors):
         if not tf.executing_eagerly():
@@ -112,7 +119,24 @@ class _Group:
                     if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined()
                 ]
             )
+        if compiling.is_compiled():
+            return self._exchange_compiled(tensors)
         return [self._exchange(*each) for each in zip(tensors, self.names, self.priorities)]
+
+    def _exchange_compiled(self, tensors):
+        """One operation: XLA must know that none waits for another (cc/tf/xla_kernels.cc)."""
+        if not tensors:
+            return []
+        sent, contexts = zip(*map(self.compression.compress, tensors), strict=True)
+        results = kernels().byte_ps_push_pull_all(
+            [token(name) for name in self.names],
+            sent,
+            tensor_names=self.names,
+            op=str(self.op),
+            priorities=self.priorities,
+            backup_workers=self.backup_workers,
+        )
+        return [self.compression.decompress(*each) for each in zip(results, contexts, strict=True)]
 
     def _exchange(self, tensor, name, priority):
         if isinstance(tensor, tf.IndexedSlices):
@@ -137,6 +161,7 @@ class _Group:
             gather,
             average=self.op == reduce_op.Average,
             compression=self.compression,
+            merges=self.merge_repeated_rows,
         )
 
     def _declaration(self, tensor, name):

@@ -23,14 +23,15 @@ class Form:
     static_row_shape: tuple
     index_dtype: tf.DType
     dense_shape: tf.Tensor | None
+    merges: bool = True
 
 
-def reduce_rows(slices, gather, average, compression):
+def reduce_rows(slices, gather, average, compression, merges=True):
     """Adds up, or averages, the rows of all workers in one exchange.
 
     Duplicates are merged, because optimizers that square the rows would see another gradient
-    otherwise. Each worker merges its own before it sends them. Index and row travel side by side,
-    so that one gather carries both.
+    otherwise: the dense one has each row once. Each worker merges its own before it sends them.
+    Index and row travel side by side, so that one gather carries both.
 
     Args:
         slices: a `tf.IndexedSlices` with values of shape `[rows, ...]`; `rows` may differ between
@@ -38,18 +39,22 @@ def reduce_rows(slices, gather, average, compression):
         gather: a function that concatenates the workers' tensors along axis 0.
         average: whether to divide the sums by the number of workers.
         compression: a `Compressor`, used for the rows.
+        merges: whether rows with one index become one row. If not, all rows stay as they are, in
+            rank order: that of a single process.
 
     Returns:
-        A `tf.IndexedSlices` with each index once, in ascending order.
+        A `tf.IndexedSlices`; merged, it has each index once, in ascending order.
     """
     values = tf.convert_to_tensor(slices.values)
-    form = Form(tf.shape(values)[1:], values.shape[1:], slices.indices.dtype, slices.dense_shape)
-    packed, context = pack(slices, compression)
+    form = Form(
+        tf.shape(values)[1:], values.shape[1:], slices.indices.dtype, slices.dense_shape, merges
+    )
+    packed, context = pack(slices, compression, merges)
     return unpack(gather(packed), form, average, lambda rows: compression.decompress(rows, context))
 
 
-def pack(slices, compression):
-    """What a worker sends: its indices and merged rows, side by side.
+def pack(slices, compression, merges=True):
+    """What a worker sends: its indices and rows, side by side.
 
     Returns:
         A tensor of two axes, and what `compression.decompress` needs.
@@ -57,7 +62,9 @@ def pack(slices, compression):
     values = tf.convert_to_tensor(slices.values)
     width = tf.reduce_prod(tf.shape(values)[1:])
     rows = tf.reshape(values, tf.stack([tf.shape(values)[0], width]))
-    indices, rows = _merge(tf.cast(slices.indices, tf.int64), rows)
+    indices = tf.cast(slices.indices, tf.int64)
+    if merges:
+        indices, rows = _merge(indices, rows)
     compressed, context = compression.compress(rows)
     # The workers are counted by what they send: a traced function must not hold their number
     # (protocol rule 16).
@@ -79,19 +86,23 @@ def unpack(gathered, form, average=False, decompress=None):
         decompress: a function of the rows, or `None`.
 
     Returns:
-        A `tf.IndexedSlices` with each index once, in ascending order.
+        See `reduce_rows`.
     """
     words = _index_words(gathered.dtype)
     index_words = gathered[:, :words] if gathered.dtype.size < tf.int64.size else gathered[:, 0]
     all_indices = tf.bitcast(index_words, tf.int64)
     rows = gathered[:, words:]
-    workers = tf.math.count_nonzero(tf.equal(all_indices, _COUNTING_INDEX))
-    indices, rows = _merge(
-        all_indices,
-        rows if decompress is None else decompress(rows),
-        workers if average else None,
-    )
-    indices, rows = indices[1:], rows[1:]  # without the one that counts
+    if decompress is not None:
+        rows = decompress(rows)
+    counts = tf.equal(all_indices, _COUNTING_INDEX)
+    workers = tf.math.count_nonzero(counts) if average else None
+    if form.merges:
+        indices, rows = _merge(all_indices, rows, workers)
+        indices, rows = indices[1:], rows[1:]  # without the one that counts
+    else:
+        own = tf.where(tf.logical_not(counts))[:, 0]
+        indices, rows = tf.gather(all_indices, own), tf.gather(rows, own)
+        rows = rows if workers is None else rows / tf.cast(workers, rows.dtype)
     shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
     result = tf.ensure_shape(tf.reshape(rows, shape), [None, *form.static_row_shape])
     return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)

@@ -1,0 +1,93 @@
+// CompiledRuns: the exchanges of programs that XLA has compiled for the CPU, from start to end.
+//
+// XLA owns the memory that the engine reads, and frees it when a run of a program has failed. So a
+// failure is told only when the engine has let go of everything that was started: each exchange
+// ends, soon after a worker or a server was lost, and all do with the job. Results arrive in memory
+// of ours: the engine may still send one to others when XLA has long used its memory for something
+// else.
+#ifndef TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
+#define TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/gpu/pinned_pool.h"
+#include "cc/worker/exchange_request.h"
+
+namespace byteps {
+
+// A compiled gather has room for as many rows of each worker as this one has. An error that says
+// who has others.
+Status CheckGatheredRows(const std::string& name, int64_t own_rows, int64_t all_rows,
+                         const std::vector<int64_t>& rows);
+
+// Thread-safe.
+class CompiledRuns {
+ public:
+  using EnqueueFunction = std::function<void(ExchangeRequest)>;
+  // Runs what it is given on a thread that may take its time.
+  using CallLater = std::function<void(std::function<void()>)>;
+  // Gets OK and the result, or the failure of the run. Called once.
+  using Use = std::function<void(const Status&, const void* result, uint64_t bytes)>;
+
+  CompiledRuns(EnqueueFunction enqueue, CallLater call_later);
+
+  // Starts an exchange of a run. The request says what, and has the input, whose memory tells runs
+  // of one program apart; the rest is filled in here. `all_rows`: of a gather, see above. Never
+  // blocks.
+  //
+  // After a failure that nobody has been told it starts all the same, since the other workers may
+  // do so and would wait for this one. Later it is OK without a start: the memory is XLA's again.
+  Status Start(uint32_t run, ExchangeRequest request, int64_t all_rows);
+
+  // Calls `use` when the exchange that was started with this name and memory has ended: at once, or
+  // by `call_later`. Once for each start.
+  void WhenEnded(uint32_t run, const std::string& name, const void* input, Use use);
+
+ private:
+  struct Exchange;
+  class Kept;
+  using ExchangePointer = std::shared_ptr<Exchange>;
+  using Place = std::pair<std::string, const void*>;
+  struct Failure {
+    Status reason;
+    bool is_told = false;
+  };
+
+  void* AllocateGathered(Kept* kept, const ExchangeRequest& request, int64_t all_rows,
+                         const std::vector<int64_t>& rows);
+  bool Begin(const ExchangePointer& exchange);
+  void End(const ExchangePointer& exchange, const Status& status);
+  // With mutex_ held.
+  ExchangePointer Claim(const Place& place);
+  void Fail(uint32_t run, const Status& reason);
+  // What tells `use` the failure of its run.
+  std::function<void()> Told(uint32_t run, Use use);
+
+  const EnqueueFunction enqueue_;
+  const CallLater call_later_;
+  const std::shared_ptr<PinnedPool> memory_;
+
+  std::mutex mutex_;  // guards all below
+  int at_work_ = 0;   // exchanges that the engine has
+  // Started, and nobody has asked for the end.
+  std::map<Place, std::deque<ExchangePointer>> started_;
+  // The last runs that have failed: threads of theirs may come late.
+  std::unordered_map<uint32_t, Failure> failures_;
+  std::deque<uint32_t> failed_;
+  // Who is to be told a failure when nothing is at work.
+  std::vector<std::pair<uint32_t, Use>> failing_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_

@@ -1,0 +1,143 @@
+// What compiled programs call on the CPU. Threads: XLA's call the handlers, which never wait; the
+// engine's end the exchanges; what XLA does next runs on two threads of this file, because an
+// engine thread must not compute.
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/engine/engine.h"
+#include "cc/staging/compiled_runs.h"
+#include "cc/tf/compiled_call.h"
+
+namespace byteps {
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr int kThreads = 2;
+
+// Threads that run what they are given. They end with the process.
+class Continuations {
+ public:
+  Continuations() {
+    for (int i = 0; i < kThreads; ++i) {
+      std::thread([this] {
+        SetThreadName("byteps-xla");
+        Run();
+      }).detach();
+    }
+  }
+
+  void Add(std::function<void()> continuation) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      waiting_.push_back(std::move(continuation));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return !waiting_.empty(); });
+      const std::function<void()> next = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      next();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+};
+
+// Never destroyed: threads of the engine and of XLA may outlive static objects.
+CompiledRuns& Runs() {
+  static auto* const continuations = new Continuations;
+  static auto* const runs = new CompiledRuns(Enqueue, [](std::function<void()> continuation) {
+    continuations->Add(std::move(continuation));
+  });
+  return *runs;
+}
+
+uint32_t NumberOf(const ffi::AnyBuffer& run) {
+  return *static_cast<const uint32_t*>(run.untyped_data());
+}
+
+ffi::Error Run(ffi::Result<ffi::AnyBuffer> run) {
+  static std::atomic<uint32_t> last{0};
+  *static_cast<uint32_t*>(run->untyped_data()) = ++last;
+  return ffi::Error::Success();
+}
+
+ffi::Error Start(CallAttributes attributes, ffi::AnyBuffer, ffi::AnyBuffer run, ffi::RemainingArgs,
+                 ffi::Result<ffi::AnyBuffer> value, ffi::Result<ffi::AnyBuffer>,
+                 ffi::RemainingRets gathered) {
+  ExchangeRequest request;
+  Status status = DescribeStart(attributes, *value, &request);
+  if (!status.ok()) return ToCallError(status);
+  int64_t all_rows = 0;
+  if (gathered.size() > 0) all_rows = (*gathered.get<ffi::AnyBuffer>(0))->dimensions().front();
+  return ToCallError(Runs().Start(NumberOf(run), std::move(request), all_rows));
+}
+
+ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
+
+ffi::Future Done(CallAttributes attributes, ffi::AnyBuffer value, ffi::AnyBuffer run,
+                 ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> result) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  Runs().WhenEnded(NumberOf(run), CallName(attributes), value.untyped_data(),
+                   [promise, to = result->untyped_data()](const Status& status, const void* from,
+                                                          uint64_t bytes) mutable {
+                     if (!status.ok()) return promise.SetError(ToCallError(status));
+                     if (bytes > 0) std::memcpy(to, from, bytes);
+                     promise.SetAvailable();
+                   });
+  return future;
+}
+
+ffi::Error Place(int64_t what, ffi::Result<ffi::AnyBuffer> number) {
+  int32_t found = 0;
+  const Status status = ReadPlace(what, &found);
+  if (status.ok()) *static_cast<int32_t*>(number->untyped_data()) = found;
+  return ToCallError(status);
+}
+
+XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kStart, Start,
+                       ffi::Ffi::Bind()
+                           .Attrs<CallAttributes>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>()
+                           .RemainingArgs()
+                           .Ret<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>()
+                           .RemainingRets());
+XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kDone, Done,
+                       ffi::Ffi::Bind()
+                           .Attrs<CallAttributes>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>()
+                           .RemainingArgs()
+                           .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
+
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "Host", kGate);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "Host", kPlace);
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,121 @@
+"""What the workers of test_compiled.py do, each on a GPU of its own: functions for XLA."""
+
+import functools
+import os
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+from tests.gpu.programs import DTYPES, expected, numbers, start
+
+compiled = functools.partial(tf.function, jit_compile=True)
+
+
+def exchanges():
+    """All types and operations; returns how many were compared."""
+    start()
+    compared, shape = 0, (513, 3)
+    for dtype in DTYPES:
+        calls = {
+            "sum": lambda x: bps.push_pull(x, op=bps.Sum),
+            "min": lambda x: bps.push_pull(x, op="min"),
+            "max": lambda x: bps.push_pull(x, op=bps.Max),
+            "broadcast": lambda x: bps.broadcast(x, root_rank=1),
+        }
+        if tf.as_dtype(dtype).is_floating:
+            calls["average"] = lambda x: bps.push_pull(x)
+        with tf.device("/GPU:0"):
+            value = tf.identity(numbers(bps.rank(), shape, dtype))
+            for op, call in calls.items():
+                for _ in range(2):
+                    result = compiled(call)(value)
+                np.testing.assert_array_equal(
+                    result.numpy(), expected(op, dtype, shape), f"{op} of {dtype}"
+                )
+                compared += 1
+            rows = compiled(lambda x: bps.gather(x))(value).numpy()
+        own = [numbers(rank, shape, dtype) for rank in range(bps.size())]
+        np.testing.assert_array_equal(rows, np.concatenate(own), f"gather of {dtype}")
+        compared += 1
+    with tf.device("/GPU:0"):
+        place = compiled(lambda x: (bps.rank_op(), bps.size_op(), x))(tf.ones(1))
+    assert [int(each) for each in place[:2]] == [bps.rank(), bps.size()]
+    bps.shutdown()
+    return compared
+
+
+def many_tensors():
+    """Groups whose members the GPU is still computing, and single exchanges between them."""
+    start()
+    count, steps = 60, 20
+
+    @compiled
+    def step(seed, factor):
+        values, work = [], factor
+        for i in range(count):
+            work = tf.matmul(work, factor)  # takes time, and changes nothing
+            rows = tf.reshape(work, [-1])[: 1000 + 997 * i] * 1024.0
+            values.append(tf.round(rows) * (tf.cast(i, tf.float32) + seed + float(bps.rank())))
+        first = bps.push_pull(values[0], op=bps.Sum, name="single")
+        return [first, *bps.push_pull(values[1:], op=bps.Sum, name="many")]
+
+    size = bps.size()
+    with tf.device("/GPU:0"):
+        factor = tf.fill([1024, 1024], 1.0 / 1024)
+        for seed in range(steps):
+            for i, result in enumerate(step(tf.constant(float(seed)), factor)):
+                total = size * (i + seed) + sum(range(size))
+                wrong = np.count_nonzero(result.numpy() != np.float32(total))
+                assert wrong == 0, (seed, i, wrong, result.shape, total, result.numpy()[:5])
+    bps.shutdown()
+    return count * steps
+
+
+def host_is_free():
+    """Milliseconds until the call of a step returns, and of the step; medians."""
+    start()
+
+    @compiled
+    def step(x):
+        gradients, work = [], x
+        for _ in range(20):
+            work = tf.matmul(work, x)
+            gradients.append(work * (1.0 / 4096))
+        sums = bps.push_pull(gradients, op=bps.Sum, name="free")
+        return tf.add_n([tf.reduce_mean(each) for each in sums])
+
+    with tf.device("/GPU:0"):
+        x = tf.fill([4096, 4096], 1.0 / 4096)
+        float(step(x))
+        times = []
+        for _ in range(20):
+            begin = time.perf_counter()
+            result = step(x)
+            called = time.perf_counter()
+            float(result)
+            times.append(((called - begin) * 1e3, (time.perf_counter() - begin) * 1e3))
+    bps.shutdown()
+    return [float(np.median(each)) for each in zip(*times, strict=True)]
+
+
+def is_left_alone():
+    """Worker 1 ends in the middle; returns what worker 0 sees in its next steps."""
+    start()
+
+    @compiled
+    def step(x):
+        return bps.push_pull([x, 2 * x], op=bps.Sum, name="alone")
+
+    with tf.device("/GPU:0"):
+        x = tf.ones(1 << 20)
+        float(step(x)[0][0])
+        if bps.rank() == 1:
+            os._exit(3)
+        try:
+            for _ in range(3):
+                float(step(x)[0][0])
+        except tf.errors.OpError as error:
+            return [type(error).__name__, error.message]
+    return "no error"

@@ -1,0 +1,56 @@
+"""Functions and trainings that XLA compiles for GPUs; skipped where there is none."""
+
+import functools
+
+import pytest
+
+from tests.cluster import describe, run_processes
+from tests.gpu import compiled_programs, programs
+from tests.gpu.test_gpu import GPUS, environment, run
+
+pytestmark = pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU")
+
+# XLA looks for ptxas and libdevice there; the wheels have them elsewhere.
+_TOOLKIT = {"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/usr/local/cuda"}
+run = functools.partial(run, **_TOOLKIT)
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_all_types_and_operations(hosts):
+    results = run(compiled_programs.exchanges, hosts=hosts, BYTEPS_PARTITION_BYTES="1024")
+    assert results == [8 * 5 + 4] * 2
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_tensors_that_are_still_being_computed(hosts):
+    results = run(compiled_programs.many_tensors, hosts=hosts, BYTEPS_PARTITION_BYTES="65536")
+    assert results == [1200] * len(hosts)
+
+
+def test_few_hardware_queues():
+    """Streams that share one must not wait for each other in a circle."""
+    results = run(compiled_programs.many_tensors, servers=0, CUDA_DEVICE_MAX_CONNECTIONS="1")
+    assert results == [1200] * 2
+
+
+def test_the_host_does_not_wait_for_the_gpu():
+    for called, whole in run(compiled_programs.host_is_free, servers=0):
+        assert called < whole / 2
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_a_lost_worker_is_an_error(hosts):
+    env = functools.partial(environment, hosts=hosts, **_TOOLKIT)
+    outcomes = run_processes(compiled_programs.is_left_alone, 2, 1, env, timeout=120)
+    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
+    assert left.result is not None and "worker 1" in left.result[1], describe(outcomes)
+    assert left.result[0] == "UnavailableError"
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_training_keeps_the_workers_equal_and_equals_uncompiled(hosts):
+    plain = run(programs.trains, args=[False], hosts=hosts)
+    compiled = run(programs.trains, args=[False, False, 0, True], hosts=hosts)
+    assert len({result["digest"] for result in compiled}) == 1
+    assert compiled[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-3)
+    assert compiled[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)

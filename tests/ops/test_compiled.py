@@ -1,0 +1,171 @@
+"""The operations in functions that XLA compiles, in 1, 2 and 3 (slow) real worker processes."""
+
+import os
+
+import numpy as np
+import pytest
+import workers
+
+from tests.cluster import describe, run_processes
+from tests.ops import lost_programs
+
+pytestmark = pytest.mark.time_limit(620)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "compiled_programs.py")
+SCENARIOS = [
+    "before_init",
+    "start",
+    "all_dtypes",
+    "options",
+    "gradients",
+    "many_in_flight",
+    "starts_before_ends",
+    "control_flow",
+    "one_name_in_program_order",
+    "traced_elsewhere",
+    "shapes_of_each_worker",
+    "refusals",
+    "disagreements",
+]
+_SIZES = [1, 2, pytest.param(3, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=_SIZES, ids=lambda size: f"{size}workers")
+def group(request):
+    group = workers.run(PROGRAM, SCENARIOS, request.param)
+    group.size = request.param
+    return group
+
+
+def test_call_before_init_is_an_error(group):
+    for message in group["before_init"]:
+        assert "call tf_byteps.init() first" in message
+
+
+def test_every_dtype_and_op(group):
+    size = group.size
+    own = [np.arange(15.0).reshape(5, 3) % 7 + 10 * rank for rank in range(size)]
+    expected = {
+        "sum": sum(own),
+        "average": sum(own) / size,
+        "min": own[0],
+        "max": own[-1],
+        "broadcast": own[-1],
+        "gather": np.concatenate(own),
+    }
+    for results in group["all_dtypes"]:
+        assert len(results) == 8
+        for dtype, ops in results.items():
+            assert ("average" in ops) == ("float" in dtype)
+            tolerance = 2e-2 if dtype == "bfloat16" else 2e-3 if dtype == "float16" else 1e-6
+            for op, value in ops.items():
+                np.testing.assert_allclose(value, expected[op], tolerance, err_msg=f"{dtype} {op}")
+
+
+def test_options(group):
+    size = group.size
+    total = size * (size + 1) / 2
+    rows = np.zeros([6, 2])
+    for rank in range(size):
+        rows[[rank, 3]] += rank + 1.0
+    for rank, results in enumerate(group["options"]):
+        assert results == {
+            "compressed": [total] * 3,
+            "scaled": [total] * 3,
+            "list": [[total] * 3, [2 * total] * 3, [3 * total] * 2],
+            "rows": rows.tolist(),
+            "place": [rank, size, rank, size],
+            "scalar": total,
+            "nothing": [],
+        }
+
+
+def test_gradients(group):
+    size = group.size
+    total = size * (size + 1) / 2  # the workers weight their losses 1, 2, ...
+    for rank, results in enumerate(group["gradients"]):
+        first_row = 2 * rank + 1
+        expected = {
+            "sum": np.full([2, 2], total),
+            "average": np.full([2, 2], total / size),
+            "broadcast": np.full([2, 2], total / size if rank == 0 else 0.0),
+            "gather": total / size * np.array([[first_row] * 2, [first_row + 1] * 2]),
+        }
+        assert len(results) == 8
+        for (name, where), value in results.items():
+            np.testing.assert_allclose(value, expected[name], 1e-6, err_msg=f"{name} {where}")
+
+
+def test_many_in_flight_in_different_order(group):
+    ranks = sum(range(group.size))
+    expected = {i: ranks + group.size * i for i in range(200)}
+    for results in group["many_in_flight"]:
+        assert results == [expected] * 3
+
+
+def test_all_of_a_list_start_before_the_first_ends(group):
+    assert group["starts_before_ends"] == [[4.0 * group.size] * 8] * group.size
+
+
+def test_loops_and_branches(group):
+    size = group.size
+    for loops, branches in group["control_flow"]:
+        assert loops == [[1.0 * size**4, 2.0 * size**4]] * 2
+        assert branches == [[1.0 * size, 2.0 * size], [1.0, 2.0]] * 2
+
+
+def test_uses_of_one_name_stay_in_program_order(group):
+    expected = [group.size * x for x in (1.0, 10.0, 100.0, 1000.0)]
+    for results in group["one_name_in_program_order"]:
+        assert results == [expected] * 5
+
+
+def test_functions_are_the_same_compiled_and_not(group):
+    size = group.size
+    expected = [[1.0 * size, 2.0 * size], [2.0 * size, 4.0 * size]]
+    for sums, has_own_operation in group["traced_elsewhere"]:
+        assert sums == [expected] * 4
+        assert has_own_operation == [True, True]
+
+
+def test_workers_with_other_shapes_exchange_in_one_order(group):
+    size = group.size
+    for results in group["shapes_of_each_worker"]:
+        for step, found in enumerate(results):
+            count = size * step + size * (size - 1) // 2
+            assert found == [[1.0 * size] * 4, [2.0 * size] * 4, count]
+
+
+def test_what_xla_cannot_exchange_is_refused_in_a_sentence(group):
+    expected = {
+        "string": ("TypeError", "string; supported are"),
+        "large table": ("ValueError", "a table of shape [1048576, 1024]"),
+        "scalar gather": ("ValueError", "scalar has no axis 0"),
+        "unknown shape": ("InvalidArgumentError", 'tensor "where" has a shape that is known only'),
+    }
+    for results in group["refusals"]:
+        for case, (kind, text) in expected.items():
+            assert results[case][0] == kind, (case, results[case])
+            assert text in results[case][1], (case, results[case])
+
+
+def test_a_failure_reaches_all_and_the_function_works_afterwards(group):
+    for messages, after, rows in group["disagreements"]:
+        if group.size > 1:
+            (kind, shapes), (rows_kind, row_counts) = messages
+            assert kind == "FailedPreconditionError" or kind == "InvalidArgumentError"
+            assert 'tensor "differs/1"' in shapes
+            assert rows_kind == "InvalidArgumentError"
+            assert "which a function compiled by XLA cannot gather" in row_counts
+        assert after == [1.0 * group.size, 1.0 * group.size, 2.0 * group.size, 3.0 * group.size]
+        assert rows == [2 * group.size, 2]
+
+
+def test_a_lost_worker_is_an_error_of_the_engine():
+    outcomes = run_processes(lost_programs.survive, 2, 1, timeout=120)
+    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
+    assert left.result is not None, describe(outcomes)
+    kind, message, _ = left.result
+    assert kind == "UnavailableError", left.result
+    assert "worker 1" in message and "steps/" in message, left.result
+    assert "non-communication" not in message

@@ -1,0 +1,35 @@
+"""Variables that are overwritten with their gradient instead of being updated by it.
+
+float8 training finds scales in that way, from a history of the largest numbers of each step. All
+workers must scale alike, by what is largest on any.
+"""
+
+from tf_byteps.ops import Max, names, push_pull
+
+
+def is_overwritten(variable):
+    """Whether a variable's gradient is its new value."""
+    return getattr(variable, "overwrite_with_gradient", False)
+
+
+def reduce_overwriting(gradients, variables, scope=""):
+    """Takes the largest numbers over all workers for variables that are overwritten.
+
+    Args:
+        gradients: a list of `tf.Tensor` or `tf.IndexedSlices`; of other variables also `None`.
+        variables: what they are gradients of.
+        scope: a prefix of the exchanges' names.
+
+    Returns:
+        The list, with the gradients of other variables as they were.
+    """
+    return [
+        push_pull(gradient, op=Max, name=_name(variable, scope))
+        if is_overwritten(variable)
+        else gradient
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+
+
+def _name(variable, scope):
+    return names.numbered(names.in_scope(scope, f"overwriting/{variable.path}"))

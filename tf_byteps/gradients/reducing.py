@@ -1,0 +1,103 @@
+"""Reduces an optimizer's or a tape's gradients over the workers."""
+
+import threading
+import weakref
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
+
+from tf_byteps.ops import Min, names, push_pull, split
+
+_BRANCHES = (
+    control_flow.CondBranchFuncGraph,
+    control_flow.WhileBodyFuncGraph,
+    control_flow.WhileCondFuncGraph,
+)
+
+_lock = threading.Lock()
+# Graph -> {name without index: the variables that use it}. Two models in one function may have
+# equal paths.
+_users = weakref.WeakKeyDictionary()
+
+
+def reduce_gradients(gradients, variables, reduction, scope=""):
+    """Reduces each gradient over all workers, as soon as it is there.
+
+    The exchange is named after the variable, so that a retrace on one worker alone is harmless and
+    two models do not meet under one name. Gradients are sent in the order in which backpropagation
+    gave them in the first step, by all workers.
+
+    Args:
+        gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
+        variables: what they are gradients of: `keras.Variable`, `tf.Variable` or `tf.Tensor`.
+        reduction: a `Reduction`.
+        scope: a prefix of the exchanges' names.
+
+    Returns:
+        The list of results; `None` stays.
+    """
+    prepared = _prepared(gradients, reduction)
+    return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
+
+
+def start_reductions(gradients, variables, reduction):
+    """Starts what `reduce_gradients` does, under the same names.
+
+    Args:
+        gradients: see `reduce_gradients`.
+        variables: what they are gradients of: `keras.Variable`.
+        reduction: a `Reduction`.
+
+    Returns:
+        The list of `StartedReduction`; `None` stays.
+    """
+    prepared = _prepared(gradients, reduction)
+    shapes = [variable.shape for variable in variables]
+    return split.start_reductions(prepared, _names(variables), shapes, reduction)
+
+
+def _prepared(gradients, reduction):
+    return [None if gradient is None else reduction.prepare(gradient) for gradient in gradients]
+
+
+def finite_everywhere(finite):
+    """Whether the gradients of all workers are finite (protocol rule 27).
+
+    Args:
+        finite: a boolean scalar, this worker's answer.
+
+    Returns:
+        A boolean scalar, the same on all workers.
+    """
+    name = names.numbered("gradients are finite")
+    return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
+
+
+def _names(variables):
+    """One name for each variable: its path, with an index if others here have the same."""
+    with _lock:
+        # Eager exchanges come one after the other: it is enough to tell those of one list apart.
+        users = {} if tf.executing_eagerly() else _users.setdefault(_function_graph(), {})
+        return [_name(variable, index, users) for index, variable in enumerate(variables)]
+
+
+def _name(variable, position, users):
+    if hasattr(variable, "path"):
+        name = f"gradient/{variable.path}"
+    elif isinstance(variable, tf.Variable):
+        name = f"gradient/{variable.name}"
+    else:
+        name = f"gradient@{names.call_site()}/{position}"
+    sharing = users.setdefault(name, [])
+    if id(variable) not in sharing:
+        sharing.append(id(variable))
+    index = sharing.index(id(variable))
+    return f"{name}#{index}" if index else name
+
+
+def _function_graph():
+    """The graph of the traced function, seen from within its branches and loops too."""
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, _BRANCHES):
+        graph = graph.outer_graph
+    return graph

@@ -1,0 +1,14 @@
+"""Whether a `BytePSStrategy` is at work, for what must not load it."""
+
+import tensorflow as tf
+
+
+def is_ours(strategy):
+    """Whether a strategy is a `BytePSStrategy`; `None` is not."""
+    return getattr(getattr(strategy, "extended", None), "is_byteps", False)
+
+
+def in_our_replica():
+    """Whether this thread runs or traces a replica of a `BytePSStrategy`."""
+    context = tf.distribute.get_replica_context()
+    return context is not None and is_ours(context.strategy)

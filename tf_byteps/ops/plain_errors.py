@@ -1,0 +1,24 @@
+"""Errors of eager exchanges without what TensorFlow writes around their sentence."""
+
+import functools
+import re
+
+import tensorflow as tf
+
+# The function that TensorFlow makes of an eager operation, and that operation's names.
+_AROUND = re.compile(r"^\{\{function_node [^}]*\}\} ?| \[Op:\w+\](?: name: ?[^\n]*)?$")
+
+
+def in_plain_words(function):
+    """Decorates an exchange: its errors in eager code say what the engine says, and no more."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except tf.errors.OpError as error:
+            if tf.executing_eagerly():
+                error._message = _AROUND.sub("", error.message)
+            raise
+
+    return wrapper
