@@ -34,6 +34,13 @@ def uneven_arrays(side):
 
 
 @row(STRATEGY)
+def shuffled_arrays(side):
+    """Keras's own shuffle of arrays, which follows the user's seed, in two trainings."""
+    first = _train(side, *_arrays(29), batch_size=BATCH, shuffle=True, epochs=3)
+    return first + _train(side, *_arrays(29), batch_size=BATCH, shuffle="batch", epochs=2)
+
+
+@row(STRATEGY)
 def one_row_left(side):
     """In the last step worker 1 has nothing."""
     return _train(side, *_arrays(25), batch_size=BATCH)
@@ -62,6 +69,40 @@ def uneven_dataset(side):
 @row(STRATEGY)
 def one_row_left_in_dataset(side):
     return _train(side, tf.data.Dataset.from_tensor_slices(_arrays(25)).batch(BATCH))
+
+
+@row(STRATEGY)
+def arrays_in_the_default_order(side):
+    """`fit` shuffles, unless told otherwise: as a seed of the user's has it in one process."""
+    keras.utils.set_random_seed(6)
+    return _train(side, *_arrays(29), batch_size=BATCH, shuffle=True, epochs=3)
+
+
+@row(STRATEGY)
+def two_trainings_in_the_default_order(side):
+    keras.utils.set_random_seed(6)
+    model = compiled(side, _adam, metrics=["mae"])
+    validation = {"validation_split": 0.2, "batch_size": BATCH, "shuffle": True}
+    first = _train(side, *_arrays(29), model=model, **validation)
+    return first + _train(side, *_arrays(25), model=model, **validation)
+
+
+@row(STRATEGY)
+def datasets_shuffled_without_seed(side):
+    """Two shuffles, of which each has an order of its own; zipped, and shuffled again."""
+    keras.utils.set_random_seed(6)
+    x, y = (tf.data.Dataset.from_tensor_slices(rows).shuffle(29) for rows in _arrays(29))
+    dataset = tf.data.Dataset.zip((x, y)).shuffle(9).batch(BATCH)
+    return _train(side, dataset, epochs=3)
+
+
+@row(STRATEGY)
+def random_numbers_in_the_input(side):
+    """Drawn in `map`, from the user's seed."""
+    keras.utils.set_random_seed(6)
+    dataset = tf.data.Dataset.from_tensor_slices(_arrays(29))
+    dataset = dataset.map(lambda x, y: (x + tf.random.normal([5]), y)).batch(BATCH)
+    return _train(side, dataset)
 
 
 @row(STRATEGY)

@@ -65,6 +65,21 @@ def embedding_adam_as_dense(side):
     return _embedding(side, lambda: _adam_for_slices(side), sparse_as_dense=True)
 
 
+@row(STRATEGY)
+def embedding_adam_not_merged(side):
+    """Rows of one index are squared one by one, as in Keras."""
+    options = {} if side.is_single else {"merge_repeated_rows": False}
+    return _embedding(side, lambda: keras.optimizers.Adam(0.05), **options)
+
+
+@row()
+def embedding_adam_unmerged(side):
+    """Plain Keras, which squares each of the rows that belong to one index."""
+    adam = lambda: keras.optimizers.Adam(0.05)  # noqa: E731
+    options = {} if side.is_single else {"merge_repeated_rows": False}
+    return _embedding(side, adam, **options)
+
+
 @row()
 def embedding_accumulation(side):
     return _embedding(side, lambda: keras.optimizers.Adam(0.05, gradient_accumulation_steps=2))
@@ -134,11 +149,11 @@ def subclassed_and_eager(side):
 
 def _normalizing():
     layers = [keras.Input([5]), keras.layers.Dense(6), keras.layers.BatchNormalization()]
-    return keras.Sequential([*layers, keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    return keras.Sequential([*layers, keras.layers.Dense(1)])
 
 
 @row()
-def batch_normalization_and_dropout(side):
+def batch_normalization(side):
     """Each worker normalizes its own rows; the reference averages the gradients of two shares."""
     x, y = numbers(5), numbers(1, seed=1)
     model = compiled(side, lambda: keras.optimizers.SGD(0.1), build=_normalizing)
@@ -207,6 +222,9 @@ def train_on_batch(side):
 
 
 class OwnStep(keras.Sequential):
+    def scaled(self, loss):
+        return loss
+
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
@@ -216,9 +234,17 @@ class OwnStep(keras.Sequential):
         return {"loss": loss}
 
 
-class OwnStepWithKerasLoss(keras.Sequential):
-    """`compute_loss` scales by itself."""
+def _by_the_guide(loss):
+    """`tf.distribute` sums the gradients of the replicas' losses."""
+    return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
+
+class ScaledStep(OwnStep):
+    def scaled(self, loss):
+        return _by_the_guide(loss)
+
+
+class OwnStepWithKerasLoss(keras.Sequential):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
@@ -234,7 +260,6 @@ def _own_step(side, model_class, loss=None):
         return model_class(layers)
 
     model = compiled(side, lambda: keras.optimizers.SGD(0.1), loss, build)
-    model.scaled = side.scaled
     side.fit(model, numbers(5), numbers(1, seed=1), epochs=2)
     return model.get_weights()
 
@@ -242,6 +267,11 @@ def _own_step(side, model_class, loss=None):
 @row()
 def custom_train_step(side):
     return _own_step(side, OwnStep)
+
+
+@row(STRATEGY)
+def custom_train_step_scaled_by_hand(side):
+    return _own_step(side, ScaledStep)
 
 
 @row()
@@ -252,13 +282,13 @@ def custom_train_step_with_compute_loss(side):
 class Gan(keras.Model):
     """Two models with equal variable paths, in one step."""
 
-    def __init__(self, side):
+    def __init__(self, side, scaled):
         super().__init__()
         self.generator = self._part(4)
         self.discriminator = self._part(1)
         self.generator_optimizer = side.distributed(keras.optimizers.Adam(0.05))
         self.discriminator_optimizer = side.distributed(keras.optimizers.SGD(0.05))
-        self.scaled = side.scaled
+        self.scaled = scaled
 
     def _part(self, units):
         layers = [keras.Input([4]), keras.layers.Dense(units, name="layer")]
@@ -284,14 +314,23 @@ class Gan(keras.Model):
         return {"loss": loss}
 
 
-@row()
-def gan(side):
+def _train_gan(side, scaled):
     keras.utils.set_random_seed(5 + side.rank)
     with side.scope():
-        model = Gan(side)
+        model = Gan(side, scaled)
         model.compile()
     side.fit(model, numbers(4), None)
     return model.generator.get_weights() + model.discriminator.get_weights()
+
+
+@row()
+def gan(side):
+    return _train_gan(side, lambda loss: loss)
+
+
+@row(STRATEGY)
+def gan_scaled_by_hand(side):
+    return _train_gan(side, _by_the_guide)
 
 
 @row()

@@ -1,15 +1,13 @@
 """Runs the rows: in the single process, or in each worker of a job."""
 
+import functools
 import importlib
-import pathlib
-import time
-import traceback
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras.src.trainers.trainer import Trainer, model_supports_jit
 
-import tf_byteps as bps
+from tests import side_by_side
 from tests.conformance.sides import ROWS, SIDES, SINGLE
 
 _MODULES = (
@@ -31,48 +29,28 @@ def all_rows():
     return ROWS
 
 
-def run_rows(mode, folder, names=()):
+def run_rows(mode, folder, names=(), is_compiled=False):
     """Called in each process.
 
     Args:
         mode: one of `SIDES`.
         folder: a path for the rows' files, the same for all processes of a job.
         names: of the rows. Default: all that the mode has.
+        is_compiled: whether Keras compiles the models with XLA, as it does by itself on a GPU.
 
     Returns:
-        {row: {"arrays": what it returned, as lists, or "error": a traceback; "seconds"}}.
+        {row: {"arrays": what it returned, as lists}, or {"error": a traceback}}.
     """
-    if mode != SINGLE:
-        bps.init()
-    results = {}
-    for name, row in all_rows().items():
-        if (mode in row.modes or mode == SINGLE) and (not names or name in names):
-            begin = time.monotonic()
-            results[name] = _run_row(row, mode, pathlib.Path(folder) / name)
-            results[name]["seconds"] = time.monotonic() - begin
-            print(f"{name}: {results[name]['seconds']:.1f} s", flush=True)
-            if mode != SINGLE and not _all_are_here(name, results[name]):
-                break
-    return results
+    if is_compiled:
+        Trainer._resolve_auto_jit_compile = model_supports_jit
+    trainings = {
+        name: functools.partial(_train, row, mode)
+        for name, row in all_rows().items()
+        if (mode in row.modes or mode == SINGLE) and (not names or name in names)
+    }
+    return side_by_side.run(trainings, mode == SINGLE, folder)
 
 
-def _all_are_here(name, result):
-    """Waits for the other workers. False if they are stuck: then the rows after this cannot run."""
-    try:
-        bps.allgather_object(None, name=f"end of {name}")
-        return True
-    except tf.errors.OpError:
-        result["error"] = f"{result.get('error', '')}\n{traceback.format_exc()}"
-        return False
-
-
-def _run_row(row, mode, folder):
-    keras.backend.clear_session()
+def _train(row, mode, folder):
     keras.utils.set_random_seed(1)
-    try:
-        arrays = row.train(SIDES[mode](folder))
-        result = {"arrays": [np.asarray(array, "float64").tolist() for array in arrays]}
-    except Exception:
-        result = {"error": traceback.format_exc()}
-        print(result["error"], flush=True)
-    return result
+    return {"arrays": [np.asarray(a, "float64").tolist() for a in row.train(SIDES[mode](folder))]}

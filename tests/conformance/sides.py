@@ -21,11 +21,14 @@ OPTIMIZER = "DistributedOptimizer"
 MODES = (STRATEGY, OPTIMIZER)
 
 WORKERS = 2
-# Columns of the table: name -> mode and number of workers.
+# Columns of the table: name -> mode and number of workers, and whether XLA compiles.
 COLUMNS = {
-    STRATEGY: (STRATEGY, WORKERS),
-    OPTIMIZER: (OPTIMIZER, WORKERS),
-    "3 workers": (STRATEGY, 3),
+    STRATEGY: (STRATEGY, WORKERS, False),
+    OPTIMIZER: (OPTIMIZER, WORKERS, False),
+    "3 workers": (STRATEGY, 3, False),
+    "compiled": (STRATEGY, WORKERS, True),
+    "compiled, optimizer": (OPTIMIZER, WORKERS, True),
+    "compiled, 3 workers": (STRATEGY, 3, True),
 }
 BATCH = 8
 STEPS = 4
@@ -93,10 +96,6 @@ class Side:
         del options
         return optimizer
 
-    def scaled(self, loss):
-        """The loss of an own training step; `tf.distribute` sums the gradients of its parts."""
-        return loss
-
     def callbacks(self):
         """What gives all workers worker 0's values."""
         return []
@@ -120,9 +119,6 @@ class StrategySide(Side):
     def scope(self, **options):
         strategy = bps.BytePSStrategy(**options) if options else self.strategy
         return strategy.scope()
-
-    def scaled(self, loss):
-        return loss / self.strategy.num_replicas_in_sync
 
 
 class OptimizerSide(Side):

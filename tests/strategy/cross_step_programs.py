@@ -13,6 +13,7 @@ import tf_byteps as bps
 from tf_byteps import timeline
 from tf_byteps.ops import split
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.reduction import Reduction
 
 # Sums of floats must not depend on how threads share them.
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -343,7 +344,7 @@ def wrong_order():
             messages.append(error.message)
 
     def start(value, name):
-        return split.start_sums([value], [name], [value.shape])[0]
+        return split.start_reductions([value], [name], [value.shape], Reduction(bps.Sum))[0]
 
     sums = start(ones, "order")
     note(lambda: start(ones, "order"))

@@ -15,7 +15,7 @@ from tensorflow.python.distribute.values import PerReplica
 from tensorflow.python.eager import context
 
 import tf_byteps as bps
-from tf_byteps.strategy.sharding import BytePSDataset
+from tf_byteps.strategy.input.sharding import BytePSDataset
 
 _TemporaryDirectory = tempfile.TemporaryDirectory
 
@@ -110,6 +110,7 @@ def run(module, test, shown=""):
         "passed", "skipped: why", or what went wrong.
     """
     bps.init()
+    keras.utils.set_random_seed(1)  # what tests draw for themselves must be the same everywhere
     result = unittest.TestResult()
     with _exchanged(shown):
         suite = unittest.defaultTestLoader.loadTestsFromName(test, _import(f"keras.src.{module}"))

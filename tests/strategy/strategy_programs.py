@@ -12,7 +12,7 @@ import wrong_reductions
 
 import tf_byteps as bps
 from tf_byteps import timeline
-from tf_byteps.strategy import fetching, sharding
+from tf_byteps.strategy.input import fetching, sharding
 
 GLOBAL_BATCH = 48
 STEPS = 20
@@ -123,12 +123,12 @@ class NewEpoch(keras.callbacks.Callback):
 def record(rows, source="arrays", shuffle=True, seed=None):
     """Rows 1, 2, ... as each epoch's steps of this worker got them; 0 marks an empty piece.
 
-    Two fits of two epochs. With `seed`, worker r draws r numbers from TensorFlow before.
+    Two fits of two epochs. With `seed` and arrays, worker r draws r numbers from TensorFlow before.
     """
     strategy = bps.BytePSStrategy()
     if seed is not None:
         tf.random.set_seed(seed)
-        for _ in range(bps.rank()):
+        for _ in range(bps.rank() if source == "arrays" else 0):
             tf.random.uniform([])
     with strategy.scope():
         model = Recorder()
@@ -372,10 +372,16 @@ def forgotten_variable():
     return float(total)
 
 
-def compiled_by_xla():
+class _Hashed(keras.layers.Layer):
+    def call(self, inputs):
+        buckets = tf.strings.to_hash_bucket_fast(tf.strings.as_string(inputs), 10)
+        return inputs + tf.cast(buckets, inputs.dtype)
+
+
+def not_for_xla():
     strategy = bps.BytePSStrategy()
     with strategy.scope():
-        model = keras.Sequential([keras.layers.Dense(1)])
+        model = keras.Sequential([keras.Input([2]), _Hashed(), keras.layers.Dense(1)])
         model.compile("sgd", "mse", jit_compile=True)
     model.fit(np.ones([8, 2]), np.ones([8, 1]), batch_size=8, verbose=0)
 

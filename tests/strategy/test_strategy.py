@@ -22,9 +22,9 @@ RECORDED = [
     *(_record(rows) for rows in (16, 17, 18, 19, 23)),
     _record(23, source="dataset"),
     _record(17, source="dataset"),
+    _record(23, shuffle="batch"),
     _record(17, source="dataset", seed=3),
     _record(23, seed=3),
-    _record(23, shuffle="batch"),
 ]
 SCENARIOS = [
     "pieces",
@@ -42,7 +42,7 @@ SCENARIOS = [
     "forgotten_variable",
     "different_arrays",
     "different_seeds",
-    "compiled_by_xla",
+    "not_for_xla",
     "optimizer_of_another_strategy",
     "stopped_from_outside",
     "rows_asked_for",
@@ -73,7 +73,9 @@ def test_pieces_are_those_of_multi_worker_mirrored_strategy(group):
 
 @pytest.mark.parametrize("scenario", RECORDED)
 def test_every_row_once_an_epoch_in_a_new_order(scenario, group):
-    rows = json.loads(scenario.partition("=")[2])["rows"]
+    """All workers shuffle alike (protocol rule 25)."""
+    arguments = json.loads(scenario.partition("=")[2])
+    rows = arguments["rows"]
     results = group[scenario]
     orders = set()
     for epoch in range(4):
@@ -82,7 +84,9 @@ def test_every_row_once_an_epoch_in_a_new_order(scenario, group):
         orders.add(json.dumps(seen))
         assert len({result["steps"][epoch] for result in results}) == 1
         assert results[0]["steps"][epoch] == -(-rows // 8)
-    assert len(orders) == 4
+    # With a seed of the user's Keras shuffles arrays alike in each epoch.
+    is_as_keras = "seed" in arguments and "source" not in arguments
+    assert len(orders) == (1 if is_as_keras else 4)
 
 
 def test_reduce_and_gather(group):
@@ -154,12 +158,14 @@ def test_dataset_without_batches_is_refused(group):
 
 
 def test_two_models_with_equal_paths(group):
+    """Sums of two models do not meet (protocol rule 12)."""
     total = sum(range(1, group.size + 1))
     for kernels in group["two_models"]:
         np.testing.assert_allclose(kernels, [[1 - 0.1 * total] * 2, [1 - total] * 2], 1e-5)
 
 
 def test_an_empty_piece_changes_no_state(group):
+    """Nor does it contribute anything (protocol rule 24)."""
     for rank, result in enumerate(group["empty_piece_keeps_state"]):
         has_rows = rank == 0
         np.testing.assert_allclose(result["moving mean"], [1.0 if has_rows else 0.0] * 2, 1e-5)
@@ -172,6 +178,7 @@ def test_an_empty_piece_changes_no_state(group):
 
 
 def test_overflow_on_one_worker_skips_the_step_on_all(group):
+    """All skip a step, or none (protocol rule 27)."""
     for result in group["overflow_on_one_worker"]:
         assert result["scale"] == 32.0  # halved once
         assert result["iterations"] == 3
@@ -182,6 +189,7 @@ def test_overflow_on_one_worker_skips_the_step_on_all(group):
 
 @pytest.mark.parametrize("scenario", ["missing_variable", "missing_variable_in_custom_loop"])
 def test_missing_variable_is_an_error_on_every_worker(scenario, group):
+    """The workers compare their lists first (protocol rule 28)."""
     if group.size == 1:
         return
     for failure in group.failures(scenario):
@@ -205,9 +213,10 @@ def test_different_data_are_an_error_on_every_worker(scenario, what, group):
         assert f"the workers' data differ in {what}: worker 0 has" in failure.message
 
 
-def test_xla_is_refused_in_a_sentence(group):
-    for failure in group.failures("compiled_by_xla"):
-        assert "compile with jit_compile=False" in failure.message
+def test_what_xla_cannot_compile_is_an_error_with_a_way_out(group):
+    for failure in group.failures("not_for_xla"):
+        assert "unsupported operations" in failure.message and "AsString" in failure.message
+        assert "pass jit_compile=False to Model.compile" in failure.message
 
 
 def test_optimizer_of_another_strategy_is_refused_in_a_sentence(group):
@@ -231,4 +240,5 @@ def test_nobody_asks_for_the_rows_of_a_batch_that_is_not_there(group):
 
 
 def test_one_worker_stops_all_where_an_epoch_ends(group):
+    """Workers agree at fixed points (protocol rule 26)."""
     assert group["stopped_where_an_epoch_ends"] == [[0, 1]] * group.size

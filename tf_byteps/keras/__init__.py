@@ -4,6 +4,21 @@ With `BytePSStrategy` nothing of this is needed: plain Keras objects are used th
 """
 
 from tf_byteps import elastic
+from tf_byteps.build_facts import (
+    ccl_built,
+    check_num_rank_power_of_2,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    gpu_available,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    num_rank_is_power_2,
+    rocm_built,
+)
 from tf_byteps.keras import callbacks
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
@@ -16,15 +31,34 @@ from tf_byteps.keras.values import (
 )
 from tf_byteps.ops import Average, Compression, Max, Min, Sum
 from tf_byteps.runtime import (
+    cross_rank,
+    cross_size,
     init,
+    is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
     rank,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from tf_byteps.training.objects import allgather_object, broadcast_object
+from tf_byteps.training.unsupported import (  # noqa: F401  (using one says what to use instead)
+    Adasum,
+    PartialDistributedGradientTape,
+    PartialDistributedOptimizer,
+    ProcessSet,
+    Product,
+    add_process_set,
+    alltoall,
+    global_process_set,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+    remove_process_set,
+)
 from tf_byteps.training.variables import broadcast_variables
 
 __all__ = [
@@ -42,14 +76,32 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "ccl_built",
+    "check_num_rank_power_of_2",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
     "elastic",
+    "gloo_built",
+    "gloo_enabled",
+    "gpu_available",
     "init",
+    "is_homogeneous",
     "is_initialized",
     "load_model",
     "local_rank",
     "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "num_rank_is_power_2",
     "push_pull",
     "rank",
+    "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

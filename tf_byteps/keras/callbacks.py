@@ -4,9 +4,17 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.keras.leaving import LeaveOnSignal  # noqa: F401  (a callback like those here)
+from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
+
+__all__ = [
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "LeaveOnSignal",
+    "MetricAverageCallback",
+]
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):

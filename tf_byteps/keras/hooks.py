@@ -6,13 +6,11 @@ whether one is at work and otherwise does exactly what Keras does.
 | what | why |
 |---|---|
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
-| `Trainer._resolve_auto_jit_compile` | XLA cannot compile an exchange; Keras chooses it on a GPU |
 """
 
 import threading
 
 import keras
-from keras.src.trainers.trainer import Trainer
 
 from tf_byteps.wrapping import wrap
 
@@ -26,7 +24,6 @@ def install():
     with _lock:
         if not _installed:
             wrap(keras.optimizers.LossScaleOptimizer, "__init__", _loss_scale_init)
-            wrap(Trainer, "_resolve_auto_jit_compile", _resolve_auto_jit_compile)
         _installed = True
 
 
@@ -36,11 +33,3 @@ def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs):
     original(self, inner_optimizer, *args, **kwargs)
     if isinstance(inner_optimizer, optimizer.Distributed):
         optimizer.distribute_loss_scale(self)
-
-
-def _resolve_auto_jit_compile(original, self):
-    from tf_byteps.keras import optimizer
-
-    if isinstance(getattr(self, "optimizer", None), optimizer.Distributed):
-        return False
-    return original(self)

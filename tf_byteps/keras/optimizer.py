@@ -11,44 +11,19 @@ plain Keras. Where the reduction happens:
 Within `BytePSStrategy` the strategy reduces, and this class does nothing.
 """
 
-import contextlib
-import threading
-
 import keras
 import tensorflow as tf
 from keras.src.saving import object_registration
 
-from tf_byteps.keras import hooks
+from tf_byteps.gradients import updates
+from tf_byteps.gradients.accumulation import reduce_if_updating
+from tf_byteps.gradients.overwriting import reduce_overwriting
+from tf_byteps.gradients.reducing import finite_everywhere
+from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.keras import first_step, hooks
 from tf_byteps.ops import Average, Compression
-from tf_byteps.strategy.accumulation import reduce_if_updating
-from tf_byteps.strategy.extended import BytePSReplicaContext
-from tf_byteps.strategy.gradients import finite_everywhere
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.unsupported import refuse_process_set
-
-_local = threading.local()
-
-
-class _Update:
-    """An `apply` under way in this thread, from the outermost optimizer inwards."""
-
-    def __init__(self, variables):
-        self.variables = variables
-        self.reduced = False
-        self.reduced_of = None  # see `strategy.accumulation`
-
-
-def _current_update():
-    return getattr(_local, "update", None)
-
-
-@contextlib.contextmanager
-def _updating(variables):
-    _local.update = _Update(variables)
-    try:
-        yield _local.update
-    finally:
-        _local.update = None
 
 
 class Distributed:
@@ -78,36 +53,36 @@ class Distributed:
 
     def apply(self, grads, trainable_variables=None):
         """See `keras.optimizers.Optimizer.apply`; reduces the gradients over all workers first."""
-        if self._strategy_reduces() or _current_update() is not None:
+        if self._strategy_reduces() or updates.current() is not None:
             return super().apply(grads, trainable_variables)
-        with _updating(list(trainable_variables or self._trainable_variables)) as update:
+        variables = list(trainable_variables or self._trainable_variables)
+        first_step.check(self, variables)
+        with updates.updating(self, variables) as update:
             if not _innermost(self).gradient_accumulation_steps:
-                grads = self._reduced(grads, update.variables)
-                update.reduced = True
+                grads = update.reduce_once(grads, self._reduced)
             return super().apply(grads, trainable_variables)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
-        update = _current_update()
-        if update is not None:
-            update.variables = trainable_variables
-        return super()._backend_apply_gradients(grads, trainable_variables)
+        with updates.updating(self, trainable_variables):
+            return super()._backend_apply_gradients(grads, trainable_variables)
+
+    def _overwrite_variables_directly_with_gradients(self, grads, variables):
+        if updates.current() is not None and not in_our_replica():
+            grads = reduce_overwriting(grads, variables, self.byteps_reduction.scope)
+        return super()._overwrite_variables_directly_with_gradients(grads, variables)
 
     def _clip_gradients(self, grads):
         # The first thing that Keras does with accumulated gradients.
-        update = _current_update()
-        if update is not None and not update.reduced:
-            if update.reduced_of is None:
-                grads = self._reduced(grads, update.variables)
-            else:
-                grads = update.reduced_of(update.variables)
-            update.reduced = True
+        update = updates.current()
+        if update is not None and not in_our_replica():
+            grads = update.reduce_once(grads, self._reduced)
         return super()._clip_gradients(grads)
 
     def _reduced(self, grads, variables):
         return self.byteps_reduction.reduce(list(grads), list(variables), self.byteps_multiplier)
 
     def _strategy_reduces(self):
-        if isinstance(tf.distribute.get_replica_context(), BytePSReplicaContext):
+        if in_our_replica():
             if not self.byteps_reduction.is_plain or self.byteps_multiplier != 1:
                 raise ValueError(
                     "within BytePSStrategy the strategy reduces the gradients: leave out the "
@@ -127,8 +102,8 @@ class DistributedLossScale(Distributed):
     """What is put before the class of a `LossScaleOptimizer`."""
 
     def check_finite(self, grads):
-        update = _current_update()
-        if update is None:
+        update = updates.current()
+        if update is None or in_our_replica():
             return super().check_finite(grads)
         if update.reduced:
             return self._check_reduced(grads)
@@ -164,12 +139,13 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     scale_local_gradients=True,
     use_locking=False,
     backup_workers=None,
+    merge_repeated_rows=True,
 ):
     """Makes a Keras optimizer apply the average of all workers' gradients.
 
     Go on with the returned optimizer only: it is the given one, with its variables, iterations and
     slots, as an object of a subclass of the same name. Models that are saved with it open in plain
-    Keras. `keras.Model.compile(jit_compile="auto")` does not choose XLA with it.
+    Keras.
 
     Args:
         optimizer: a `keras.optimizers.Optimizer`, built or not; a `LossScaleOptimizer` too. Keras's
@@ -200,6 +176,8 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         backup_workers: a number b, with `op=Average` only: the average does not wait for the last b
             workers, whose gradients are dropped; `tf.IndexedSlices` wait for all. Default: the
             configuration's. See docs/stragglers.md.
+        merge_repeated_rows: whether the rows of `tf.IndexedSlices` that belong to one index are
+            added up before they are used, as in the dense gradient; see `BytePSStrategy`.
 
     Returns:
         The optimizer.
@@ -231,6 +209,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         scale_local_gradients,
         name or "",
         backup_workers,
+        merge_repeated_rows,
     )
     multiplier = 1.0
     if backward_passes_per_step != 1:

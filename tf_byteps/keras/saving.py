@@ -34,5 +34,6 @@ def load_model(
     model = keras.models.load_model(filepath, custom_objects=objects)
     if getattr(model, "optimizer", None) is not None:
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
-        model.jit_compile = False  # the file says what was best where it was written
+        # The file says what was best where it was written.
+        model.jit_compile = model._resolve_auto_jit_compile()
     return model

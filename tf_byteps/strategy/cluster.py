@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.strategy.agreement import gather_objects
+from tf_byteps.ops.agreement import gather_objects
 
 _resolvers = tf.distribute.cluster_resolver
 

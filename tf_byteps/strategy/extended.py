@@ -13,9 +13,9 @@ from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
 from tf_byteps.ops.device import own_device
-from tf_byteps.strategy import sharding
 from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
+from tf_byteps.strategy.input import sharding, shuffle
 from tf_byteps.strategy.reductions import gather_along, reduce
 from tf_byteps.strategy.variables import distributed, own_value
 
@@ -61,6 +61,8 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
 
 class BytePSExtended(distribute_lib.StrategyExtendedV1):
     """The strategy's workings. One object for each `BytePSStrategy`."""
+
+    is_byteps = True
 
     def __init__(self, strategy):
         super().__init__(strategy)
@@ -182,7 +184,9 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _distribute_datasets_from_function(self, dataset_fn, options):
         _refuse_per_replica(options)
-        share = sharding.distribute_own(dataset_fn(_input_context()))
+        with shuffle.of_this_worker():
+            dataset = dataset_fn(_input_context())
+        share = sharding.distribute_own(dataset)
         return _where_asked_for(share, options)
 
     def _make_input_fn_iterator(self, input_fn, replication_mode=None):

@@ -7,17 +7,14 @@ the first step the workers compare their lists; if they differ, all of them rais
 names the difference, and nothing was sent in vain.
 """
 
-import collections
 import gc
 import weakref
 
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.ops import broadcast
-from tf_byteps.strategy import bits
-from tf_byteps.strategy.agreement import gather_objects
-from tf_byteps.strategy.variables import OnReadVariable, own_value, set_own_value
+from tf_byteps.strategy.variables import OnReadVariable
+from tf_byteps.training.initial_values import synchronize
 
 
 class InitialValues:
@@ -87,58 +84,3 @@ def _is_uninitialized(variable):
             AttributeError,
         ):  # its handle belongs to a graph that is still being traced
             return True
-
-
-def synchronize(what, named_variables, root_rank=0):
-    """Sets variables to one worker's values, in one group of broadcasts.
-
-    Args:
-        what: a few words for error messages, equal on all workers.
-        named_variables: a list of pairs of a name and a `tf.Variable`.
-        root_rank: the rank of the worker whose values count.
-
-    Raises:
-        ValueError: the workers' lists differ.
-    """
-    keyed = keyed_variables(named_variables)
-    check_lists(what, gather_objects(f"initial values/{what}", list(keyed)))
-    if keyed:
-        with tf.init_scope():
-            exchange = tf.function(lambda: broadcast_all(keyed, root_rank), autograph=False)
-            exchange.get_concrete_function()()  # used once: a plain call would warn of retracing
-
-
-def check_lists(what, lists):
-    """Raises ValueError if the workers' lists of keys, in rank order, are not all the same."""
-    for rank, other in enumerate(lists):
-        if sorted(other) != sorted(lists[0]):
-            raise ValueError(_difference(what, rank, other, lists[0]))
-
-
-def keyed_variables(named_variables):
-    """Key -> variable. The key says name, dtype and shape, and which one it is of those that agree
-    in all of these."""
-    counts = collections.Counter()
-    keyed = {}
-    for name, variable in named_variables:
-        key = f"{name} {variable.dtype.name}{list(variable.shape)}"
-        counts[key] += 1
-        keyed[key if counts[key] == 1 else f"{key} #{counts[key]}"] = variable
-    return keyed
-
-
-def _difference(what, rank, other, first):
-    missing = ", ".join(sorted(set(first) - set(other))) or "nothing"
-    extra = ", ".join(sorted(set(other) - set(first))) or "nothing"
-    return (
-        f"the workers differ in the {what}: worker {rank} lacks {missing} and has {extra} that "
-        "worker 0 does not have. All workers must build the same model and optimizer"
-    )
-
-
-def broadcast_all(keyed, root_rank):
-    """Sets each variable to the root's value. `keyed` is what `keyed_variables` returned."""
-    values = [tf.identity(own_value(variable)) for variable in keyed.values()]
-    for (key, variable), value in zip(keyed.items(), values, strict=True):
-        received = broadcast(bits.encode(value), root_rank, name=f"initial value/{key}")
-        set_own_value(variable, bits.decode(received, value.dtype))

@@ -1,8 +1,8 @@
 """What a new membership epoch of an elastic job means for the strategies of this process."""
 
 from tf_byteps import runtime
-from tf_byteps.strategy import shuffle
-from tf_byteps.strategy.agreement import gather_objects
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.strategy.input import shuffle
 
 
 def begin_epoch(is_first):

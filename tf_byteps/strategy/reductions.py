@@ -5,7 +5,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.ops import broadcast, gather, names, push_pull
 from tf_byteps.ops.reduce_op import Average, Sum
-from tf_byteps.strategy import bits, local_batch
+from tf_byteps.strategy.step import local_batch
 
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
 
@@ -26,13 +26,20 @@ def reduce(reduce_op, value, kind):
         reduce_op = tf.distribute.ReduceOp(reduce_op.upper())
     op = _OPS[reduce_op]
     if isinstance(value, tf.IndexedSlices):
-        name = names.unnamed(f"{kind} of rows", value.values)
+        name = names.unnamed(f"{kind} of rows")
     else:
         value = tf.convert_to_tensor(value)
         if op == Average and value.dtype.is_integer:
             value = tf.cast(value, tf.float64)
-        name = names.unnamed(kind, value)
-    return push_pull(local_batch.contribution(value), name=name, op=op)
+        name = names.unnamed(kind)
+
+    def exchange(tensor):
+        return push_pull(tensor, name=name, op=op)
+
+    contribution = local_batch.contribution(value)
+    if isinstance(value, tf.IndexedSlices):
+        return exchange(contribution)
+    return local_batch.exchanged(exchange, contribution)
 
 
 def from_first_replica(value, kind):
@@ -46,11 +53,10 @@ def from_first_replica(value, kind):
         The same kind and dtype.
     """
     if not isinstance(value, tf.IndexedSlices):
-        received = broadcast(bits.encode(value), 0, name=names.unnamed(kind, value))
-        return bits.decode(received, value.dtype)
-    name = names.unnamed(f"{kind} of rows", value.values)
+        return broadcast(value, 0, name=names.unnamed(kind), gradient="sum")
+    name = names.unnamed(f"{kind} of rows")
     own = slice(None) if runtime.rank() == 0 else slice(0)
-    values = gather(value.values[own], f"{name}/values")
+    values = gather(value.values[own], f"{name}/values", gradient="sum")
     return tf.IndexedSlices(
         values, gather(value.indices[own], f"{name}/indices"), value.dense_shape
     )
@@ -77,7 +83,11 @@ def gather_along(value, axis):
         raise ValueError(f"a tensor of shape {value.shape} cannot be gathered along axis {axis}")
     axis %= rank
     if axis == 0:
-        return gather(value)
+        return local_batch.exchanged(_gather, local_batch.rows_of_piece(value))
     order = [axis, *(other for other in range(rank) if other != axis)]
-    gathered = gather(tf.transpose(value, order))
+    gathered = local_batch.exchanged(_gather, tf.transpose(value, order))
     return tf.transpose(gathered, [order.index(position) for position in range(rank)])
+
+
+def _gather(value):
+    return gather(value, gradient="sum")

@@ -5,9 +5,12 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.strategy import keras_hooks, shuffle
+from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
-from tf_byteps.strategy.local_batch import distributed_step
+from tf_byteps.strategy.input import shuffle
+from tf_byteps.strategy.step import local_batch
+from tf_byteps.strategy.step.local_batch import distributed_step
+from tf_byteps.strategy.step.scaling import is_asked_by_user
 
 
 class BytePSStrategy(tf.distribute.Strategy):
@@ -19,9 +22,10 @@ class BytePSStrategy(tf.distribute.Strategy):
 
     * **Batches are global.** A dataset's batch of `B` rows is cut into consecutive pieces of
       `ceil(B / workers)` rows, as `MultiWorkerMirroredStrategy` cuts it; the last pieces may be
-      shorter or empty. In `Model.fit` each worker's loss is weighted by its rows, so that any piece
-      sizes give the gradient of the whole batch, and a worker with an empty piece contributes zeros
-      and keeps its metrics and moving statistics.
+      shorter or empty. In `Model.fit` each worker's gradients are weighted by its rows, so that any
+      piece sizes give the gradient of the whole batch for every loss that is a mean over rows,
+      however it is written. A worker with an empty piece contributes zeros and keeps its metrics
+      and moving statistics. docs/strategy_contract.md lists what differs from one process.
     * **Initial values come from worker 0.** Workers first compare the lists of their variables and
       all raise an error that names the difference if there is one; then worker 0's values are set
       everywhere, before the first step. Creating a variable does not communicate: workers may
@@ -29,11 +33,17 @@ class BytePSStrategy(tf.distribute.Strategy):
       `on_train_begin`, for callbacks that restore a checkpoint.
     * **Variables** with an aggregation take the workers' values together when a replica writes
       them, or with `ON_READ` when they are read outside of replicas. Those of Keras never do.
+    * **Data are the same everywhere**, which is checked once: rows, their order, and seeds of
+      shuffles. Call `keras.utils.set_random_seed` before data are made, or use
+      `AutoShardPolicy.OFF` for data that are each worker's own.
     * **Shuffles agree.** An unseeded shuffle (`Model.fit` on arrays, `tf.data.Dataset.shuffle`)
       follows a seed that all workers share, with a new order in each epoch. `tf.random.set_seed` is
       respected and never changed.
     * **Metrics are global.** Logs of epochs, of validation and of `evaluate` cover the rows of all
-      workers. Moving statistics are averaged at the end of each epoch.
+      workers. Moving statistics are averaged at the end of each epoch; a variable that only looks
+      like one says what it is with `byteps_kind` (see docs/strategy_contract.md).
+    * **Weights stay equal**, and are compared at the end of each epoch. Random numbers of a step
+      are each worker's own.
     * **Files are written by worker 0.** `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and
       `TensorBoard` do nothing on other workers, which need not see the files: what
       `BackupAndRestore` restores is broadcast. `model.save` writes on every worker that calls it,
@@ -44,7 +54,7 @@ class BytePSStrategy(tf.distribute.Strategy):
       optimizers follow their model.
 
     Args:
-        config: a `tf_byteps.Config`, used if `tf_byteps.init()` was not called before. Default:
+        config: a `tf_byteps.Config`, as for `tf_byteps.init()`, which is called with it. Default:
             from the environment (`TF_CONFIG`, `DMLC_*` and `BYTEPS_*` variables, `bpslaunch`); with
             nothing there it is one worker without any network.
         cross_step: whether steps of `Model.fit` leave their updates to the next step, whose forward
@@ -57,9 +67,15 @@ class BytePSStrategy(tf.distribute.Strategy):
         sparse_as_dense: whether gradients that are `tf.IndexedSlices` (of embeddings) become dense
             tensors before the exchange. Faster if most rows of a table are touched, or if the
             workers are GPUs of one host.
+        merge_repeated_rows: whether rows of an embedding's gradient that belong to one index are
+            added up before the optimizer sees them, as in the dense gradient. Keras leaves them
+            apart, and optimizers that square gradients (Adam, RMSprop, Adagrad) square each by
+            itself. `False` gives Keras's numbers, and more bytes travel.
 
     Raises:
-        tf_byteps.errors.BytePSError: the other processes of the job cannot be reached.
+        tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
+            runs with another configuration.
+        TypeError: an argument is of another type than it must be.
         ValueError: `backup_workers` is not possible in this job, or not with `cross_step`.
 
     Example:
@@ -73,22 +89,45 @@ class BytePSStrategy(tf.distribute.Strategy):
     ```
     """
 
-    def __init__(self, config=None, cross_step=False, backup_workers=None, sparse_as_dense=False):
-        if not runtime.is_initialized():
-            runtime.init(config)
+    def __init__(
+        self,
+        config=None,
+        cross_step=False,
+        backup_workers=None,
+        sparse_as_dense=False,
+        merge_repeated_rows=True,
+    ):
+        flags = {
+            "cross_step": cross_step,
+            "sparse_as_dense": sparse_as_dense,
+            "merge_repeated_rows": merge_repeated_rows,
+        }
+        for name, flag in flags.items():
+            if flag not in (True, False):
+                raise TypeError(f"{name} must be True or False, got {flag!r}")
+        runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)
+        self.merge_repeated_rows = merge_repeated_rows
         self._backup_workers = backup_workers
         present = self.backup_workers
         if self.cross_step and present:
             raise ValueError(
-                f"backup_workers is {present}, and cross_step is set: steps across "
-                "steps wait for all workers; choose one of them"
+                f"backup_workers is {present}, and cross_step is set: updates that are left to "
+                "the next step wait for all workers; choose one of them"
             )
         shuffle.agree_on_seed(self)
         keras_hooks.install()
+
+    @property
+    def num_replicas_in_sync(self):
+        """The number of workers."""
+        batch = local_batch.current()
+        if batch is not None and is_asked_by_user():
+            batch.scaling.scaled_by_user()
+        return super().num_replicas_in_sync
 
     @property
     def backup_workers(self):
@@ -110,7 +149,10 @@ class BytePSStrategy(tf.distribute.Strategy):
             workers'.
         """
         self.extended.synchronize_new_variables()
-        return super().run(distributed_step(self, fn), args, kwargs, options)
+        result = super().run(distributed_step(self, fn), args, kwargs, options)
+        # What a function creates while it is traced must be equal when it runs.
+        self.extended.synchronize_new_variables()
+        return result
 
 
 def _check_determinism():

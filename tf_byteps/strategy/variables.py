@@ -57,12 +57,17 @@ _local = threading.local()
 @contextlib.contextmanager
 def made_by_keras():
     """Around the creation of Keras's own variables."""
-    before = getattr(_local, "keras", False)
+    before = is_made_by_keras()
     _local.keras = True
     try:
         yield
     finally:
         _local.keras = before
+
+
+def is_made_by_keras():
+    """Whether this thread creates one of Keras's own variables."""
+    return getattr(_local, "keras", False)
 
 
 def distributed(variable):
@@ -83,7 +88,7 @@ def distributed(variable):
             f"the variable {variable.name!r} has synchronization NONE, which a strategy cannot "
             "have: use AUTO, ON_WRITE or ON_READ"
         )
-    from_keras = getattr(_local, "keras", False)
+    from_keras = is_made_by_keras()
     if synchronization == _ON_READ:
         kind = None if from_keras else OnReadVariable
     else:
@@ -102,17 +107,7 @@ def distributed(variable):
 
 def own_value(value):
     """This worker's value of an `OnReadVariable`; anything else is returned as it is."""
-    if isinstance(value, OnReadVariable):
-        return tf.identity(BaseResourceVariable._read_variable_op(value))
-    return value
-
-
-def set_own_value(variable, value):
-    """Sets this worker's value of any `tf.Variable`, without an exchange."""
-    if isinstance(variable, (OnReadVariable, OnWriteVariable)):
-        BaseResourceVariable.assign(variable, value)
-    else:
-        variable.assign(value)
+    return value.byteps_own_value() if isinstance(value, OnReadVariable) else value
 
 
 @functools.cache
@@ -143,6 +138,14 @@ def _together(variable, value, kind):
 
 
 class _Variable:
+    def byteps_own_value(self):
+        """This worker's value, read without an exchange."""
+        return tf.identity(BaseResourceVariable._read_variable_op(self))
+
+    def byteps_set_own_value(self, value):
+        """Sets this worker's value without an exchange."""
+        BaseResourceVariable.assign(self, value)
+
     def __tf_tracing_type__(self, signature_context):
         """A traced function that is given one of these is not reused for one of another kind."""
         spec = super().__tf_tracing_type__(signature_context)

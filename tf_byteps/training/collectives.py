@@ -84,12 +84,13 @@ def grouped_allreduce(tensors, *args, **kwargs):
 
 
 @tf.autograph.experimental.do_not_convert
-def grouped_allgather(tensors, name=None):
+def grouped_allgather(tensors, name=None, gradient="average"):
     """`allgather` of a list of tensors.
 
     Args:
         tensors: a list of tensors of shape `[rows, ...]`; `rows` may differ between the workers.
         name: a string, the same on all workers. Default: derived from the place of the call.
+        gradient: see `allgather`.
 
     Returns:
         The list of tensors of shape `[rows of all workers, ...]`.
@@ -103,16 +104,18 @@ def grouped_allgather(tensors, name=None):
     """
     prefix = name or names.numbered(f"grouped_allgather@{names.call_site()}")
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    group = _Gathers(tuple(f"{prefix}/{index}" for index in range(len(tensors))))
+    group = _Gathers(tuple(f"{prefix}/{index}" for index in range(len(tensors))), gradient)
     return together.run(group, tensors)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Gathers:
     names: tuple
+    gradient: str
 
     def __call__(self, tensors):
-        return [gather(*each) for each in zip(tensors, self.names, strict=True)]
+        pairs = zip(tensors, self.names, strict=True)
+        return [gather(tensor, name, gradient=self.gradient) for tensor, name in pairs]
 
 
 @tf.autograph.experimental.do_not_convert

@@ -2,10 +2,12 @@
 
 import tensorflow as tf
 
+from tf_byteps.gradients.overwriting import is_overwritten
+from tf_byteps.gradients.reducing import reduce_gradients
 from tf_byteps.ops import Average, Compression, Sum, reduce_op
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
+from tf_byteps.ops.compression import resolve as resolve_compression
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.strategy.gradients import reduce_gradients
 from tf_byteps.training.runtime_ops import size_op
 
 
@@ -22,6 +24,7 @@ class GradientReduction:
             workers when the others are averaged.
         scope: a prefix of the exchanges' names.
         backup_workers: how many workers an average need not wait for; `None`: as configured.
+        merge_repeated_rows: whether rows of `tf.IndexedSlices` with one index become one row.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -36,6 +39,7 @@ class GradientReduction:
         scale_local_gradients=True,
         scope="",
         backup_workers=None,
+        merge_repeated_rows=True,
     ):
         op = reduce_op.resolve(None, op)
         if op not in (Average, Sum):
@@ -50,8 +54,9 @@ class GradientReduction:
             raise ValueError("backup_workers needs op=Average: the sum of some is not that of all")
         self.op = op
         self.backup_workers = backup_workers if op == Average else 0
-        self.compression = compression
+        self.compression = resolve_compression(compression)
         self.sparse_as_dense = sparse_as_dense
+        self.merge_repeated_rows = merge_repeated_rows
         self.predivide_factor = gradient_predivide_factor
         self.scale_local_gradients = scale_local_gradients
         self.scope = scope
@@ -59,8 +64,9 @@ class GradientReduction:
         #: Whether this is what `BytePSStrategy` does as well: nothing but averages.
         self.is_plain = (
             op == Average
-            and compression is Compression.none
+            and self.compression is Compression.none
             and not sparse_as_dense
+            and merge_repeated_rows
             and gradient_predivide_factor == 1
             and backup_workers is None
         )
@@ -72,11 +78,12 @@ class GradientReduction:
 
     def register_local(self, variable):
         """Leaves a variable's gradient as this worker computed it."""
-        if not self._is_local(variable):
+        if not self.is_local(variable):
             self._local.append(variable)
 
     def reduce(self, gradients, variables, multiplier=1.0):
-        """Reduces the gradients over all workers, but for those of local variables.
+        """Reduces the gradients over all workers, but for those of local variables, and those that
+        are a variable's new value.
 
         Args:
             gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`.
@@ -93,10 +100,15 @@ class GradientReduction:
             postscale_factor=self.predivide_factor * multiplier,
             sparse_as_dense=self.sparse_as_dense,
             backup_workers=checked_backup_workers(self.backup_workers),
+            merge_repeated_rows=self.merge_repeated_rows,
         )
         gradients = list(gradients)
-        local = [self._is_local(variable) for variable in variables]
-        common = [index for index, is_local in enumerate(local) if not is_local]
+        local = [self.is_local(variable) for variable in variables]
+        common = [
+            index
+            for index, variable in enumerate(variables)
+            if not local[index] and not is_overwritten(variable)
+        ]
         reduced = reduce_gradients(
             [gradients[index] for index in common],
             [variables[index] for index in common],
@@ -110,7 +122,8 @@ class GradientReduction:
                 gradients[index] = self._scaled_local(gradients[index], multiplier)
         return gradients
 
-    def _is_local(self, variable):
+    def is_local(self, variable):
+        """Whether a variable keeps its local gradients."""
         return any(_identity(variable) is _identity(other) for other in self._local)
 
     def _scaled_local(self, gradient, multiplier):

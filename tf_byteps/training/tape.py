@@ -28,6 +28,8 @@ class DistributedGradientTape(tf.GradientTape):
         backup_workers: a number b, with `op=Average` only: the average does not wait for the last b
             workers, whose gradients are dropped; `tf.IndexedSlices` wait for all. Default: the
             configuration's. See docs/stragglers.md.
+        merge_repeated_rows: whether the rows of `tf.IndexedSlices` that belong to one index are
+            added up before they are used, as in the dense gradient; see `BytePSStrategy`.
 
     Raises:
         ValueError: `op` is neither an average nor a sum.
@@ -58,6 +60,7 @@ class DistributedGradientTape(tf.GradientTape):
         process_set=None,
         scale_local_gradients=True,
         backup_workers=None,
+        merge_repeated_rows=True,
     ):
         del device_dense, device_sparse
         refuse_process_set(process_set)
@@ -72,6 +75,7 @@ class DistributedGradientTape(tf.GradientTape):
             gradient_predivide_factor,
             scale_local_gradients,
             backup_workers=backup_workers,
+            merge_repeated_rows=merge_repeated_rows,
         )
 
     def register_local_source(self, source):

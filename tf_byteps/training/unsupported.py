@@ -57,4 +57,17 @@ def refuse_process_set(process_set):
         raise NotImplementedError(f"process sets are not supported: {_WHOLE_JOB}")
 
 
-globals().update({name: Unsupported(name) for name in INSTEAD})
+add_process_set = Unsupported("add_process_set")
+alltoall = Unsupported("alltoall")
+broadcast_object_fn = Unsupported("broadcast_object_fn")
+BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
+global_process_set = Unsupported("global_process_set")
+grouped_reducescatter = Unsupported("grouped_reducescatter")
+join = Unsupported("join")
+PartialDistributedGradientTape = Unsupported("PartialDistributedGradientTape")
+PartialDistributedOptimizer = Unsupported("PartialDistributedOptimizer")
+process_set_included_op = Unsupported("process_set_included_op")
+ProcessSet = Unsupported("ProcessSet")
+reducescatter = Unsupported("reducescatter")
+remove_process_set = Unsupported("remove_process_set")
+SyncBatchNormalization = Unsupported("SyncBatchNormalization")

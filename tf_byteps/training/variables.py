@@ -5,7 +5,7 @@ import json
 import tensorflow as tf
 
 from tf_byteps.ops import gather, names
-from tf_byteps.strategy import initial_values
+from tf_byteps.training import initial_values
 from tf_byteps.training.unsupported import refuse_process_set
 
 _WHAT = "variables to broadcast"

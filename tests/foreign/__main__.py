@@ -1,0 +1,6 @@
+"""Prints the table of docs/strategy_contract.md."""
+
+from tests.foreign import running, table
+
+running.all_programs()
+print(table.markdown())

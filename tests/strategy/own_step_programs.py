@@ -1,0 +1,374 @@
+"""Models whose classes have steps of their own, in the forms in which such examples are written."""
+
+import http.server
+import logging
+import threading
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+
+_ROWS = np.random.default_rng(0).normal(size=[40, 6]).astype("float32")
+
+
+def _strategy():
+    strategy = bps.BytePSStrategy()
+    keras.utils.set_random_seed(7)  # for the order of rows
+    return strategy
+
+
+def _own_values():
+    """From here each worker draws weights of its own."""
+    keras.utils.set_random_seed(100 + bps.rank())
+
+
+def _weights(variables):
+    return [np.asarray(variable).tolist() for variable in variables]
+
+
+class Autoencoder(keras.Model):
+    """Has no `call`."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = keras.Sequential([keras.Input([6]), keras.layers.Dense(2)])
+        self.decoder = keras.Sequential([keras.Input([2]), keras.layers.Dense(6)])
+        self.tracker = keras.metrics.Mean(name="reconstruction")
+
+    @property
+    def metrics(self):
+        return [self.tracker]
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            restored = self.decoder(self.encoder(data))
+            loss = tf.reduce_mean(keras.losses.mean_squared_error(data, restored))
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result()}
+
+
+def autoencoder():
+    with _strategy().scope():
+        _own_values()
+        model = Autoencoder()
+        model.compile(optimizer=keras.optimizers.Adam(0.01))
+    before = _weights(model.trainable_weights)
+    history = model.fit(_ROWS, batch_size=10, epochs=2, shuffle=False, verbose=0)
+    after = _weights(model.trainable_weights)
+    return {"weights": after, "moved": before != after, "logs": sorted(history.history)}
+
+
+class Gan(keras.Model):
+    """Two optimizers of its own, no `call`; nothing is built before the first step."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(6)])
+        self.critic = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+
+    def compile(self, critic_optimizer, generator_optimizer):
+        super().compile()
+        self.critic_optimizer = critic_optimizer
+        self.generator_optimizer = generator_optimizer
+
+    def train_step(self, real):
+        noise = real[:, :3]
+        with tf.GradientTape() as tape:
+            made = self.generator(noise)
+            loss = tf.reduce_mean(self.critic(made)) - tf.reduce_mean(self.critic(real))
+        variables = self.critic.trainable_weights
+        self.critic_optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        with tf.GradientTape() as tape:
+            loss = -tf.reduce_mean(self.critic(self.generator(noise)))
+        variables = self.generator.trainable_weights
+        self.generator_optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return {"loss": loss}
+
+
+def gan():
+    with _strategy().scope():
+        _own_values()
+        model = Gan()
+        model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.01))
+    model.fit(_ROWS, batch_size=10, epochs=2, shuffle=False, verbose=0)
+    return {"weights": _weights(model.trainable_weights)}
+
+
+class Distiller(keras.Model):
+    """Compiled metrics, whose form only the step knows; a `test_step` of its own, too."""
+
+    def __init__(self, student, teacher):
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def compile(self, optimizer, metrics, student_loss, distillation_loss):
+        super().compile(optimizer=optimizer, metrics=metrics)
+        self.student_loss, self.distillation_loss = student_loss, distillation_loss
+
+    def train_step(self, data):
+        x, y = data
+        wanted = self.teacher(x, training=False)
+        with tf.GradientTape() as tape:
+            predicted = self.student(x, training=True)
+            loss = self.student_loss(y, predicted) + self.distillation_loss(wanted, predicted)
+        variables = self.student.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return {**self.compute_metrics(x, y, predicted), "loss": loss}
+
+    def test_step(self, data):
+        x, y = data
+        return self.compute_metrics(x, y, self.student(x, training=False))
+
+
+def distiller():
+    """The last batch has a row for worker 0 only, which no metric may count twice."""
+    labels = (_ROWS[:, 0] > 0).astype("int32")
+    with _strategy().scope():
+        _own_values()
+        student, teacher = (
+            keras.Sequential([keras.Input([6]), keras.layers.Dense(width), keras.layers.Dense(2)])
+            for width in (3, 5)
+        )
+        model = Distiller(student, teacher)
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            keras.losses.MeanSquaredError(),
+        )
+    model.fit(_ROWS[:31], labels[:31], batch_size=10, epochs=2, shuffle=False, verbose=0)
+    found = model.evaluate(_ROWS[:31], labels[:31], batch_size=10, verbose=0, return_dict=True)
+    classes = student.predict(_ROWS[:31], verbose=0).argmax(1)
+    return {
+        "weights": _weights(student.trainable_weights),
+        "accuracy": found["accuracy"],
+        "expected": float(np.mean(classes == labels[:31])),
+    }
+
+
+class Contrastive(keras.Model):
+    """Its `call` leaves out a layer that the step uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.head = keras.layers.Dense(4), keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.encoder(x)
+
+    def train_step(self, data):
+        x = keras.utils.unpack_x_y_sample_weight(data)[0]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.head(self(x)) ** 2)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights))
+        return {"loss": loss}
+
+
+def contrastive():
+    with _strategy().scope():
+        _own_values()
+        model = Contrastive()
+        model.compile(optimizer=keras.optimizers.SGD(0.1))
+    model.train_on_batch(_ROWS[:10])
+    model.fit(_ROWS, batch_size=10, shuffle=False, verbose=0)
+    return {"weights": _weights(model.trainable_weights)}
+
+
+def wrong_input():
+    """A model without a step of its own: Keras's error stays."""
+    with _strategy().scope():
+        model = keras.Sequential([keras.Input([3]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)
+
+
+def layers_built_in_a_loop():
+    """In a loop of the user's own the first step is traced before there is any weight."""
+    strategy = _strategy()
+    with strategy.scope():
+        _own_values()
+        model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
+
+    @tf.function
+    def step(x):
+        def replica(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x) ** 2) / strategy.num_replicas_in_sync
+            gradients = tape.gradient(loss, model.trainable_weights)
+            optimizer.apply_gradients(zip(gradients, model.trainable_weights))
+
+        strategy.run(replica, args=(x,))
+
+    for _ in range(3):
+        step(tf.constant(_ROWS[bps.rank() :: bps.size()][:10]))
+    return {"weights": _weights(model.trainable_weights)}
+
+
+class Failing(keras.callbacks.Callback):
+    """Raises on worker 0, as a full disk would, at an event of the second epoch."""
+
+    def __init__(self, event):
+        super().__init__()
+        self._event = event
+        self._epoch = -1
+
+    def _happens(self, event):
+        if event == self._event and self._epoch == 1 and bps.rank() == 0:
+            raise OSError("no space left")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._happens("batch")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._happens("epoch")
+
+
+def left_by_an_exception():
+    """The program catches what ends its training, and trains again."""
+    with _strategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    said = []
+    for event in ("batch", "epoch", None):
+        callbacks = [Failing(event)]
+        try:
+            model.fit(
+                *(_ROWS, _ROWS[:, :1]),
+                batch_size=10,
+                epochs=2,
+                shuffle=False,
+                validation_data=(_ROWS, _ROWS[:, :1]),
+                callbacks=callbacks,
+                verbose=0,
+            )
+        except (OSError, tf.errors.OpError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    total = bps.push_pull(tf.constant(1.0), op=bps.Sum)
+    return {"weights": _weights(model.weights), "said": said, "total": float(total)}
+
+
+def forgotten_scope():
+    """What is said of models that train alone: one that forgot the scope, one that need not."""
+    _strategy()
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("tf_byteps").addHandler(handler)
+    for optimizer in ("sgd", bps.DistributedOptimizer(keras.optimizers.SGD())):
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)], name="lonely")
+        model.compile(optimizer, "mse")
+        for _ in range(2):
+            model.fit(_ROWS, _ROWS[:, :1], batch_size=20, verbose=0)
+    logging.getLogger("tf_byteps").removeHandler(handler)
+    return said
+
+
+def remote_monitor():
+    """How many logs of 2 epochs this worker has sent."""
+    received = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with _strategy().scope():
+            model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        monitor = keras.callbacks.RemoteMonitor(f"http://127.0.0.1:{server.server_port}")
+        model.fit(_ROWS, _ROWS[:, :1], batch_size=20, epochs=2, callbacks=[monitor], verbose=0)
+        server.shutdown()
+        thread.join()
+    return len(received)
+
+
+def loop_without_state():
+    """The plainest loop there is: nothing but variables changes in it."""
+    strategy = _strategy()
+    with strategy.scope():
+        total = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM)
+        steps = tf.Variable(0, dtype=tf.int64)
+    dataset = strategy.experimental_distribute_dataset(tf.data.Dataset.range(20).batch(6))
+
+    def replica(batch):
+        total.assign_add(tf.reduce_sum(tf.cast(batch, tf.float32)))
+        steps.assign_add(1)
+
+    @tf.function
+    def epoch():
+        for batch in dataset:
+            strategy.run(replica, args=(batch,))
+
+    epoch()
+    return {"total": float(total), "steps": int(steps)}
+
+
+def lengths_that_differ():
+    """Every worker draws for itself which rows it keeps, or has a generator of its own length."""
+    strategy = _strategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    _own_values()  # and random numbers of the pipelines
+
+    def some(rows, target):
+        return tf.random.uniform([]) < 0.5
+
+    filtered = tf.data.Dataset.from_tensor_slices((_ROWS, _ROWS[:, :1])).filter(some).batch(4)
+
+    def generator():
+        for _ in range(5 + 2 * bps.rank()):
+            yield _ROWS[:4], _ROWS[:4, :1]
+
+    spec = tf.RaggedTensorSpec([None, None], tf.int64)
+    ragged = tf.data.Dataset.from_generator(
+        lambda: (tf.ragged.constant([[1], [2, 3]], tf.int64) for _ in range(2 + bps.rank())),
+        output_signature=spec,
+    )
+    tf.random.set_seed(7)
+    for data in (filtered, filtered, generator()):
+        model.fit(data, verbose=0)
+    model.evaluate(filtered, verbose=0)
+    steps = int(model.optimizer.iterations.numpy())
+    ragged_rows = [int(b.nrows()) for b in strategy.experimental_distribute_dataset(ragged)]
+    return {"weights": _weights(model.weights), "steps": steps, "ragged": ragged_rows}
+
+
+def compiled_outside_on_a_gpu_machine():
+    """Where Keras sees a GPU it chooses XLA for what is compiled outside any strategy; it stays."""
+
+    class Gpu:
+        device_type = "GPU"
+
+    devices = tf.config.list_physical_devices
+    try:
+        tf.config.list_physical_devices = lambda *kind: [*devices(*kind), Gpu()]
+        strategy = _strategy()
+        models = []
+        for options in ({}, {"jit_compile": False}):
+            model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+            model.compile("sgd", "mse", **options)
+            models.append(model)
+    finally:
+        tf.config.list_physical_devices = devices
+    before = [model.jit_compile for model in models]
+    with strategy.scope():
+        models[0].fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)
+        models[1]._maybe_symbolic_build(data_batch=(_ROWS, _ROWS[:, :1]))
+    return before, [model.jit_compile for model in models]

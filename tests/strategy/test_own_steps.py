@@ -1,0 +1,89 @@
+"""Models with steps of their own, and loops, in 2 real worker processes."""
+
+import os
+
+import pytest
+import workers
+
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(620)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "own_step_programs.py")
+TRAININGS = [
+    "autoencoder",
+    "gan",
+    "distiller",
+    "contrastive",
+    "layers_built_in_a_loop",
+    "lengths_that_differ",
+    "left_by_an_exception",
+]
+SCENARIOS = [
+    "loop_without_state",
+    "compiled_outside_on_a_gpu_machine",
+    "wrong_input",
+    "forgotten_scope",
+    "remote_monitor",
+    *TRAININGS,
+]
+
+
+@pytest.fixture(scope="module")
+def group():
+    return workers.run(PROGRAM, SCENARIOS, 2)
+
+
+@pytest.mark.parametrize("scenario", TRAININGS)
+def test_weights_begin_and_stay_equal(scenario, group):
+    first, second = group[scenario]
+    assert first["weights"] and first["weights"] == second["weights"]
+
+
+def test_a_model_without_call_trains(group):
+    for result in group["autoencoder"]:
+        assert result["moved"] and result["logs"] == ["loss"]
+
+
+def test_metrics_that_only_the_step_builds_count_each_row_once(group):
+    for result in group["distiller"]:
+        assert result["accuracy"] == pytest.approx(result["expected"], abs=1e-6)
+
+
+def test_other_models_keep_the_error_of_building(group):
+    for failure in group.failures("wrong_input"):
+        assert failure.kind == "ValueError" and "expected" in failure.message
+
+
+def test_a_loop_that_changes_nothing_but_variables(group):
+    assert group["loop_without_state"] == [{"total": 190.0, "steps": 4}] * 2
+
+
+def test_what_keras_has_compiled_by_itself_stays_compiled(group):
+    for before, after in group["compiled_outside_on_a_gpu_machine"]:
+        assert before == after == [True, False]
+
+
+def test_a_forgotten_scope_is_noticed(group):
+    for said in group["forgotten_scope"]:
+        assert len(said) == 1
+        assert "the model 'lonely' trains on this worker alone" in said[0]
+        assert "with strategy.scope()" in said[0]
+
+
+def test_logs_are_sent_once(group):
+    assert group["remote_monitor"] == [2, 0]
+
+
+def test_datasets_of_lengths_that_differ_end_together(group):
+    first, second = group["lengths_that_differ"]
+    assert first["steps"] == second["steps"] > 7  # the longer generator's alone
+    assert first["ragged"] == [1, 1, 0] and second["ragged"] == [1, 1, 1]
+
+
+def test_who_leaves_fit_by_an_exception_tells_the_others(group):
+    first, second = group["left_by_an_exception"]
+    assert first["said"] == ["OSError: no space left"] * 2
+    assert len(second["said"]) == 2
+    for message in second["said"]:
+        assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
+    assert first["total"] == second["total"] == 2.0

@@ -1,0 +1,124 @@
+"""What happens to variables that no optimizer changes: statistics, counters, queues, states
+(protocol rule 34)."""
+
+import os
+
+import numpy as np
+import pytest
+import workers
+
+# One group of processes serves many tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(620)
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "state_programs.py")
+SIZE = 3  # a third of a float32 is rounded
+SCENARIOS = [
+    "evaluated_within_an_epoch",
+    "trained_on_batches",
+    "buffers",
+    "counters",
+    "queue",
+    "bad_kind",
+    "stateful_rnn",
+    "momentum_encoder",
+    "metrics",
+    "python_metric",
+    "outputs",
+    "scalar_output",
+]
+
+
+@pytest.fixture(scope="module")
+def group():
+    return workers.run(PROGRAM, SCENARIOS, SIZE)
+
+
+@pytest.fixture(scope="module")
+def single():
+    """The same without the strategy, in one process; or with it on one worker."""
+    plain = [f'{scenario}={{"plain": true}}' for scenario in ("metrics", "outputs")]
+    group = workers.run(PROGRAM, ["momentum_encoder", *plain], 0)
+    return {scenario: group[scenario][0] for scenario in ("momentum_encoder", *plain)}
+
+
+@pytest.mark.parametrize("scenario", ["evaluated_within_an_epoch", "trained_on_batches"])
+def test_statistics_are_the_same_everywhere(group, scenario):
+    results = group[scenario]
+    assert len({str(seen) for seen in results[0]}) == 3  # they move
+    assert all(result == results[0] for result in results)
+
+
+def test_constants_keep_their_bits_and_large_statistics_do_not_overflow(group):
+    for result in group["buffers"]:
+        assert result["mask"] == [np.finfo("float32").min, 0.0]
+        assert result["changed"] == 0
+        assert result["largest"][0] == np.finfo("float32").max
+        assert 2.9e38 <= result["largest"][1] <= 3.0e38
+
+
+def test_counters_count_steps_without_rows(group):
+    assert group["counters"] == [(10, True)] * SIZE
+
+
+def test_a_queue_stays_the_workers_own_if_it_says_so(group):
+    results = group["queue"]
+    assert all(result["own is of rows"] for result in results)
+    assert len({str(result["own"]) for result in results}) == SIZE
+    assert not any(result["warnings of own"] for result in results)
+    # Unmarked it is averaged, with a warning of worker 0.
+    assert all(result[None] == results[0][None] for result in results)
+    (warning,) = results[0]["warnings of None"]
+    assert "queue" in warning and "byteps_kind" in warning
+
+
+def test_a_kind_that_does_not_exist_is_refused(group):
+    for failure in group.failures("bad_kind"):
+        assert failure.kind == "ValueError"
+        assert "byteps_kind" in failure.message and "'mine'" in failure.message
+        assert "statistic" in failure.message
+
+
+def test_states_of_an_rnn_stay_the_workers_own(group):
+    assert len({str(result) for result in group["stateful_rnn"]}) == SIZE
+
+
+def test_a_frozen_weight_that_steps_change_is_the_same_everywhere(group, single):
+    results = group["momentum_encoder"]
+    assert all(result == results[0] for result in results)
+    np.testing.assert_allclose(results[0], single["momentum_encoder"], rtol=1e-5, atol=1e-6)
+
+
+def _assert_close(found, expected):
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-5, err_msg=key)
+
+
+def test_metrics_count_every_row_once(group, single):
+    """A running maximum, a flag, a count of few bits, and a metric that is not reset."""
+    for result in group["metrics"]:
+        for kind, expected in single['metrics={"plain": true}'].items():
+            found = result[kind]
+            _assert_close(found["logs"], expected["logs"])
+            _assert_close(found["shown"], expected["shown"])
+            for ours, theirs in zip(found["evaluated"], expected["evaluated"], strict=True):
+                _assert_close(ours, theirs)
+
+
+def test_a_metric_with_its_state_in_python_is_averaged_with_a_warning(group):
+    results = group["python_metric"]
+    for result in results:
+        assert result["logs"] == results[0]["logs"]
+        assert result["evaluated"] == results[0]["evaluated"]
+    (warning,) = [line for line in results[0]["warnings"] if "python" in line]
+    assert "Metric.add_variable" in warning
+
+
+def test_predictions_of_every_dtype(group, single):
+    assert group["outputs"] == [single['outputs={"plain": true}']] * SIZE
+
+
+def test_a_scalar_prediction_is_refused(group):
+    for failure in group.failures("scalar_output"):
+        assert failure.kind == "ValueError"
+        assert "return a value for each row" in failure.message

@@ -1,0 +1,53 @@
+"""Did all workers begin with the same weights? A look before an optimizer's first exchange."""
+
+import logging
+import weakref
+
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.errors import BytePSError, on_all_workers
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.training.equality import difference
+
+_logger = logging.getLogger("tf_byteps")
+_checked = weakref.WeakSet()
+_ADVICE = (
+    "broadcast them before the first step: with "
+    "tf_byteps.keras.callbacks.BroadcastGlobalVariablesCallback(0) in fit, or "
+    "tf_byteps.broadcast_variables(model.variables + optimizer.variables, root_rank=0)"
+)
+
+
+@tf.autograph.experimental.do_not_convert
+def check(optimizer, variables):
+    """Compares the weights that an optimizer updates, before it does so first. A collective then.
+
+    Also while a step is traced: it looks at the values of that moment. In elastic jobs, where
+    workers come late, it does nothing.
+
+    Args:
+        optimizer: a distributed optimizer.
+        variables: those that it is about to update: `keras.Variable`s.
+
+    Raises:
+        BytePSError: on all workers, if a variable differs and BYTEPS_CHECK_WEIGHTS=error.
+    """
+    if optimizer in _checked or runtime.size() == 1 or runtime.config().elastic:
+        return
+    _checked.add(optimizer)
+    mode = gather_objects("check of weights", runtime.config().check_weights)[0]
+    is_local = optimizer.byteps_reduction.is_local
+    common = [variable for variable in variables if not is_local(variable)]
+    found = None
+    if mode != "off":
+        named = [(getattr(variable, "path", variable.name), variable) for variable in common]
+        with tf.init_scope():
+            found = difference("weights", [(n, tf.convert_to_tensor(v)) for n, v in named])
+    if found is None:
+        return
+    message = f"before the first step, {found}: {_ADVICE}"
+    if mode == "error":
+        raise on_all_workers(BytePSError(message))
+    if runtime.rank() == 0:
+        _logger.warning("%s", message)

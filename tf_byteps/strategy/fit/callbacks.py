@@ -1,0 +1,159 @@
+"""What `BytePSStrategy` changes about Keras's callbacks.
+
+All workers have the same callbacks and see the same logs at the end of an epoch, so that they
+decide alike. Three things are left: files are to be written once, what was read from a file must
+reach workers that cannot see it, and a decision that one worker takes alone must become everyone's.
+"""
+
+import keras
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.gradients.replica import is_ours
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.strategy.fit import leaving, metrics, statistics, stopping, weights
+
+
+class FitCallback(keras.callbacks.Callback):
+    """Runs after the user's callbacks, at points of `fit` that all workers pass."""
+
+    reads_weights = False  # where a batch ends
+
+    def __init__(self, check_weights):
+        super().__init__()
+        self._check_weights = check_weights
+
+    def on_train_begin(self, logs=None):
+        """Weights and the first epoch are worker 0's, also after a callback restored a backup."""
+        model = self.model
+        model._initial_epoch = gather_objects("first epoch", model._initial_epoch)[0]
+        model.distribute_strategy.extended.synchronize_model(model)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        statistics.begin(self.model)
+        stopping.agree(self.model)
+
+    def on_epoch_end(self, epoch, logs=None):
+        metrics.give_back(self.model)
+        weights.check(self.model, self._check_weights)
+        stopping.end_epoch(self.model)
+
+    def on_train_end(self, logs=None):
+        metrics.show_all(self.model)
+
+
+class EveryBatch(FitCallback):
+    """For trainings that a callback may stop after any batch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        stopping.agree(self.model)
+
+
+def flat(callbacks):
+    """The list of callbacks that `fit` was given, see `completed`."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks.callbacks
+    return tf.nest.flatten(callbacks or [])
+
+
+def completed(callbacks, model):
+    """The callbacks of a training, and ours. A collective: all workers call it.
+
+    Args:
+        callbacks: what `fit` was given: a callback, a list, a `keras.callbacks.CallbackList`, or
+            `None`. Workers may have different ones.
+        model: the `keras.Model` that trains.
+
+    Returns:
+        What `fit` is to be given instead.
+    """
+    is_container = isinstance(callbacks, keras.callbacks.CallbackList)
+    mine = flat(callbacks)
+    on_batches = [
+        callback
+        for callback in mine
+        if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq != "epoch"
+    ]
+    facts = {
+        "may stop": any(map(stopping.may_stop_after_a_batch, mine)),
+        "saves": [callback.save_freq for callback in on_batches],
+        "check weights": runtime.config().check_weights,
+    }
+    everyone = leaving.meet(facts)
+    for callback in on_batches:
+        callback._byteps_on_all_workers = all(
+            other["saves"] == facts["saves"] for other in everyone
+        )
+    check_weights = everyone[0]["check weights"]
+    if any(other["may stop"] for other in everyone):
+        last = EveryBatch(check_weights)
+        if is_container:
+            callbacks._async_train = False  # decided when it was made
+    else:
+        last = FitCallback(check_weights)
+    if not is_container:
+        return [*mine, last]
+    last.set_model(model)
+    callbacks.callbacks.append(last)
+    return callbacks
+
+
+def changes():
+    """The changes to Keras that let worker 0 alone write files.
+
+    Returns:
+        A list of triples: a class, the name of a method, and a function that replaces it and is
+        called with the original before the method's arguments.
+    """
+    classes = keras.callbacks
+    whole = [(classes.CSVLogger, name) for name in _handlers(classes.CSVLogger)]
+    whole += [(classes.TensorBoard, name) for name in _handlers(classes.TensorBoard)]
+    whole += [(classes.RemoteMonitor, name) for name in _handlers(classes.RemoteMonitor)]
+    # Reading as well: the others may see no backup, or an old one.
+    whole += [(classes.BackupAndRestore, name) for name in ("on_train_begin", "on_train_end")]
+    whole += [(classes.BackupAndRestore, "_save_model")]
+    return [
+        *((owner, name, _on_worker_0) for owner, name in whole),
+        (classes.TensorBoard, "set_model", _set_model),
+        (classes.ModelCheckpoint, "_save_model", _decide_and_save),
+    ]
+
+
+def _handlers(callback_class):
+    return [name for name in vars(callback_class) if name.startswith("on_")]
+
+
+def _leaves_files_to_worker_0(model):
+    strategy = getattr(model, "distribute_strategy", None)
+    return is_ours(strategy) and not strategy.extended.should_checkpoint
+
+
+def _on_worker_0(original, self, *args, **kwargs):
+    if not _leaves_files_to_worker_0(self.model):
+        original(self, *args, **kwargs)
+
+
+def _set_model(original, self, model):
+    """`TensorBoard` writes the model's graph here."""
+    if _leaves_files_to_worker_0(model):
+        keras.callbacks.Callback.set_model(self, model)
+    else:
+        original(self, model)
+
+
+def _decide_and_save(original, self, epoch, batch, logs):
+    """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`.
+
+    After a batch, the logs are each worker's own. Where all workers have this callback, so that all
+    come here, they are replaced by those of all rows so far.
+    """
+    if not is_ours(getattr(self.model, "distribute_strategy", None)):
+        original(self, epoch, batch, logs)
+        return
+    if batch is not None and getattr(self, "_byteps_on_all_workers", False):
+        logs = metrics.logs_so_far(self.model, logs)
+    if _leaves_files_to_worker_0(self.model):
+        path = self._get_file_path(epoch, batch, logs)
+        self._should_save_model(epoch, batch, logs, path)
+    else:
+        original(self, epoch, batch, logs)

@@ -1,0 +1,40 @@
+"""Errors of a training that has lost somebody, in a sentence."""
+
+import contextlib
+import re
+
+import tensorflow as tf
+
+from tf_byteps import _engine
+
+# What the engine says of an exchange (cc/worker), among what TensorFlow adds around it.
+_SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*?(?:, round \d+:|: round \d+)[^\n]*?(?= \[Op:|\n|$)')
+
+_NOT_COMPILED = "unsupported operations when trying to compile graph"  # as XLA says it
+
+
+@contextlib.contextmanager
+def in_a_sentence():
+    """Raises an error of the engine again, without the graph that TensorFlow describes around it.
+
+    For what users call with a whole training inside; where an operation was made, and by which of
+    Keras's functions it was called, says nothing about a lost process.
+
+    Example:
+
+    >>> with in_a_sentence():
+    ...     train_function(iterator)
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        found = _SENTENCE.search(error.message)
+        if _NOT_COMPILED in error.message:
+            hint = "XLA cannot compile this model: pass jit_compile=False to Model.compile"
+            message = f"{error.message}\n{hint}"
+            raise type(error)(error.node_def, error.op, message) from None
+        if found is None and not _engine.worker_failure():
+            raise  # not ours
+        sentence = found.group() if found else _engine.worker_failure()
+        kind = type(error) if found else tf.errors.UnavailableError
+        raise kind(error.node_def, error.op, sentence) from None

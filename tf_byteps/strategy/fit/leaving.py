@@ -1,0 +1,105 @@
+"""Workers that leave `fit` by an exception, and meet again in the next one.
+
+The others wait for who has left, at exchanges of the training that are not known here. So it gives
+up the next round of all of them: the others leave `fit`, too, by an error that names it and its
+exception. Should their programs go on, all begin the next `fit` at the same rounds.
+
+A process that ends by the exception needs none of this, and should be the first to fail: so it is
+done a little later, or when the next `fit` begins.
+"""
+
+import atexit
+import contextlib
+import threading
+
+from tf_byteps import _engine, runtime
+from tf_byteps.errors import is_on_all_workers
+from tf_byteps.ops.agreement import gather_objects
+
+_MEETING = "callbacks"  # see `meet`
+_ROUNDS = "rounds after an error"
+# The exchanges in which workers meet are not given up.
+_KEPT = {name + rest for name in (_MEETING, _ROUNDS) for rest in ("", "/sizes")}
+
+_SECONDS = 3.0  # from the exception to giving up
+
+_lock = threading.Lock()
+_giving_up = None  # the timer
+_of_trainings = set()  # names of exchanges that were used or announced in trainings
+_has_left = False
+
+
+def meet(facts):
+    """Begins a training: lets all workers know of each other's. A collective.
+
+    Args:
+        facts: a dictionary of what `json` can write.
+
+    Returns:
+        A list of each worker's `facts`, in rank order.
+    """
+    global _has_left
+    _end_wait(gives_up=True)
+    everyone = gather_objects(_MEETING, [facts, _has_left])
+    if any(has_left for _, has_left in everyone):
+        _go_on_together()
+    _has_left = False
+    return [other for other, _ in everyone]
+
+
+def _go_on_together():
+    known = {name: n for name, n in _engine.next_rounds().items() if name not in _KEPT}
+    highest = {}
+    for rounds in gather_objects(_ROUNDS, known):
+        for name, number in rounds.items():
+            highest[name] = max(number, highest.get(name, 0))
+    _engine.skip_to_rounds(highest)
+
+
+@contextlib.contextmanager
+def telling_the_others():
+    """Around all of a training: an exception that ends it here ends it on all workers."""
+    global _has_left
+    before = _engine.next_rounds()
+    try:
+        yield
+    except BaseException as error:
+        _note_names(before)
+        if is_on_all_workers(error):
+            raise
+        _has_left = True
+        if runtime.is_initialized() and runtime.size() > 1:
+            _wait(f"it has left fit by {type(error).__name__}: {error}".splitlines()[0])
+        raise
+    _note_names(before)
+
+
+def _wait(reason):
+    global _giving_up
+    names = sorted(_of_trainings - _KEPT)
+    _end_wait(gives_up=False)
+    with _lock:
+        _giving_up = threading.Timer(_SECONDS, _engine.give_up_rounds, [names, reason])
+        _giving_up.daemon = True
+        _giving_up.start()
+
+
+def _end_wait(gives_up):
+    """Gives up now, or not at all, if that is still to come."""
+    global _giving_up
+    with _lock:
+        waiting, _giving_up = _giving_up, None
+    if waiting is None or waiting.finished.is_set():
+        return
+    waiting.cancel()
+    if gives_up:
+        waiting.function(*waiting.args)
+
+
+atexit.register(_end_wait, gives_up=False)
+
+
+def _note_names(before):
+    _of_trainings.update(
+        name for name, number in _engine.next_rounds().items() if before.get(name) != number
+    )

@@ -1,0 +1,180 @@
+"""Metrics over all workers, at fixed points only (protocol rule 26).
+
+During an epoch each worker's metrics count its own rows. Where Keras takes the results for the
+logs, at the end of an epoch or of an evaluation, the states are reduced once. Reading a metric
+anywhere else does not communicate. Before the states go on counting each worker gets its own ones
+back: a metric that is not reset would count the others' rows again.
+
+A state is summed, unless its `aggregation` is "mean" or "none", or the program says otherwise with
+an attribute of the variable, "sum", "average", "min" or "max":
+
+    self.largest = self.add_variable([], "zeros")
+    self.largest.byteps_op = "max"
+"""
+
+import collections
+import logging
+import weakref
+
+import numpy as np
+import tensorflow as tf
+from keras.src.utils.python_utils import pythonify_logs
+
+from tf_byteps import runtime
+from tf_byteps.ops import reduce_op
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.joined import reduce_joined
+from tf_byteps.strategy.step import local_batch
+
+_logger = logging.getLogger("tf_byteps")
+_OPS = {"sum": "sum", "mean": "average"}
+# Model -> pairs of a state that shows what all workers have counted, and what this one has; and
+# the reverse.
+_own = weakref.WeakKeyDictionary()
+_all = weakref.WeakKeyDictionary()
+_warned = set()  # names of logs
+
+
+def reduce_states(model):
+    """Replaces the states of a Keras model's metrics by those over all workers. A collective.
+
+    Args:
+        model: a `keras.Model` whose workers have all finished the same epoch or evaluation.
+
+    Raises:
+        TypeError: a state has a dtype that cannot be reduced.
+    """
+    if runtime.size() == 1:
+        return
+    groups = collections.defaultdict(list)
+    for variable in model.metrics_variables:
+        op = getattr(variable, "byteps_op", None) or _OPS.get(variable.aggregation)
+        if op is not None:
+            groups[_exchange(variable, reduce_op.resolve(None, op))].append(variable.value)
+    own = []
+    for (op, dtype), states in groups.items():
+        own += [(state, state.numpy()) for state in states]
+        reduced = reduce_joined(states, dtype, op, f"metrics/{op}/{dtype}")
+        for state, value in zip(states, reduced, strict=True):
+            state.assign(value)
+    _own[model] = own
+    _all.pop(model, None)
+
+
+def _exchange(variable, op):
+    """The reduction of a state, and the dtype in which it is exchanged."""
+    dtype = tf.as_dtype(variable.value.dtype)
+    if dtype == tf.bool:
+        return ("max" if op == "sum" else op), "int64"  # whether it is true anywhere
+    if dtype.is_floating or (dtype.is_integer and op == "average"):
+        return op, "float64"
+    if dtype.is_integer:
+        return op, "int64"
+    raise TypeError(
+        f"the state {variable.path!r} of a metric has dtype {dtype.name}, which cannot be reduced "
+        "over the workers: use a number, or aggregation='none' to leave it each worker's own"
+    )
+
+
+def give_back(model):
+    """Sets the states that `reduce_states` has replaced to this worker's own ones again.
+
+    Args:
+        model: a `keras.Model` whose metrics are about to be reset or to go on.
+    """
+    _swap(model, _own, _all)
+
+
+def show_all(model):
+    """Undoes `give_back`: a training has ended, and its metrics show what all workers counted."""
+    _swap(model, _all, _own)
+
+
+def _swap(model, source, target):
+    values = source.pop(model, None)
+    if values is not None:
+        target[model] = [(state, state.numpy()) for state, _ in values]
+        for state, value in values:
+            state.assign(value)
+
+
+def logs_so_far(model, logs):
+    """The logs over the rows of all workers so far. A collective.
+
+    The metrics themselves go on with each worker's own rows.
+
+    Args:
+        model: a `keras.Model` whose workers have all trained on the same batches of an epoch.
+        logs: this worker's own, a dictionary of numbers.
+
+    Returns:
+        A dictionary with the same keys.
+    """
+    if runtime.size() == 1:
+        return logs
+    reduce_states(model)
+    results = of_all_workers(model, logs)
+    give_back(model)
+    return results
+
+
+def of_all_workers(model, logs):
+    """The logs of an epoch or an evaluation over the rows of all workers. A collective.
+
+    Args:
+        model: a `keras.Model` whose metrics' states have been reduced.
+        logs: this worker's, a dictionary of scalars and other values.
+
+    Returns:
+        A dictionary with the same keys. Results of the model's metrics are those of the reduced
+        states. Other numbers, in which the workers differ, are averaged if all have them: those of
+        the model's own step, weighted by the rows of the last step, from which they come, and those
+        of metrics whose state is not in their variables.
+    """
+    if runtime.size() == 1 or not isinstance(logs, dict):
+        return logs
+    logs = pythonify_logs(logs)
+    results = pythonify_logs(model.get_metrics_result())
+    logs.update({key: value for key, value in results.items() if key in logs})
+    mine = {key: _number(value) for key, value in logs.items() if _number(value) is not None}
+    rows = local_batch.last_rows(model)
+    everyone = gather_objects("logs", [mine, 1 if rows is None else rows])
+    for key, value in mine.items():
+        of_metric = key in results
+        present = [(np.array(other[key]), rows) for other, rows in everyone if key in other]
+        same_shape = len({other.shape for other, _ in present}) == 1
+        if len(present) < len(everyone) or not same_shape:
+            continue
+        if all(np.array_equal(other, value, equal_nan=True) for other, _ in present):
+            continue  # it keeps its bits
+        # What a worker without rows has computed from a row of zeros may be no number.
+        counted = [
+            (other, 1 if of_metric else rows) for other, rows in present if of_metric or rows
+        ]
+        if counted:
+            numbers, weights = zip(*counted, strict=True)
+            mean = np.average(numbers, axis=0, weights=weights)
+            logs[key] = float(mean) if mean.ndim == 0 else mean
+        if of_metric:
+            _warn(key)
+    return logs
+
+
+def _number(value):
+    """A float, or an array of numbers as lists; `None` for anything else."""
+    if isinstance(value, float):
+        return value
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "fiu"
+    return value.tolist() if is_array else None
+
+
+def _warn(key):
+    if key in _warned or runtime.rank() != 0:
+        return
+    _warned.add(key)
+    _logger.warning(
+        "the workers' values of the metric %r differ, although the states of metrics are those of "
+        "all workers: it keeps something that is not in its variables. Logs show the mean of the "
+        "workers. Keep its state in variables (Metric.add_variable) to count all rows",
+        key,
+    )

@@ -1,0 +1,100 @@
+"""Moving statistics, such as those of BatchNormalization, over all workers.
+
+Within an epoch each worker's statistics follow its own rows. Where the epoch ends, and before an
+evaluation or prediction within it, the workers take their mean and go on from it. So they do after
+every `train_on_batch`, which has no epochs. Only what has changed and differs is averaged: a
+constant keeps its bits.
+"""
+
+import logging
+import weakref
+
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.ops import Sum
+from tf_byteps.ops.fingerprints import differing, fingerprints
+from tf_byteps.ops.joined import reduce_joined
+from tf_byteps.strategy import kinds
+
+_logger = logging.getLogger("tf_byteps")
+# Model that trains -> {id of a statistic: its fingerprint when it was last the same everywhere}.
+_common = weakref.WeakKeyDictionary()
+_warned = set()  # paths
+
+
+def begin(model):
+    """Notes that a model's statistics are about to become each worker's own.
+
+    Args:
+        model: a `keras.Model` before a step of its training.
+    """
+    if runtime.size() > 1:
+        variables = _statistics(model)
+        _common[model] = _by_id(variables, fingerprints(variables))
+
+
+def begin_if_new(model):
+    """`begin`, unless the model trains already."""
+    if model not in _common:
+        begin(model)
+
+
+def average(model):
+    """Averages a model's statistics if it trains. A collective.
+
+    Args:
+        model: a `keras.Model` whose workers have all made the same steps.
+    """
+    variables = _statistics(model) if model in _common else []
+    if not variables or runtime.size() == 1:
+        return
+    common, now = _common[model], fingerprints(variables)
+    changed = [common.get(id(v)) != number for v, number in zip(variables, now, strict=True)]
+    differs = differing("moving statistics that differ", [*now, *changed])
+    has_changed = differs[len(now) :] | changed
+    chosen = [index for index in range(len(now)) if differs[index] and has_changed[index]]
+    if chosen:
+        averaged = [variables[index] for index in chosen]
+        _average(averaged)
+        for index, number in zip(chosen, fingerprints(averaged), strict=True):
+            now[index] = number
+        _warn_of_guesses(model, averaged)
+    _common[model] = _by_id(variables, now)
+
+
+def end_epoch(model):
+    """Averages a model's statistics, and notes that its epoch has ended. A collective."""
+    average(model)
+    _common.pop(model, None)
+
+
+def _statistics(model):
+    return [variable.value for variable in kinds.variables(model, kinds.Kind.STATISTIC)]
+
+
+def _by_id(variables, numbers):
+    return {id(variable): number for variable, number in zip(variables, numbers, strict=True)}
+
+
+def _average(variables):
+    # In float64 and divided first: the sum of the workers' values may overflow.
+    parts = [tf.cast(variable, tf.float64) / runtime.size() for variable in variables]
+    means = reduce_joined(parts, tf.float64, Sum, "moving statistics")
+    for variable, mean in zip(variables, means, strict=True):
+        variable.assign(tf.cast(mean, variable.dtype))
+
+
+def _warn_of_guesses(model, averaged):
+    averaged = {id(variable) for variable in averaged}
+    for variable in kinds.guessed_statistics(model):
+        path = variable.path
+        if id(variable.value) in averaged and path not in _warned and runtime.rank() == 0:
+            _warned.add(path)
+            _logger.warning(
+                "the workers' values of the variable %r differ and are averaged, as those of a "
+                "moving statistic. Say what it is: variable.byteps_kind = 'statistic', 'counter' "
+                "for a number of steps, or 'own' for what belongs to each worker's rows, such as a "
+                "queue of keys",
+                path,
+            )

@@ -1,0 +1,66 @@
+"""Do the weights stay equal everywhere? A look at the end of each epoch.
+
+Every worker makes the same updates from the same sums, unless the program makes one differ: a
+learning rate from logs of one worker's own batches, weights assigned on one worker alone. Nothing
+else would show it, for each worker's loss still falls.
+"""
+
+import logging
+
+import keras
+
+from tf_byteps import runtime
+from tf_byteps.errors import BytePSError, on_all_workers
+from tf_byteps.strategy import kinds
+from tf_byteps.training.equality import difference
+
+_logger = logging.getLogger("tf_byteps")
+_ADVICE = (
+    "Since then the workers train different models. Change weights and the learning rate on all "
+    "workers alike, by what is the same on all: the logs of an epoch are, those of a batch are "
+    "this worker's own. What is to differ says so: variable.byteps_kind = 'own'. "
+    "BYTEPS_CHECK_WEIGHTS=error makes this an error, off leaves it out"
+)
+
+
+def check(model, mode):
+    """Compares what must be the same on all workers. A collective, unless it is off.
+
+    Args:
+        model: a `keras.Model` whose workers have all finished the same epoch.
+        mode: "warning", "error" or "off", the same on all workers.
+
+    Raises:
+        BytePSError: on all workers, if a variable differs and the mode is "error".
+    """
+    if mode == "off" or runtime.size() == 1:
+        return
+    found = difference("weights", [(v.path, v.value) for v in _common_variables(model)])
+    if found is None:
+        return
+    message = f"where an epoch ended, {found}. {_ADVICE}"
+    if mode == "error":
+        raise on_all_workers(BytePSError(message))
+    if runtime.rank() == 0:
+        _logger.warning("%s", message)
+
+
+def _common_variables(model):
+    variables = kinds.variables(model, *kinds.COMMON)
+    for optimizer in _optimizers(model):
+        own = {id(variable) for variable in _accumulators(optimizer)}
+        variables += [variable for variable in optimizer.variables if id(variable) not in own]
+    return list({id(variable): variable for variable in variables}.values())
+
+
+def _optimizers(model):
+    """The model's own, and those that a training step of the program's uses besides."""
+    values = [getattr(model, "optimizer", None), *vars(model).values()]
+    found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
+    return {id(optimizer): optimizer for optimizer in found}.values()
+
+
+def _accumulators(optimizer):
+    """The sums of a worker's own gradients, before they are reduced."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return getattr(optimizer, "_accumulated_gradients", None) or []

@@ -1,0 +1,1 @@
+"""Which rows of the input are this worker's."""

@@ -1,0 +1,124 @@
+"""Builds a Keras model before it trains, without taking a batch from the user's input.
+
+Under a strategy Keras opens the input once more and reads a batch, to see its shapes. That batch is
+lost to the training if it comes from a generator, and a seeded shuffle goes on to its next order.
+
+Keras builds a model by calling it. One with a `train_step` of its own may have no `call`, or one
+that takes something else, or layers that only the step uses. It is built by tracing the step once
+more: everything must be there, with worker 0's values, before the first step.
+"""
+
+import enum
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+
+class Told(enum.IntEnum):
+    """What a dataset says about the shapes of its batches."""
+
+    NOTHING = 0
+    RANKS = 1
+    SHAPES = 2  # but for the batch's own length
+
+
+def told(element_spec):
+    """What the `element_spec` of a dataset of batches says, as a `Told`."""
+    return min(map(_told_of, tf.nest.flatten(element_spec)), default=Told.SHAPES)
+
+
+def _told_of(spec):
+    if isinstance(spec, (tf.OptionalSpec, tf.RaggedTensorSpec)):
+        return Told.SHAPES  # no value is passed; nothing more is known of a ragged batch
+    if spec.shape.rank is None:
+        return Told.NOTHING
+    return Told.SHAPES if spec.shape[1:].is_fully_defined() else Told.RANKS
+
+
+def must_read(model, dataset_tells):
+    """Whether a batch must be read to build a model, its metrics and its loss.
+
+    Args:
+        model: a compiled `keras.Model`.
+        dataset_tells: a `Told`.
+    """
+    return dataset_tells < (Told.RANKS if layers_are_built(model) else Told.SHAPES)
+
+
+def layers_are_built(model):
+    """Whether all layers of a `keras.Model` have their weights."""
+    return all(layer.built for layer in model._flatten_layers())
+
+
+def has_own_step(model, name):
+    """Whether the class of a `keras.Model` defines the step of this name itself."""
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def build_by_tracing(model, step, batch):
+    """Creates what a step uses and is not there yet. Nothing is computed.
+
+    Args:
+        model: a compiled `keras.Model` of a `BytePSStrategy`, in its scope.
+        step: its method for the step.
+        batch: a structure of `tf.TypeSpec`, with `None` where Keras passes no value.
+    """
+    if _is_built(model):
+        return
+    strategy = model.distribute_strategy
+    traced = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
+    traced.get_concrete_function(batch)
+
+
+def _is_built(model):
+    parts = [layer for layer in model._flatten_layers() if _needs_building(layer)]
+    parts += [part for part in (model._compile_metrics, model._compile_loss) if part is not None]
+    return all(part.built for part in parts)
+
+
+def _needs_building(layer):
+    return not isinstance(layer, keras.Model) or type(layer).call is not keras.Model.call
+
+
+def batch_spec(element_spec):
+    """What `build_by_tracing` takes as the batch.
+
+    Args:
+        element_spec: of a dataset of batches.
+    """
+    return tf.nest.map_structure(
+        lambda spec: None if isinstance(spec, tf.OptionalSpec) else spec, element_spec
+    )
+
+
+def spec_of_batch(batch):
+    """The same for a batch itself: a structure of tensors, arrays and `None`."""
+
+    def spec(value):
+        if value is None:
+            return None
+        value = tf.convert_to_tensor(value) if not tf.is_tensor(value) else value
+        if not isinstance(value, tf.Tensor):
+            return tf.type_spec_from_value(value)
+        return tf.TensorSpec([None, *value.shape[1:]], value.dtype)
+
+    return tf.nest.map_structure(spec, batch)
+
+
+def symbolic_batch(element_spec):
+    """What Keras can build a model from instead of a batch.
+
+    Args:
+        element_spec: of a dataset of batches, of known ranks.
+
+    Returns:
+        The same structure of `keras.KerasTensor`, with `None` where Keras passes no value.
+    """
+
+    def symbolic(spec):
+        if isinstance(spec, tf.OptionalSpec):
+            return None
+        return keras.KerasTensor(spec.shape, keras.backend.standardize_dtype(spec.dtype))
+
+    return tree.map_structure(symbolic, element_spec)

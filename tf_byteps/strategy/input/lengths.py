@@ -1,0 +1,78 @@
+"""Datasets that may have another length on each worker, and what follows their end."""
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+_UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
+_KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have functions
+# Operations with a state that has no influence on how long a dataset is.
+_HARMLESS = ("Assert", "PrintV2", "Print", "LookupTable", "HashTable", "MutableHashTable")
+
+
+def may_differ(dataset):
+    """Whether workers with the same pipeline may get different numbers of elements of it.
+
+    That is so if the length is not known, and what decides it (the predicate of a filter, a
+    generator) or what it is decided by does what its input does not determine: draws random
+    numbers, calls Python. Files are the same on all workers.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+    """
+    return int(dataset.cardinality()) == _UNKNOWN and _may_differ(dataset)
+
+
+def _may_differ(dataset):
+    kind = type(dataset).__name__
+    decides = "Unbatch" in kind or (dataset._functions() and kind not in _KEEP_LENGTH)
+    return _is_undetermined(dataset) if decides else any(map(_may_differ, dataset._inputs()))
+
+
+def _is_undetermined(dataset):
+    graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]
+    return any(map(_has_state, graphs)) or any(map(_is_undetermined, dataset._inputs()))
+
+
+def _has_state(graph):
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    return any(_is_stateful(operation) for operation in {node.op for node in nodes})
+
+
+def _is_stateful(operation):
+    # Sources of data are marked as stateful only so that they are not folded into constants.
+    if "Dataset" in operation or operation.startswith(_HARMLESS):
+        return False
+    definition = op_def_registry.get(operation)
+    return definition is not None and definition.is_stateful
+
+
+def empty(spec):
+    """An element without rows.
+
+    Args:
+        spec: the `tf.TypeSpec` of a component of batches.
+
+    Returns:
+        What the specification is of, with 0 rows; unknown lengths of other axes become 1.
+
+    Raises:
+        ValueError: the specification is of something else.
+    """
+    if isinstance(spec, tf.OptionalSpec):
+        return tf.experimental.Optional.empty(spec._element_spec)
+    if spec.shape.rank:
+        rest = [1 if length is None else length for length in spec.shape[1:]]
+        if isinstance(spec, tf.TensorSpec):
+            return tf.zeros([0, *rest], spec.dtype)
+        if isinstance(spec, tf.SparseTensorSpec):
+            indices = tf.zeros([0, spec.shape.rank], tf.int64)
+            return tf.SparseTensor(indices, tf.zeros([0], spec.dtype), [0, *rest])
+        if isinstance(spec, tf.RaggedTensorSpec):
+            value = tf.zeros([0, *rest[spec.ragged_rank :]], spec.dtype)
+            for _ in range(spec.ragged_rank):
+                splits = tf.zeros([1], spec.row_splits_dtype)
+                value = tf.RaggedTensor.from_row_splits(value, splits)
+            return value
+    raise ValueError(
+        f"workers with datasets of different lengths need elements that are batches, got {spec}"
+    )

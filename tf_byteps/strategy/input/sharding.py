@@ -1,0 +1,341 @@
+"""Which rows of a dataset are this worker's.
+
+`tf.distribute` would rewrite and restart the input pipeline on each worker. Here every worker runs
+the pipeline of the global batches and cuts its own piece out of each: the batches are exactly those
+of a single process, shuffles keep their order from epoch to epoch, and tables and generators used
+by the pipeline go on working. All workers then also see the same number of steps, even if some
+pieces of the last batch are empty.
+"""
+
+import functools
+import logging
+
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import distribute as data_distribute
+
+from tf_byteps import runtime
+from tf_byteps.errors import on_all_workers
+from tf_byteps.ops import Max, names, push_pull
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.device import own_device
+from tf_byteps.strategy.input import building, content, fetching, lengths, shuffle
+
+_logger = logging.getLogger("tf_byteps")
+_AutoShardPolicy = tf.data.experimental.AutoShardPolicy
+_UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
+_EARLIER_USES = "earlier uses of a dataset that shuffles anew each time"
+_CONTENT = "content"
+_ADVICE = (
+    "Give all workers the same data in the same order, of which each trains on its part: call "
+    "keras.utils.set_random_seed with the same number on all of them before data are made, "
+    "shuffled or split. For data that are each worker's own, pass a tf.data.Dataset with "
+    "AutoShardPolicy.OFF"
+)
+# What else to do about a difference.
+_OTHER_ADVICE = {
+    _EARLIER_USES: "Make the dataset inside of the function that tf_byteps.elastic.run runs: a new "
+    "worker's begins with its first order"
+}
+
+
+class BytePSDataset(tf.distribute.DistributedDataset):
+    """This worker's share of a distributed dataset: its elements are plain tensors.
+
+    Where the worker has a GPU they are in its memory, and the next one is brought there meanwhile.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+        told: a `building.Told`. Default: what the elements' specification says.
+        fetches: whether elements may be brought to a GPU, and so be asked for ahead.
+    """
+
+    def __init__(self, dataset, told=None, fetches=True):
+        self._dataset = dataset
+        self._fetches = fetches
+        # The same on all workers: they must not differ in whether they read a batch.
+        self.told = building.told(dataset.element_spec) if told is None else told
+
+    def __iter__(self):
+        return iter(self._fetched if tf.executing_eagerly() else self._dataset)
+
+    @functools.cached_property
+    def _fetched(self):
+        # Made once: it takes longer than a step.
+        device = own_device()
+        if self._fetches and "GPU" in device and fetching.can_fetch(self.element_spec):
+            return fetching.fetched(self._dataset, device)
+        return self._dataset
+
+    def on_host(self):
+        """The same, with its elements in the host's memory."""
+        return BytePSDataset(self._dataset, self.told, fetches=False)
+
+    @property
+    def element_spec(self):
+        """The structure of `tf.TypeSpec` that this worker's elements have."""
+        return self._dataset.element_spec
+
+    @property
+    def cardinality(self):
+        """The number of steps, or one of the constants of `tf.data.experimental`."""
+        return self._dataset.cardinality()
+
+    def __len__(self):
+        return len(self._dataset)
+
+    def reduce(self, initial_state, reduce_func):
+        """Combines this worker's elements. See `tf.data.Dataset.reduce`.
+
+        A `for` loop in a `tf.function` becomes a call of this. Its state is empty if the loop
+        changes nothing but variables, which `tf.data` does not know.
+        """
+        if tf.nest.flatten(initial_state):
+            return self._dataset.reduce(initial_state, reduce_func)
+
+        def step(count, element):
+            reduce_func(initial_state, element)
+            return count + 1
+
+        self._dataset.reduce(tf.constant(0, tf.int64), step)
+        return initial_state
+
+
+def bounds(rows, rank, size):
+    """The half-open range of rows that a worker gets of a global batch.
+
+    Args:
+        rows: rows of the global batch, an integer or an integer scalar tensor.
+        rank: the worker.
+        size: the number of workers.
+
+    Returns:
+        The pair `begin, end`; both are `rows` if nothing is left for the worker.
+    """
+    piece = (rows + size - 1) // size
+    if isinstance(rows, int):
+        return min(rank * piece, rows), min((rank + 1) * piece, rows)
+    return tf.minimum(rank * piece, rows), tf.minimum((rank + 1) * piece, rows)
+
+
+def distribute(dataset, strategy):
+    """This worker's share of a dataset of global batches. A collective: all workers call it.
+
+    Args:
+        dataset: a batched `tf.data.Dataset`, the same on all workers.
+        strategy: the `BytePSStrategy`.
+
+    Returns:
+        A `BytePSDataset`. If random numbers or Python decide how long it is, all workers go on
+        until the last of them has reached its end, with empty pieces where there is nothing left.
+
+    Raises:
+        ValueError: its elements have no batch axis, or the workers' datasets differ in length,
+            seeds or the content that can be seen.
+    """
+    if isinstance(dataset, BytePSDataset):
+        return dataset
+    size = strategy.num_replicas_in_sync
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    if policy == _AutoShardPolicy.OFF:
+        return distribute_own(dataset)
+    if policy == _AutoShardPolicy.FILE and size > 1:
+        return distribute_own(_by_files(dataset, runtime.rank(), size))
+    may_differ = lengths.may_differ(dataset)
+    check_same(
+        {
+            "length": int(dataset.cardinality()),
+            "elements": str(dataset.element_spec),
+            _EARLIER_USES: _earlier_uses(dataset),
+            "use of functions by which the length may differ": may_differ,
+        },
+        lambda: _content(dataset),
+    )
+    if size == 1:
+        return BytePSDataset(dataset)
+    share = split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
+    if may_differ:
+        share = _until_all_end(share, f"dataset@{names.call_site()}/more")
+    return BytePSDataset(share, fetches=not may_differ)
+
+
+def split(dataset, rank, size):
+    """Cuts one worker's piece out of every element.
+
+    Args:
+        dataset: a `tf.data.Dataset` whose elements have a common first axis, the batch.
+        rank: the worker.
+        size: the number of workers.
+
+    Returns:
+        A `tf.data.Dataset` with as many elements.
+    """
+    spec = dataset.element_spec
+    for component in tf.nest.flatten(spec):
+        if isinstance(component, tf.TensorSpec) and component.shape.rank == 0:
+            raise ValueError(
+                "a distributed dataset needs batches to split, but an element of this one is "
+                f"{spec}: call dataset.batch(global_batch_size) first"
+            )
+
+    def cut(*element):
+        element = element if isinstance(spec, tuple) else element[0]
+        return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
+
+    return dataset.map(cut)
+
+
+def _cut(tensor, rank, size):
+    if isinstance(tensor, tf.experimental.Optional):
+        return tensor
+    if isinstance(tensor, tf.SparseTensor):
+        begin, end = bounds(tensor.dense_shape[0], rank, size)
+        rest = tensor.dense_shape[1:]
+        start = tf.concat([[begin], tf.zeros_like(rest)], 0)
+        return tf.sparse.slice(tensor, start, tf.concat([[end - begin], rest], 0))
+    if isinstance(tensor, tf.RaggedTensor):
+        begin, end = bounds(tensor.nrows(), rank, size)
+        return tensor[begin:end]
+    rows = tensor.shape[0] if tensor.shape.rank else None
+    begin, end = bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size)
+    return tensor[begin:end]
+
+
+def distribute_own(dataset):
+    """A dataset of per-worker batches, each worker's own. A collective: all workers call it.
+
+    Workers may have different numbers of batches: whoever runs out goes on with empty ones until
+    all have.
+
+    Args:
+        dataset: this worker's `tf.data.Dataset`.
+
+    Returns:
+        A `BytePSDataset`.
+    """
+    if isinstance(dataset, BytePSDataset):
+        return dataset
+    if runtime.size() == 1:
+        return BytePSDataset(dataset)
+    name = f"dataset@{names.call_site()}"
+    mine = [int(dataset.cardinality()), building.told(dataset.element_spec), _own_content(dataset)]
+    everyones, told, contents = zip(*gather_objects(name, mine), strict=True)
+    shuffle.next_generation()
+    if contents[0] is not None and all(each == contents[0] for each in contents):
+        _warn_of_same_data()
+    ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
+    if not ends_alike:
+        dataset = _until_all_end(dataset, f"{name}/more")
+    return BytePSDataset(dataset, min(told), fetches=ends_alike)
+
+
+def _own_content(dataset):
+    """What to compare of a dataset that should be another on each worker, or `None`.
+
+    What is read by a function, or from files, may differ in ways that cannot be seen.
+    """
+    stages = content.stages(dataset)
+    return content.of_dataset(dataset) if all(map(content.is_plain, stages)) else None
+
+
+def _warn_of_same_data():
+    if runtime.rank() == 0:
+        _logger.warning(
+            "all workers have the same data, in the same order, though each trains on all of its "
+            "own: they compute the same gradients. Call dataset.shard(workers, rank), or leave out "
+            "AutoShardPolicy.OFF for data of which each worker is to get its part"
+        )
+
+
+def _by_files(dataset, rank, size):
+    """TensorFlow's own sharding by input files, with each worker's part of the batch size."""
+    batch_size = data_distribute.compute_batch_size(dataset)
+    if int(batch_size) < 0:
+        raise ValueError(
+            "AutoShardPolicy.FILE needs a dataset whose batch size is fixed: call "
+            "dataset.batch(...) last"
+        )
+    sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
+    return data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
+
+
+def _until_all_end(dataset, name):
+    """Continues with empty batches until every worker's dataset has ended.
+
+    The workers ask each other before every element. That is done by the last stage and must not run
+    ahead: a training that stops early must leave all workers at the same count.
+    """
+    empty = tf.nest.map_structure(lengths.empty, dataset.element_spec)
+    own = dataset.map(lambda *element: (tf.constant(1), _pack(dataset, element)))
+    tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
+
+    def ask(mine, element):
+        return push_pull(mine, op=Max, name=name), element
+
+    steps = own.concatenate(tail).map(ask, num_parallel_calls=None)
+    steps = steps.take_while(lambda more, element: tf.equal(more, 1))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    return steps.map(lambda more, element: element).with_options(options)
+
+
+def _pack(dataset, element):
+    return element if isinstance(dataset.element_spec, tuple) else element[0]
+
+
+def check_same(mine, content_of_mine):
+    """Refuses data that differ between the workers. A collective.
+
+    With them the workers would run different numbers of steps, or see rows twice.
+
+    Args:
+        mine: a dictionary of what must agree, in words that an error message can use.
+        content_of_mine: returns what `content.same` compares; called if there are other workers.
+
+    Raises:
+        ValueError: on every worker, if it does not agree.
+    """
+    mine = {**mine, "shuffle seed": shuffle.user_seed_in_use()}
+    shuffle.next_generation()
+    if runtime.size() == 1:
+        return
+    mine[_CONTENT] = content_of_mine()
+    everyone = gather_objects(f"dataset@{names.call_site()}", mine)
+    contents = [each.pop(_CONTENT) for each in everyone]
+    for rank, other in enumerate(everyone):
+        for key, value in everyone[0].items():
+            if other.get(key) != value:
+                raise on_all_workers(
+                    ValueError(
+                        f"the workers' data differ in {key}: worker 0 has {value}, worker {rank} "
+                        f"has {other.get(key)}. {_OTHER_ADVICE.get(key, _ADVICE)}"
+                    )
+                )
+        if not content.same(contents[0], contents[rank]):
+            raise on_all_workers(
+                ValueError(
+                    f"the workers' data differ in {_CONTENT}: worker {rank}'s rows, their order or "
+                    f"the seeds of their shuffles are not worker 0's. {_ADVICE}"
+                )
+            )
+
+
+def _content(dataset):
+    if content.is_unseeded(dataset):
+        # A number that no other worker has.
+        return [f"an unseeded shuffle of worker {runtime.rank()}"]
+    return content.of_dataset(dataset)
+
+
+def _earlier_uses(dataset):
+    """How often this object was distributed before, if its order depends on that."""
+    if not runtime.config().elastic or not _shuffles_anew(dataset):
+        return 0
+    uses = getattr(dataset, "_byteps_uses", 0)
+    dataset._byteps_uses = uses + 1
+    return uses
+
+
+def _shuffles_anew(dataset):
+    stages = content.stages(dataset)
+    return any(getattr(stage, "_reshuffle_each_iteration", False) for stage in stages)

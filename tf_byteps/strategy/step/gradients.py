@@ -1,0 +1,48 @@
+"""Reduces a step's gradients over the workers, as the strategy in use says."""
+
+import tensorflow as tf
+
+from tf_byteps.gradients import reducing
+from tf_byteps.ops import Average, Sum
+from tf_byteps.ops.reduction import Reduction
+from tf_byteps.strategy.step import local_batch
+
+
+def reduce_gradients(gradients, variables):
+    """Reduces each gradient over all workers, as soon as it is there.
+
+    Args:
+        gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`. In a Keras step they are
+            what `local_batch.weighted` returned.
+        variables: what they are gradients of: `keras.Variable`.
+
+    Returns:
+        The list of results; `None` stays.
+    """
+    return reducing.reduce_gradients(gradients, variables, _reduction())
+
+
+def start_reductions(gradients, variables):
+    """Starts what `reduce_gradients` does, under the same names.
+
+    Args:
+        gradients: see `reduce_gradients`.
+        variables: what they are gradients of: `keras.Variable`.
+
+    Returns:
+        The list of `StartedReduction`; `None` stays.
+    """
+    return reducing.start_reductions(gradients, variables, _reduction())
+
+
+def _reduction():
+    """Averages in a Keras step; in `strategy.run` of a loop of the user's the sums that
+    `tf.distribute` promises."""
+    strategy = tf.distribute.get_strategy()
+    backup_workers = getattr(strategy, "backup_workers", 0)
+    return Reduction(
+        Average if backup_workers or local_batch.current() is not None else Sum,
+        sparse_as_dense=getattr(strategy, "sparse_as_dense", False),
+        backup_workers=backup_workers,
+        merge_repeated_rows=getattr(strategy, "merge_repeated_rows", True),
+    )

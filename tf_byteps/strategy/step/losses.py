@@ -1,0 +1,139 @@
+"""Losses of this worker's rows, in units that make their weighted mean the loss of the batch.
+
+Within a Keras step of a `BytePSStrategy` a loss is a mean over the worker's own rows. The gradients
+carry the weight of those rows (`local_batch.weighted`), and so do the metrics. A loss that is no
+mean over rows is divided by that weight here, the worker's share of the rows:
+
+| loss | in one process | here, before its weight |
+|---|---|---|
+| reduction "sum" | the sum over all rows | the sum over own rows / share |
+| a mean over what a mask leaves | sum / left | own sum / left on all workers / share |
+| "mean_with_sample_weight" | sum / weights | own sum / weights of all workers / share |
+| a tensor of losses that a tape is given | the sum over all rows | the sum over own rows / share |
+"""
+
+import keras
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+
+from tf_byteps import runtime
+from tf_byteps.gradients.replica import is_ours
+from tf_byteps.ops import Sum, names, push_pull
+from tf_byteps.strategy.step import local_batch
+
+
+def scale(original, value):
+    """`scale_loss_for_distribution` of Keras: only if the user scales losses, too."""
+    batch = local_batch.current()
+    if batch is None:
+        return original(value)
+    return value / tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
+
+
+def unscale(original, value):
+    """`unscale_loss_for_distribution` of Keras, the inverse."""
+    batch = local_batch.current()
+    if batch is None:
+        return original(value)
+    return value * tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
+
+
+def reduce_weighted_values(
+    original, values, sample_weight=None, mask=None, reduction="sum_over_batch_size", dtype=None
+):
+    """Replaces the function of Keras that makes one number of a loss's values."""
+    loss = original(values, sample_weight, mask, reduction, dtype)
+    batch = local_batch.current()
+    is_reduced = reduction not in (None, "none") and tf.convert_to_tensor(values).shape.rank != 0
+    if batch is None or not is_reduced:
+        return loss
+    if reduction == "sum":
+        return _divided_by_share(loss, batch)
+    if reduction == "mean_with_sample_weight":
+        weights = keras_loss.apply_mask(sample_weight, mask, tf.float64, reduction)
+    else:
+        weights = mask
+    if weights is None:
+        return loss
+    own = tf.stop_gradient(tf.reduce_sum(tf.cast(weights, tf.float64)))
+    own = local_batch.contribution(own)
+    total = push_pull(own, op=Sum, name=names.numbered("weights of a loss"))
+    return _times(loss, tf.math.divide_no_nan(own, total * batch.share))
+
+
+def _divided_by_share(loss, batch):
+    divisor = batch.share
+    if batch.scaling.is_by_user:
+        divisor *= runtime.size()
+    return _times(loss, tf.math.divide_no_nan(tf.ones_like(divisor), divisor))
+
+
+def update_mean(original, self, values, sample_weight=None):
+    """`keras.metrics.Mean.update_state`: a number of the step, such as its loss, counts with the
+    weight of the rows that it is a mean over."""
+    batch = local_batch.current()
+    if batch is not None and sample_weight is None:
+        if tf.convert_to_tensor(values).shape.rank == 0:
+            sample_weight = batch.relative_share
+    return original(self, values, sample_weight)
+
+
+def gradient(original, tape, target, sources, output_gradients=None, *args, **kwargs):
+    """`tf.GradientTape.gradient`: of a tensor it is the gradient of the sum of its elements.
+
+    Gradients that the program goes on computing with are left alone: those of anything but
+    variables, and those of targets with gradients of their own.
+    """
+    batch = local_batch.current()
+    if (
+        batch is not None
+        and output_gradients is None
+        and all(map(_is_variable, tf.nest.flatten(sources)))
+    ):
+        if any(tf.convert_to_tensor(each).shape.rank != 0 for each in tf.nest.flatten(target)):
+            output_gradients = tf.nest.map_structure(lambda t: _seed(t, batch), target)
+    return original(tape, target, sources, output_gradients, *args, **kwargs)
+
+
+def _seed(target, batch):
+    ones = tf.ones_like(target)
+    return ones if ones.shape.rank == 0 else _divided_by_share(ones, batch)
+
+
+def _is_variable(source):
+    return isinstance(source, (tf.Variable, keras.Variable))
+
+
+def compute_average_loss(
+    original, per_example_loss, sample_weight=None, global_batch_size=None, **options
+):
+    """Replaces `tf.nn.compute_average_loss`, which divides by the size of the global batch."""
+    arguments = (per_example_loss, sample_weight, global_batch_size)
+    loss = _in_replica(original, arguments, options)
+    batch = local_batch.current()
+    if batch is None:
+        return loss
+    batch.scaling.scaled_by_user()
+    if global_batch_size is None:
+        return loss
+    return _divided_by_share(loss, batch)  # that number is right whatever the worker's share is
+
+
+def scale_regularization_loss(original, regularization_loss):
+    """Replaces `tf.nn.scale_regularization_loss`."""
+    batch = local_batch.current()
+    if batch is not None:
+        batch.scaling.scaled_by_user()
+    return _in_replica(original, (regularization_loss,))
+
+
+def _in_replica(function, arguments, options=None):
+    """Calls what works in replicas only: Keras builds models outside of any."""
+    strategy = tf.distribute.get_strategy()
+    if is_ours(strategy) and tf.distribute.in_cross_replica_context():
+        return strategy.extended.call_for_each_replica(function, arguments, options)
+    return function(*arguments, **options or {})
+
+
+def _times(value, factor):
+    return value * tf.cast(factor, value.dtype)
