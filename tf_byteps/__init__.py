@@ -4,6 +4,7 @@
 """
 
 import importlib
+import typing
 
 __version__ = "0.1.0"
 
@@ -15,10 +16,28 @@ _RUNTIME = (
     "size",
     "local_rank",
     "local_size",
+    "cross_rank",
+    "cross_size",
+    "is_homogeneous",
     "server_counters",
     "arrival_lags",
     "start_timeline",
     "stop_timeline",
+)
+_BUILD_FACTS = (
+    "ccl_built",
+    "check_num_rank_power_of_2",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "gpu_available",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "num_rank_is_power_2",
+    "rocm_built",
 )
 _OPS = (
     "push_pull",
@@ -64,6 +83,7 @@ _UNSUPPORTED = (
 # Where each public name is defined.
 _HOME = {
     **dict.fromkeys(_RUNTIME, "tf_byteps.runtime"),
+    **dict.fromkeys(_BUILD_FACTS, "tf_byteps.build_facts"),
     **dict.fromkeys(_OPS, "tf_byteps.ops"),
     **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
     **dict.fromkeys(_UNSUPPORTED, "tf_byteps.training.unsupported"),
@@ -77,6 +97,7 @@ _MODULES = (
     "elastic",
     "errors",
     "keras",
+    "launch",
     "ops",
     "runtime",
     "strategy",
@@ -85,17 +106,137 @@ _MODULES = (
 )
 _WITH_TENSORFLOW = ("elastic", "keras", "ops", "strategy", "training")
 
-__all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
+# What type checkers and editors see of the names that `__getattr__` finds.
+if typing.TYPE_CHECKING:
+    from tf_byteps import (
+        config as config,
+        elastic as elastic,
+        errors as errors,
+        keras as keras,
+        launch as launch,
+        ops as ops,
+        runtime as runtime,
+        strategy as strategy,
+        timeline as timeline,
+        training as training,
+    )
+    from tf_byteps.build_facts import (
+        ccl_built as ccl_built,
+        check_num_rank_power_of_2 as check_num_rank_power_of_2,
+        cuda_built as cuda_built,
+        ddl_built as ddl_built,
+        gloo_built as gloo_built,
+        gloo_enabled as gloo_enabled,
+        gpu_available as gpu_available,
+        mpi_built as mpi_built,
+        mpi_enabled as mpi_enabled,
+        mpi_threads_supported as mpi_threads_supported,
+        nccl_built as nccl_built,
+        num_rank_is_power_2 as num_rank_is_power_2,
+        rocm_built as rocm_built,
+    )
+    from tf_byteps.config import (
+        Config as Config,
+    )
+    from tf_byteps.errors import (
+        BytePSError as BytePSError,
+    )
+    from tf_byteps.keras import (
+        DistributedOptimizer as DistributedOptimizer,
+    )
+    from tf_byteps.ops import (
+        Average as Average,
+        Compression as Compression,
+        Max as Max,
+        Min as Min,
+        ReduceOp as ReduceOp,
+        Sum as Sum,
+        allgather as allgather,
+        broadcast as broadcast,
+        gather as gather,
+        push_pull as push_pull,
+    )
+    from tf_byteps.runtime import (
+        arrival_lags as arrival_lags,
+        cross_rank as cross_rank,
+        cross_size as cross_size,
+        init as init,
+        is_homogeneous as is_homogeneous,
+        is_initialized as is_initialized,
+        local_rank as local_rank,
+        local_size as local_size,
+        rank as rank,
+        server_counters as server_counters,
+        shutdown as shutdown,
+        size as size,
+        start_timeline as start_timeline,
+        stop_timeline as stop_timeline,
+    )
+    from tf_byteps.strategy import (
+        BytePSStrategy as BytePSStrategy,
+    )
+    from tf_byteps.training.collectives import (
+        allreduce as allreduce,
+        broadcast_ as broadcast_,
+        grouped_allgather as grouped_allgather,
+        grouped_allreduce as grouped_allreduce,
+    )
+    from tf_byteps.training.objects import (
+        allgather_object as allgather_object,
+        broadcast_object as broadcast_object,
+    )
+    from tf_byteps.training.runtime_ops import (
+        local_rank_op as local_rank_op,
+        local_size_op as local_size_op,
+        rank_op as rank_op,
+        size_op as size_op,
+    )
+    from tf_byteps.training.speed import (
+        get_pushpull_speed as get_pushpull_speed,
+    )
+    from tf_byteps.training.suspension import (
+        resume as resume,
+        suspend as suspend,
+    )
+    from tf_byteps.training.tape import (
+        DistributedGradientTape as DistributedGradientTape,
+    )
+    from tf_byteps.training.unsupported import (
+        Adasum as Adasum,
+        BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
+        PartialDistributedGradientTape as PartialDistributedGradientTape,
+        PartialDistributedOptimizer as PartialDistributedOptimizer,
+        ProcessSet as ProcessSet,
+        Product as Product,
+        SyncBatchNormalization as SyncBatchNormalization,
+        add_process_set as add_process_set,
+        alltoall as alltoall,
+        broadcast_object_fn as broadcast_object_fn,
+        global_process_set as global_process_set,
+        grouped_reducescatter as grouped_reducescatter,
+        join as join,
+        process_set_included_op as process_set_included_op,
+        reducescatter as reducescatter,
+        remove_process_set as remove_process_set,
+    )
+    from tf_byteps.training.variables import (
+        broadcast_global_variables as broadcast_global_variables,
+        broadcast_variables as broadcast_variables,
+    )
+else:
+    __all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
 
+    def __getattr__(name):
+        home = _HOME.get(name) or (f"tf_byteps.{name}" if name in _MODULES else None)
+        if home is None:
+            raise AttributeError(f"module 'tf_byteps' has no attribute {name!r}")
+        if home.split(".")[1] in _WITH_TENSORFLOW:
+            _check_tensorflow()
+        module = importlib.import_module(home)
+        return module if name in _MODULES else getattr(module, name)
 
-def __getattr__(name):
-    home = _HOME.get(name) or (f"tf_byteps.{name}" if name in _MODULES else None)
-    if home is None:
-        raise AttributeError(f"module 'tf_byteps' has no attribute {name!r}")
-    if home.split(".")[1] in _WITH_TENSORFLOW:
-        _check_tensorflow()
-    module = importlib.import_module(home)
-    return module if name in _MODULES else getattr(module, name)
+    def __dir__():
+        return sorted({"__version__", *_HOME, *_MODULES})
 
 
 def _check_tensorflow():
@@ -104,7 +245,3 @@ def _check_tensorflow():
     from tf_byteps import _build_check
 
     _build_check.check_tensorflow(tensorflow.__version__)
-
-
-def __dir__():
-    return sorted({*globals(), *_HOME, *_MODULES})

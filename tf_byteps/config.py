@@ -6,6 +6,7 @@ from; with `--markdown` the table of all settings.
 
 import dataclasses
 import difflib
+import functools
 import logging
 import os
 import sys
@@ -14,7 +15,9 @@ from collections.abc import Mapping
 from tf_byteps.errors import ConfigError
 from tf_byteps.options import choice, flag, option, seconds, text, whole
 from tf_byteps.original_variables import IGNORED
-from tf_byteps.rendezvous.tf_config import read_tf_config
+from tf_byteps.rendezvous.environments import SOURCES
+from tf_byteps.rendezvous.environments.merging import add_place
+from tf_byteps.topology import topology_of
 
 _MAX_PORT = 65535
 _ENABLE_RDMA = "DMLC_ENABLE_RDMA"
@@ -120,6 +123,14 @@ class Config:
         "Processes with the same text count as being on one machine.",
         default_text="boot id and network namespace",
     )
+    one_machine: bool = option(
+        False,
+        "BYTEPS_ONE_MACHINE",
+        flag(),
+        "All processes of the job are on this machine: where its name stands for a loopback "
+        "address, they meet there.",
+        default_text="yes if the launcher says so, as TF_CONFIG with one host does",
+    )
     job_id: str | None = option(
         None,
         "BYTEPS_JOB_ID",
@@ -141,6 +152,13 @@ class Config:
         "BYTEPS_JOB_SECRET_FILE",
         text(),
         "A file with the secret, instead of BYTEPS_JOB_SECRET.",
+    )
+    allow_open: bool = option(
+        False,
+        "BYTEPS_ALLOW_OPEN",
+        flag(),
+        "Lets a job without a secret listen at addresses that other machines reach: everybody "
+        "there can take part in it, read its weights and end it.",
     )
     tls: bool = option(
         False,
@@ -177,7 +195,8 @@ class Config:
         "Longest part into which a tensor is cut.",
         default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
         "and no more than 1/16 of what the links carry in 20 ms (but 64 KB, if that is more), and "
-        "less where so many servers could not have two of them each; on one host 1/64 of the "
+        "less where so many servers could not have two of them each, but not below what the links "
+        "carry in 0.1 ms, up to 128 KB; on one host 1/64 of the "
         "gradients' bytes, up to 4 MB",
         shared=True,
     )
@@ -217,7 +236,7 @@ class Config:
         "BYTEPS_ENABLE_IPC",
         flag(),
         "Processes of one machine read each other's memory instead of sending tensors through a "
-        "socket, where the system allows it.",
+        "socket, where the system allows it and the job has a secret.",
     )
     van: str = option(
         "tcp",
@@ -265,7 +284,8 @@ class Config:
         600.0,
         "BYTEPS_RENDEZVOUS_TIMEOUT",
         seconds(),
-        "How long processes wait until all of the job are there.",
+        "How long processes wait until all of the job are there, and for the scheduler's first "
+        "answer: the machine of rank 0 may start last.",
     )
     operation_timeout: float = option(
         1800.0,
@@ -387,6 +407,14 @@ class Config:
         "This worker's name in an elastic job, which it keeps when ranks change.",
         default_text="drawn at random",
     )
+    check_weights: str = option(
+        "warning",
+        "BYTEPS_CHECK_WEIGHTS",
+        choice("warning", "error", "off"),
+        "What happens if the workers' weights, optimizers or learning rates differ at the end of "
+        "an epoch of BytePSStrategy, or before the first step of a DistributedOptimizer. Worker "
+        "0's setting counts. off saves reading them all.",
+    )
     log_level: str = option(
         "WARNING",
         "BYTEPS_LOG_LEVEL",
@@ -435,8 +463,7 @@ class Config:
                 values[name] = described.read(env[described.variable])
                 sources[name] = described.variable
         _merge_enable_rdma(env, values, sources)
-        if env.get("TF_CONFIG", "").strip():
-            _merge_tf_config(read_tf_config(env["TF_CONFIG"]), values, sources)
+        add_place(env, values, sources)
         _check_names(overrides)
         values.update(overrides)
         sources.update(dict.fromkeys(overrides, "argument"))
@@ -501,8 +528,8 @@ class Config:
         source = self.sources.get(name, "")
         known = OPTIONS[name].variable if source in ("", "argument", "scheduler") else source
         label = f"{known} ({name})" if source != known else known
-        if source == "TF_CONFIG":
-            label = f"{name} of TF_CONFIG"
+        if source in SOURCES:
+            label = f"{name} of {source}"
         return f"{label} is {OPTIONS[name].shown(getattr(self, name))}"
 
     def is_set(self, name):
@@ -516,33 +543,25 @@ class Config:
         """
         return name in self.sources
 
+    @functools.cached_property
+    def topology(self):
+        """Where this process stands in its job, a `Topology`."""
+        return topology_of(self)
+
     @property
     def size(self):
         """Number of workers in the job, as far as this process was told."""
-        if self.role == "evaluator":
-            return 1
-        return self.global_size or self.num_worker_machines * self.local_size
+        return self.topology.size
 
     @property
     def rank(self):
         """This worker's rank, or None if the scheduler is to assign one."""
-        if self.role == "evaluator" or (self.size == 1 and not self.elastic):
-            return 0
-        if self.global_rank is not None:
-            return self.global_rank
-        if self.elastic:
-            return None
-        if self.worker_id is None and self.num_worker_machines > 1:
-            return None
-        return (self.worker_id or 0) * self.local_size + self.local_rank
+        return self.topology.rank
 
     @property
     def distributed(self):
         """Whether this process takes part in a job with a scheduler and servers."""
-        if self.role == "evaluator":
-            return False
-        several = self.size > 1 or self.num_servers > 0 or self.elastic
-        return self.role != "worker" or several or self.force_distributed
+        return bool(self.topology.reason)
 
     @property
     def elastic(self):
@@ -550,21 +569,24 @@ class Config:
         return self.min_workers is not None
 
     @property
+    def has_secret(self):
+        """Whether this process was given the job's secret, or a file with it."""
+        return self.job_secret is not None or self.job_secret_file is not None
+
+    @property
+    def on_one_machine(self):
+        """Whether all processes of the job are known to be on this machine."""
+        return self.topology.on_one_machine
+
+    @property
     def hosts_server(self):
         """Whether this process is a worker that also runs a server."""
-        if self.role != "worker" or not self.distributed:
-            return False
-        return self.num_servers == 0 if self.colocated_server is None else self.colocated_server
+        return self.topology.hosts_server
 
     @property
     def hosts_scheduler(self):
         """Whether this process is a worker that also runs the scheduler."""
-        if self.role != "worker" or not self.distributed:
-            return False
-        if self.colocated_scheduler is None:  # one worker that runs everything
-            alone = self.size == 1 and self.num_servers == 0 and self.scheduler_host is None
-            return alone and not self.elastic
-        return self.colocated_scheduler
+        return self.topology.hosts_scheduler
 
     def shared_values(self):
         """The values that must be the same in all processes of a job.
@@ -633,7 +655,7 @@ class Config:
     def _check_tls(self):
         if not self.tls:
             return
-        if self.distributed and self.job_secret is None and self.job_secret_file is None:
+        if self.distributed and not self.has_secret:
             raise ConfigError(
                 f"{self.named('tls')}, but there is no secret from which its keys could follow: "
                 f"set BYTEPS_JOB_SECRET or BYTEPS_JOB_SECRET_FILE, or start the job with bpslaunch"
@@ -661,25 +683,16 @@ class Config:
     def _check_scheduler(self):
         if not self.distributed or (self.hosts_scheduler and self.size == 1):
             return
+        why = self.named(self.topology.reason)
         for name in ("scheduler_host", "scheduler_port"):
             if getattr(self, name) is None:
                 raise ConfigError(
-                    f"{OPTIONS[name].variable} ({name}) is not set, but {self._why_distributed()}: "
+                    f"{OPTIONS[name].variable} ({name}) is not set, but {why}: "
                     f"set DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT to the scheduler's address, or "
                     f"start the job with bpslaunch"
                 )
         if self.scheduler_port == 0 and self.role != "scheduler":
             raise ConfigError(f"{self.named('scheduler_port')}; only a scheduler may choose a port")
-
-    def _why_distributed(self):
-        if self.role != "worker":
-            return self.named("role")
-        names = ("global_size", "num_worker_machines", "local_size", "num_servers", "min_workers")
-        defaults = (None, 1, 1, 0, None)
-        for name, default in zip(names, defaults, strict=True):
-            if getattr(self, name) != default:
-                return self.named(name)
-        return self.named("force_distributed")
 
     def __str__(self):
         rows = [(name, self._printed(name), self._origin(name)) for name in OPTIONS]
@@ -721,19 +734,6 @@ def _check_names(values):
             close = difflib.get_close_matches(name, OPTIONS, 1)
             hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(OPTIONS)}"
             raise ConfigError(f"there is no setting {name!r}{hint}")
-
-
-def _merge_tf_config(fields, values, sources):
-    """Adds what TF_CONFIG says; a variable may say the same, or fix a port, nothing else."""
-    free_to_choose = ("node_host", "server_port", "job_id", "colocated_scheduler")
-    for name, value in fields.items():
-        if name not in values:
-            values[name], sources[name] = value, "TF_CONFIG"
-        elif values[name] != value and name not in free_to_choose:
-            raise ConfigError(
-                f"{sources[name]} says that {name} is {values[name]!r}, but TF_CONFIG says "
-                f"{value!r}: unset one of the two variables"
-            )
 
 
 def _merge_enable_rdma(env, values, sources):
@@ -786,9 +786,24 @@ def markdown():
         )
     lines.append(
         "| `TF_CONFIG` | several | none |  | TensorFlow's description of a cluster: sets role, "
-        "rank, number of workers and servers, and the scheduler's address. |"
+        "rank, number of workers and servers, and the scheduler's address. Other launchers' "
+        "variables do the same: see [launchers](launchers.md). |"
     )
     return "\n".join(lines)
+
+
+def _place_in_words(config):
+    """What this process is, and which variable or launcher says so."""
+    reason = config.topology.reason
+    if not reason:
+        return "the only worker of its job"
+    says = f"as {config.sources.get(reason, 'an argument')} says"
+    if config.role != "worker":
+        return f"a {config.role}, {says}"
+    if config.elastic:
+        return f"a worker of an elastic job, {says}"
+    number = "a worker" if config.rank is None else f"worker {config.rank}"
+    return f"{number} of {config.size}, {says}"
 
 
 def _main():
@@ -799,7 +814,11 @@ def _main():
         print("usage: python -m tf_byteps.config [--markdown]", file=sys.stderr)
         return 2
     try:
-        print(Config.from_environment())
+        config = Config.from_environment()
+        print(f"{config}\n\nThis process is {_place_in_words(config)}.", flush=True)
+    except BrokenPipeError:  # as in `python -m tf_byteps.config | head`
+        # Nor can the interpreter flush what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ConfigError as error:
         print(f"tf_byteps: {error}", file=sys.stderr)
         return 1

@@ -31,3 +31,21 @@ class Dismissed(SystemExit):
     def __init__(self, reason):
         super().__init__(0)
         self.reason = reason
+
+
+def on_all_workers(error: Exception) -> Exception:
+    """Marks an error that all workers raise at the same place: nobody must be told of it.
+
+    Args:
+        error: what is to be raised.
+
+    Returns:
+        The same object.
+    """
+    error.byteps_is_on_all_workers = True
+    return error
+
+
+def is_on_all_workers(error: BaseException) -> bool:
+    """Whether `on_all_workers` has marked an error."""
+    return getattr(error, "byteps_is_on_all_workers", False)

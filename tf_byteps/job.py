@@ -177,8 +177,14 @@ class JobScheduler:
         """Where processes join."""
         return self._rendezvous.address
 
-    def run_rendezvous(self, patience=None):
-        """Brings the job's processes together; returns the `Book`. See `Scheduler.run`."""
+    def run_rendezvous(self, patience=None, on_worker=None):
+        """Brings the job's processes together; returns the `Book`. See `Scheduler.run`.
+
+        Args:
+            patience: see `Scheduler.run`.
+            on_worker: called when the first worker has joined.
+        """
+        self._rendezvous.on_worker = on_worker
         return self._rendezvous.run(patience)
 
     def close_rendezvous(self):

@@ -5,6 +5,7 @@ a server or the scheduler stays in `shutdown` until the others have left, too (p
 """
 
 import atexit
+import collections
 import logging
 import os
 import sys
@@ -16,10 +17,11 @@ from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.rendezvous import client
-from tf_byteps.rendezvous.host import host_id
-from tf_byteps.rendezvous.host import own_address as host_address
+from tf_byteps.rendezvous.environments import openmpi
+from tf_byteps.rendezvous.host import host_id, own_address as host_address
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Address, Book
+from tf_byteps.rendezvous.secret import new_secret
 from tf_byteps.timeline import Recorder
 
 _logger = logging.getLogger("tf_byteps")
@@ -73,10 +75,11 @@ class _Runtime:
         self.requested = config
         self.member = member
         self.epoch = 0
-        self.config = _with_op_determinism(config)
+        self.config = _with_own_secret(_with_op_determinism(config))
         self.rank = 0
         self.local_rank = 0
         self.local_size = 1
+        self.worker_hosts = []
         self.server = None
         self._scheduler = None
         self._recorder = None
@@ -89,9 +92,14 @@ class _Runtime:
             raise
 
     def _start(self):
+        if self.config.sources.get("global_size") == openmpi.SOURCE:
+            remark = openmpi.binding_remark(os.environ)
+            if remark and self.config.local_rank == 0:
+                _logger.warning("%s", remark)
         if self.config.hosts_scheduler:
             self._scheduler = _SchedulerThread(self.config)
         book = self._join() if self.config.distributed else _book_of_one(self.config)
+        self.worker_hosts = book.worker_hosts
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
         try:
             job = job_description(book, self.config)
@@ -392,6 +400,62 @@ def local_size():
     return _current("local_size").local_size
 
 
+def cross_rank() -> int:
+    """This machine's number, from 0, among those that have a worker with this `local_rank`.
+
+    Returns:
+        See `rank`.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> is_first_machine = tf_byteps.cross_rank() == 0
+    """
+    stay = _current("cross_rank")
+    return _with_local_rank(stay.worker_hosts[: stay.rank], stay.local_rank)
+
+
+def cross_size() -> int:
+    """Number of machines that have a worker with this worker's `local_rank`.
+
+    Returns:
+        See `rank`.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> machines = tf_byteps.cross_size()
+    """
+    stay = _current("cross_size")
+    return _with_local_rank(stay.worker_hosts, stay.local_rank)
+
+
+def _with_local_rank(worker_hosts, local_rank):
+    """How many machines have more workers than `local_rank`."""
+    numbers = collections.Counter(worker_hosts).values()
+    return sum(number > local_rank for number in numbers)
+
+
+def is_homogeneous() -> bool:
+    """Whether all machines have equally many workers.
+
+    Returns:
+        A boolean.
+
+    Raises:
+        See `rank`.
+
+    Example:
+
+    >>> assert tf_byteps.is_homogeneous()
+    """
+    return len(set(collections.Counter(_current("is_homogeneous").worker_hosts).values())) == 1
+
+
 def config():
     """The `Config` in use, with what the scheduler has decided filled in."""
     return _current("config").config
@@ -553,6 +617,14 @@ def _with_op_determinism(config):
     if enabled is None or config.is_set("deterministic"):
         return config
     return config.replace(source="TensorFlow's op determinism", deterministic=enabled)
+
+
+def _with_own_secret(config):
+    """The configuration with a secret, if all processes of the job that could need it are here."""
+    alone = config.hosts_scheduler and config.size == 1 and config.num_servers == 0
+    if not alone or config.has_secret:
+        return config
+    return config.replace(source="a job in one process", job_secret=new_secret())
 
 
 def _book_of_one(config):

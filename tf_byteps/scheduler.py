@@ -23,8 +23,9 @@ def schedule(config, report=lambda line: None, orders=None):
 
     Args:
         config: a `Config` with role "scheduler".
-        report: called with "port <number>" when processes can join, with "started" when all have;
-            in an elastic job with "members <names>" each time when workers have come together.
+        report: called with "port <number>" when processes can join, with "joined" when the first
+            worker has, with "started" when all have, and with "lost <who, in a sentence>"; in an
+            elastic job with "members <names>" each time when workers have come together.
         orders: see `ElasticScheduler`.
 
     Returns:
@@ -74,10 +75,12 @@ def _schedule_elastic(config, report, orders):
 
 def _run_job(scheduler, report, patience=None):
     try:
-        scheduler.run_rendezvous(patience)
+        scheduler.run_rendezvous(patience, lambda: report("joined"))
         report("started")
         while not scheduler.wait(WAIT_SECONDS):
             scheduler.answer_late_joins()
+        if scheduler.failure:
+            report(f"lost {scheduler.failure}")
         return scheduler.failure
     except StartInterruptedError as error:
         return str(error)
@@ -93,12 +96,15 @@ def main():
 
 
 def _parse_arguments():
-    parser = argparse.ArgumentParser(prog="python -m tf_byteps.scheduler")
+    parser = argparse.ArgumentParser(
+        prog="python -m tf_byteps.scheduler", description=__doc__.partition("\n")[2]
+    )
     parser.add_argument(
         "--report-fd",
         type=int,
         metavar="N",
-        help='open descriptor that gets the lines "port <number>" and "started"; for launchers',
+        help='open descriptor that gets the lines "port <number>", "joined", "started" and '
+        '"lost <who>"; for launchers',
     )
     parser.add_argument(
         "--orders-fd",

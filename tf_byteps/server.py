@@ -5,6 +5,7 @@ it joins again, and ends with code 1 if no scheduler answers within `BYTEPS_REST
 or the job does not start again. Needs neither TensorFlow nor NumPy.
 """
 
+import argparse
 import logging
 import sys
 
@@ -71,6 +72,9 @@ def _serve_job(config, patience=None):
 
 def main():
     """Runs this process as a server; returns its exit code."""
+    argparse.ArgumentParser(
+        prog="python -m tf_byteps.server", description=__doc__.partition("\n")[2]
+    ).parse_args()
     return process.run("server", serve)
 
 

@@ -16,6 +16,8 @@ from tf_byteps import _engine
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import path_for, write_whole
 
+__all__ = ["MAX_PARTS", "Part", "read"]
+
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
 

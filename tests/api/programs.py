@@ -51,6 +51,12 @@ def both_orders_of_arguments():
     ]
 
 
+def _other_config():
+    """What it says of this worker's own addresses is left out."""
+    kind, message = error_of(bps.BytePSStrategy, bps.Config(part_bytes=8192))
+    return [kind, message.partition(":")[0]]
+
+
 def refused_arguments():
     x = tf.constant([1.0])
     return {
@@ -65,6 +71,15 @@ def refused_arguments():
         "process set": error_of(bps.allreduce, x, process_set=1),
         "sparse minimum": error_of(bps.push_pull, _slices([0], [[1.0]]), op="min"),
         "alltoall": error_of(bps.alltoall, x),
+        "compression": error_of(bps.push_pull, x, compression="fp8"),
+        "gradients' compression": error_of(bps.DistributedGradientTape, None, compression=8),
+        "priority": error_of(bps.push_pull, x, priority=1.5),
+        "root": error_of(bps.broadcast, x, "0"),
+        "no root": error_of(bps.broadcast, x, 2),
+        "gradient": error_of(bps.allgather, x, gradient="mean"),
+        "cross_step": error_of(bps.BytePSStrategy, cross_step="no"),
+        "config": error_of(bps.BytePSStrategy, {"a": 1}),
+        "other config": _other_config(),
         "global variables": error_of(bps.broadcast_global_variables, 0),
     }
 
@@ -73,7 +88,7 @@ def scaling_and_compression():
     x = tf.constant([1.0, 3.0]) * (1.0 + bps.rank())
     scale = {"prescale_factor": 0.5, "postscale_factor": 8.0}
     results = [values(bps.push_pull(x, op="sum", **scale))]
-    for compression in (bps.Compression.fp16, bps.Compression.bf16):
+    for compression in ("FP16", bps.Compression.bf16):
         for dtype in (tf.float32, tf.float64):
             result = bps.push_pull(tf.cast(x, dtype) * 1.001, compression=compression)
             results.append([result.dtype.name, values(result)])

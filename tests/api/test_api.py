@@ -63,10 +63,23 @@ def test_refused_arguments(result):
         "process set": "NotImplementedError",
         "sparse minimum": "ValueError",
         "alltoall": "NotImplementedError",
+        "compression": "ValueError",
+        "gradients' compression": "TypeError",
+        "priority": "TypeError",
+        "root": "TypeError",
+        "no root": "ValueError",
+        "gradient": "ValueError",
+        "cross_step": "TypeError",
+        "config": "BytePSError",
+        "other config": "BytePSError",
         "global variables": "RuntimeError",
     }
     messages = {name: message for name, (_, message) in result.items()}
     assert "use allgather" in messages["alltoall"]
+    assert "use one of 'none', 'fp16', 'bf16'" in messages["compression"]
+    assert messages["no root"] == "root_rank must be a rank from 0 to 1, got 2"
+    assert "'average' or 'sum', got 'mean'" in messages["gradient"]
+    assert "runs already with another configuration" in messages["other config"]
     assert "'median'" in messages["unknown op"]
     assert "int32" in messages["integer average"]
     assert "pass op=" in messages["scope"]

@@ -144,6 +144,8 @@ def test_one_worker_forced_to_be_distributed_hosts_everything():
 
 
 class TestTfConfig:
+    """TF_CONFIG says the whole job (protocol rule 23)."""
+
     def test_worker_0_hosts_the_scheduler_at_its_listed_port(self):
         workers = ["a:1000", "b:2000"]
         first = Config.from_environment(tf_config("worker", 0, worker=workers))
@@ -182,6 +184,13 @@ class TestTfConfig:
     def test_one_worker_needs_no_network(self):
         assert not Config.from_environment(tf_config("worker", 0, worker=["a:1"])).distributed
         assert not Config.from_environment({"TF_CONFIG": "{}"}).distributed
+
+    def test_one_host_for_all_is_one_machine(self):
+        same = {"chief": ["h:1"], "worker": ["h:2"], "ps": ["h:3"]}
+        for task_type in same:
+            assert Config.from_environment(tf_config(task_type, 0, **same)).on_one_machine
+        two = {**same, "ps": ["i:3"]}
+        assert not Config.from_environment(tf_config("chief", 0, **two)).on_one_machine
 
     def test_other_clusters_have_other_job_ids(self):
         one = Config.from_environment(tf_config("worker", 0, worker=["a:1", "b:2"]))

@@ -12,7 +12,7 @@ from tf_byteps.config import Config
 from tf_byteps.elastic import retracing
 from tf_byteps.errors import ConfigError
 from tf_byteps.ops import backup
-from tf_byteps.strategy import sharding
+from tf_byteps.strategy.input import sharding
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def alone():
 
 
 def test_functions_are_traced_again():
+    """A new epoch has other workers (protocol rule 16)."""
     traces = []
 
     @tf.function

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.cluster import ROOT, clean_environment, wait_until
+from tests.debian import find_program
 
 
 class Launch:
@@ -87,7 +88,9 @@ def program():
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory):
     """A real sshd on 127.0.0.0/8 with a host key and configuration of its own."""
-    server = _find_sshd()
+    packages = ("openssh-server", "openssh-client")
+    find_program("ssh", *packages)
+    server = find_program("sshd", *packages)
     folder = tmp_path_factory.mktemp("sshd")
     for key in ("host_key", "user_key"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
@@ -110,22 +113,6 @@ class Sshd:
             self.options += ["--ssh-option", option]
         self.options += ["--ssh-option", "IdentitiesOnly=yes", "--ssh-option", "LogLevel=ERROR"]
         self.options += ["--ssh-option", f"ControlPath={folder}/none"]
-
-
-def _find_sshd():
-    """The path of sshd; installs Debian's packages if it may."""
-    for attempt in range(2):
-        if os.path.exists("/usr/sbin/sshd") and os.path.exists("/usr/bin/ssh"):
-            return "/usr/sbin/sshd"
-        if attempt == 0 and os.geteuid() == 0 and os.path.exists("/usr/bin/apt-get"):
-            command = ["apt-get", "install", "-y", "--no-install-recommends"]
-            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            packages = ["openssh-server", "openssh-client"]
-            subprocess.run(command + packages, env=environment, capture_output=True, check=False)
-    pytest.skip(
-        "sshd and ssh are missing and could not be installed: "
-        "apt-get install openssh-server openssh-client"
-    )
 
 
 def _start_sshd(server, folder):

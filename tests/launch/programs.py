@@ -1,6 +1,7 @@
 """Commands for the tests of bpslaunch: `python -m tests.launch.programs <name>`."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,32 @@ def train():
     given = np.full(3, tf_byteps.rank(), np.float32)
     total = _engine.exchange(given, name="x").wait(30)[0]
     place = (tf_byteps.rank(), tf_byteps.size(), tf_byteps.local_rank(), tf_byteps.local_size())
-    print("trained", *place, total)
+    # In one piece: mpirun passes on what it reads, and lines of several ranks must not mix.
+    sys.stdout.write(f"trained {' '.join(map(str, place))} {total}\n")
+    sys.stdout.flush()
+
+
+def only_rank_0_joins():
+    """Rank 1 has nothing to do, it thinks."""
+    if os.environ["BYTEPS_GLOBAL_RANK"] == "0":
+        tf_byteps.init()
+
+
+def train_when_asked():
+    """SIGUSR1 has it go on."""
+    signal.signal(signal.SIGUSR1, lambda *_: print("asked"))
+    print("ready")
+    signal.pause()
+    train()
+
+
+def stop_rank_1():
+    """It is there, but answers nobody."""
+    tf_byteps.init()
+    _engine.exchange(np.ones(1), name="x").wait(30)
+    if tf_byteps.rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    _engine.exchange(np.ones(1), name="y").wait(60)
 
 
 def fail(code):

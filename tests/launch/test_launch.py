@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+import tf_byteps
 from tests.cluster import ROOT, all_gone, clean_environment, free_port, wait_until
 
 
@@ -219,13 +220,15 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         ([], 2, "-np is missing"),
         (["-np", "2"], 2, "the command that the workers run is missing"),
         (["-np", "0", "true"], 2, "0 is not at least 1"),
-        (["-np", "x", "true"], 2, "invalid"),
-        (["-H", "a:x", "true"], 1, "'a:x' is not of the form"),
-        (["-H", "a,a", "true"], 1, "a is named 2 times"),
-        (["-np", "3", "-H", "localhost:2", "true"], 1, "-H localhost:2 takes only 2 workers"),
-        (["-np", "1", "--env", "NOT_THERE", "true"], 1, "there is no such variable here"),
-        (["-H", "no-such-host.invalid:2", "true"], 1, "give it with --scheduler-host"),
-        (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 1, "can see a command line"),
+        (["-np", "two", "true"], 2, "argument -np/--workers: 'two' is not a whole number"),
+        (["-np", "2", "--grace", "-3", "true"], 2, "--grace: -3 is not a number of seconds"),
+        (["-np", "2", "--min-np", "3", "true"], 2, "--min-np 3 is more than the 2 workers at most"),
+        (["-H", "a:x", "true"], 2, "'a:x' is not of the form"),
+        (["-H", "a,a", "true"], 2, "a is named 2 times"),
+        (["-np", "3", "-H", "localhost:2", "true"], 2, "-H localhost:2 takes only 2 workers"),
+        (["-np", "1", "--env", "NOT_THERE", "true"], 2, "there is no such variable here"),
+        (["-H", "no-such-host.invalid:2", "true"], 2, "give it with --scheduler-host"),
+        (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 2, "can see a command line"),
     ],
 )
 def test_wrong_use(launch, arguments, code, expected):
@@ -233,6 +236,93 @@ def test_wrong_use(launch, arguments, code, expected):
     assert running.wait() == code
     assert expected in running.err
     assert "Traceback" not in running.err
+
+
+def test_a_script_is_started_with_python(launch, tmp_path):
+    (tmp_path / "train.py").write_text("print(1)")
+    running = launch("-np", "2", f"{tmp_path}/train.py", "--fast")
+    assert running.wait() == 127
+    assert f"it is a script. Start it with python: python {tmp_path}/train.py --fast" in running.err
+
+
+def test_the_version(launch):
+    running = launch("--version")
+    assert running.wait() == 0 and running.out == f"tf_byteps {tf_byteps.__version__}\n"
+
+
+def test_ssh_is_not_installed(launch, tmp_path):
+    running = launch(
+        *("-np", "2", "-H", "127.0.0.2:2", "--scheduler-host", "127.0.0.1", "true"),
+        PATH=str(tmp_path),
+    )
+    assert running.wait() == 1
+    assert "cannot run ssh, to start worker 0 on 127.0.0.2: No such file" in running.err
+    assert "Traceback" not in running.err
+
+
+def test_signals_are_served_while_processes_are_started(launch):
+    running = launch("-np", "100000", "--verbose", "--", "sleep", "60")
+    running.wait_for_error("[worker 3]")
+    running.send(signal.SIGINT)
+    running.wait_for_error("SIGINT: ending all processes")
+    running.send(signal.SIGINT)  # does not wait for the processes to notice
+    assert running.wait() == 130
+    assert "[worker 50000]" not in running.err
+
+
+def test_a_worker_that_ends_before_the_job_begins(launch, program):
+    running = launch("-np", "2", "--servers", "1", *program("only_rank_0_joins"))
+    assert running.wait() == 1
+    assert "worker 1 has ended with exit code 0 before the job began, and others" in running.err
+    assert "call tf_byteps.init()" in running.err
+
+
+def test_nobody_joins(launch):
+    """Worker 0 works alone for a while: it waits for nobody."""
+    command = "[ $BYTEPS_GLOBAL_RANK = 0 ] && sleep 8; echo done"
+    running = launch("-np", "2", "--servers", "1", "sh", "-c", command)
+    assert running.wait() == 0
+    assert running.out.count("done") == 2
+    assert "no worker has joined the job: each has run alone" in running.err
+
+
+def test_sigusr1_reaches_the_workers_and_ends_nobody(launch, program):
+    """A worker's shell would be ended by it."""
+    train = " ".join(program("train_when_asked"))
+    running = launch("-np", "2", "--servers", "1", "sh", "-c", f"{train}; echo shell $?")
+    running.wait_for("ready", 2)
+    running.send(signal.SIGUSR1)
+    assert running.wait() == 0
+    assert running.out.count("asked") == 2 and running.out.count("shell 0") == 2
+
+
+def test_who_was_lost_is_named(launch, program):
+    """The last to end is not the cause: worker 1 is stopped, worker 0 fails because of it."""
+    running = launch(
+        *("-np", "2", "--servers", "1", "--grace", "1", *program("stop_rank_1")),
+        BYTEPS_HEARTBEAT_INTERVAL="0.5",
+        BYTEPS_HEARTBEAT_TIMEOUT="3",
+        BYTEPS_RESTART_TIMEOUT="0",
+    )
+    assert running.wait() != 0
+    assert "bpslaunch: the job has failed: worker 1" in running.err
+
+
+@pytest.mark.parametrize("module", ["server", "scheduler"])
+def test_roles_explain_themselves(module):
+    command = [sys.executable, "-m", f"tf_byteps.{module}", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, env=clean_environment())
+    assert result.returncode == 0 and result.stderr == ""
+    assert f"python -m tf_byteps.{module}" in result.stdout
+    assert "Ends with code 0 when the job has ended" in " ".join(result.stdout.split())
+
+
+def test_nobody_reads_the_configuration():
+    command = f"{sys.executable} -m tf_byteps.config | true; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, env=clean_environment()
+    )
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_scheduler_that_cannot_start(launch):
@@ -339,7 +429,7 @@ class TestOneRole:
 
     def test_a_wrong_environment_is_named(self, launch):
         running = launch(DMLC_ROLE="server")
-        assert running.wait() == 1
+        assert running.wait() == 2
         assert "DMLC_PS_ROOT_URI" in running.err
 
 

@@ -59,6 +59,21 @@ def test_the_secret_arrives_and_no_command_line_shows_it(launch, sshd, given):
     assert lines and not any(secret in text for text in [*lines, running.err])
 
 
+def test_no_command_line_shows_variables(launch, sshd):
+    script = 'echo "given: $AWS_SECRET_ACCESS_KEY $TF_TOKEN $MINE"; sleep 2'
+    names = ["--env", "AWS_SECRET_ACCESS_KEY", "--env", "MINE=mine-and-big" + "g" * 70_000]
+    arguments = ["-H", HOSTS, *names, *sshd.options, "sh", "-c", script]
+    secrets = {"AWS_SECRET_ACCESS_KEY": "top-secret", "TF_TOKEN": "secret-token"}
+    running = launch(*arguments, **secrets)
+    running.wait_for("given: top-secret secret-token mine-and-big", 2)
+    clients = [process for process in running.processes() if process.name() == "ssh"]
+    lines = command_lines([*clients, *remote_processes(sshd)])
+    assert running.wait() == 0, running.err
+    assert len(clients) == 2 and len(lines) > 4
+    for text in [*secrets.values(), "mine-and-big"]:
+        assert not any(text in line for line in lines)
+
+
 def command_lines(processes):
     """Of those that still run."""
     lines = []

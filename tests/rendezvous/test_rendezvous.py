@@ -329,7 +329,7 @@ def test_a_coordinator_that_does_not_start_ends_the_job_for_all():
 class TestUnreachable:
     def join(self, host, port):
         config = Config(
-            num_worker_machines=2, scheduler_host=host, scheduler_port=port, connect_timeout=1.0
+            num_worker_machines=2, scheduler_host=host, scheduler_port=port, rendezvous_timeout=1.0
         )
         with pytest.raises(RendezvousError) as caught:
             client.join(config)
@@ -342,7 +342,7 @@ class TestUnreachable:
         message = self.join("127.0.0.1", port)
         assert time.monotonic() - begin < 5
         assert f"cannot reach the scheduler at 127.0.0.1:{port}: no answer in 1 s to" in message
-        assert "Connection refused" in message and "BYTEPS_CONNECT_TIMEOUT" in message
+        assert "Connection refused" in message and "BYTEPS_RENDEZVOUS_TIMEOUT" in message
 
     def test_something_else_listens(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
@@ -397,7 +397,7 @@ class TestMessages:
         [
             messages.Assigned("worker", 0, BOOK),
             messages.Ready("me", "server"),
-            messages.Progress("half"),
+            messages.Progress("half", admitted=True),
             client._request(Config(job_id="j"), Address("::1", 5)),
         ],
     )

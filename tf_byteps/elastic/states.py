@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.ops import Max, push_pull
-from tf_byteps.strategy import initial_values
+from tf_byteps.training import initial_values
 from tf_byteps.training.objects import broadcast_object
 
 _TRACED = ("train_function", "test_function", "predict_function")

@@ -1,1 +1,13 @@
-"""bpslaunch: starts all processes of a job, here or over ssh, and ends them together."""
+"""bpslaunch: starts all processes of a job, here or over ssh, and ends them together.
+
+`tf_byteps.launch.run` does so from Python: see `tf_byteps.functions.run`.
+"""
+
+
+def __getattr__(name):
+    # Not at once: every guard and scheduler imports this package.
+    if name == "run":
+        from tf_byteps.functions import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,8 +4,8 @@ bpslaunch starts every command through a guard, on its own machine or at the far
 connection: `python -m tf_byteps.launch.guard -- command...`. Standard input is the leash: each line
 names a signal for the command's process group, and its end (bpslaunch was killed, the connection
 broke) means that everything has to end. Whatever the command leaves running is ended, too. The exit
-code is the command's, 128 + n if signal n ended it. With --secret-by-stdin the first line is the
-job's secret, which the command finds in BYTEPS_JOB_SECRET.
+code is the command's, 128 + n if signal n ended it. With --variables-by-stdin the first line is a
+JSON object of variables for the command: unlike a command line nobody else can read it.
 
 It also gives a worker its GPU, and with numactl the processors beside that: only here, on the
 worker's machine, it is known which there are.
@@ -13,6 +13,7 @@ worker's machine, it is known which there are.
 
 import argparse
 import ctypes
+import json
 import os
 import select
 import shutil
@@ -79,7 +80,7 @@ class Guard:
 
     def _take_signals(self):
         for number in os.read(self._wakeup, 64):
-            if number != signal.SIGCHLD:
+            if number not in (signal.SIGCHLD, signal.SIGUSR1):
                 self._signal_group(number)
 
     def _take_commands(self):
@@ -91,6 +92,8 @@ class Guard:
         for name in text.split():
             if name == "SIGKILL":
                 self._signal_all(signal.SIGKILL)
+            elif name == "SIGUSR1":
+                self._ask_all(signal.SIGUSR1)
             else:
                 self._signal_group(signal.Signals[name])
 
@@ -104,6 +107,15 @@ class Guard:
         for process in descendants(os.getpid()):
             try:
                 os.kill(process, number)
+            except ProcessLookupError:
+                pass
+
+    def _ask_all(self, number):
+        """Sends a signal to those that expect it. It would end others, a worker's shell too."""
+        for process in descendants(os.getpid()):
+            try:
+                if handles(process, number):
+                    os.kill(process, number)
             except ProcessLookupError:
                 pass
 
@@ -152,6 +164,16 @@ def descendants(ancestor):
     return found
 
 
+def handles(process, number):
+    """Whether a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
+            (caught,) = (line for line in file if line.startswith("SigCgt:"))
+    except FileNotFoundError:
+        return False  # it has just ended
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def _die_with(parent):
     """In the child: it is killed when its parent dies, even of SIGKILL."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -164,7 +186,13 @@ def _die_with(parent):
 def _signals_to_pipe():
     """A descriptor that becomes readable on signals: one byte for each, its number."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (
+        signal.SIGCHLD,
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGUSR1,
+    ):
         signal.signal(number, lambda *_: None)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     return readable
@@ -172,12 +200,12 @@ def _signals_to_pipe():
 
 def _first_line():
     """The first line of standard input; what follows stays there."""
-    line = b""
+    line = bytearray()
     while byte := os.read(0, 1):
         if byte == b"\n":
             break
         line += byte
-    return line.decode()
+    return line.decode() or "{}"  # nothing: bpslaunch has ended
 
 
 def _usable(prefix):
@@ -187,15 +215,24 @@ def _usable(prefix):
     return []
 
 
+def _why_not(command, error):
+    """The command that cannot be started, and what to do about it."""
+    program, *rest = command
+    if program.endswith(".py") and os.path.isfile(program):
+        instead = " ".join(["python", program, *rest])
+        return f"{program!r}: it is a script. Start it with python: {instead}"
+    return f"{program!r}: {error.strerror}"
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m tf_byteps.launch.guard")
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--keep-fd", type=int, action="append", default=[])
-    parser.add_argument("--secret-by-stdin", action="store_true")
+    parser.add_argument("--variables-by-stdin", action="store_true")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
-    if arguments.secret_by_stdin:
-        os.environ["BYTEPS_JOB_SECRET"] = _first_line()
+    if arguments.variables_by_stdin:
+        os.environ.update(json.loads(_first_line()))
     variables, remark = assigned_gpu(os.environ)
     os.environ.update(variables)
     command = arguments.command
@@ -206,7 +243,7 @@ def main():
     try:
         guard = Guard(command, arguments.grace, arguments.keep_fd)
     except OSError as error:
-        print(f"cannot start {arguments.command[0]!r}: {error.strerror}", file=sys.stderr)
+        print(f"cannot start {_why_not(arguments.command, error)}", file=sys.stderr)
         return _CANNOT_START
     return guard.run()
 

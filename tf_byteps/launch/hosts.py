@@ -2,17 +2,22 @@
 
 import dataclasses
 import os
+import re
 import shlex
 import socket
 import sys
 
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.host import route_address
 
 # What a remote process gets of this environment, besides what --env names.
 _PASSED_PREFIXES = ("BYTEPS_", "DMLC_", "TF_", "XLA_", "CUDA_")
-_NEVER_PASSED = ("BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE")  # on a command line, see Launcher
+_NEVER_PASSED = ("BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE")  # the launcher has read them
+# What it takes to start Python there. All else goes through the guard's standard input.
 _PASSED = ("PYTHONPATH", "PYTHONUNBUFFERED", "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+
+_HOST = re.compile(r"(?:(?P<name>[^\s:\[\]]+)|\[(?P<address>[0-9a-fA-F:]+)\])(?::(?P<slots>\d+))?")
+_SLOTS = re.compile(r"\s+slots\s*=\s*(\d+)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,18 +36,46 @@ def parse_hosts(text):
     """Reads "host1:4,host2:4"; a host without a number takes one worker.
 
     Raises:
-        BytePSError: the text has another form.
+        ConfigError: the text has another form.
     """
-    hosts = []
-    for entry in text.split(","):
-        name, colon, slots = entry.strip().partition(":")
-        if not name or (colon and not (slots.isdecimal() and int(slots) > 0)):
-            raise BytePSError(f'-H {text}: {entry!r} is not of the form "host" or "host:workers"')
-        hosts.append(Host(name, int(slots) if colon else 1))
+    return _distinct([_read_host(entry.strip(), f"-H {text}") for entry in text.split(",")], "-H")
+
+
+def read_hostfile(path):
+    """Reads a file with a host on each line: "host", "host:4", or "host slots=4"; "#" comments.
+
+    Raises:
+        ConfigError: it cannot be read, or has another form.
+    """
+    where = f"--hostfile {path}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.partition("#")[0].strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ConfigError(f"{where} cannot be read: {reason}") from None
+    hosts = [
+        _read_host(_SLOTS.sub(r":\1", line), f"{where}, line {number}")
+        for number, line in enumerate(lines, 1)
+        if line
+    ]
+    if not hosts:
+        raise ConfigError(f"{where} names no host")
+    return _distinct(hosts, where)
+
+
+def _read_host(entry, where):
+    match = _HOST.fullmatch(entry)
+    if match is None or match["slots"] == "0":
+        raise ConfigError(f'{where}: {entry!r} is not of the form "host" or "host:workers"')
+    return Host(match["name"] or match["address"], int(match["slots"] or 1))
+
+
+def _distinct(hosts, where):
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:
-            raise BytePSError(f"-H {text}: {name} is named {names.count(name)} times")
+            raise ConfigError(f"{where}: {name} is named {names.count(name)} times")
     return hosts
 
 
@@ -56,7 +89,7 @@ def address_for(names):
     """This machine's address that all of these hosts can reach.
 
     Raises:
-        BytePSError: it cannot be told.
+        ConfigError: it cannot be told.
     """
     remote = [name for name in names if not is_local(name)]
     if not remote:
@@ -64,7 +97,7 @@ def address_for(names):
     try:
         socket.getaddrinfo(remote[0], None)
     except socket.gaierror as error:
-        raise BytePSError(
+        raise ConfigError(
             f"the name {remote[0]!r} cannot be resolved ({error.strerror}), so that it is not "
             f"known which address of this machine it can reach: give it with --scheduler-host"
         ) from None
@@ -86,7 +119,13 @@ class Ssh:
     options: tuple[str, ...] = ()
 
     def command(self, host, command, environment):
-        """The ssh command that runs `command` on `host`, in the current directory's namesake."""
+        """The ssh command that runs `command` on `host`, in the current directory's namesake.
+
+        Args:
+            host: its name.
+            command: a list of words.
+            environment: variables that everybody on both machines may see in a list of processes.
+        """
         # Never ask for a password: nobody sees the question among the output of many processes.
         line = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10"]
         if self.port is not None:
@@ -113,11 +152,16 @@ def passed_environment(environment, names):
     }
 
 
-def guarded(command, grace, keep=(), secret_by_stdin=False):
+def to_start_python(environment):
+    """The part of `environment` that a remote Python needs to start; no secrets are in it."""
+    return {name: value for name, value in environment.items() if name in _PASSED}
+
+
+def guarded(command, grace, keep=(), variables_by_stdin=False):
     """The command that runs `command` under a guard."""
     line = [sys.executable, "-m", "tf_byteps.launch.guard", "--grace", f"{grace:g}"]
-    if secret_by_stdin:
-        line.append("--secret-by-stdin")
+    if variables_by_stdin:
+        line.append("--variables-by-stdin")
     for descriptor in keep:
         line += ["--keep-fd", str(descriptor)]
     return [*line, "--", *command]

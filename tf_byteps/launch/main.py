@@ -2,13 +2,15 @@
 
 import argparse
 import logging
+import math
 import os
 import secrets
 import signal
 import sys
 
+from tf_byteps import __version__
 from tf_byteps.config import OPTIONS, Config
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import (
@@ -18,7 +20,9 @@ from tf_byteps.launch.hosts import (
     is_local,
     parse_hosts,
     passed_environment,
+    read_hostfile,
 )
+from tf_byteps.launch.output import Choice, read_ranks
 from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.running import Job, Launcher
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
@@ -46,12 +50,17 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
+    if options.module:
+        options.command = [sys.executable, "-m", *options.module]
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    most = options.max_workers or options.workers
+    if options.min_workers and most and options.min_workers > most:
+        parser.error(f"--min-np {options.min_workers} is more than the {most} workers at most")
     try:
         if options.min_workers or options.host_script:
             _require_command(parser, options)
             return _run_elastic_job(options, environment)
-        if options.workers is None and options.hosts is None:
+        if not (options.workers or options.hosts or options.hostfile):
             if not environment.get("DMLC_ROLE"):
                 parser.error("-np is missing: how many workers? (or set DMLC_ROLE)")
             return _run_one_role(parser, options, environment)
@@ -59,7 +68,9 @@ def main(arguments=None):
         return _run_job(options, environment)
     except BytePSError as error:
         print(f"bpslaunch: {error}", file=sys.stderr)
-        return 1
+        return _USAGE if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:  # before or after the job's own handlers
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # as in `bpslaunch ... | head`
         # Nor can the interpreter flush what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,16 +81,17 @@ def _run_job(options, environment):
     plan = _plan(options)
     launcher = _launcher(options, environment, plan.needs_scheduler)
     settings = {
-        "server_failover": _reads_failover(launcher.environment),
+        "server_failover": _reads(launcher.environment, "server_failover"),
         "server_restarts": options.server_restarts,
+        "choice": _choice(options),
     }
     with Job(launcher, verbose=options.verbose, **settings) as job:
+        job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
         address, port = "", 0
         if plan.needs_scheduler:
             address = options.scheduler_host or address_for(plan.host_names())
             port = job.start_scheduler(plan.scheduler_task(address, job.report_descriptor))
-        for task in plan.server_tasks(address, port) + plan.worker_tasks(address, port):
-            job.start(task)
+        job.start_all(plan.server_tasks(address, port) + plan.worker_tasks(address, port))
         return job.run()
 
 
@@ -103,8 +115,11 @@ def _run_elastic_job(options, environment):
     )
     launcher = _launcher(options, environment, True)
     most, failures = options.max_workers, options.host_failures
-    settings = {"verbose": options.verbose}
+    settings = {"verbose": options.verbose, "choice": _choice(options)}
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
+        least = limits["BYTEPS_MIN_WORKERS"]
+        workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
+        job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
         names = [*(host.name for host in hosts), *plan.server_hosts]
         is_alone = not options.scheduler_host and all(map(is_local, names))
         job.begin(options.scheduler_host or address_for(names), is_alone)
@@ -114,10 +129,12 @@ def _run_elastic_job(options, environment):
 def _discovery(options):
     most = options.max_workers or options.workers or options.min_workers
     if not options.host_script:
-        hosts = options.hosts
-        return FixedHosts(parse_hosts(hosts) if hosts else [Host("localhost", most)])
-    if options.hosts:
-        raise BytePSError("-H and --host-discovery-script both say which hosts to use: leave one")
+        return FixedHosts(_hosts(options) or [Host("localhost", most)])
+    if options.hosts or options.hostfile:
+        given = "-H" if options.hosts else "--hostfile"
+        raise ConfigError(
+            f"{given} and --host-discovery-script both say which hosts to use: leave one"
+        )
 
     def say(text):
         print(f"bpslaunch: {text}", file=sys.stderr)
@@ -140,11 +157,37 @@ def _launcher(options, environment, needs_secret):
     return Launcher(environment, remote, ssh, options.grace, secret)
 
 
-def _reads_failover(environment):
-    """What the processes are told of BYTEPS_SERVER_FAILOVER."""
-    described = OPTIONS["server_failover"]
+def _reads(environment, name):
+    """What the processes are told of a setting."""
+    described = OPTIONS[name]
     given = environment.get(described.variable, "").strip()
-    return described.read(given) if given else True
+    return described.read(given) if given else getattr(Config(), name)
+
+
+def _choice(options):
+    ranks = None if options.show is None else read_ranks(options.show)
+    return Choice(options.log_dir, ranks)
+
+
+def _headline(workers, plan, launcher, hosts=None):
+    """What is about to start, in a line.
+
+    Args:
+        workers: how many, in words.
+        plan: a `Plan`.
+        launcher: a `Launcher`.
+        hosts: names of the hosts that are known. Default: those of the plan.
+    """
+    number = len(set(hosts or plan.host_names()))
+    tls = "on" if _reads(launcher.environment, "tls") else "off"
+    servers = _counted(plan.servers, "server") if plan.servers else "servers inside the workers"
+    if not plan.needs_scheduler:
+        return f"{workers}, alone"
+    return f"{workers} on {_counted(number, 'host')}, {servers}, TLS {tls}"
+
+
+def _counted(number, noun):
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _take_secret(environment):
@@ -152,11 +195,11 @@ def _take_secret(environment):
     secret = environment.pop("BYTEPS_JOB_SECRET", "").strip()
     path = environment.pop("BYTEPS_JOB_SECRET_FILE", "").strip()
     if secret and path:
-        raise BytePSError("BYTEPS_JOB_SECRET and BYTEPS_JOB_SECRET_FILE are set: unset one of them")
+        raise ConfigError("BYTEPS_JOB_SECRET and BYTEPS_JOB_SECRET_FILE are set: unset one of them")
     if path:
         return read_secret_file(path)
     if secret and len(secret.encode()) < MIN_BYTES:
-        raise BytePSError(
+        raise ConfigError(
             f"BYTEPS_JOB_SECRET has {len(secret.encode())} bytes, but must have at least "
             f"{MIN_BYTES}: unset it, and the job gets a secret of its own"
         )
@@ -164,7 +207,7 @@ def _take_secret(environment):
 
 
 def _plan(options):
-    hosts = parse_hosts(options.hosts) if options.hosts else None
+    hosts = _hosts(options)
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
     return Plan(
@@ -175,6 +218,15 @@ def _plan(options):
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
     )
+
+
+def _hosts(options):
+    """What -H or --hostfile says, or None."""
+    if options.hosts and options.hostfile:
+        raise ConfigError("-H and --hostfile both say which hosts to use: leave one")
+    if options.hostfile:
+        return read_hostfile(options.hostfile)
+    return parse_hosts(options.hosts) if options.hosts else None
 
 
 def _number_of_servers(options):
@@ -199,8 +251,7 @@ def _run_one_role(parser, options, environment):
     if config.role == "worker":
         _require_command(parser, options)
     with Job(Launcher(environment, {}, Ssh(), options.grace), verbose=options.verbose) as job:
-        for task in tasks_of_one_role(config, tuple(options.command)):
-            job.start(task)
+        job.start_all(tasks_of_one_role(config, tuple(options.command)))
         return job.run()
 
 
@@ -213,28 +264,45 @@ def _read_variable(text, environment):
     """A pair of name and value from "NAME=VALUE", or from "NAME" and this environment."""
     name, has_value, value = text.partition("=")
     if has_value and name == "BYTEPS_JOB_SECRET":
-        raise BytePSError(
+        raise ConfigError(
             "--env BYTEPS_JOB_SECRET=...: everybody on this machine can see a command line; set "
             "the variable in the environment of bpslaunch, or BYTEPS_JOB_SECRET_FILE"
         )
     if has_value:
         return name, value
     if name not in environment:
-        raise BytePSError(f"--env {name}: there is no such variable here; give a value, {name}=...")
+        raise ConfigError(f"--env {name}: there is no such variable here; give a value, {name}=...")
     return name, environment[name]
 
 
+def _whole(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
 def _positive(text):
-    number = int(text)
+    number = _whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
 
 
 def _not_negative(text):
-    number = int(text)
+    number = _whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _seconds(text):
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not (math.isfinite(number) and number >= 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0")
     return number
 
 
@@ -267,6 +335,11 @@ def _parser():
         "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
     )
     job.add_argument(
+        "--hostfile",
+        metavar="FILE",
+        help='a file instead of -H, with a line for each host: "host", "host:4" or "host slots=4"',
+    )
+    job.add_argument(
         "--server-hosts", metavar="HOST,...", help="hosts for the servers (default: those of -H)"
     )
     job.add_argument(
@@ -282,9 +355,17 @@ def _parser():
         metavar="NAME[=VALUE]",
         help="a variable for all processes, remote ones too; may be repeated",
     )
+    job.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="the command is this module of Python, with the arguments that follow",
+    )
+    _add_output_arguments(parser.add_argument_group("output"))
     _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
     ssh = parser.add_argument_group("remote hosts")
-    ssh.add_argument("--ssh-port", type=int, metavar="PORT")
+    ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
     ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
     ssh.add_argument(
         "--ssh-option",
@@ -296,7 +377,7 @@ def _parser():
     )
     parser.add_argument(
         "--grace",
-        type=float,
+        type=_seconds,
         default=10.0,
         metavar="SECONDS",
         help="from asking a process to end to killing it (default: 10)",
@@ -312,9 +393,23 @@ def _parser():
         action="store_true",
         help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
     )
+    parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
     parser.add_argument("--verbose", action="store_true", help="say what is started")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
     return parser
+
+
+def _add_output_arguments(group):
+    group.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        help="also write the output of each process to a file there, such as worker-0.log",
+    )
+    group.add_argument(
+        "--show",
+        metavar="RANKS",
+        help='print the output of these workers only, such as "0" or "0,4-7" (default: all)',
+    )
 
 
 def _add_elastic_arguments(group):
@@ -347,7 +442,7 @@ def _add_elastic_arguments(group):
     )
     group.add_argument(
         "--elastic-timeout",
-        type=float,
+        type=_seconds,
         metavar="SECONDS",
         help="how long to wait for --min-np workers (default: 600)",
     )

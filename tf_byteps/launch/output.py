@@ -5,6 +5,8 @@ import os
 import sys
 import time
 
+from tf_byteps.errors import ConfigError
+
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _KEPT_LINES = 15
 # A line without an end (a prompt, a progress bar) is shown after this time.
@@ -75,9 +77,11 @@ class Stream:
         target: "stdout" or "stderr".
         prefix: goes before each line.
         kept: gets the last lines, for the report of a failure.
+        log: a `LogFile` that gets all that comes, or None.
+        is_shown: whether the screen gets it.
     """
 
-    def __init__(self, descriptor, screen, target, prefix, kept):
+    def __init__(self, descriptor, screen, target, prefix, kept, log=None, is_shown=True):
         self.descriptor = descriptor
         self.prefix = prefix
         self._screen = screen
@@ -85,10 +89,14 @@ class Stream:
         self._kept = kept
         self._rest = b""
         self._rest_since = 0.0
+        self._log = log
+        self._is_shown = is_shown
 
     def read(self):
         """Prints what has come. Returns False at the end."""
         data = os.read(self.descriptor, _READ_BYTES)
+        if self._log is not None:
+            self._log.write(data)
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._print(line.decode(errors="replace") + "\n")
@@ -106,7 +114,94 @@ class Stream:
 
     def _print(self, text):
         self._kept.append(text.rstrip("\n"))
-        self._screen.write(self._target, self, text)
+        if self._is_shown:
+            self._screen.write(self._target, self, text)
+
+
+class LogFile:
+    """All that a process prints, without prefixes.
+
+    Args:
+        path: of the file, which begins anew unless `append` is set.
+        screen: where an error is said.
+    """
+
+    def __init__(self, path, screen, append=False):
+        self._path, self._screen = path, screen
+        self._file = open(path, "ab" if append else "wb", buffering=0)
+
+    def write(self, data):
+        """Writes; after an error, which is said once, it does nothing more."""
+        try:
+            if self._file is not None:
+                self._file.write(data)
+        except OSError as error:
+            self._screen.say(f"{self._path} cannot be written: {error.strerror}")
+            self.close()
+
+    def close(self):
+        """Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class Choice:
+    """Which output goes where.
+
+    Args:
+        folder: gets a file for each process, such as "worker-0.log"; None: no files.
+        ranks: the workers whose output is shown, a set; None: all. That of others always is.
+
+    Raises:
+        ConfigError: the folder cannot be made.
+    """
+
+    def __init__(self, folder=None, ranks=None):
+        self._folder, self._ranks = folder, ranks
+        self._labels = set()  # who has a file; one that is started again goes on with it
+        if folder is not None:
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"--log-dir {folder} cannot be made: {error.strerror}") from None
+
+    def open_log(self, task, screen):
+        """A task's `LogFile`, or None.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        if self._folder is None:
+            return None
+        path = os.path.join(self._folder, task.label.replace(" ", "-") + ".log")
+        try:
+            log = LogFile(path, screen, append=task.label in self._labels)
+        except OSError as error:
+            raise ConfigError(f"--log-dir: {path}: {error.strerror}") from None
+        self._labels.add(task.label)
+        return log
+
+    def shows(self, task):
+        """Whether the screen gets a task's output."""
+        return task.role != "worker" or self._ranks is None or task.number in self._ranks
+
+
+def read_ranks(text):
+    """Reads "0,4-7", or "all", which is None.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    ranks = set()
+    for entry in text.split(","):
+        first, dash, last = entry.strip().partition("-")
+        if text.strip() == "all":
+            return None
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f'--show {text}: {entry!r} is no rank and no range such as "4-7"')
+        ranks.update(range(int(first), int(last or first) + 1))
+    return ranks
 
 
 def last_lines():

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import Host
 
 # Says where a process stands in a job: never inherited from the environment of bpslaunch.
@@ -68,7 +68,7 @@ class Plan:
         slots = sum(host.slots for host in self.hosts)
         if self.workers > slots:
             listed = ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
-            raise BytePSError(f"-np {self.workers}, but -H {listed} takes only {slots} workers")
+            raise ConfigError(f"-np {self.workers}, but -H {listed} takes only {slots} workers")
 
     @property
     def needs_scheduler(self):
@@ -106,7 +106,9 @@ class Plan:
     def worker_tasks(self, address, port):
         """The workers, host by host."""
         if not self.needs_scheduler:
-            return [Task("worker", 0, self.hosts[0].name, self.command, {})]
+            # Whoever has started bpslaunch does not number its worker.
+            alone = {"DMLC_ROLE": "worker", "DMLC_NUM_WORKER": "1"}
+            return [Task("worker", 0, self.hosts[0].name, self.command, alone)]
         tasks = []
         for machine, (host, count) in enumerate(self._placed()):
             for local_rank in range(count):

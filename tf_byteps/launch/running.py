@@ -1,5 +1,7 @@
 """Starts the processes of a job, prints their output, and ends them together."""
 
+import fcntl
+import json
 import os
 import selectors
 import signal
@@ -7,8 +9,8 @@ import subprocess
 import time
 
 from tf_byteps.errors import BytePSError
-from tf_byteps.launch.hosts import guarded, is_local
-from tf_byteps.launch.output import Screen, Stream, last_lines
+from tf_byteps.launch.hosts import guarded, is_local, to_start_python
+from tf_byteps.launch.output import Choice, Screen, Stream, last_lines
 from tf_byteps.launch.plan import Task
 
 _TICK_SECONDS = 0.2
@@ -19,6 +21,10 @@ _LAST_WAIT_SECONDS = 3.0
 _SCHEDULER_READY_SECONDS = 30.0
 # How long a failed server waits for a worker that may be the cause.
 _CAUSE_SECONDS = 1.0
+# From the end of a worker to the report that the job had begun before.
+_EARLY_SECONDS = 5.0
+# What a pipe of Linux holds before its reader comes.
+_PIPE_BYTES = 1 << 16
 
 
 class Launcher:
@@ -29,8 +35,8 @@ class Launcher:
         remote_environment: those that remote processes get.
         ssh: an `Ssh`.
         grace: seconds from asking a process to end to killing it.
-        secret: the job's, or None. It goes to remote processes through their guards' standard
-            input: a variable would be on ssh's command line.
+        secret: the job's, or None. It goes to remote processes as all variables do, through their
+            guards' standard input: everybody on a machine can see ssh's command line.
     """
 
     def __init__(self, environment, remote_environment, ssh, grace, secret=None):
@@ -42,25 +48,27 @@ class Launcher:
 
     def start(self, task, keep=()):
         """Starts a task under a guard; returns the `Popen` of the guard or of ssh."""
-        by_stdin = self._secret is not None and not is_local(task.host)
-        command = guarded(task.command, self.grace, keep, by_stdin)
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        if is_local(task.host):
-            environment = {**self.environment, **task.variables}
-            if self._secret is not None:
-                environment["BYTEPS_JOB_SECRET"] = self._secret
-        else:
-            variables = {**self._remote_environment, **task.variables}
-            command = self._ssh.command(task.host, command, variables)
-            environment = None  # ssh itself runs in ours
-        process = subprocess.Popen(
-            command, env=environment, pass_fds=keep, bufsize=0, start_new_session=True, **pipes
-        )
-        if by_stdin:
-            try:
-                process.stdin.write(f"{self._secret}\n".encode())
-            except BrokenPipeError:
-                pass  # it has ended already, and is about to be noticed
+        here = is_local(task.host)
+        command = guarded(task.command, self.grace, keep, variables_by_stdin=not here)
+        variables = {**(self.environment if here else self._remote_environment), **task.variables}
+        if self._secret is not None:
+            variables["BYTEPS_JOB_SECRET"] = self._secret
+        if not here:
+            command = self._ssh.command(task.host, command, to_start_python(variables))
+        try:
+            process = subprocess.Popen(
+                command,
+                env=variables if here else None,  # ssh itself runs in ours
+                pass_fds=keep,
+                bufsize=0,
+                start_new_session=True,
+                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            )
+        except OSError as error:
+            hint = "" if here else f", to start {task.label} on {task.host}"
+            raise BytePSError(f"cannot run {command[0]}{hint}: {error.strerror}") from error
+        if not here:
+            _write_line(process.stdin, json.dumps(variables))
         return process
 
     def describe(self, task):
@@ -69,15 +77,27 @@ class Launcher:
         return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
 
 
+def _write_line(pipe, text):
+    """Writes a line at once, whether or not somebody reads it yet."""
+    data = f"{text}\n".encode()
+    if len(data) > _PIPE_BYTES:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, len(data))
+    try:
+        pipe.write(data)
+    except BrokenPipeError:
+        pass  # the process has ended already, and is about to be noticed
+
+
 class RunningTask:
     """A started task."""
 
-    def __init__(self, task, process, screen, number):
+    def __init__(self, task, process, screen, number, log=None, is_shown=True):
         self.task = task
         self.process = process
         self.code = None
         self.told_to_end = False
         self.last_lines = last_lines()
+        self._log = log
         self.streams = [
             Stream(
                 pipe.fileno(),
@@ -85,15 +105,17 @@ class RunningTask:
                 name,
                 screen.prefix(task.label, number, name),
                 self.last_lines,
+                log,
+                is_shown,
             )
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr))
         ]
 
     def tell(self, number):
-        """Has a signal sent to the command."""
+        """Has a signal sent to the command, most often to end it."""
         if self.code is not None:
             return
-        self.told_to_end = True
+        self.told_to_end = self.told_to_end or number != signal.SIGUSR1
         try:
             self.process.stdin.write(f"{signal.Signals(number).name}\n".encode())
         except BrokenPipeError:
@@ -108,8 +130,9 @@ class RunningTask:
         return True
 
     def close(self):
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr, self._log):
+            if pipe is not None:
+                pipe.close()
 
 
 class Job:
@@ -123,16 +146,26 @@ class Job:
         verbose: say what is started.
         server_failover: the job goes on when a server fails, as long as there are others.
         server_restarts: how often a server that has failed then is started again, in all.
+        choice: a `Choice` of which output goes where. Default: all to the screen.
     """
 
     def __init__(
-        self, launcher, screen=None, verbose=False, server_failover=True, server_restarts=0
+        self,
+        launcher,
+        screen=None,
+        verbose=False,
+        server_failover=True,
+        server_restarts=0,
+        choice=None,
     ):
         self._launcher = launcher
         self._screen = screen or Screen()
         self._verbose = verbose
         self._server_failover = server_failover
         self._server_restarts = server_restarts
+        self._choice = choice or Choice()
+        self._began = time.monotonic()
+        self._worker_codes = []
         self._tasks = []
         self._first_failed = None
         self._suspect = None
@@ -142,12 +175,23 @@ class Job:
         self._selector = selectors.DefaultSelector()
         self._signals, self._signals_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._report, self._report_in = os.pipe2(os.O_CLOEXEC)
+        self._has_scheduler = False
+        self._worker_joined = False
         self._rendezvous_done = False
+        self._left_early = []  # pairs of a worker that ended well before the job began, and when
+        self._missed = None  # one of them, for which others have waited
+        self._lost = ""  # whom the scheduler has lost, in a sentence
         self._members = set()  # of an elastic job: who takes part, by name
 
     def __enter__(self):
         self._selector.register(self._signals, selectors.EVENT_READ, self._take_signals)
-        handled = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handled = (
+            signal.SIGCHLD,
+            signal.SIGINT,
+            signal.SIGTERM,
+            signal.SIGHUP,
+            signal.SIGUSR1,
+        )
         self._handlers = {n: signal.signal(n, lambda *_: None) for n in handled}
         self._old_wakeup = signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
         return self
@@ -180,6 +224,7 @@ class Job:
         Raises:
             BytePSError: it does not run.
         """
+        self._has_scheduler = True
         self.start(task, keep=(self._report_in, *keep))
         os.close(self._report_in)
         self._report_in = None
@@ -194,12 +239,23 @@ class Job:
                 raise BytePSError("the scheduler did not start")
         return port[0]
 
+    def start_all(self, tasks):
+        """Starts processes, until a signal comes or the job has failed."""
+        for task in tasks:
+            if self._ending_since is not None:
+                return
+            self.start(task)
+            self._handle_events(0)
+
     def start(self, task, keep=()):
         """Starts one process; returns its `RunningTask`."""
         if self._verbose:
             self._screen.say(self._launcher.describe(task))
+        log = self._choice.open_log(task, self._screen)
         process = self._launcher.start(task, keep)
-        running = RunningTask(task, process, self._screen, len(self._tasks))
+        running = RunningTask(
+            task, process, self._screen, len(self._tasks), log, self._choice.shows(task)
+        )
         self._tasks.append(running)
         for stream in running.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
@@ -219,7 +275,24 @@ class Job:
                 if not self._rendezvous_done or waited > _FAREWELL_SECONDS:
                     self._end(signal.SIGTERM)
         self._drain()
-        return self._exit_code()
+        code = self._exit_code()
+        self._summarize()
+        return code
+
+    def say(self, text):
+        """Prints a line of bpslaunch's own."""
+        self._screen.say(text)
+
+    def _summarize(self):
+        if not self._worker_codes:
+            return
+        ended = len(self._worker_codes)
+        well = self._worker_codes.count(0)
+        noun = "worker" if ended == 1 else "workers"
+        self.say(
+            f"{well} of {ended} {noun} ended with code 0, after "
+            f"{time.monotonic() - self._began:.1f} s"
+        )
 
     def _workers_have_ended(self):
         return not self._alive(role="worker")
@@ -227,7 +300,10 @@ class Job:
     def _exit_code(self):
         if self._interrupted_by:
             return 128 + self._interrupted_by
+        if self._missed is not None:
+            return 1
         if self._first_failed is None:
+            self._warn_if_nobody_joined()
             return 0
         self._report_failure(self._first_failed)
         return self._first_failed.code
@@ -237,27 +313,58 @@ class Job:
 
     def _step(self):
         """Waits a moment for something to happen, and handles it."""
-        for key, _ in self._selector.select(_TICK_SECONDS):
-            if isinstance(key.data, Stream):
-                if not key.data.read():
-                    self._selector.unregister(key.fd)
-            else:
-                key.data()
+        self._handle_events(_TICK_SECONDS)
         # Workers first: of those that end in one moment a server has followed a worker.
         for running in sorted(self._tasks, key=lambda r: r.task.role != "worker"):
             for stream in running.streams:
                 stream.flush()
             if running.poll():
+                if running.task.role == "worker":
+                    self._worker_codes.append(running.code)
                 self._on_ended(running)
         if self._suspect is not None and self._first_failed is None:
             running, since = self._suspect
             if time.monotonic() - since > _CAUSE_SECONDS or not self._alive(role="worker"):
                 self._blame(running)
+        self._miss_who_left_early()
         self._escalate()
+
+    def _handle_events(self, seconds):
+        """Output, signals and reports, waiting so long for the first."""
+        for key, _ in self._selector.select(seconds):
+            if isinstance(key.data, Stream):
+                if not key.data.read():
+                    self._selector.unregister(key.fd)
+            else:
+                key.data()
+
+    def _miss_who_left_early(self):
+        """Ends a job that cannot begin: a worker has ended, well, and others wait for it."""
+        if self._rendezvous_done or not self._worker_joined or self._missed is not None:
+            return
+        for running, since in self._left_early:
+            # The scheduler may be about to report that the job has begun.
+            if self._ending_since is None and time.monotonic() - since > _EARLY_SECONDS:
+                self._missed = running
+                self._screen.say(
+                    f"{running.task.label} has ended with exit code 0 before the job began, and "
+                    "others wait for it: all workers must call tf_byteps.init() or make a "
+                    "BytePSStrategy"
+                )
+                self._end(signal.SIGTERM)
+
+    def _warn_if_nobody_joined(self):
+        if self._has_scheduler and self._left_early and not self._worker_joined:
+            self._screen.say(
+                "no worker has joined the job: each has run alone. To train together, call "
+                "tf_byteps.init() or make a BytePSStrategy"
+            )
 
     def _on_ended(self, running):
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
+        if running.code == 0 and running.task.role == "worker" and not self._rendezvous_done:
+            self._left_early.append((running, time.monotonic()))
         if running.code == 0 or running.told_to_end:
             return
         if self._goes_on_without(running):
@@ -326,6 +433,10 @@ class Job:
         for number in os.read(self._signals, 64):
             if number == signal.SIGCHLD:
                 continue
+            if number == signal.SIGUSR1:  # a worker says what it waits for
+                for running in self._alive(role="worker"):
+                    running.tell(number)
+                continue
             if self._interrupted_by:
                 self._screen.say("killing all processes")
                 self._kill()
@@ -344,6 +455,10 @@ class Job:
         for line in lines.splitlines():
             if line == "started":
                 self._rendezvous_done = True
+            elif line == "joined":
+                self._worker_joined = True
+            elif line.startswith("lost "):
+                self._lost = self._lost or line.removeprefix("lost ")
             elif line.startswith("members "):
                 self._rendezvous_done = True
                 self._members = set(line.split()[1:])
@@ -371,6 +486,8 @@ class Job:
         how = f"exit code {failed.code}"
         if failed.code > 128 and failed.code - 128 in set(signal.Signals):
             how += f" ({signal.Signals(failed.code - 128).name})"
+        if self._lost and not self._lost.startswith(f"{failed.task.label} "):
+            self._screen.say(f"the job has failed: {self._lost}")
         self._screen.say(f"{failed.task.label} failed first, with {how}")
         if not is_local(failed.task.host) and failed.code == 255:
             self._screen.say(f"255 is also what ssh to {failed.task.host} gives if it fails")

@@ -15,7 +15,10 @@ from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
 from tf_byteps.rendezvous.secret import curve_keys, job_secret
 
+# How often to ask without a place in the job; with one, once in a heartbeat interval.
 _JOIN_SECONDS = 1.0
+# A scheduler that does not answer may start later, or be at another address: said soon.
+_FIRST_LOG_SECONDS = 10.0
 _LOG_SECONDS = 30.0
 _PROBE_SECONDS = 2.0
 _RECONNECT_MILLISECONDS = 250
@@ -38,7 +41,8 @@ def join(
         server_endpoint: `Address` of the server that this process hosts, if it does.
         start_server: called with the `Book` and the server's rank when all are there.
         scheduler_address: `Address` of the scheduler. Default: the configured one.
-        patience: seconds until the scheduler must have answered. Default: the configured ones.
+        patience: seconds until the scheduler must have answered. Default: the configured ones
+            for the whole rendezvous, as a machine with rank 0 may start last.
         member: a worker's name in an elastic job.
 
     Returns:
@@ -52,17 +56,21 @@ def join(
     """
     address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
     request = _request(config, server_endpoint, member)
-    patience = patience or config.connect_timeout
+    patience = patience or config.rendezvous_timeout
     last_stage = "worker" if config.role == "worker" else "server"
+    book = None
     with _Line(address, job_secret(config)) as line:
         try:
             while True:
                 assigned = _wait_for_assignment(line, request, config, patience)
+                book = assigned.book or book
+                if book is None:
+                    raise RendezvousError(f"the scheduler at {line.address} sent no address book")
                 if assigned.stage == "server":
-                    start_server(assigned.book, assigned.rank)
+                    start_server(book, assigned.rank)
                 line.send(messages.Ready(request.participant, assigned.stage))
                 if assigned.stage == last_stage:
-                    return assigned.book, assigned.rank
+                    return book, assigned.rank
         except BaseException:  # Ctrl-C, too: the others should not wait for this process
             line.send(messages.Leave(request.participant))
             raise
@@ -89,15 +97,16 @@ def _request(config, server_endpoint, member=None):
 
 def _wait_for_assignment(line, request, config, patience):
     """Repeats the request until the scheduler has an assignment."""
-    begin = last_log = next_request = time.monotonic()
+    begin = next_request = time.monotonic()
+    next_log = begin + _FIRST_LOG_SECONDS
     # Since then a request is without an answer; a process that was stopped itself has sent none.
     asked = None
-    progress = ""
+    interval, progress = min(_JOIN_SECONDS, config.heartbeat_interval), ""
     while True:
         if time.monotonic() >= next_request:
             line.send(request)
             asked = asked or time.monotonic()
-            next_request = time.monotonic() + min(_JOIN_SECONDS, config.heartbeat_interval)
+            next_request = time.monotonic() + interval
         message = line.receive(max(0.0, next_request - time.monotonic()))
         now = time.monotonic()
         if message is not None:
@@ -105,11 +114,14 @@ def _wait_for_assignment(line, request, config, patience):
             progress = _read_answer(message, line, config)
             if isinstance(message, messages.Assigned):
                 return message
+            if isinstance(message, messages.Progress) and message.admitted:
+                interval = config.heartbeat_interval
+                next_request = now + interval
         silent = now - asked if asked else 0.0
         _check_patience(line, config, patience, now - begin, silent, progress)
-        if now - last_log > _LOG_SECONDS:
-            last_log = now
-            _logger.warning("waiting for the job to begin: %s", progress or "no scheduler yet")
+        if now > next_log:
+            next_log = now + _LOG_SECONDS
+            _logger.warning("waiting for the job to begin: %s", progress or _no_answer(line))
 
 
 def _read_answer(message, line, config):
@@ -131,10 +143,8 @@ def _check_patience(line, config, patience, waited, silent, progress):
     if not line.answered and waited > patience:
         raise RendezvousError(
             f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
-            f"{line.sent} requests ({_diagnose(line.address)}). Check that it runs, that "
-            f"DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or TF_CONFIG) name its address, and that its "
-            f"BYTEPS_JOB_SECRET is the same ({'one is' if line.has_secret else 'none is'} set "
-            f"here); BYTEPS_CONNECT_TIMEOUT sets how long to try"
+            f"{line.sent} requests ({_diagnose(line.address)}). {_advice(line)}; "
+            f"BYTEPS_RENDEZVOUS_TIMEOUT sets how long to try"
         )
     if line.answered and silent > config.heartbeat_timeout:
         raise StartInterruptedError(
@@ -147,6 +157,18 @@ def _check_patience(line, config, patience, waited, silent, progress):
             f"the job did not begin in {waited:.0f} s: {progress}. BYTEPS_RENDEZVOUS_TIMEOUT sets "
             f"how long to wait"
         )
+
+
+def _no_answer(line):
+    return f"no answer from {line.address} ({_diagnose(line.address)}). {_advice(line)}"
+
+
+def _advice(line):
+    return (
+        f"Check that the scheduler runs, that DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or "
+        f"TF_CONFIG) name its address, and that its BYTEPS_JOB_SECRET is the same "
+        f"({'one is' if line.has_secret else 'none is'} set here)"
+    )
 
 
 def _diagnose(address):

@@ -59,22 +59,40 @@ def listening_address(config, host):
     """Where to listen so that others reach this process at `host`: a numeric address.
 
     If the name does not say it: the configured interface's, or else that of all interfaces.
+
+    Raises:
+        ConfigError: other machines reach it, and the job neither has a secret nor may do without.
     """
-    address = bindable_address(host)
+    address = bindable_address(host, here_only=config.on_one_machine)
     if address == ALL_INTERFACES and config.interface:
-        return _interface_address(config.interface)
+        address = _interface_address(config.interface)
+    if not (config.has_secret or config.allow_open or ipaddress.ip_address(address).is_loopback):
+        where = host if address == host else f"{host}, that is at {address}"
+        raise ConfigError(
+            f"this {config.role} is to listen at {where}, where other machines reach it, and the "
+            f"job has no secret: everybody there could take part in it, read its weights and end "
+            f"it. Start the job with bpslaunch, or give all its processes one secret (openssl rand "
+            f"-hex 32 > job.secret, and BYTEPS_JOB_SECRET_FILE=job.secret); BYTEPS_ALLOW_OPEN=1 "
+            f"goes on without one. See docs/security.md"
+        )
     return address
 
 
-def bindable_address(host):
+def bindable_address(host, here_only=False):
     """Where to listen so that others reach this process at `host`: a numeric address.
 
     That is "0.0.0.0", all interfaces, when `host` is a name that does not say it: Debian lets a
     machine's own name stand for 127.0.1.1 on that machine only, and a Kubernetes service has an
     address that no socket can be bound to.
+
+    Args:
+        host: a name or an address.
+        here_only: the others are all on this machine, where a name means to them what it means
+            here.
     """
     for address in numeric_addresses(host):
-        if address != host and host != "localhost" and ipaddress.ip_address(address).is_loopback:
+        is_loopback = ipaddress.ip_address(address).is_loopback
+        if is_loopback and not here_only and host not in (address, "localhost"):
             continue
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -16,7 +16,7 @@ import zmq
 
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
+from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster, place_of
 from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
 
 _PROBE_SECONDS = 0.2
@@ -49,8 +49,8 @@ class ElasticRoster(Roster):
 
     def progress(self):
         """See `Roster.progress`."""
-        servers = f"{len(self.server_processes())} of {self.num_servers} servers"
-        workers = f"{len(self.workers())} workers, of at least {self._least},"
+        servers = f"{self._count['server']} of {self.num_servers} servers"
+        workers = f"{self._count['worker']} workers, of at least {self._least},"
         return f"{workers} and {servers} have joined"
 
     def _check_worker_place(self, join):
@@ -59,13 +59,13 @@ class ElasticRoster(Roster):
                 "this job is elastic and it was not told so: set BYTEPS_MIN_WORKERS, as bpslaunch "
                 "--min-np does"
             )
-        for other in self.workers():
-            if other.join.member == join.member:
-                raise PlaceTaken(
-                    f"member {join.member!r} is {other.join.process}: give each worker its own "
-                    f"BYTEPS_MEMBER, or none",
-                    [other],
-                )
+        other = self._holders.get(place_of(join))
+        if other is not None:
+            raise PlaceTaken(
+                f"member {join.member!r} is {other.join.process}: give each worker its own "
+                f"BYTEPS_MEMBER, or none",
+                [other],
+            )
 
     def in_order(self):
         """The workers: those of the epoch before in their order, then newcomers, host by host."""
@@ -261,11 +261,11 @@ class ElasticScheduler(Scheduler):
         if join.role == "worker" and join.member not in (None, *self._members):
             self._newcomers[join.member] = time.monotonic()
         text = "the job runs: new workers are let in at its next commit"
-        self._send(route, messages.Progress(text))
+        self._send(route, messages.Progress(text, admitted=False))
 
-    def _send(self, route, message):
+    def _send_encoded(self, route, data):
         try:
-            self._socket.send_multipart([route, messages.encode(message)], zmq.NOBLOCK)
+            self._socket.send_multipart([route, data], zmq.NOBLOCK)
         except zmq.ZMQError:
             pass  # it is gone: that is noticed by itself
 

@@ -1,7 +1,7 @@
 """The messages of rendezvous: JSON objects, checked field by field, never pickled.
 
     joining process                       scheduler
-    Join, again every second      ->
+    Join, again and again         ->
                                   <-      Progress  (who is missing), or Refused
                                   <-      Assigned "server"   when all are there
     Ready "server"                ->
@@ -18,10 +18,15 @@ A member of an elastic job has another connection, from its first Join to its en
 
 and instead of Assigned it may get Dismissed: the job goes on, or has ended, without it.
 
-A process that hosts a server gets "server" first; one that is a worker gets "worker".
+A process that hosts a server gets "server" first; one that is a worker gets "worker". It asks every
+second until it has a place, and then once in a heartbeat interval, to show that it is still there.
+
+The book is the long message, and each of n participants gets it: it is encoded once, sent once to
+each, and has its addresses column by column, which are quick to check (protocol rule 30).
 """
 
 import dataclasses
+import functools
 import json
 import reprlib
 import types
@@ -70,7 +75,7 @@ class Book:
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """A process asks to take part, and shows every second that it is still there."""
+    """A process asks to take part, and shows again and again that it is still there."""
 
     participant: str  # random, one for each attempt of a process
     package_version: str
@@ -102,13 +107,14 @@ class Leave:
 @dataclasses.dataclass(frozen=True)
 class Progress:
     text: str
+    admitted: bool  # it has a place, and need not ask every second
 
 
 @dataclasses.dataclass(frozen=True)
 class Assigned:
     stage: str  # "server" or "worker"
     rank: int  # in that role
-    book: Book
+    book: Book | None  # None: the one that it got with the stage before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +155,37 @@ _KINDS = {kind.__name__: kind for kind in _ALL}
 
 def encode(message):
     """A message as bytes."""
-    fields = {"version": VERSION, "kind": type(message).__name__, **dataclasses.asdict(message)}
-    return json.dumps(fields).encode()
+    return json.dumps(_with_kind(message)).encode()
+
+
+class EncodedBook:
+    """A book that is encoded once, for all who get it.
+
+    Args:
+        book: a `Book`.
+    """
+
+    def __init__(self, book):
+        self._json = json.dumps(_plain(book)).encode()
+
+    def assign(self, stage, rank):
+        """What `encode` returns of `Assigned(stage, rank, book)`."""
+        fields = _with_kind(Assigned(stage, rank, None))
+        del fields["book"]
+        return json.dumps(fields).encode()[:-1] + b', "book": ' + self._json + b"}"
+
+
+def _with_kind(message):
+    return {"version": VERSION, "kind": type(message).__name__, **_plain(message)}
+
+
+def _plain(value):
+    """A value as JSON knows it; objects in a list become one list for each of their fields."""
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(getattr(value, name)) for name in _types(type(value))}
+    if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
+        return {name: [getattr(item, name) for item in value] for name in _types(type(value[0]))}
+    return value
 
 
 def decode(data):
@@ -184,8 +219,8 @@ def _read(expected, value, where):
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin is types.UnionType:
         return None if value is None else _read(arguments[0], value, where)
-    if origin is list and isinstance(value, list):
-        return [_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is list:
+        return _read_list(arguments[0], value, where)
     if origin is dict and isinstance(value, dict):
         return {
             str(key): _read(arguments[1], item, f"{where}.{_short(key)}")
@@ -199,15 +234,37 @@ def _read(expected, value, where):
     raise RendezvousError(f"{where} is {_short(value)}, but must be {expected}")
 
 
+def _read_list(expected, value, where):
+    if dataclasses.is_dataclass(expected) and value != []:
+        _check_fields(expected, value, where)
+        fields = _types(expected).items()
+        columns = [_read_list(kind, value[name], f"{where}.{name}") for name, kind in fields]
+        if len({len(column) for column in columns}) > 1:
+            raise RendezvousError(f"{where} has columns of different lengths")
+        return list(map(expected, *columns))
+    if isinstance(value, list) and set(map(type, value)) <= {expected}:
+        return value
+    raise RendezvousError(f"{where} is {_short(value)}, but must be a list of {expected}")
+
+
 def _read_object(expected, value, where):
-    fields = {field.name: field.type for field in dataclasses.fields(expected)}
+    _check_fields(expected, value, where)
+    fields = _types(expected).items()
+    return expected(**{name: _read(kind, value[name], f"{where}.{name}") for name, kind in fields})
+
+
+def _check_fields(expected, value, where):
+    fields = _types(expected)
     if not isinstance(value, dict) or set(value) != set(fields):
         raise RendezvousError(
             f"{where} is {_short(value)}, but must have the fields {', '.join(fields)}"
         )
-    return expected(
-        **{name: _read(kind, value[name], f"{where}.{name}") for name, kind in fields.items()}
-    )
+
+
+@functools.cache
+def _types(message):
+    """The fields of a class of messages, with their types."""
+    return {field.name: field.type for field in dataclasses.fields(message)}
 
 
 def _short(value):

@@ -1,6 +1,7 @@
 """Who has joined a job, whether they fit together, and the address book that follows."""
 
 import dataclasses
+import itertools
 import secrets
 import time
 
@@ -12,6 +13,7 @@ from tf_byteps.rendezvous.messages import Address, Book, Join
 _SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
 _MAX_TEXT = 1024
 _MAX_NUMBER = 1 << 16  # of workers or servers
+_MAX_NAMED = 16  # of those that are missing
 # What else to do about a setting that differs.
 _ADVICE = {
     "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
@@ -68,7 +70,7 @@ class Participant:
 
 
 class Roster:
-    """The participants of one job.
+    """The participants of one job. To admit one costs the same however many there are.
 
     Args:
         job_id: the scheduler's job id, or None; participants must have the same.
@@ -80,8 +82,13 @@ class Roster:
 
     def __init__(self, job_id, num_workers, num_servers, options, defaults):
         self.participants = {}
-        self.num_workers = num_workers
+        self.num_workers = None
         self.num_servers = num_servers
+        self._count = {"worker": 0, "server": 0}
+        self._holders = {}  # participant by its place, see `place_of`
+        self._free_ranks = {}  # the keys; a set that keeps its order
+        self._expect_workers(num_workers)
+        self._usable_options = {}
         self._job_id = job_id
         self._options = {name: (value, "the scheduler") for name, value in options.items()}
         self._defaults = defaults
@@ -102,13 +109,30 @@ class Roster:
         self._check_place(participant)
         self._check_options(participant)
         if participant.is_worker and self.num_workers is None and join.member is None:
-            self.num_workers = join.size
-        self.participants[join.participant] = participant
+            self._expect_workers(join.size)
+        self._add(participant)
         return participant
+
+    def _add(self, participant):
+        join = participant.join
+        self.participants[join.participant] = participant
+        self._count[join.role] += 1
+        self._holders[place_of(join)] = participant
+        if participant.is_worker:
+            self._free_ranks.pop(join.rank, None)
 
     def remove(self, participant):
         """Forgets a participant; its place is free again."""
-        del self.participants[participant.join.participant]
+        join = participant.join
+        del self.participants[join.participant]
+        self._count[join.role] -= 1
+        del self._holders[place_of(join)]
+        if participant.is_worker and join.rank is not None:
+            self._free_ranks[join.rank] = None
+
+    def _expect_workers(self, number):
+        self.num_workers = number
+        self._free_ranks = dict.fromkeys(range(number or 0))
 
     def find_predecessor(self, join, lost):
         """The server that another one may take the place of.
@@ -142,7 +166,7 @@ class Roster:
         try:
             participant = self.admit(join, route, now)
         except Refusal:
-            self.participants[before.join.participant] = before
+            self._add(before)
             raise
         participant.server_rank = before.server_rank
         return participant
@@ -150,19 +174,20 @@ class Roster:
     def workers(self):
         return [p for p in self.participants.values() if p.is_worker]
 
+    def has_worker(self):
+        return self._count["worker"] > 0
+
     def server_processes(self):
         return [p for p in self.participants.values() if not p.is_worker]
 
     def complete(self):
         return (
-            self.num_workers is not None
-            and len(self.workers()) == self.num_workers
-            and len(self.server_processes()) == self.num_servers
+            self._count["worker"] == self.num_workers and self._count["server"] == self.num_servers
         )
 
     def progress(self):
         """Who has joined and who is missing, in a sentence."""
-        workers, servers = len(self.workers()), len(self.server_processes())
+        workers, servers = self._count["worker"], self._count["server"]
         expected = "an unknown number of" if self.num_workers is None else self.num_workers
         sentence = f"{workers} of {expected} workers and {servers} of {self.num_servers} servers"
         missing = self._missing_workers()
@@ -216,11 +241,12 @@ class Roster:
     def _missing_workers(self):
         if self.num_workers is None:
             return []
-        taken = {p.join.rank for p in self.workers()}
-        if None in taken:  # these may get any of the free ranks
-            count = self.num_workers - len(self.workers())
+        count = self.num_workers - self._count["worker"]
+        if len(self._free_ranks) > count:  # some workers may get any of the free ranks
             return [_count(count, "worker")] if count else []
-        return [f"worker {rank}" for rank in range(self.num_workers) if rank not in taken]
+        named = sorted(itertools.islice(self._free_ranks, _MAX_NAMED))
+        more = [_count(count - len(named), "more worker")] if count > len(named) else []
+        return [f"worker {rank}" for rank in named] + more
 
     def _check_form(self, join):
         """What no process of tf_byteps says, and what its own configuration would refuse."""
@@ -237,11 +263,14 @@ class Roster:
             or (endpoint is not None and len(endpoint.host) > _MAX_TEXT)
         ):
             raise Refusal("its request is malformed: install one version of tf_byteps everywhere")
+        if join.options == self._usable_options:  # commonly all have the same ones
+            return
         known = {name: value for name, value in join.options.items() if name in self._defaults}
         try:
             Config().with_shared_values(known, join.process)
         except ConfigError as error:
             raise Refusal(f"its settings cannot be used: {error}") from None
+        self._usable_options = join.options
 
     def _check_same_job(self, join):
         if join.package_version != tf_byteps.__version__:
@@ -278,37 +307,37 @@ class Roster:
                 f"it was told of {join.size} workers and this job has {self.num_workers}: set "
                 f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) alike everywhere"
             )
-        if len(self.workers()) == join.size:
+        if self._count["worker"] == join.size:
             raise PlaceTaken(
                 f"all {join.size} workers of this job are there already", self.workers()
             )
         if join.rank is not None and join.rank >= join.size:
             raise Refusal(f"its rank is {join.rank}, but the job has {join.size} workers")
-        for other in self.workers():
-            if join.rank is not None and other.join.rank == join.rank:
-                raise PlaceTaken(
-                    f"rank {join.rank} is taken by {other.join.process}: give each worker its own "
-                    f"DMLC_WORKER_ID and BYTEPS_LOCAL_RANK (or BYTEPS_GLOBAL_RANK)",
-                    [other],
-                )
+        other = self._holders.get(place_of(join))
+        if other is not None:
+            raise PlaceTaken(
+                f"rank {join.rank} is taken by {other.join.process}: give each worker its own "
+                f"DMLC_WORKER_ID and BYTEPS_LOCAL_RANK (or BYTEPS_GLOBAL_RANK)",
+                [other],
+            )
 
     def _check_server_place(self, participant):
         join = participant.join
         if not participant.hosts_server:
             raise Refusal("a server must say where it listens")
-        if len(self.server_processes()) == self.num_servers:
+        if self._count["server"] == self.num_servers:
             raise PlaceTaken(
                 f"all {self.num_servers} server processes of this job are there already: set "
                 f"DMLC_NUM_SERVER to their number everywhere",
                 self.server_processes(),
             )
-        for other in self.server_processes():
-            if join.server_id is not None and other.join.server_id == join.server_id:
-                raise PlaceTaken(
-                    f"server id {join.server_id} is taken by {other.join.process}: give each "
-                    f"server its own BYTEPS_SERVER_ID, or none",
-                    [other],
-                )
+        other = self._holders.get(place_of(join))
+        if other is not None:
+            raise PlaceTaken(
+                f"server id {join.server_id} is taken by {other.join.process}: give each "
+                f"server its own BYTEPS_SERVER_ID, or none",
+                [other],
+            )
 
     def _check_options(self, participant):
         for name, value in participant.join.options.items():
@@ -336,6 +365,14 @@ class Roster:
         separate = sorted(self.server_processes(), key=_server_order)
         for rank, server in enumerate(separate + colocated):
             server.server_rank = rank
+
+
+def place_of(join):
+    """What no two participants can have: a rank, a server id or a member's name."""
+    if join.member is not None:
+        return "member", join.member
+    number = join.rank if join.role == "worker" else join.server_id
+    return (join.role, number) if number is not None else ("participant", join.participant)
 
 
 def _server_order(participant):

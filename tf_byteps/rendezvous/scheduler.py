@@ -1,6 +1,7 @@
 """The scheduler's side of rendezvous."""
 
 import dataclasses
+import itertools
 import logging
 import time
 
@@ -9,16 +10,19 @@ import zmq
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.gate import Gate
-from tf_byteps.rendezvous.host import listening_address
+from tf_byteps.rendezvous.host import ALL_INTERFACES, listening_address
 from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
 from tf_byteps.rendezvous.secret import job_secret
 
 POLL_SECONDS = 0.2
+_MAX_NAMED = 16  # of those that have not started, and of servers
 # Messages older than a pause of this process are read within this time after it.
 _QUEUED_SECONDS = 0.2
 # A server that was taken back and is lost within this time may come again a little later only.
 _SOON_SECONDS = 60.0
 LINGER_MILLISECONDS = 2000  # for the last messages on their way
+# Connections that wait to be accepted: with ZeroMQ's 100, others try again a second later.
+_BACKLOG = 4096
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -47,12 +51,18 @@ class Scheduler:
         self._book = None
         self._returns = {}  # rank of a server: when it was taken back, and how long it stays lost
         self._roster = self._new_roster()
+        # Called once, when the first worker has joined, if it is set.
+        self.on_worker = None
+        self._has_warned = False
+        self._not_ready = {}  # of the stage that runs: participants by their name
+        self._next_look = 0.0  # for silent ones
         secret = job_secret(config)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._gate = Gate(self._context, self._socket, secret) if secret else None
         self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
+        self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
         self._prepare(self._socket)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
@@ -88,20 +98,44 @@ class Scheduler:
             book = self._roster.build_book()
             book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
             self._book = book
+            self._warn_of_open_ports(book)
             self._started = True
+            encoded = messages.EncodedBook(book)
             for stage in ("server", "worker"):
-                self._run_stage(stage, book)
+                self._run_stage(stage, encoded)
             return book
         except BaseException as error:  # whatever ends the scheduler, the others should learn it
             self._tell_of(error)
             raise
 
+    def _warn_of_open_ports(self, book):
+        """A job without a secret is everybody's who reaches it: once, with what is to be closed."""
+        if self._config.has_secret or self._has_warned:
+            return
+        self._has_warned = True
+        servers = list(map(str, book.server_endpoints[:_MAX_NAMED]))
+        more = len(book.server_endpoints) - len(servers)
+        servers += [f"{more} more"] if more else []
+        _logger.warning(
+            "this job has no secret: everybody who reaches its ports can take part in it, read its "
+            "weights and end it (scheduler %s, coordinator %s, servers %s). See docs/security.md",
+            self.address,
+            book.coordinator_endpoint,
+            ", ".join(servers) or "none",
+        )
+
     def _collect(self, patience):
         """Waits until all who belong to the job have joined."""
         if patience is not None:
-            self._wait(self._roster.workers, patience, lambda: "no worker has come")
+            self._wait(self._roster.has_worker, patience, lambda: "no worker has come")
         timeout = self._config.rendezvous_timeout
-        self._wait(self._roster.complete, timeout, self._roster.progress)
+        self._wait(self._is_complete, timeout, self._roster.progress)
+
+    def _is_complete(self):
+        if self.on_worker is not None and self._roster.has_worker():
+            self.on_worker()
+            self.on_worker = None
+        return self._roster.complete()
 
     def answer_late_joins(self, is_failing, lost_servers=(), take_back=None):
         """Answers processes that come while the job runs, or when it has failed. Returns at once.
@@ -155,7 +189,7 @@ class Scheduler:
         pause = 2 * pause + 1 if now < taken_back + _SOON_SECONDS else 0.0
         self._returns[rank] = now, min(pause, self._config.heartbeat_timeout / 2)
         _logger.warning("%s has come in the place of server %d, which was lost", server, rank)
-        self._assign(server, "server", self._book)
+        self._assign(server, "server", messages.EncodedBook(self._book))
         return True
 
     def _answer_late_join(self, route, join, is_failing=False):
@@ -163,7 +197,8 @@ class Scheduler:
         now = time.monotonic()
         waited = now - self._late_joins.setdefault(join.participant, now)
         if is_failing or waited < self._config.heartbeat_timeout:
-            answer = messages.Progress("a job is running, or about to fail: waiting for its end")
+            text = "a job is running, or about to fail: waiting for its end"
+            answer = messages.Progress(text, admitted=False)
         else:
             answer = messages.Refused("this job is running already")
         self._send(route, answer)
@@ -187,6 +222,12 @@ class Scheduler:
 
     def _bind(self, host, port):
         numeric = listening_address(self._config, host)
+        if numeric == ALL_INTERFACES:
+            _logger.info(
+                "the name %s stands for no address of this machine: the scheduler listens "
+                "at all interfaces",
+                host,
+            )
         self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
         try:
             self._socket.bind(f"tcp://{messages.Address(numeric, port)}")  # port 0: any
@@ -207,24 +248,43 @@ class Scheduler:
                 raise RendezvousError("the scheduler was stopped before the job began")
             if time.monotonic() > deadline:
                 raise RendezvousError(f"{explain()}, after {timeout:g} s")
-            if self._poll(POLL_SECONDS):
-                self._handle(*self._receive())
+            self._serve(POLL_SECONDS)
+            self._look_for_silent()
+
+    def _serve(self, seconds):
+        """Handles the messages that come within that time; returns when no more are waiting."""
+        end = time.monotonic() + seconds
+        while self._poll(seconds):
+            self._handle(*self._receive())
+            seconds = 0
+            if time.monotonic() > end:
+                return
+
+    def _look_for_silent(self):
+        """From time to time. What waits is read first: this process may have been stopped."""
+        if time.monotonic() >= self._next_look and not self._poll(0):
             self._drop_silent()
+            self._next_look = time.monotonic() + POLL_SECONDS
 
     def _run_stage(self, stage, book):
-        """Sends the book to all whose turn it is and waits until they have started."""
+        """Sends the book to all whose turn it is and waits until they have started.
+
+        Args:
+            stage: "server" or "worker".
+            book: an `EncodedBook`.
+        """
 
         def explain():
-            late = ", ".join(str(participant) for participant in self._not_ready(stage))
+            late = ", ".join(map(str, itertools.islice(self._not_ready.values(), _MAX_NAMED)))
+            more = len(self._not_ready) - _MAX_NAMED
+            late += f" and {more} more" if more > 0 else ""
             return f"all had joined, but the {stage} of {late} did not start"
 
-        for participant in self._stage_members(stage):
+        members = self._stage_members(stage)
+        self._not_ready = {p.join.participant: p for p in members}
+        for participant in members:
             self._assign(participant, stage, book)
-        timeout = book.options["connect_timeout"]
-        self._wait(lambda: not self._not_ready(stage), timeout, explain)
-
-    def _not_ready(self, stage):
-        return [p for p in self._stage_members(stage) if stage not in p.ready]
+        self._wait(lambda: not self._not_ready, self._book.options["connect_timeout"], explain)
 
     def _stage_members(self, stage):
         everybody = self._roster.participants.values()
@@ -232,7 +292,10 @@ class Scheduler:
 
     def _assign(self, participant, stage, book):
         rank = participant.server_rank if stage == "server" else participant.rank
-        self._send(participant.route, messages.Assigned(stage, rank, book))
+        if participant.ready:  # it has the book
+            self._send(participant.route, messages.Assigned(stage, rank, None))
+        else:
+            self._send_encoded(participant.route, book.assign(stage, rank))
 
     def _receive(self):
         frames = self._socket.recv_multipart()
@@ -245,8 +308,11 @@ class Scheduler:
             return route, None
 
     def _send(self, route, message):
+        self._send_encoded(route, messages.encode(message))
+
+    def _send_encoded(self, route, data):
         try:
-            self._socket.send_multipart([route, messages.encode(message)], zmq.NOBLOCK)
+            self._socket.send_multipart([route, data], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
             _logger.warning("a message to a participant was dropped: %s", error)
 
@@ -265,6 +331,8 @@ class Scheduler:
                 return
             if isinstance(message, messages.Ready):
                 participant.ready.add(message.stage)
+                participant.last_seen = time.monotonic()
+                self._not_ready.pop(message.participant, None)
             else:
                 self._lose(participant, "gave up")
 
@@ -279,14 +347,14 @@ class Scheduler:
             if all(holder.last_seen > asked + _QUEUED_SECONDS for holder in taken.holders):
                 self._refuse(route, join, taken)
             else:  # who is dead will be missed, and its place is free then
-                self._send(route, messages.Progress(f"{taken} (if it still runs)"))
+                self._send(route, messages.Progress(f"{taken} (if it still runs)", admitted=False))
             return
         except Refusal as refusal:
             self._refuse(route, join, refusal)
             return
         if len(self._roster.participants) > known:
             _logger.info("%s has joined; %s", participant, self._roster.progress())
-        self._send(route, messages.Progress(self._roster.progress()))
+        self._send(route, messages.Progress(self._roster.progress(), admitted=True))
 
     def _refuse(self, route, join, refusal):
         _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)

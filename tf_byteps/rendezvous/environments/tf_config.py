@@ -1,58 +1,83 @@
-"""Reads `TF_CONFIG`, TensorFlow's own description of a cluster (protocol rule 23)."""
+"""TF_CONFIG, TensorFlow's own description of a cluster (protocol rule 23)."""
 
 import hashlib
 import json
 
 from tf_byteps.errors import ConfigError
+from tf_byteps.rendezvous.environments.place import Place
 
+SOURCE = "TF_CONFIG"
 _EXAMPLE = (
     '{"cluster": {"worker": ["host0:1234", "host1:1234"]}, "task": {"type": "worker", "index": 0}}'
 )
-_TASK_TYPES = ("chief", "worker", "ps", "evaluator")
+_TASK_TYPES = ("chief", "worker", "ps", "evaluator", "master")
 
 
-def read_tf_config(text):
-    """Translates `TF_CONFIG` into fields of `tf_byteps.Config`.
+def read(environment):
+    """See the package. A cluster of one trainer without servers is no cluster.
 
     The chief is rank 0 and the workers follow. The first of them listens, as the scheduler, at its
     listed port. `ps` tasks run servers; without any, every worker hosts one. The evaluator is a job
     of its own with one worker.
+    """
+    text = environment.get(SOURCE, "").strip()
+    if not text:
+        return None
+    cluster, task = _parse(text)
+    return place_in(cluster, task, SOURCE) if cluster else None
+
+
+def place_in(cluster, task, source):
+    """A task's place in a cluster.
 
     Args:
-        text: the variable's value, JSON.
+        cluster: a dict of lists of addresses, by type of task.
+        task: a dict with "type" and "index".
+        source: the variable that says it.
 
     Returns:
-        A dict of `Config` field values; empty when the text names no cluster.
+        A `Place`, or None.
 
     Raises:
-        ConfigError: the text is no JSON, or no cluster description.
+        ConfigError: the cluster has no such task, or an address has another form.
     """
-    cluster, task = _parse(text)
-    if not cluster:
-        return {}
-    task_type, index = _check_task(cluster, task)
+    cluster = {name: _addresses(name, tasks, source) for name, tasks in cluster.items()}
+    if "master" in cluster:  # what the chief was called before
+        cluster["chief"] = cluster.pop("master") + cluster.get("chief", [])
+    task_type, index = _check_task(cluster, task, source)
     if task_type == "evaluator":
-        return {"role": "evaluator"}
+        return Place(source, "an evaluator", {"role": "evaluator"})
     trainers = cluster.get("chief", []) + cluster.get("worker", [])
     servers = cluster.get("ps", [])
     if not trainers:
-        raise ConfigError("TF_CONFIG names no chief and no worker; it should look like " + _EXAMPLE)
+        raise ConfigError(f"{source} names no chief and no worker; it should look like {_EXAMPLE}")
     if len(trainers) == 1 and not servers:
-        return {"role": "worker"}
-    scheduler_host, scheduler_port = _split(trainers[0])
+        return Place(source, "the only worker", {"role": "worker"})
+    scheduler_host, scheduler_port = _split(trainers[0], source)
     fields = {
         "scheduler_host": scheduler_host,
         "scheduler_port": scheduler_port,
         "num_worker_machines": len(trainers),
         "num_servers": len(servers),
-        "node_host": _split(cluster[task_type][index])[0],
+        "node_host": _split(cluster[task_type][index], source)[0],
         "job_id": _job_id(trainers, servers),
+        "one_machine": len({_split(address, source)[0] for address in trainers + servers}) == 1,
     }
+    said = f"task {task_type} {index}"
     if task_type == "ps":
-        port = _split(servers[index])[1]
-        return {**fields, "role": "server", "server_id": index, "server_port": port}
+        port = _split(servers[index], source)[1]
+        return Place(
+            source, said, {**fields, "role": "server", "server_id": index, "server_port": port}
+        )
     rank = index + (len(cluster.get("chief", [])) if task_type == "worker" else 0)
-    return {**fields, "role": "worker", "worker_id": rank, "colocated_scheduler": rank == 0}
+    fields |= {
+        "role": "worker",
+        "worker_id": rank,
+        "global_rank": rank,
+        "global_size": len(trainers),
+        "colocated_scheduler": rank == 0,
+    }
+    return Place(source, said, fields, rank, len(trainers))
 
 
 def _parse(text):
@@ -64,29 +89,35 @@ def _parse(text):
         ) from None
     if not isinstance(value, dict):
         raise ConfigError(f"TF_CONFIG must be a JSON object like {_EXAMPLE}, but is {text!r}")
+    if "sparseCluster" in value:
+        raise ConfigError(
+            "TF_CONFIG has a sparseCluster, which does not say how many workers there are: turn "
+            "off enableDynamicWorker in the TFJob"
+        )
     cluster = value.get("cluster") or {}
     task = value.get("task") or {}
     if not isinstance(cluster, dict) or not isinstance(task, dict):
         raise ConfigError(f'"cluster" and "task" of TF_CONFIG must be objects, but it is {text!r}')
-    return {name: _addresses(name, tasks) for name, tasks in cluster.items()}, task
+    return cluster, task
 
 
-def _addresses(name, tasks):
+def _addresses(name, tasks, source):
     # TensorFlow also allows sparse clusters, {"worker": {"1": "host:port"}}; they do not say how
     # many workers there are.
     if isinstance(tasks, list) and all(isinstance(address, str) for address in tasks):
         return tasks
     raise ConfigError(
-        f'TF_CONFIG: cluster["{name}"] must list all addresses, ["host:port", ...], not {tasks!r}'
+        f'{source}: cluster["{name}"] must list all addresses, ["host:port", ...], not {tasks!r}'
     )
 
 
-def _check_task(cluster, task):
+def _check_task(cluster, task, source):
     task_type, index = task.get("type"), task.get("index", 0)
     if task_type not in _TASK_TYPES:
         raise ConfigError(
-            f'TF_CONFIG: task["type"] is {task_type!r}, but must be one of {", ".join(_TASK_TYPES)}'
+            f'{source}: task["type"] is {task_type!r}, but must be one of {", ".join(_TASK_TYPES)}'
         )
+    task_type = "chief" if task_type == "master" else task_type
     if isinstance(index, str) and index.isdecimal():  # some operators write it as text
         index = int(index)
     if task_type == "evaluator":  # commonly not listed in the cluster
@@ -94,21 +125,21 @@ def _check_task(cluster, task):
     listed = len(cluster.get(task_type, []))
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < listed:
         raise ConfigError(
-            f'TF_CONFIG: task["index"] is {index!r}, but cluster["{task_type}"] lists {listed} '
+            f'{source}: task["index"] is {index!r}, but cluster["{task_type}"] lists {listed} '
             f"address(es), numbered from 0"
         )
     if len(cluster.get("chief", [])) > 1:
         raise ConfigError(
-            f'TF_CONFIG: there can be one chief, but cluster["chief"] is {cluster["chief"]}'
+            f'{source}: there can be one chief, but cluster["chief"] is {cluster["chief"]}'
         )
     return task_type, index
 
 
-def _split(address):
+def _split(address, source):
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f'TF_CONFIG: the address {address!r} is not of the form "host:port"')
+        raise ConfigError(f'{source}: the address {address!r} is not of the form "host:port"')
     return host, int(port)
 
 

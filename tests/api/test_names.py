@@ -1,0 +1,93 @@
+"""The names of `tf_byteps` and `tf_byteps.keras`: those of Horovod are all there."""
+
+import ast
+import pathlib
+
+import pytest
+
+import tf_byteps
+import tf_byteps.keras
+from tests.cluster import run_workers
+from tf_byteps.training import unsupported
+
+# What a program can ask of horovod.tensorflow 0.28.
+HOROVOD = """
+Adasum Average BroadcastGlobalVariablesHook Compression DistributedGradientTape
+DistributedOptimizer Max Min PartialDistributedGradientTape PartialDistributedOptimizer ProcessSet
+Product Sum SyncBatchNormalization add_process_set allgather allgather_object allreduce alltoall
+broadcast broadcast_ broadcast_global_variables broadcast_object broadcast_object_fn
+broadcast_variables ccl_built check_num_rank_power_of_2 cross_rank cross_size cuda_built ddl_built
+elastic global_process_set gloo_built gloo_enabled gpu_available grouped_allgather
+grouped_allreduce grouped_reducescatter init is_homogeneous is_initialized join local_rank
+local_rank_op local_size local_size_op mpi_built mpi_enabled mpi_threads_supported nccl_built
+num_rank_is_power_2 process_set_included_op rank rank_op reducescatter remove_process_set
+rocm_built shutdown size size_op start_timeline stop_timeline
+""".split()
+# And of horovod.keras, or horovod.tensorflow.keras.
+HOROVOD_KERAS = """
+Adasum Average Compression DistributedOptimizer PartialDistributedOptimizer ProcessSet Sum
+add_process_set allgather allgather_object allreduce broadcast broadcast_global_variables
+broadcast_object broadcast_variables callbacks ccl_built cross_rank cross_size cuda_built ddl_built
+elastic global_process_set gloo_built gloo_enabled init is_homogeneous is_initialized load_model
+local_rank local_size mpi_built mpi_enabled mpi_threads_supported nccl_built rank reducescatter
+remove_process_set rocm_built shutdown size start_timeline stop_timeline
+""".split()
+
+
+@pytest.mark.parametrize(
+    "module, names",
+    [(tf_byteps, HOROVOD), (tf_byteps.keras, HOROVOD_KERAS)],
+    ids=["tensorflow", "keras"],
+)
+def test_names_of_horovod(module, names):
+    assert [name for name in names if not hasattr(module, name)] == []
+    left_out = {
+        name for name in names if isinstance(getattr(module, name), unsupported.Unsupported)
+    }
+    assert left_out <= set(unsupported.INSTEAD)
+    for name in left_out:
+        with pytest.raises(NotImplementedError, match=f"tf_byteps has no {name}: "):
+            getattr(module, name)()
+
+
+def test_facts_of_the_build():
+    true = {name for name in dir(tf_byteps) if name.endswith(("_built", "_enabled", "_supported"))}
+    true = {name for name in true if getattr(tf_byteps, name)()}
+    assert true == {"cuda_built", "nccl_built"}
+    assert [n for n in range(10) if tf_byteps.num_rank_is_power_2(n)] == [1, 2, 4, 8]
+
+
+def test_type_checkers_see_the_names_that_a_program_finds():
+    """Without the imports below TYPE_CHECKING a type checker knows nothing of a lazy module."""
+    source = pathlib.Path(tf_byteps.__file__).read_text()
+    (block,) = (
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "typing.TYPE_CHECKING"
+    )
+    seen = {}
+    for statement in block.body:
+        for alias in statement.names:
+            assert alias.asname == alias.name  # "as": it is part of what the module offers
+            seen[alias.name] = statement.module
+    modules = dict.fromkeys(tf_byteps._MODULES, "tf_byteps")
+    assert seen == {**tf_byteps._HOME, **modules}
+    assert pathlib.Path(tf_byteps.__file__).with_name("py.typed").exists()
+
+
+def test_only_public_names_are_listed():
+    assert "importlib" not in dir(tf_byteps) and "typing" not in dir(tf_byteps)
+    assert "tf" not in tf_byteps.keras.callbacks.__all__
+
+
+def places():
+    tf_byteps.init()
+    return [tf_byteps.cross_rank(), tf_byteps.cross_size(), tf_byteps.is_homogeneous()]
+
+
+def test_places_among_machines():
+    def env(label):
+        return {"BYTEPS_HOST_ID": "b" if label == "worker 2" else "a"}
+
+    found = run_workers(places, workers=3, servers=1, env=env, timeout=120)
+    assert found == [[0, 2, False], [0, 1, False], [1, 2, False]]

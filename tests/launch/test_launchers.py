@@ -1,0 +1,98 @@
+"""Jobs that other launchers start: mpirun for real, torchrun by its variables (see tests/slurm)."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cluster import ROOT, clean_environment, free_port
+from tests.debian import find_program
+
+
+@pytest.fixture(scope="module")
+def mpirun():
+    """The command of OpenMPI's mpirun, on this machine, which may have fewer processors."""
+    command = [find_program("mpirun", "openmpi-bin"), "--oversubscribe"]
+    return command + (["--allow-run-as-root"] if os.geteuid() == 0 else [])
+
+
+def run(command, **variables):
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_mpirun_is_enough(mpirun, program):
+    done = run([*mpirun, "-np", "4", *program("train")])
+    assert done.returncode == 0, done.stderr
+    expected = [f"trained {rank} 4 {rank} 4 6.0" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_mpirun_of_one_process(mpirun, program):
+    done = run([*mpirun, "-np", "1", *program("train")])
+    assert done.stdout == "trained 0 1 0 1 0.0\n", done.stderr
+
+
+def test_a_secret_for_mpirun(mpirun, program):
+    secret = {"BYTEPS_JOB_SECRET": "a secret of sixteen bytes or more"}
+    done = run([*mpirun, "-np", "2", "-x", "BYTEPS_JOB_SECRET", *program("train")], **secret)
+    assert done.stdout.count("trained") == 2, done.stderr
+    assert "no secret" not in done.stderr
+
+
+def test_two_jobs_of_mpirun_at_once(mpirun, program):
+    commands = [[*mpirun, "-np", "2", *program("exchange_for", "2")] for _ in range(2)]
+    running = [
+        subprocess.Popen(command, cwd=ROOT, env=clean_environment(), stderr=subprocess.PIPE)
+        for command in commands
+    ]
+    for process in running:
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error.decode()
+
+
+def test_a_rank_of_mpirun_that_fails_ends_the_job(mpirun, program):
+    done = run([*mpirun, "-np", "2", *program("fail", "7")])
+    assert done.returncode == 7 and "going to fail" in done.stderr
+
+
+def test_bpslaunch_within_mpirun_starts_a_job_of_its_own(mpirun, program):
+    inner = [sys.executable, "-m", "tf_byteps.launch", "-np", "1", *program("train")]
+    done = run([*mpirun, "-np", "2", *inner])
+    assert done.stdout.count("trained 0 1 0 1 0.0\n") == 2, done.stdout + done.stderr
+
+
+def test_the_variables_of_torchrun(program):
+    port = str(free_port())
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": port}
+    processes = [
+        subprocess.Popen(
+            program("train"),
+            cwd=ROOT,
+            env=clean_environment(
+                **shared, RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR="localhost"
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank, process in enumerate(processes):
+        out, error = process.communicate(timeout=120)
+        assert out == f"trained {rank} 2 {rank} 2 1.0\n", error
+
+
+def test_contradicting_launchers_are_an_error(mpirun, program):
+    done = run([*mpirun, "-np", "2", *program("train")], DMLC_NUM_WORKER="3")
+    assert done.returncode != 0 and "trained" not in done.stdout
+    assert "DMLC_NUM_WORKER says that num_worker_machines is 3, but OpenMPI has started 2" in (
+        done.stderr
+    )

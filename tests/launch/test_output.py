@@ -1,0 +1,154 @@
+"""What bpslaunch says of a job, where output goes, and which hosts and modules it takes."""
+
+import sys
+
+import pytest
+
+from tf_byteps.errors import ConfigError
+from tf_byteps.launch.hosts import parse_hosts, read_hostfile
+from tf_byteps.launch.output import read_ranks
+
+_SPEAK = 'echo "out of $BYTEPS_GLOBAL_RANK"; echo "err of $BYTEPS_GLOBAL_RANK" >&2'
+
+
+def test_a_headline_and_a_summary(launch, program):
+    running = launch("-np", "2", "--servers", "1", *program("train"))
+    assert running.wait() == 0
+    first, *_, last = running.err.splitlines()
+    assert first == "bpslaunch: 2 workers on 1 host, 1 server, TLS off"
+    assert last.startswith("bpslaunch: 2 of 2 workers ended with code 0, after ")
+
+
+def test_the_headline_knows_tls_and_elastic_jobs(launch):
+    running = launch("--min-np", "1", "--max-np", "2", "--tls", "true")
+    running.wait_for_error(
+        "bpslaunch: 1 to 2 workers on 1 host, servers inside the workers, TLS on"
+    )
+    assert running.wait() == 0
+
+
+def test_the_summary_counts_who_failed(launch):
+    running = launch("-np", "1", "sh", "-c", "exit 3")
+    assert running.wait() == 3
+    assert "0 of 1 worker ended with code 0" in running.err
+
+
+def test_a_log_file_for_each_process(launch, program, tmp_path):
+    folder = tmp_path / "logs" / "today"
+    arguments = ["-np", "2", "--servers", "1", "--log-dir", str(folder), "--verbose"]
+    running = launch(*arguments, *program("train"))
+    assert running.wait() == 0
+    names = ["scheduler.log", "server-0.log", "worker-0.log", "worker-1.log"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    for rank in range(2):
+        assert (folder / f"worker-{rank}.log").read_text() == f"trained {rank} 2 {rank} 2 1.0\n"
+        assert f"[worker {rank}] trained" in running.out
+
+
+def test_both_streams_are_in_the_log_file(launch, tmp_path):
+    (tmp_path / "worker-0.log").write_text("of another job\n")
+    running = launch("-np", "1", "--log-dir", str(tmp_path), "sh", "-c", "echo a; echo b >&2")
+    assert running.wait() == 0
+    assert sorted((tmp_path / "worker-0.log").read_text().split()) == ["a", "b"]
+
+
+def test_only_the_ranks_that_are_asked_for_are_shown(launch, tmp_path):
+    arguments = ["-np", "4", "--show", "0,2-3", "--log-dir", str(tmp_path)]
+    running = launch(*arguments, "sh", "-c", _SPEAK)
+    assert running.wait() == 0
+    for rank in range(4):
+        for text, shown in (("out", running.out), ("err", running.err)):
+            assert (f"[worker {rank}] {text} of {rank}" in shown) == (rank != 1)
+    assert "out of 1" in (tmp_path / "worker-1.log").read_text()
+
+
+def test_a_worker_that_is_not_shown_and_fails_is(launch):
+    running = launch("-np", "2", "--show", "0", "sh", "-c", f"{_SPEAK}; exit $BYTEPS_GLOBAL_RANK")
+    assert running.wait() == 1
+    assert "the last lines of worker 1:" in running.err and "err of 1" in running.err
+
+
+def test_a_module_with_arguments(launch):
+    running = launch("-np", "1", "-m", "tests.launch.programs", "train")
+    assert running.wait() == 0
+    assert "trained 0 1 0 1 0.0" in running.out
+    running = launch("-np", "1", "-m", "tf_byteps.config", "--markdown")
+    assert running.wait() == 0 and "| Variable | Field |" in running.out
+
+
+def test_a_hostfile(launch, program, tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("# two of them\nlocalhost slots=2  # this machine\n\n")
+    running = launch("--hostfile", str(path), *program("train"))
+    assert running.wait() == 0, running.err
+    assert running.out.count("trained") == 2
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("a:4\nb\nc slots=2\n[::1]:3\n", [("a", 4), ("b", 1), ("c", 2), ("::1", 3)]),
+        ("  a   slots = 3  # many\n", [("a", 3)]),
+    ],
+)
+def test_forms_of_a_hostfile(tmp_path, text, expected):
+    path = tmp_path / "hosts"
+    path.write_text(text)
+    assert [(host.name, host.slots) for host in read_hostfile(path)] == expected
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("", "names no host"),
+        ("a slots=two\n", "line 1: 'a slots=two' is not of the form"),
+        ("a\n\nb:0\n", "line 3: 'b:0'"),
+        ("a\na:2\n", "a is named 2 times"),
+    ],
+)
+def test_a_wrong_hostfile(launch, tmp_path, text, reason):
+    path = tmp_path / "hosts"
+    path.write_text(text)
+    running = launch("--hostfile", str(path), "true")
+    assert running.wait() == 2 and reason in running.err
+
+
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [
+        (["--hostfile", "/no/such/file"], "cannot be read: No such file"),
+        (["--hostfile", "/dev/null", "-H", "a"], "-H and --hostfile both say"),
+        (["-np", "2", "--show", "0-x"], "'0-x' is no rank and no range"),
+        (["-np", "2", "--log-dir", "/dev/null/logs"], "--log-dir /dev/null/logs cannot be made"),
+    ],
+)
+def test_wrong_use(launch, arguments, reason):
+    running = launch(*arguments, "true")
+    assert running.wait() == 2 and reason in running.err
+
+
+def test_an_unknown_host_of_a_hostfile(launch, tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("no-such-host.invalid:2\n")
+    running = launch("--hostfile", str(path), "true")
+    assert running.wait() == 2
+    assert "the name 'no-such-host.invalid' cannot be resolved" in running.err
+
+
+def test_ranks():
+    assert read_ranks("0,4-6") == {0, 4, 5, 6}
+    assert read_ranks("all") is None
+    for text in ("", "a", "1-", "-1"):
+        with pytest.raises(ConfigError, match="--show"):
+            read_ranks(text)
+
+
+def test_addresses_of_ipv6():
+    assert [(h.name, h.slots) for h in parse_hosts("[::1]:2,b")] == [("::1", 2), ("b", 1)]
+    with pytest.raises(ConfigError):
+        parse_hosts("::1:2")
+
+
+def test_the_module_runs_with_the_same_python(launch):
+    running = launch("-np", "1", "-m", "platform")
+    assert running.wait() == 0 and sys.platform in running.out.lower()

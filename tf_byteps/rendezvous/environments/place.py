@@ -1,0 +1,107 @@
+"""What a reader finds, and what readers have in common."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+from tf_byteps.errors import ConfigError
+
+# Below the ports that Linux gives to those who ask for any.
+_FIRST_PORT, _PORTS = 10_000, 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where this process stands in its job, as a launcher says it.
+
+    Attributes:
+        source: the launcher's name, or its variable's.
+        said: its variables and their values, for error messages.
+        fields: values of `Config` fields.
+        rank: this process's rank; None: it is no worker.
+        size: number of workers.
+        per_host: whether the launcher starts one process on each host, which may start others.
+    """
+
+    source: str
+    said: str
+    fields: dict[str, Any]
+    rank: int | None = None
+    size: int | None = None
+    per_host: bool = False
+
+    def agrees_with(self, other):
+        """Whether both can be true."""
+        if None in (self.rank, other.rank) or (self.rank, self.size) == (other.rank, other.size):
+            return True
+        return any(a.per_host and a.size < b.size for a, b in ((self, other), (other, self)))
+
+    def completed_by(self, other):
+        """This place, with what another source says besides."""
+        if (self.rank, self.size) != (other.rank, other.size):
+            return self
+        return dataclasses.replace(self, fields={**other.fields, **self.fields})
+
+
+def numbered(
+    source, said, rank, size, local_rank=None, local_size=None, host=None, port=None, job_id=None,
+    per_host=False,
+):  # fmt: skip
+    """The place of a worker whose launcher numbers processes; rank 0 hosts the scheduler.
+
+    Args:
+        source, said, rank, size, per_host: see `Place`.
+        local_rank, local_size: its number among those on its host, and how many these are.
+        host, port: where rank 0 listens.
+        job_id: tells this job from others of the launcher.
+
+    Returns:
+        A `Place`; None for a job of one process, which needs no launcher.
+
+    Raises:
+        ConfigError: the numbers contradict each other.
+    """
+    if size == 1:
+        return None
+    if not 0 <= rank < size:
+        raise ConfigError(f"{source}: {said}: the rank must be from 0 to {size - 1}")
+    fields = {
+        "global_rank": rank,
+        "global_size": size,
+        "local_rank": local_rank,
+        "local_size": local_size,
+        "scheduler_host": host,
+        "scheduler_port": port,
+        "job_id": job_id,
+        "colocated_scheduler": rank == 0,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return Place(source, said, known, rank, size, per_host)
+
+
+def has(environment, *names):
+    """Whether all these variables are set, to something."""
+    return all(environment.get(name, "").strip() for name in names)
+
+
+def whole(environment, name):
+    """A variable's value, a whole number from 0.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    text = environment[name].strip()
+    if not text.isdecimal():
+        raise ConfigError(f'{name} is "{text}", but must be a whole number')
+    return int(text)
+
+
+def quote(environment, *names):
+    """Variables and their values in words."""
+    return ", ".join(f"{name}={environment[name]}" for name in names if has(environment, name))
+
+
+def port_for(job_id):
+    """A port that all processes of a job find alike, and jobs side by side hardly share."""
+    digest = hashlib.sha256(job_id.encode()).digest()
+    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
