@@ -11,6 +11,7 @@ import time
 from benchmarks.sessions import ROOT, BenchmarkError, Session, start_process, wait_or_kill
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
+from tf_byteps.rendezvous.secret import new_secret
 
 _END_SECONDS = 20
 _TUNING = "by what the workers' links carry"
@@ -64,7 +65,8 @@ class Job:
     ):
         self._folder = tempfile.TemporaryDirectory(prefix="byteps_bench_")
         self._cluster = cluster
-        self._settings = dict(settings or {})
+        # As from bpslaunch: without one, processes neither meet across hosts nor share memory.
+        self._settings = {"BYTEPS_JOB_SECRET": new_secret(), **(settings or {})}
         if colocated is not None:
             self._settings["BYTEPS_COLOCATED_SERVER"] = str(int(colocated))
         self._processes = []

@@ -29,6 +29,8 @@ _BATCH = 8  # rows of each worker
 _STEPS = 3  # in each run; the median counts
 _WARMUPS = 3
 _FIT_STEPS = (2, 8)  # the difference of two calls is free of what a call costs by itself
+_FIT = "tf_byteps, Model.fit"
+_COMPILED = "tf_byteps, Model.fit, compiled by XLA"
 _PEERS = {"MultiWorkerMirroredStrategy": 4.0, "torch DistributedDataParallel": 1.3}
 
 
@@ -106,7 +108,8 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
             for name, session in sessions.items()
         }
         if fit:
-            run["tf_byteps, Model.fit"] = _fit(sessions["tf_byteps"], width)
+            run[_FIT] = _fit(sessions["tf_byteps"], width)
+            run[_COMPILED] = _fit(sessions["tf_byteps"], width, jit_compile=True)
         with report.progress() as bar:
             task = bar.add_task(f"{millions} M parameters", total=rounds * len(run))
             times = interleaved(rounds, "s", run, lambda: bar.advance(task))
@@ -115,6 +118,9 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
         Row("training step", f"{case}: {name}", runs.map(lambda s: 1000 * s, "ms"))
         for name, runs in times.items()
     ]
+    if fit:
+        speed = ratios(times[_FIT], times[_COMPILED])
+        rows.append(Row("step, speed compiled by XLA", case, speed, (">=", 1.0), goal="steps"))
     for name, limit in _PEERS.items():
         figure, target = f"step, speed against {name}", (">=", limit)
         if name in times:
@@ -125,13 +131,14 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
     return rows
 
 
-def _fit(session, width):
+def _fit(session, width, jit_compile=False):
     """A function that measures a step of `Model.fit`."""
-    session.call("build_fit", width=width, layers=LAYERS, batch=_BATCH)
-    session.call("fit", count=_FIT_STEPS[0])
+    jit = {"jit_compile": jit_compile}
+    session.call("build_fit", width=width, layers=LAYERS, batch=_BATCH, **jit)
+    session.call("fit", count=_FIT_STEPS[0], **jit)
 
     def measure():
-        short, long = (max(session.call("fit", count=count)) for count in _FIT_STEPS)
+        short, long = (max(session.call("fit", count=count, **jit)) for count in _FIT_STEPS)
         return (long - short) / (_FIT_STEPS[1] - _FIT_STEPS[0])
 
     return measure

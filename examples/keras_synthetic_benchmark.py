@@ -21,6 +21,7 @@ import tensorflow as tf
 
 IMAGE_CLASSES = 1000
 BERT_VOCABULARY = 30522
+GPT_VOCABULARY = 50257
 
 
 def image_model(build):
@@ -60,6 +61,23 @@ def bert_large(batch, layers=24, width=1024, heads=16, length=128):
     return model, data.astype(np.int32), 2
 
 
+def gpt2(batch, layers=12, width=768, heads=12, length=512):
+    """GPT-2 that predicts every next token: 163 million parameters, no table used twice."""
+    tokens = keras.Input([length], dtype="int32")
+    x = _Positions()(keras.layers.Embedding(GPT_VOCABULARY, width)(tokens))
+    for _ in range(layers):
+        normal = keras.layers.LayerNormalization(epsilon=1e-5)(x)
+        attention = keras.layers.MultiHeadAttention(heads, width // heads)
+        x = x + attention(normal, normal, use_causal_mask=True)
+        normal = keras.layers.LayerNormalization(epsilon=1e-5)(x)
+        hidden = keras.layers.Dense(4 * width, activation="gelu")(normal)
+        x = x + keras.layers.Dense(width)(hidden)
+    x = keras.layers.LayerNormalization(epsilon=1e-5)(x)
+    model = keras.Model(tokens, keras.layers.Dense(GPT_VOCABULARY, use_bias=False)(x))
+    data = np.random.default_rng(0).integers(0, GPT_VOCABULARY, size=(batch, length))
+    return model, data.astype(np.int32), GPT_VOCABULARY
+
+
 def mlp(batch):
     """Small, to try the program."""
     layers = [keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
@@ -71,8 +89,12 @@ MODELS = {  # the function that makes it, and a replica's batch
     "resnet50": (image_model(keras.applications.ResNet50), 128),
     "vgg16": (image_model(keras.applications.VGG16), 64),
     "bert-large": (bert_large, 64),
+    "gpt2": (gpt2, 16),
     "mlp": (mlp, 32),
 }
+
+
+_JIT = {"auto": "auto", "on": True, "off": False}
 
 
 def make_strategy(name, **options):
@@ -95,8 +117,9 @@ def make_strategy(name, **options):
     return strategy, tf_byteps.rank() == 0
 
 
-def _labels(classes, batch):
-    return np.random.default_rng(1).integers(0, classes, size=batch)
+def _labels(model, classes, batch):
+    shape = (batch, *model.output_shape[1:-1])
+    return np.random.default_rng(1).integers(0, classes, size=shape)
 
 
 def _optimizer():
@@ -109,7 +132,7 @@ def make_step(strategy, model_name, batch, dense=False, steps_per_execution=1):
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
-        labels = _labels(classes, batch)
+        labels = _labels(model, classes, batch)
         optimizer = _optimizer()
         optimizer.build(model.trainable_variables)
 
@@ -181,9 +204,10 @@ def measure_fit(strategy, model_name, batch, options):
         model, data, classes = make(batch)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         inside = options.steps_per_execution
-        model.compile(_optimizer(), loss, jit_compile=False, steps_per_execution=inside)
+        jit = _JIT[options.jit]
+        model.compile(_optimizer(), loss, jit_compile=jit, steps_per_execution=inside)
     # The same on every replica.
-    pieces = [(data, _labels(classes, batch))] * strategy.num_replicas_in_sync
+    pieces = [(data, _labels(model, classes, batch))] * strategy.num_replicas_in_sync
     batches = tf.data.Dataset.from_tensors(tuple(map(np.concatenate, zip(*pieces)))).repeat()
     steps = options.steps * inside
     model.fit(batches, steps_per_epoch=options.warmup * inside, verbose=0, shuffle=False)
@@ -231,7 +255,8 @@ def main():
     line = (
         f"{options.model} {model.count_params() / 1e6:.1f}M parameters, {options.strategy}, "
         f"{replicas} replica(s) with batch {batch}, "
-        f"{'mixed_bfloat16' if options.mixed else 'float32'}: "
+        f"{'mixed_bfloat16' if options.mixed else 'float32'}"
+        f"{', compiled' if options.fit and model.jit_compile else ''}: "
         f"{milliseconds:.2f} ms a step ({min(times):.2f} to {max(times):.2f}), "
         f"{rate:.1f} samples/s"
     )
@@ -256,6 +281,9 @@ def parse_arguments():
     parser.add_argument("--fit", action="store_true", help="train with Model.fit")
     parser.add_argument(
         "--cross-step", action="store_true", help="so, and BytePSStrategy's steps overlap"
+    )
+    parser.add_argument(
+        "--jit", choices=_JIT, default="auto", help="with --fit: whether XLA compiles the step"
     )
     parser.add_argument(
         "--steps-per-execution", type=int, default=1, help="of a call, as Keras's compile has it"

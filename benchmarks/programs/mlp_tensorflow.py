@@ -86,8 +86,9 @@ def _local(value):
     return _strategy.experimental_local_results(value)[0]
 
 
-def build_fit(width, layers, batch, **arguments):
-    """The same model for `Model.fit`, under a strategy with these arguments."""
+def build_fit(width, layers, batch, jit_compile=False, **arguments):
+    """The same model for `Model.fit`, compiled by XLA or not, under a strategy with these
+    arguments."""
     import keras
 
     import tf_byteps
@@ -96,14 +97,15 @@ def build_fit(width, layers, batch, **arguments):
     with strategy.scope():
         dense = [keras.layers.Dense(width, "relu") for _ in range(layers - 1)]
         model = keras.Sequential([keras.Input([width]), *dense, keras.layers.Dense(width)])
-        model.compile(keras.optimizers.SGD(mlp_values.LEARNING_RATE), "mse")
+        optimizer = keras.optimizers.SGD(mlp_values.LEARNING_RATE)
+        model.compile(optimizer, "mse", jit_compile=jit_compile)
     # Each worker takes its part of a global batch.
     size = strategy.num_replicas_in_sync
-    _state["fit"] = model
+    _state["fit", jit_compile] = model
     _state["fit batch"] = [np.tile(v, (size, 1)) for v in mlp_values.batch(width, batch, 0)]
 
 
-def fit(count):
+def fit(count, jit_compile=False):
     """Seconds of an epoch of `Model.fit` with `count` steps, without what comes before it.
 
     Before it are the initial values from worker 0, which travel as long as several steps do.
@@ -117,7 +119,8 @@ def fit(count):
         on_epoch_end=lambda epoch, logs: times.append(time.monotonic()),
     )
     data = tf.data.Dataset.from_tensors(tuple(_state["fit batch"])).repeat(count)
-    _state["fit"].fit(data, epochs=1, shuffle=False, verbose=0, callbacks=[clock])
+    model = _state["fit", jit_compile]
+    model.fit(data, epochs=1, shuffle=False, verbose=0, callbacks=[clock])
     return times[1] - times[0]
 
 
