@@ -1,0 +1,193 @@
+"""What README and docs refer to exists: pages, headings, files, commands, settings, programs."""
+
+import argparse
+import collections
+import pathlib
+import re
+import shlex
+import shutil
+
+import pytest
+
+from tf_byteps import config
+from tf_byteps.launch import main as launch
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_INDEX = _ROOT / "docs" / "index.md"
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/*.md", "benchmarks/*.md", "benchmarks/results/*.md")
+    for page in _ROOT.glob(pattern)
+)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Programs of the reader's own.
+_READERS = {"train.py"}
+_TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text(), re.MULTILINE))
+# Those of the configuration, and what tests and tools read.
+_SETTINGS = {option.variable for option in config.OPTIONS.values()} | {
+    name
+    for folder, ending in (("cc", "*.cc"), ("cc", "*.h"), ("tests", "*.py"), ("tf_byteps", "*.py"))
+    for path in (_ROOT / folder).rglob(ending)
+    for name in re.findall(r'"(BYTEPS_[A-Z0-9_]+)"', path.read_text())
+}
+_FOLDERS = ("benchmarks", "cc", "docs", "examples", "tests", "tf_byteps", "third_party", "tools")
+
+
+def _name(page):
+    return str(page.relative_to(_ROOT))
+
+
+def _prose(page):
+    return _BLOCK.sub("", page.read_text())
+
+
+def _code(page):
+    """All that stands between backquotes in a page's prose."""
+    return re.findall(r"`([^`\n]+)`", _prose(page))
+
+
+def _anchors(page):
+    """The anchors of a page's headings, where the repository is looked at and on the site."""
+    anchors = []
+    for heading in re.findall(r"^#+ (.*)$", _prose(page), re.MULTILINE):
+        text = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip()
+        anchors += [re.sub(r"\s", "-", text), re.sub(r"[-\s]+", "-", text)]
+    return anchors
+
+
+def _links(page):
+    """(page or other file, anchor) of all links that stay in the repository."""
+    for target in _LINK.findall(_prose(page)):
+        if not re.match(r"\w+:", target):
+            path, _, anchor = target.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page):
+    for target, anchor in _links(page):
+        assert target.exists(), f"there is no {target}"
+        assert not anchor or anchor in _anchors(target), f"{target} has no heading #{anchor}"
+
+
+def test_the_index_leads_everywhere_within_two_clicks():
+    clicks = {_INDEX: 0}
+    pages = collections.deque([_INDEX])
+    while pages:
+        page = pages.popleft()
+        for target, _ in _links(page):
+            if target.suffix == ".md" and target not in clicks:
+                clicks[target] = clicks[page] + 1
+                pages.append(target)
+    far = [_name(p) for p in (_ROOT / "docs").glob("*.md") if clicks.get(p, 3) > 2]
+    assert far == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_files_exist(page):
+    pattern = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w./-]+")
+    paths = [code for code in _code(page) if pattern.fullmatch(code)]
+    paths += re.findall(rf"\(((?:{'|'.join(_FOLDERS)})/[\w/]+\.\w+)\)", _prose(page))
+    assert [path for path in paths if not (_ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_settings_exist(page):
+    named = set(re.findall(r"\bBYTEPS_[A-Z0-9_]*[A-Z0-9]\b", page.read_text()))
+    assert named - _SETTINGS == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_blocks_say_their_language(page):
+    """Else nobody looks at what is in them."""
+    languages = {language for language, _ in _BLOCK.findall(page.read_text())}
+    assert languages <= {"python", "shell", "text"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_python_programs_compile(page):
+    for language, text in _BLOCK.findall(page.read_text()):
+        if language == "python":
+            compile(text, f"a program of {page.name}", "exec")
+
+
+def _options_of_bpslaunch():
+    actions = launch._parser()._actions
+    return {option for action in actions for option in action.option_strings}, {
+        option
+        for action in actions
+        if action.nargs != 0
+        for option in action.option_strings
+        if not isinstance(action, argparse._HelpAction)
+    }
+
+
+def _commands(page):
+    """The commands of shell blocks and of prose, as lists of words."""
+    lines = [code for code in _code(page) if re.match(r"(make|bpslaunch|python) \S", code)]
+    for language, text in _BLOCK.findall(page.read_text()):
+        if language == "shell":
+            text = re.sub(r"\\\n|\s#.*", " ", text)
+            lines += text.replace(";", "\n").splitlines()
+    for line in lines:
+        words = shlex.split(re.sub(r"^\w+\$ ", "", line))
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            words.pop(0)
+        if words and words[0] != "...":
+            yield words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_commands_exist(page):
+    for words in _commands(page):
+        check = _CHECKS.get(pathlib.Path(words[0]).name)
+        assert (check or _is_installed)(words), f"no such command: {shlex.join(words)}"
+
+
+def _is_target(words):
+    return all(word in _TARGETS for word in words[1:] if "=" not in word)
+
+
+def _is_bpslaunch(words):
+    known, with_value = _options_of_bpslaunch()
+    words = list(words[1:])
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option not in known:
+            return False
+        if option == "-m":
+            return _is_python(["python", option, *words])
+        if option in with_value and words:
+            words.pop(0)
+    return not words or pathlib.Path(words[0]).name not in _CHECKS or _is_python(words)
+
+
+def _is_python(words):
+    if words[1:2] == ["-m"]:
+        path = _ROOT / words[2].replace(".", "/")
+        is_ours = words[2].partition(".")[0] in ("tf_byteps", "benchmarks", "tests", "examples")
+        is_module = path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+        return is_module or not is_ours
+    return words[1] in _READERS or (_ROOT / words[1]).exists()
+
+
+def _is_installed(words):
+    return shutil.which(words[0]) or (_ROOT / words[0]).exists()
+
+
+_CHECKS = {"make": _is_target, "bpslaunch": _is_bpslaunch, "python": _is_python}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["make", "tea"],
+        ["bpslaunch", "-np", "2", "--tea", "python", "train.py"],
+        ["bpslaunch", "-np", "2", "python", "tea.py"],
+        ["python", "-m", "tf_byteps.tea"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_does_not_exist_is_found(words):
+    assert not _CHECKS[words[0]](words)
