@@ -9,13 +9,15 @@ PIP := $(BIN)/python -m pip -q --disable-pip-version-check
 BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
 
 SOAK_MINUTES ?= 30
+PYTHONS ?= 3.12 3.13
+PROPERTY_SEEDS ?= 200
 
 # Written last of the libraries; they are built again when one of these is newer.
 LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-all test-rdma sanitize fuzz valgrind soak nightly bench bench-all lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-rdma test-pythons sanitize fuzz valgrind soak nightly bench bench-all docs lint format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,9 +44,18 @@ test-elastic: build  ## Kills and adds workers of elastic jobs, in all ways (5 m
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''
 
+test-slurm: build  ## Runs srun without a launcher of ours, on a real Slurm of three nodes on this machine (root; needs Debian's packages).
+	$(BIN)/python -m pytest -m '' tests/slurm
+
+test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 20).
+	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest tests/property
+
 test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 10 minutes, the first time 5 more).
 	$(BAZEL) build //cc/van/...
 	$(BIN)/python -m pytest -m '' -s tests/rdma
+
+test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.13 (PYTHONS) and runs README's program.
+	tools/check_pythons.sh $(PYTHONS)
 
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
 	$(BAZEL) test --config=asan //cc/...
@@ -59,7 +70,7 @@ valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lo
 soak: build  ## Trains for 30 minutes (SOAK_MINUTES) with 3 workers and 2 servers and looks at their memory.
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --write build/soak
 
-nightly: fuzz test-faults soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
+nightly: fuzz test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
 	$(BIN)/python -m tests.access.hostile --seconds 200 --rate 50
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).
@@ -68,10 +79,14 @@ bench: build  ## Measures speed against the optimum and the peers (under 30 minu
 bench-all: build  ## Measures more numbers of workers and whole models, too.
 	$(BIN)/python -m benchmarks --all
 
-lint: $(VENV)/environment.stamp  ## Checks style: ruff and clang-format.
+docs: $(VENV)/docs.stamp  ## Builds the documentation into build/site; warnings are errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+lint: $(VENV)/environment.stamp  ## Checks style and spelling: ruff, clang-format and codespell.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	git ls-files '*.cc' '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files | xargs $(BIN)/codespell
 
 format: $(VENV)/environment.stamp  ## Formats all sources.
 	$(BIN)/ruff check --select I --fix .
@@ -90,6 +105,10 @@ build/packages.stamp: tools/install_debian_packages.sh
 $(VENV)/environment.stamp: requirements-dev.txt | build/packages.stamp
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/docs.stamp: docs/requirements.txt $(VENV)/environment.stamp
+	$(PIP) install -r docs/requirements.txt
 	@touch $@
 
 # Editable: the repository itself is the installed package, and bpslaunch is in .venv/bin. Builds the libraries, too.

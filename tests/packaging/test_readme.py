@@ -1,10 +1,12 @@
 """The program in the README does what the README says."""
 
+import ast
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -17,6 +19,18 @@ def program(tmp_path):
     assert len(blocks) == 1
     (tmp_path / "train.py").write_text(blocks[0])
     return str(tmp_path / "train.py")
+
+
+def test_program_needs_only_what_its_installation_brings(program):
+    """README installs `.[cpu]`: what that names, and what comes with TensorFlow and Keras."""
+    tree = ast.parse(pathlib.Path(program).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    assert not any(isinstance(node, ast.ImportFrom) for node in ast.walk(tree))
+    modules = {alias.name.split(".")[0] for node in imports for alias in node.names}
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    installed = [*project["dependencies"], *project["optional-dependencies"]["cpu"]]
+    names = {re.match(r"[\w-]+", requirement).group() for requirement in installed}
+    assert modules - names == {"tf_byteps"}
 
 
 def _last_epoch(output, prefix):
