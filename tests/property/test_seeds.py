@@ -52,18 +52,10 @@ def _run(workers, tmp_path_factory, seeds):
     )
 
 
-# To be mended; until then the whole suite tells of new ones.
-_KNOWN_FAULTS = {
-    0: "weights off by 4e-3: mean_with_sample_weight, weights of zero, two outputs, accumulation"
-}
-
-
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_seed(results, seed):
     case, (single, workers) = cases.draw(seed), results(seed)
-    if seed in _KNOWN_FAULTS:
-        pytest.xfail(_KNOWN_FAULTS[seed])
     theirs, ours = side_by_side.checked(str(seed), single[0], workers)
     unlike = {key: side_by_side.difference(ours[key], theirs[key]) for key in theirs}
     unlike = {key: value for key, value in unlike.items() if not value <= case.tolerance}

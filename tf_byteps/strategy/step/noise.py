@@ -29,9 +29,11 @@ def of_replica(original, self, *args, **kwargs):
 def of_operation(original, op_seed):
     """`get_seed` of TensorFlow's random operations, which the user's `set_seed` makes alike."""
     graph_seed, seed = original(op_seed)
-    if op_seed is not None or not isinstance(seed, int):
+    offset = _offset()
+    if op_seed is not None or not isinstance(seed, int) or not offset:
         return graph_seed, seed
-    return graph_seed, (seed + _offset()) % _SEEDS
+    # At least 1: operations take two zeros for "no seed".
+    return graph_seed, (seed + offset) % _SEEDS + 1
 
 
 def _offset():
