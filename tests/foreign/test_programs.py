@@ -55,19 +55,10 @@ def _is_row(item):
     return getattr(item, "originalname", "") == test_program.__name__
 
 
-# To be mended; until then the whole suite tells of new ones.
-_KNOWN_FAULTS = {
-    "vae": "a metric's result under another name in the logs is each worker's: 2e-3 off",
-    "evaluating_callback": "rows before an evaluation in an epoch count again in its log: 2e-2 off",
-}
-
-
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize(("name", "workers"), _parameters())
 def test_program(results, name, workers):
     program = running.all_programs()[name]
-    if name in _KNOWN_FAULTS:
-        pytest.xfail(_KNOWN_FAULTS[name])
     single, ours = side_by_side.checked(name, results(0)[0], results(workers))
     unlike = {key: side_by_side.difference(ours[key], single[key]) for key in single}
     unlike = {key: value for key, value in unlike.items() if not value <= program.tolerance}

@@ -277,12 +277,14 @@ def _fit(original, self, *args, **kwargs):
     call = inspect.signature(original).bind(self, *args, **kwargs)
     given = call.arguments.get("callbacks")
     metrics.give_back(self)
+    outer, _local.fits = getattr(_local, "fits", None), self
     try:
         with leaving.telling_the_others():
             call.arguments["callbacks"] = callbacks.completed(given, self)
             with failures.in_a_sentence(), cross_step.training(self, callbacks.flat(given)):
                 return original(*call.args, **call.kwargs)
     finally:
+        _local.fits = outer
         stopping.forget(self)
 
 
@@ -296,6 +298,8 @@ def _evaluate(original, self, *args, **kwargs):
             return original(self, *args, **kwargs)
     finally:
         _local.evaluates = outer
+        if getattr(_local, "fits", None) is self and not kwargs.get("_use_cached_eval_dataset"):
+            metrics.give_back(self)  # by a callback: the epoch goes on counting
 
 
 def _train_on_batch(original, self, *args, **kwargs):

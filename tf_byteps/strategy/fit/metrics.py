@@ -32,6 +32,7 @@ _OPS = {"sum": "sum", "mean": "average"}
 # the reverse.
 _own = weakref.WeakKeyDictionary()
 _all = weakref.WeakKeyDictionary()
+_own_results = weakref.WeakKeyDictionary()  # model -> this worker's, before the last reduction
 _warned = set()  # names of logs
 
 
@@ -46,6 +47,7 @@ def reduce_states(model):
     """
     if runtime.size() == 1:
         return
+    _own_results[model] = pythonify_logs(model.get_metrics_result())
     groups = collections.defaultdict(list)
     for variable in model.metrics_variables:
         op = getattr(variable, "byteps_op", None) or _OPS.get(variable.aggregation)
@@ -127,9 +129,10 @@ def of_all_workers(model, logs):
 
     Returns:
         A dictionary with the same keys. Results of the model's metrics are those of the reduced
-        states. Other numbers, in which the workers differ, are averaged if all have them: those of
-        the model's own step, weighted by the rows of the last step, from which they come, and those
-        of metrics whose state is not in their variables.
+        states, under another name too: a step of the user's own may return a metric's result as
+        `loss`. It is known by its value. Other numbers, in which the workers differ, are averaged
+        if all have them: those of the model's own step, weighted by the rows of the last step, from
+        which they come, and those of metrics whose state is not in their variables.
     """
     if runtime.size() == 1 or not isinstance(logs, dict):
         return logs
@@ -138,10 +141,15 @@ def of_all_workers(model, logs):
     logs.update({key: value for key, value in results.items() if key in logs})
     mine = {key: _number(value) for key, value in logs.items() if _number(value) is not None}
     rows = local_batch.last_rows(model)
-    everyone = gather_objects("logs", [mine, 1 if rows is None else rows])
+    rows = 1 if rows is None else rows
+    everyone = gather_objects("logs", [mine, rows, _equal_metrics(model, mine) if rows else None])
     for key, value in mine.items():
         of_metric = key in results
-        present = [(np.array(other[key]), rows) for other, rows in everyone if key in other]
+        metric = None if of_metric else _renamed(key, [equal for *_, equal in everyone])
+        if metric in results:
+            logs[key] = results[metric]
+            continue
+        present = [(np.array(other[key]), rows) for other, rows, _ in everyone if key in other]
         same_shape = len({other.shape for other, _ in present}) == 1
         if len(present) < len(everyone) or not same_shape:
             continue
@@ -158,6 +166,34 @@ def of_all_workers(model, logs):
         if of_metric:
             _warn(key)
     return logs
+
+
+def _equal_metrics(model, numbers):
+    """{key of a number: names of the model's metrics whose result of this worker equals it}."""
+    results = {key: _number(value) for key, value in _own_results.get(model, {}).items()}
+    return {
+        key: [
+            name
+            for name, result in results.items()
+            if result is not None
+            and np.shape(result) == np.shape(number)
+            and np.allclose(result, number, rtol=1e-6, atol=0)  # XLA rounds otherwise
+        ]
+        for key, number in numbers.items()
+    }
+
+
+def _renamed(key, of_workers):
+    """The metric whose result has another key in the logs, or `None`.
+
+    Args:
+        key: the key in the logs.
+        of_workers: of each worker what `_equal_metrics` gave; `None` of one without rows in the
+            last step, whose logs come from a row of zeros.
+    """
+    names = [equal.get(key, []) for equal in of_workers if equal is not None]
+    common = [name for name in names[0] if all(name in other for other in names)] if names else []
+    return common[0] if common else None
 
 
 def _number(value):
