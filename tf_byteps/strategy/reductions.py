@@ -5,7 +5,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.ops import broadcast, gather, names, push_pull
 from tf_byteps.ops.reduce_op import Average, Sum
-from tf_byteps.strategy.step import local_batch
+from tf_byteps.strategy.step import forward_exchanges, local_batch
 
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
 
@@ -39,7 +39,7 @@ def reduce(reduce_op, value, kind):
     contribution = local_batch.contribution(value)
     if isinstance(value, tf.IndexedSlices):
         return exchange(contribution)
-    return local_batch.exchanged(exchange, contribution)
+    return forward_exchanges.exchanged(exchange, contribution)
 
 
 def from_first_replica(value, kind):
@@ -83,9 +83,10 @@ def gather_along(value, axis):
         raise ValueError(f"a tensor of shape {value.shape} cannot be gathered along axis {axis}")
     axis %= rank
     if axis == 0:
-        return local_batch.exchanged(_gather, local_batch.rows_of_piece(value))
+        gathered = forward_exchanges.exchanged(_gather, forward_exchanges.rows_of_piece(value))
+        return forward_exchanges.with_padding_rows(gathered, value)
     order = [axis, *(other for other in range(rank) if other != axis)]
-    gathered = local_batch.exchanged(_gather, tf.transpose(value, order))
+    gathered = forward_exchanges.exchanged(_gather, tf.transpose(value, order))
     return tf.transpose(gathered, [order.index(position) for position in range(rank)])
 
 

@@ -133,44 +133,6 @@ def contribution(tensor):
     return tf.ensure_shape(tensor, shape)
 
 
-def exchanged(exchange, tensor):
-    """An exchange within a step, between forward passes.
-
-    Where a worker's loss depends on the others' rows, its gradient comes to them with the weight
-    that its rows have, not with theirs.
-
-    Args:
-        exchange: a function of a tensor, whose gradient is the sum of the workers' gradients.
-        tensor: a `tf.Tensor`; of an empty piece nothing may be left in it.
-
-    Returns:
-        What the function returns.
-    """
-    batch = current()
-    if batch is None or not tensor.dtype.is_floating:
-        return exchange(tensor)
-    share = tf.cast(batch.relative_share, tensor.dtype)
-
-    @tf.custom_gradient
-    def sent(value):
-        return tf.identity(value), lambda gradient: tf.math.divide_no_nan(gradient, share)
-
-    @tf.custom_gradient
-    def received(value):
-        return tf.identity(value), lambda gradient: tf.math.multiply_no_nan(gradient, share)
-
-    return received(exchange(sent(tensor)))
-
-
-def rows_of_piece(tensor):
-    """A tensor with the rows of the piece: none if it is empty, instead of the padding row."""
-    batch = current()
-    if batch is None or batch.is_empty is None or compiling.is_compiled():
-        return tensor
-    kept = tf.cond(batch.is_empty, lambda: tensor[:0], lambda: tf.identity(tensor))
-    return tf.ensure_shape(kept, [None, *tensor.shape[1:]])
-
-
 def weighted(gradients, variables):
     """This worker's contributions to the averages of gradients over all workers.
 
