@@ -11,6 +11,7 @@ import sys
 from tf_byteps import __version__
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps.launch import kubernetes
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import (
@@ -33,6 +34,7 @@ Starts a training job: a scheduler, servers, and the workers that run the comman
     bpslaunch -np 2 --servers 1 python train.py
     bpslaunch -np 8 -H host1:4,host2:4 --servers 2 --server-hosts host3,host4 python train.py
     bpslaunch --min-np 2 --max-np 8 --host-discovery-script hosts.sh python train.py
+    bpslaunch -np 4 --dry-run kubernetes --image example/train:1 python train.py
 
 Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
 are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
@@ -57,6 +59,9 @@ def main(arguments=None):
     if options.min_workers and most and options.min_workers > most:
         parser.error(f"--min-np {options.min_workers} is more than the {most} workers at most")
     try:
+        if options.dry_run:
+            _require_command(parser, options)
+            return _print_manifests(parser, options, environment)
         if options.min_workers or options.host_script:
             _require_command(parser, options)
             return _run_elastic_job(options, environment)
@@ -75,6 +80,29 @@ def main(arguments=None):
         # Nor can the interpreter flush what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+
+
+def _print_manifests(parser, options, environment):
+    elsewhere = options.hosts or options.hostfile or options.host_script or options.min_workers
+    if elsewhere:
+        parser.error("--dry-run: Kubernetes chooses the hosts, and the number of workers is fixed")
+    if not (options.workers and options.image):
+        parser.error("--dry-run needs -np and --image")
+    variables = dict(_read_variable(text, environment) for text in options.variables)
+    if options.tls:
+        variables["BYTEPS_TLS"] = "1"
+    job = kubernetes.PodJob(
+        options.name,
+        options.image,
+        options.workers,
+        options.servers or 0,
+        options.command,
+        _take_secret(environment),
+        variables,
+        kubernetes.read_resources(options.resources) if options.resources else {},
+    )
+    print(kubernetes.to_yaml(job.manifests(options.dry_run)), end="")
+    return 0
 
 
 def _run_job(options, environment):
@@ -364,6 +392,7 @@ def _parser():
     )
     _add_output_arguments(parser.add_argument_group("output"))
     _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
+    _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
     ssh = parser.add_argument_group("remote hosts")
     ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
     ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
@@ -409,6 +438,22 @@ def _add_output_arguments(group):
         "--show",
         metavar="RANKS",
         help='print the output of these workers only, such as "0" or "0,4-7" (default: all)',
+    )
+
+
+def _add_kubernetes_arguments(group):
+    group.add_argument(
+        "--dry-run",
+        choices=kubernetes.KINDS,
+        help="start nothing, but print the job's manifests for `kubectl apply -f -`: Indexed Jobs, "
+        "a JobSet, or a TrainJob of Kubeflow Trainer",
+    )
+    group.add_argument("--image", help="the container image, with tf_byteps and the program")
+    group.add_argument("--name", default="train", help="name of the job (default: train)")
+    group.add_argument(
+        "--resources",
+        metavar="NAME=QUANTITY,...",
+        help="of each worker's pod, such as cpu=4,memory=8Gi,nvidia.com/gpu=1",
     )
 
 

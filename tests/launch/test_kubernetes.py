@@ -1,0 +1,173 @@
+"""Manifests that bpslaunch prints, checked against the API's schemas, and run as pods would be.
+
+There is no cluster here. A pod is a network namespace with the variables that its manifest gives,
+and finds the others by the names that a headless Service gives them.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import kubernetes_validate
+import pytest
+import yaml
+from kubeflow_trainer_api import models as kubeflow
+
+from benchmarks.cluster import EmulatedCluster, why_unavailable
+from tests.cluster import ROOT, clean_environment
+
+_SECONDS = 120
+_MODELS = {
+    "JobSet": kubeflow.JobsetV1alpha2JobSet,
+    "TrainingRuntime": kubeflow.TrainerV1alpha1TrainingRuntime,
+    "TrainJob": kubeflow.TrainerV1alpha1TrainJob,
+}
+
+
+def bpslaunch(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "tf_byteps.launch", *arguments],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+
+
+def manifests(kind, *command, workers=3, servers=2, options=()):
+    done = bpslaunch(
+        *("-np", str(workers), "--servers", str(servers), "--dry-run", kind, "--name", "digits"),
+        *("--image", "example/train:1", *options, *command),
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset", "trainjob"])
+def test_every_object_is_what_the_api_takes(kind):
+    options = ("--resources", "cpu=4,memory=8Gi,nvidia.com/gpu=1", "--env", "A=b c", "--tls")
+    found = manifests(kind, "python", "train.py", options=options)
+    for each in found:
+        model = _MODELS.get(each["kind"])
+        if model is None:
+            kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+        else:
+            # The models drop what they do not know.
+            assert list(_missing(each, model.from_dict(each).to_dict())) == []
+    assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
+
+
+def _missing(given, kept, path=""):
+    """Paths of what was given and not kept."""
+    if isinstance(given, dict):
+        for key, value in given.items():
+            if not isinstance(kept, dict) or key not in kept:
+                yield f"{path}.{key}"
+            else:
+                yield from _missing(value, kept[key], f"{path}.{key}")
+    elif isinstance(given, list):
+        assert len(given) == len(kept or []), path
+        for number, pair in enumerate(zip(given, kept)):
+            yield from _missing(*pair, f"{path}[{number}]")
+
+
+def test_a_field_that_the_api_does_not_know_is_found():
+    job = manifests("jobset", "true")[-1]
+    job["spec"]["replicatedJobs"][0]["replica"] = 1
+    kept = _MODELS["JobSet"].from_dict(job).to_dict()
+    assert list(_missing(job, kept)) == [".spec.replicatedJobs[0].replica"]
+
+
+def test_pods_need_nothing_but_their_manifest(tmp_path):
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    program = (
+        "import tensorflow as tf, tf_byteps as bps; bps.init();"
+        "print('sum', bps.rank(), bps.size(), float(bps.push_pull(tf.constant(1.0 + bps.rank()),"
+        " op=bps.Sum, name='x')))"
+    )
+    objects = manifests("kubernetes", sys.executable, "-c", program, servers=1)
+    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
+    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
+        running = [
+            _start(pod, namespace, address, secret)
+            for pod, namespace, address in zip(pods, cluster.namespaces, cluster.addresses)
+        ]
+        outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(pods), "\n".join(outputs)
+    sums = [output.splitlines()[-1] for output in outputs[:3]]
+    assert sums == [f"sum {rank} 3 6.0" for rank in range(3)]
+
+
+def _pods(job):
+    """For each pod of an Indexed Job its name, the name of its Service, index and container."""
+    spec = job["spec"]
+    pod = spec["template"]["spec"]
+    for index in range(spec["completions"]):
+        yield f"{job['metadata']['name']}-{index}", pod["subdomain"], index, pod["containers"][0]
+
+
+def _start(pod, namespace, address, secret):
+    name, _, index, container = pod
+    fields = {"status.podIP": address}
+    fields["metadata.annotations['batch.kubernetes.io/job-completion-index']"] = str(index)
+    # What Kubernetes itself gives.
+    variables = {"HOSTNAME": name, "JOB_COMPLETION_INDEX": str(index), "CUDA_VISIBLE_DEVICES": ""}
+    for variable in container["env"]:
+        source = variable.get("valueFrom", {})
+        if "fieldRef" in source:
+            value = fields[source["fieldRef"]["fieldPath"]]
+        else:
+            value = secret if "secretKeyRef" in source else variable["value"]
+        variables[variable["name"]] = value
+    command = container["command"]
+    if command[0] == "python":
+        command = [sys.executable, *command[1:]]
+    return subprocess.Popen(
+        ["ip", "netns", "exec", namespace, *command],
+        cwd=ROOT,
+        env=clean_environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+class _Names:
+    """The hosts files with which `ip netns exec` replaces /etc/hosts, for a cluster's DNS."""
+
+    def __init__(self, cluster, pods):
+        self._folders = [pathlib.Path("/etc/netns") / name for name in cluster.namespaces]
+        self._text = "127.0.0.1 localhost\n" + "".join(
+            f"{address} {name}.{service} {name}\n"
+            for (name, service, *_), address in zip(pods, cluster.addresses)
+        )
+
+    def __enter__(self):
+        for folder in self._folders:
+            folder.mkdir(parents=True)
+            (folder / "hosts").write_text(self._text)
+
+    def __exit__(self, *_):
+        for folder in self._folders:
+            shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("-np", "2", "--image", "i", "--name", "Digits_1"), "--name Digits_1: Kubernetes takes"),
+        (("-np", "2"), "--dry-run needs -np and --image"),
+        (("-np", "2", "--image", "i", "-H", "a:2"), "Kubernetes chooses the hosts"),
+        (("-np", "2", "--image", "i", "--resources", "cpu"), "'cpu' is not NAME=QUANTITY"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence):
+    done = bpslaunch("--dry-run", "kubernetes", *arguments, "true")
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
