@@ -77,10 +77,15 @@ def _run_job(scheduler, report, patience=None):
     try:
         scheduler.run_rendezvous(patience, lambda: report("joined"))
         report("started")
-        while not scheduler.wait(WAIT_SECONDS):
-            scheduler.answer_late_joins()
-        if scheduler.failure:
-            report(f"lost {scheduler.failure}")
+        is_over, lost = False, ""
+        while not is_over:
+            is_over = scheduler.wait(WAIT_SECONDS)
+            # At once: the launcher ends the others meanwhile, and this process too.
+            if scheduler.failure and not lost:
+                lost = scheduler.failure
+                report(f"lost {lost}")
+            if not is_over:
+                scheduler.answer_late_joins()
         return scheduler.failure
     except StartInterruptedError as error:
         return str(error)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
@@ -82,7 +83,7 @@ bool Coordinator::Wait(double timeout) {
     // for for ever.
     if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout))
       return true;
-    if (now >= deadline) return false;
+    if (now >= deadline || std::exchange(failure_is_news_, false)) return false;
     changed_.wait_for(lock,
                       std::chrono::nanoseconds(std::min<int64_t>(deadline - now, 200 * 1000000)));
   }
@@ -465,6 +466,7 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   if (failure_.empty()) {
     failure_ = what;
     failed_at_ns_ = MonotonicNanos();
+    failure_is_news_ = true;
     first_lost_ = lost;
     ToAll(lost, outbox);
   } else {

@@ -55,7 +55,8 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   Status TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host);
 
   // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody
-  // was lost and the rest has had time to say goodbye.
+  // was lost and the rest has had time to say goodbye. It returns false before its time once, when
+  // somebody has been lost.
   bool Wait(double timeout);
 
   // Who was lost first, or "".
@@ -173,7 +174,8 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   std::string failure_;
   std::optional<PeerLost> first_lost_;  // that ended the job
   int64_t failed_at_ns_ = 0;
-  int64_t over_at_ns_ = 0;  // when Wait first saw that all workers have gone
+  bool failure_is_news_ = false;  // to who waits
+  int64_t over_at_ns_ = 0;        // when Wait first saw that all workers have gone
   bool stopping_ = false;
 };
 
