@@ -40,10 +40,7 @@ def loss_of_a_vector(scope):
     return fit(scope, loss=lambda y, made: tf.reduce_mean(tf.abs(y - made), axis=-1))
 
 
-@program(
-    "`compile(loss=f)`, f returns a scalar, with sample weights",
-    differs="Keras multiplies the batch's loss by its mean weight, a worker its own by its own",
-)
+@program("`compile(loss=f)`, f returns a scalar, with sample weights")
 def loss_of_a_scalar_weighted(scope):
     x, y = made_up()
     more = {"sample_weight": abs(numbers(ROWS, seed=5)), "validation_data": (x[:17], y[:17])}

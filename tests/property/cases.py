@@ -33,7 +33,7 @@ class Case:
     @property
     def tolerance(self):
         """Of weights and losses, relative or absolute: sums are rounded in another order."""
-        return {"float64": 1e-9, "float32": 1e-5, "mixed_bfloat16": 1e-2}[self.dtype]
+        return {"float64": 1e-9, "float32": 1e-5, "mixed_bfloat16": 2e-2}[self.dtype]
 
     @property
     def strategy(self):
@@ -52,7 +52,7 @@ def draw(seed):
     losses = ["mse", "object", "sum", "mean_with_sample_weight"]
     loss = choose.choice(losses if plain else [*losses, "scalar", "scalar", "huber"])
     batch = choose.choice([4, 5, 6, 8, 9])
-    return Case(
+    case = Case(
         seed=seed,
         dtype=choose.choice(["float64", "float64", "float32", "float32", "mixed_bfloat16"]),
         model=model,
@@ -70,6 +70,10 @@ def draw(seed):
         shuffle=choose.choice([True, False]),
         steps_per_execution=choose.choice([1, 1, 1, 2]),
     )
+    if (model, step, case.dtype) == ("penalties", "fit", "mixed_bfloat16"):
+        # Keras cannot add up losses of different types.
+        return dataclasses.replace(case, dtype="float32")
+    return case
 
 
 def train(case, scope):

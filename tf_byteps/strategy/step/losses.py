@@ -10,6 +10,7 @@ mean over rows is divided by that weight here, the worker's share of the rows:
 | a mean over what a mask leaves | sum / left | own sum / left on all workers / share |
 | "mean_with_sample_weight" | sum / weights | own sum / weights of all workers / share |
 | a tensor of losses that a tape is given | the sum over all rows | the sum over own rows / share |
+| one number for all rows, weighted | it x the mean weight | own x the mean weight of all rows |
 """
 
 import keras
@@ -42,11 +43,14 @@ def reduce_weighted_values(
     original, values, sample_weight=None, mask=None, reduction="sum_over_batch_size", dtype=None
 ):
     """Replaces the function of Keras that makes one number of a loss's values."""
-    loss = original(values, sample_weight, mask, reduction, dtype)
     batch = local_batch.current()
-    is_reduced = reduction not in (None, "none") and tf.convert_to_tensor(values).shape.rank != 0
-    if batch is None or not is_reduced:
-        return loss
+    if batch is None or reduction in (None, "none"):
+        return original(values, sample_weight, mask, reduction, dtype)
+    if tf.convert_to_tensor(values).shape.rank == 0:
+        if sample_weight is None or mask is not None or reduction == "mean_with_sample_weight":
+            return original(values, sample_weight, mask, reduction, dtype)
+        return _times_weights(tf.cast(values, dtype) if dtype else values, sample_weight, reduction)
+    loss = original(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
         return _divided_by_share(loss, batch)
     if reduction == "mean_with_sample_weight":
@@ -59,6 +63,17 @@ def reduce_weighted_values(
     own = local_batch.contribution(own)
     total = push_pull(own, op=Sum, name=names.numbered("weights of a loss"))
     return _times(loss, tf.math.divide_no_nan(own, total * batch.share))
+
+
+def _times_weights(loss, weights, reduction):
+    """One number for all rows, which Keras multiplies by each row's weight and then reduces."""
+    weights = tf.cast(weights, tf.float64)
+    own = tf.stack([tf.reduce_sum(weights), tf.cast(tf.size(weights), tf.float64)])
+    own = local_batch.contribution(tf.stop_gradient(own))
+    total, count = tf.unstack(push_pull(own, op=Sum, name=names.numbered("weights of a loss")))
+    if reduction == "sum":
+        return _times(loss, total)
+    return keras_loss.scale_loss_for_distribution(_times(loss, total / count))
 
 
 def _divided_by_share(loss, batch):
