@@ -8,12 +8,13 @@ WARNINGS = [
     "-Werror",
 ]
 
-def engine_layer(name, deps = []):
+def engine_layer(name, deps = [], copts = []):
     """A layer of the engine; new files need no change here.
 
     Args:
       name: of the folder.
       deps: the layers that it may include.
+      copts: compiler options beside the warnings.
     """
     native.filegroup(
         name = "headers",
@@ -23,7 +24,7 @@ def engine_layer(name, deps = []):
         name = name,
         srcs = native.glob(["**/*.cc"], exclude = ["**/*_test.cc"], allow_empty = True),
         hdrs = [":headers"],
-        copts = WARNINGS,
+        copts = WARNINGS + copts,
         linkopts = ["-pthread"],
         deps = deps,
         # The shared library exports all of it, called from inside or not.

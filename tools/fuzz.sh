@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 bazel=("$@")
 seconds=${FUZZ_SECONDS:-600}
 clangxx=${CLANGXX:-$(command -v clang++ clang++-14 clang++-16 clang++-19 | head -1 || true)}
-targets=(frame control handshake local_messages service)
+targets=(codec frame control handshake local_messages service)
 each=$((seconds / ${#targets[@]} + 1))
 out=build/fuzz
 mkdir -p "$out"
@@ -33,7 +33,7 @@ bin=$("${bazel[@]}" info bazel-bin)/cc/fuzz
 flags=(-std=c++17 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -I. -pthread
   "-D__builtin_cpu_supports(name)=0")
 mapfile -t sources < <(
-  find cc/base cc/wire cc/van cc/sum cc/coordinator cc/server -name '*.cc' ! -name '*_test.cc'
+  find cc/base cc/wire cc/van cc/sum cc/codec cc/coordinator cc/server -name '*.cc' ! -name '*_test.cc'
   echo cc/staging/local_messages.cc
 )
 echo "Compiling ${#sources[@]} files with $clangxx"

@@ -1,0 +1,79 @@
+// What codecs do on one core, in blocks that stay in its cache, as a server and a worker use them.
+//
+//   codec_speed KERNELS CODEC...     prints JSON: GB of float32 per second, the median of 15 runs
+//
+// KERNELS are those of cc/sum: scalar, avx2 or avx512.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cc/codec/codec.h"
+#include "cc/sum/sum.h"
+
+namespace byteps {
+namespace {
+
+constexpr uint64_t kElements = 32 * 1024;  // 128 KB, the server's block
+constexpr int kRepetitions = 300;
+constexpr int kRuns = 15;
+
+double Speed(const std::function<void()>& work) {
+  std::vector<double> speeds;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRepetitions; ++i) work();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    speeds.push_back(1e-9 * kRepetitions * kElements * sizeof(float) / seconds.count());
+  }
+  std::nth_element(speeds.begin(), speeds.begin() + kRuns / 2, speeds.end());
+  return speeds[kRuns / 2];
+}
+
+Status Measure(const std::string& name, bool first) {
+  std::unique_ptr<Codec> codec;
+  BYTEPS_RETURN_IF_ERROR(ParseCodec(name, &codec));
+  std::vector<float> values(kElements), sum(kElements);
+  for (uint64_t i = 0; i < kElements; ++i) {
+    values[i] = static_cast<float>(static_cast<int32_t>(i * 2654435761u)) * 0x1p-40f;
+  }
+  std::vector<uint8_t> bytes(codec->MaxEncodedBytes(kElements));
+  EncodedPart part;
+  const double encode =
+      Speed([&] { part = codec->Encode(values.data(), kElements, PartSeed(), bytes.data()); });
+  Status status;
+  const double add = Speed([&] {
+    std::unique_ptr<PartReceiver> receiver;
+    status = codec->Receive(part, DecodeMode::kAdd, sum.data(), &receiver);
+    if (status.ok()) status = receiver->Take(bytes.data(), part.bytes);
+    if (status.ok()) status = receiver->Finish();
+  });
+  std::printf("%s\"%s\": {\"encode\": %.1f, \"decode_and_add\": %.1f}", first ? "" : ",\n ",
+              codec->name().c_str(), encode, add);
+  return status;
+}
+
+int Main(int argc, char** argv) {
+  if (argc < 2 || !ForceSumKernels(argv[1])) {
+    std::fprintf(stderr, "usage: codec_speed scalar|avx2|avx512 CODEC...\n");
+    return 2;
+  }
+  std::vector<std::string> names(argv + 2, argv + argc);
+  if (names.empty()) names = CodecNames();
+  std::printf("{");
+  for (const std::string& name : names) {
+    const Status status = Measure(name, &name == &names.front());
+    if (status.ok()) continue;
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    return 2;
+  }
+  std::printf("}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace byteps
+
+int main(int argc, char** argv) { return byteps::Main(argc, argv); }

@@ -1,0 +1,50 @@
+// BlockCodec: codecs that encode blocks of a fixed number of elements into a fixed number of bytes,
+// one block after the other. The last block of a part may be shorter.
+//
+// A block has all that its decoding needs, its scale included, so that a receiver keeps no more
+// than one incomplete block.
+#ifndef TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_
+#define TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_
+
+#include <memory>
+#include <string>
+
+#include "cc/codec/codec.h"
+#include "cc/codec/random.h"
+
+namespace byteps {
+
+// See Codec for threads and memory.
+class BlockCodec : public Codec {
+ public:
+  uint64_t MaxEncodedBytes(uint64_t elements) const final;
+  EncodedPart Encode(const float* values, uint64_t elements, const PartSeed& seed,
+                     uint8_t* out) const final;
+  Status Receive(const EncodedPart& part, DecodeMode mode, float* target,
+                 std::unique_ptr<PartReceiver>* receiver) const final;
+
+  uint64_t block_elements() const { return block_elements_; }
+
+  // Bytes of one block of `elements`, at most block_elements() of them.
+  virtual uint64_t BlockBytes(uint64_t elements) const = 0;
+
+  // Bytes of a part; may exceed the elements' own bytes for very short ones, which Encode then
+  // leaves raw.
+  uint64_t EncodedBytes(uint64_t elements) const;
+
+  // Consecutive blocks that begin with block `first`. All but the part's last one are whole.
+  virtual void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
+                            const CounterRandom& random, uint8_t* out) const = 0;
+  virtual void DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode mode,
+                            float* target) const = 0;
+
+ protected:
+  explicit BlockCodec(uint64_t block_elements) : block_elements_(block_elements) {}
+
+ private:
+  const uint64_t block_elements_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_CODEC_BLOCK_CODEC_H_

@@ -1,0 +1,28 @@
+// onebit: the sign of each element, 1 for what is less than zero, in bit i % 8 of byte i / 8; in
+// front of each 4096 elements the float32 mean of their magnitudes. It needs error feedback to
+// converge.
+#ifndef TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_
+#define TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_
+
+#include <string>
+
+#include "cc/codec/block_codec.h"
+
+namespace byteps {
+
+class OneBitCodec : public BlockCodec {
+ public:
+  OneBitCodec() : BlockCodec(4096) {}
+
+  CodecId id() const override { return CodecId::kOneBit; }
+  std::string name() const override { return "onebit"; }
+  uint64_t BlockBytes(uint64_t elements) const override { return 4 + (elements + 7) / 8; }
+  void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
+                    const CounterRandom& random, uint8_t* out) const override;
+  void DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode mode,
+                    float* target) const override;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_CODEC_ONEBIT_CODEC_H_

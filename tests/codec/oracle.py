@@ -1,0 +1,228 @@
+"""The codecs of cc/codec in NumPy, written from their formats and not from their code."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+Array = np.ndarray
+
+CODECS = (
+    "raw",
+    "fp16",
+    "bf16",
+    "int8:block=32,stochastic=0",
+    "int8:block=256,stochastic=0",
+    "int8:block=256,stochastic=1",
+    "fp8:block=128",
+    "int4:block=32",
+    "onebit",
+)
+SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
+
+_NUMBERS = {"raw": 0, "fp16": 1, "bf16": 2, "int8": 3, "fp8": 4, "int4": 5, "onebit": 6}
+
+
+def split_mix(x: Array) -> Array:
+    """SplitMix64's output function, element by element."""
+    with np.errstate(over="ignore"):
+        x = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        return x ^ x >> np.uint64(31)
+
+
+def values(kind: str, length: int, salt: int = 0) -> Array:
+    """Returns float32 inputs; cc/codec/codec_test.cc makes the same ones."""
+    bits = split_mix(np.arange(length, dtype=np.uint64) + np.uint64(salt << 32))
+    exponents = {"plain": (100, 28), "wide": (0, 255), "subnormal": (0, 1), "zero": (0, 1)}
+    first, count = exponents.get(kind, exponents["plain"])
+    exponent = np.uint64(first) + (bits >> np.uint64(32)) % np.uint64(count)
+    mantissa = np.uint64(0 if kind == "zero" else 0x7FFFFF) & bits
+    sign = bits >> np.uint64(63) << np.uint64(31)
+    made = (sign | exponent << np.uint64(23) | mantissa).astype(np.uint32).view(np.float32)
+    if kind == "nan":
+        made[length // 2] = np.nan
+    if kind == "infinity":
+        made[length // 3] = np.inf
+        made[length - 1] = -np.inf
+    return made
+
+
+def uniform(index: Array) -> Array:
+    """The number in [0, 1) that each index of a part draws."""
+    state = np.zeros(1, np.uint64)
+    for word in SEED:
+        state = split_mix(state ^ np.uint64(word))
+    low = np.uint32(state[0] & np.uint64(0xFFFFFFFF))
+    high = np.uint32(state[0] >> np.uint64(32))
+    with np.errstate(over="ignore"):
+        x = index.astype(np.uint32) + low
+        x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+        x = ((x ^ x >> np.uint32(13)) + high) * np.uint32(0xC2B2AE35)
+        x = x ^ x >> np.uint32(16)
+    return (x >> np.uint32(8)).astype(np.float32) / np.float32(2**24)
+
+
+def encode(codec: str, x: Array) -> tuple[int, bytes]:
+    """Returns the codec's number, 0 where the part stays raw, and the payload."""
+    name = codec.partition(":")[0]
+    block, encode_block, _ = _blocks(codec)
+    payload = b"".join(
+        encode_block(x[i : i + block], np.arange(i, min(i + block, len(x))))
+        for i in range(0, len(x), block)
+    )
+    return (_NUMBERS[name], payload) if len(payload) < x.nbytes else (0, x.tobytes())
+
+
+def decode(codec: str, number: int, payload: bytes, length: int) -> Array:
+    """Returns the elements of a payload."""
+    block, _, decode_block = _blocks(codec if number else "raw")
+    decoded = np.zeros(length, np.float32)
+    data = np.frombuffer(payload, np.uint8)
+    begin = 0
+    with np.errstate(all="ignore"):
+        for i in range(0, length, block):
+            count = min(block, length - i)
+            decoded[i : i + count], used = decode_block(data[begin:], count)
+            begin += used
+    assert begin == len(payload)
+    return one_nan(decoded)
+
+
+def one_nan(x: Array) -> Array:
+    """Makes all NaNs the quiet one."""
+    x[np.isnan(x)] = np.uint32(0x7FC00000).view(np.float32)
+    return x
+
+
+def _scale(x: Array, levels: int) -> tuple[bytes, np.float32]:
+    """The bfloat16 in front of a block, and the inverse of it."""
+    if not np.isfinite(x).all():
+        return np.uint16(0x7FC0).tobytes(), np.float32(0)
+    largest = np.abs(x).max()
+    if largest == 0:
+        return np.uint16(0).tobytes(), np.float32(0)
+    exact = np.maximum(largest * (np.float32(1) / np.float32(levels)), np.float32(2.0**-126))
+    bits = (int(exact.view(np.uint32)) + 0xFFFF) >> 16
+    return np.uint16(bits).tobytes(), np.float32(1) / np.uint32(bits << 16).view(np.float32)
+
+
+def _load_scale(data: Array) -> np.float32:
+    return np.uint32(int(data[:2].view(np.uint16)[0]) << 16).view(np.float32)
+
+
+def _quantize(x: Array, levels: int, index: Array | None) -> tuple[bytes, Array]:
+    scale, inverse = _scale(x, levels)
+    if inverse == 0:
+        return scale, np.zeros(len(x), np.int8)
+    z = x * inverse
+    if index is None:
+        rounded = np.rint(z)
+    else:
+        rounded = np.floor(z) + (uniform(index) < z - np.floor(z))
+    return scale, np.clip(rounded, -levels, levels).astype(np.int8)
+
+
+def _int8(stochastic: bool) -> tuple[Callable, Callable]:
+    def encode_block(x: Array, index: Array) -> bytes:
+        scale, q = _quantize(x, 127, index if stochastic else None)
+        return scale + q.tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        q = data[2 : 2 + count].view(np.int8).astype(np.float32)
+        return q * _load_scale(data), 2 + count
+
+    return encode_block, decode_block
+
+
+def _int4_encode(x: Array, index: Array) -> bytes:
+    scale, q = _quantize(x, 7, index)
+    nibbles = np.full(len(q) + len(q) % 2, 8, np.uint8)
+    nibbles[: len(q)] = q + 8
+    return scale + (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+
+
+def _int4_decode(data: Array, count: int) -> tuple[Array, int]:
+    used = 2 + (count + 1) // 2
+    nibbles = np.stack([data[2:used] & 15, data[2:used] >> 4], axis=1).reshape(-1)[:count]
+    return (nibbles.astype(np.float32) - np.float32(8)) * _load_scale(data), used
+
+
+# The magnitudes of e4m3, in order.
+_E4M3 = np.array(
+    [m * 2.0**-9 if e == 0 else (8 + m) * 2.0 ** (e - 10) for e in range(16) for m in range(8)][
+        :127
+    ]
+)
+
+
+def _fp8_encode(x: Array, _: Array) -> bytes:
+    scale, inverse = _scale(x, 448)
+    if inverse == 0:
+        return scale + bytes(len(x))
+    z = np.abs((x * inverse).astype(np.float64))
+    above = np.clip(np.searchsorted(_E4M3, z), 1, 126)
+    to_above, to_below = _E4M3[above] - z, z - _E4M3[above - 1]
+    down = (to_below < to_above) | ((to_below == to_above) & (above % 2 == 1))
+    sign = np.where(np.signbit(x), 128, 0)
+    return scale + (np.where(down, above - 1, above) | sign).astype(np.uint8).tobytes()
+
+
+def _fp8_decode(data: Array, count: int) -> tuple[Array, int]:
+    table = np.append(_E4M3, np.nan).astype(np.float32)
+    q = data[2 : 2 + count]
+    return np.where(q & 128, -table[q & 127], table[q & 127]) * _load_scale(data), 2 + count
+
+
+def _onebit_encode(x: Array, _: Array) -> bytes:
+    sums = np.zeros(8)
+    padded = np.zeros((len(x) + 7) // 8 * 8)
+    padded[: len(x)] = np.abs(x)
+    for lane in range(8):
+        sums[lane] = np.cumsum(padded[lane::8])[-1]
+    mean = np.cumsum(sums)[-1] / len(x) if np.isfinite(x).all() else np.nan
+    return np.float32(mean).tobytes() + np.packbits(x < 0, bitorder="little").tobytes()
+
+
+def _onebit_decode(data: Array, count: int) -> tuple[Array, int]:
+    used = 4 + (count + 7) // 8
+    scale = data[:4].view(np.float32)[0]
+    negative = np.unpackbits(data[4:used], count=count, bitorder="little")
+    return np.where(negative, -scale, scale), used
+
+
+def _cast(codec: str) -> tuple[Callable, Callable]:
+    def encode_block(x: Array, _: Array) -> bytes:
+        if codec == "raw":
+            return x.tobytes()
+        if codec == "fp16":
+            with np.errstate(over="ignore"):
+                return x.astype(np.float16).tobytes()
+        bits = x.view(np.uint32).astype(np.uint64)
+        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        return np.where(np.isnan(x), bits >> 16 | 0x40, rounded).astype(np.uint16).tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        if codec == "raw":
+            return data[: 4 * count].view(np.float32), 4 * count
+        if codec == "fp16":
+            return data[: 2 * count].view(np.float16).astype(np.float32), 2 * count
+        wide = data[: 2 * count].view(np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32), 2 * count
+
+    return encode_block, decode_block
+
+
+def _blocks(codec: str) -> tuple[int, Callable, Callable]:
+    """Elements of a block, its encoder, its decoder."""
+    name, _, rest = codec.partition(":")
+    options = dict(option.split("=") for option in rest.split(",") if option)
+    block = int(options.get("block", 4096))
+    if name == "int8":
+        return (block, *_int8(options["stochastic"] == "1"))
+    others = {
+        "fp8": (_fp8_encode, _fp8_decode),
+        "int4": (_int4_encode, _int4_decode),
+        "onebit": (_onebit_encode, _onebit_decode),
+    }
+    return (block, *(others[name] if name in others else _cast(name)))
