@@ -436,6 +436,19 @@ class Config:
         "tf_byteps.timeline): trace.json becomes trace.0.json for rank 0; in a directory the file "
         "is worker-0.json.",
     )
+    metrics_port: str | None = option(
+        None,
+        "BYTEPS_METRICS_PORT",
+        text(),
+        "Every process serves [metrics](metrics.md) for Prometheus at this port, or at the next "
+        "free one: processes of a host take consecutive ports.",
+    )
+    metrics_address: str = option(
+        "127.0.0.1",
+        "BYTEPS_METRICS_ADDRESS",
+        text(),
+        "Address at which metrics are served. 0.0.0.0: all; whoever reaches the port reads them.",
+    )
     sources: Mapping[str, str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False, kw_only=True
     )

@@ -134,12 +134,15 @@ class SummationServer:
 
     def counters(self):
         """What it has received and sent, as a dict; per tensor under "tensors"."""
+        return {**self.totals(), "tensors": self._server.tensor_counters()}
+
+    def totals(self):
+        """What `counters` has, without the list of tensors."""
         return {
             "rank": self._rank,
             "job_id": self._job_id,
             "failure": self._server.failure,
             **self._server.counters(),
-            "tensors": self._server.tensor_counters(),
             "arrival_lags": self._server.arrival_lags(),
         }
 
@@ -196,12 +199,16 @@ class JobScheduler:
 
         Needed only while the port is open.
         """
-        lost = self._coordinator.lost_servers if self._coordinator else []
-        self._rendezvous.answer_late_joins(bool(self.failure), lost, self._take_back)
+        self._rendezvous.answer_late_joins(bool(self.failure), self.lost_servers, self._take_back)
 
     def request_stop(self):
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""
         self._rendezvous.stop()
+
+    @property
+    def lost_servers(self):
+        """Ranks of the servers that are lost while training goes on."""
+        return self._coordinator.lost_servers if self._coordinator else []
 
     @property
     def failure(self):

@@ -16,6 +16,8 @@ from tf_byteps import _engine, logs
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
+from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
+from tf_byteps.metrics.endpoint import open_endpoint
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.environments import openmpi
 from tf_byteps.rendezvous.host import host_id, own_address as host_address
@@ -34,8 +36,8 @@ class _SchedulerThread:
     """
 
     def __init__(self, config):
-        self._scheduler = JobScheduler(config)
-        self.address = self._scheduler.address
+        self.scheduler = JobScheduler(config)
+        self.address = self.scheduler.address
         self._over = threading.Event()
         # A daemon, so that a worker that dies of an exception does not wait for it.
         self._thread = threading.Thread(target=self._run, name="byteps-scheduler", daemon=True)
@@ -43,13 +45,13 @@ class _SchedulerThread:
 
     def _run(self):
         try:
-            self._scheduler.run_rendezvous()
+            self.scheduler.run_rendezvous()
         except BytePSError as error:
             _logger.info("%s", error)  # the worker in this process has been told, as all others
             return
         finally:
-            self._scheduler.close_rendezvous()
-        while not self._over.is_set() and not self._scheduler.wait(WAIT_SECONDS):
+            self.scheduler.close_rendezvous()
+        while not self._over.is_set() and not self.scheduler.wait(WAIT_SECONDS):
             pass
 
     def join(self, seconds):
@@ -59,13 +61,13 @@ class _SchedulerThread:
 
     def end_thread(self):
         """Ends the thread, not the coordinator."""
-        self._scheduler.request_stop()
+        self.scheduler.request_stop()
         self._over.set()
         self._thread.join()
 
     def stop(self):
         self.end_thread()
-        self._scheduler.stop()
+        self.scheduler.stop()
 
 
 class _Runtime:
@@ -83,6 +85,7 @@ class _Runtime:
         self.server = None
         self._scheduler = None
         self._recorder = None
+        self.metrics = None
         self.process = os.getpid()
         self.last_exception = _uncaught_exception()
         try:
@@ -118,6 +121,15 @@ class _Runtime:
         )
         if self.config.timeline:
             self.start_timeline(self.config.timeline)
+        self.metrics = open_endpoint(self.config, f"worker {self.rank}", self._metrics_sources())
+
+    def _metrics_sources(self):
+        sources = [worker_source(self.rank)]
+        if self.server is not None:
+            sources.append(server_source(self.server))
+        if self._scheduler is not None:
+            sources.append(scheduler_source(self._scheduler.scheduler))
+        return sources
 
     def _join(self):
         """Takes part in rendezvous; returns the address book."""
@@ -141,6 +153,8 @@ class _Runtime:
         deadline = time.monotonic() + self.config.shutdown_timeout
         _engine.stop_worker()
         self._end_timeline()
+        if self.metrics is not None:
+            self.metrics.close()
         try:
             if not self._others_have_left(deadline):
                 _logger.warning(
@@ -668,6 +682,8 @@ def _leave_at_exit():
 def _forget_in_child():
     """A forked child is no worker: the engine's threads and connections are its parent's."""
     global _runtime, _member, _lock
+    if _runtime is not None and _runtime.metrics is not None:
+        _runtime.metrics.forget()
     _runtime = _member = None
     _lock = threading.RLock()  # another thread of the parent may have held it
 

@@ -14,6 +14,8 @@ import sys
 from tf_byteps import process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
+from tf_byteps.metrics.collector import scheduler_source
+from tf_byteps.metrics.endpoint import serving
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -43,7 +45,7 @@ def schedule(config, report=lambda line: None, orders=None):
     report(f"port {scheduler.address.port}")
     # Who comes back looks for it at the same place.
     config = config.replace(scheduler_port=scheduler.address.port)
-    failure = _run_job(scheduler, report)
+    failure = _run_job(config, scheduler, report)
     while failure and config.restart_timeout:
         _logger.warning(
             "the job has failed: %s. Waiting %g s for its processes to come back",
@@ -51,7 +53,7 @@ def schedule(config, report=lambda line: None, orders=None):
             config.restart_timeout,
         )
         try:
-            failure = _run_job(JobScheduler(config), report, config.restart_timeout)
+            failure = _run_job(config, JobScheduler(config), report, config.restart_timeout)
         except RendezvousError as error:
             _logger.error("the job was not started again: %s", error)
             break
@@ -62,10 +64,11 @@ def _schedule_elastic(config, report, orders):
     scheduler = ElasticJobScheduler(config, orders)
     report(f"port {scheduler.address.port}")
     try:
-        while True:
-            failure = scheduler.run_epoch(lambda names: report(f"members {' '.join(names)}"))
-            if failure:
-                _logger.warning("%s. Waiting for the others", failure)
+        with _metrics(config, scheduler):
+            while True:
+                failure = scheduler.run_epoch(lambda names: report(f"members {' '.join(names)}"))
+                if failure:
+                    _logger.warning("%s. Waiting for the others", failure)
     except Dismissed as over:
         _logger.info("%s", over.reason)
         return ""
@@ -73,24 +76,33 @@ def _schedule_elastic(config, report, orders):
         scheduler.stop()
 
 
-def _run_job(scheduler, report, patience=None):
+def _run_job(config, scheduler, report, patience=None):
     try:
-        scheduler.run_rendezvous(patience, lambda: report("joined"))
-        report("started")
-        is_over, lost = False, ""
-        while not is_over:
-            is_over = scheduler.wait(WAIT_SECONDS)
-            # At once: the launcher ends the others meanwhile, and this process too.
-            if scheduler.failure and not lost:
-                lost = scheduler.failure
-                report(f"lost {lost}")
-            if not is_over:
-                scheduler.answer_late_joins()
+        with _metrics(config, scheduler):
+            scheduler.run_rendezvous(patience, lambda: report("joined"))
+            report("started")
+            _await_end(scheduler, report)
         return scheduler.failure
     except StartInterruptedError as error:
         return str(error)
     finally:
         scheduler.stop()
+
+
+def _await_end(scheduler, report):
+    is_over, lost = False, ""
+    while not is_over:
+        is_over = scheduler.wait(WAIT_SECONDS)
+        # At once: the launcher ends the others meanwhile, and this process too.
+        if scheduler.failure and not lost:
+            lost = scheduler.failure
+            report(f"lost {lost}")
+        if not is_over:
+            scheduler.answer_late_joins()
+
+
+def _metrics(config, scheduler):
+    return serving(config, "the scheduler", [scheduler_source(scheduler)])
 
 
 def main():

@@ -12,6 +12,8 @@ import sys
 from tf_byteps import process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
+from tf_byteps.metrics.collector import server_source
+from tf_byteps.metrics.endpoint import serving
 from tf_byteps.rendezvous import client
 
 _logger = logging.getLogger("tf_byteps")
@@ -60,10 +62,11 @@ def _serve_job(config, patience=None):
     server = SummationServer(config)
     try:
         _logger.info("the server listens at %s", server.address)
-        client.join(config, server.address, server.start, patience=patience)
-        while not server.wait(WAIT_SECONDS):
-            pass
-        return server.failure
+        with serving(config, "the server", [server_source(server)]):
+            client.join(config, server.address, server.start, patience=patience)
+            while not server.wait(WAIT_SECONDS):
+                pass
+            return server.failure
     except StartInterruptedError as error:
         return str(error)
     finally:

@@ -4,6 +4,8 @@
 Perfetto and chrome://tracing show; `read` gives the same as objects. All times are nanoseconds
 since 1970. Those of an arrival and of an answer are by the server's clock, all others by the
 worker's: on different machines they differ by what the clocks do.
+
+`python -m tf_byteps.timeline DIR` says what a step is made of, and merges all workers' files.
 """
 
 import dataclasses
@@ -11,6 +13,7 @@ import glob
 import json
 import logging
 import os
+import sys
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError
@@ -155,7 +158,7 @@ class Recorder:
                 len(parts),
                 dropped,
             )
-        write_whole(self.path, _trace(parts, self._rank, dropped))
+        write_whole(self.path, trace(parts, worker=self._rank, dropped_exchanges=dropped))
         _written.add(self.path)
         return self.path
 
@@ -191,12 +194,14 @@ def read(path):
 def _read_file(path):
     with open(path, encoding="utf-8") as file:
         try:
-            trace = json.load(file)
-        except ValueError:
-            trace = {}
-    if not isinstance(trace, dict) or trace.get("otherData", {}).get("format") != _FORMAT:
-        raise BytePSError(f"{path} is not a timeline of tf_byteps")
-    return [Part(**e["args"]) for e in trace["traceEvents"] if e.get("cat") == "part"]
+            found = json.load(file)
+            if found["otherData"]["format"] == _FORMAT:
+                parts = [Part(**e["args"]) for e in found["traceEvents"] if e.get("cat") == "part"]
+                if all(isinstance(n, int) for p in parts for n in (p.enqueued, p.done, p.worker)):
+                    return parts
+        except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or other contents
+            pass
+    raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
 
 
 def _unwritten(path):
@@ -238,21 +243,36 @@ def _parts(exchange, rank):
         )
 
 
-def _trace(parts, rank, dropped):
-    """The lines of a Chrome trace: a row for each part of each tensor, the first used on top."""
-    about = {"format": _FORMAT, "worker": rank, "dropped_exchanges": dropped}
+def trace(parts, **about):
+    """The lines of a Chrome trace: a process for each worker.
+
+    Args:
+        parts: a list of `Part`.
+        **about: what else the file says of itself.
+    """
+    about = {"format": _FORMAT, **about}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
-    yield json.dumps(_label("process_name", rank, 0, f"worker {rank}"))
+    separator = ""
+    for event in _all_events(parts):
+        yield separator + json.dumps(event)
+        separator = ","
+    yield "]}"
+
+
+def _all_events(parts):
+    """A row for each part of each tensor, the first used on top."""
     rows = {}
     for part in parts:
+        rows_of_worker = rows.setdefault(part.worker, {})
+        if not rows_of_worker:
+            yield _label("process_name", part.worker, 0, f"worker {part.worker}")
         row = (part.tensor, part.part)
-        if row not in rows:
-            rows[row] = len(rows) + 1
+        if row not in rows_of_worker:
+            rows_of_worker[row] = len(rows_of_worker) + 1
             name = part.tensor if part.parts == 1 else f"{part.tensor} part {part.part}"
-            yield "," + json.dumps(_label("thread_name", rank, rows[row], name))
+            yield _label("thread_name", part.worker, rows_of_worker[row], name)
         for event in _events(part):
-            yield "," + json.dumps({**event, "pid": rank, "tid": rows[row]})
-    yield "]}"
+            yield {**event, "pid": part.worker, "tid": rows_of_worker[row]}
 
 
 def _label(what, pid, tid, name):
@@ -274,3 +294,9 @@ def _span(name, begin, end):
     # Whole microseconds: fractions of so large numbers are rounded by those who read them, and a
     # stage would end outside of its exchange.
     return {"ph": "X", "name": name, "ts": begin // 1000, "dur": end // 1000 - begin // 1000}
+
+
+if __name__ == "__main__":
+    from tf_byteps.timeline_report import main
+
+    sys.exit(main())

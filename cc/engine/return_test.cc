@@ -51,8 +51,14 @@ TEST(ReturnTest, AServerThatIsStartedAgainGetsItsShareBack) {
           << "server " << server << " in life " << life;
     }
   }
-  for (int32_t rank = 0; rank < 3; ++rank)
-    EXPECT_EQ(job.worker(rank).counters().unanswered_bytes, 0u);
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    const WorkerCounters counters = job.worker(rank).counters();
+    EXPECT_EQ(counters.unanswered_bytes, 0u);
+    EXPECT_EQ(counters.lost_servers, 3u);
+    EXPECT_EQ(counters.returned_servers, 3u);
+    EXPECT_EQ(counters.started_exchanges, counters.exchanges);
+    EXPECT_GT(counters.exchanging_ns, 0);
+  }
   EXPECT_EQ(job.coordinator().failure(), "");
 }
 

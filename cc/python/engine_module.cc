@@ -246,17 +246,42 @@ void AddVanCounters(const VanCounters& values, py::dict* counters) {
   (*counters)["wire_bytes_received"] = values.wire_bytes_received;
 }
 
+py::list PathCountersList(const std::vector<PathCounters>& paths) {
+  py::list list;
+  for (const PathCounters& values : paths) {
+    py::dict counters;
+    counters["server"] = values.server;
+    counters["path"] = values.path;
+    counters["pushed_bytes"] = values.pushed_bytes;
+    counters["received_bytes"] = values.received_bytes;
+    counters["in_flight_bytes"] = values.in_flight_bytes;
+    counters["reconnects"] = values.reconnects;
+    list.append(counters);
+  }
+  return list;
+}
+
 py::dict WorkerCountersDict() {
   py::dict counters;
   const std::shared_ptr<Worker> worker = CurrentWorker();
   if (worker == nullptr) return counters;
   const WorkerCounters values = worker->counters();
+  counters["started_exchanges"] = values.started_exchanges;
   counters["exchanges"] = values.exchanges;
   counters["failed_exchanges"] = values.failed_exchanges;
   counters["pushed_parts"] = values.pushed_parts;
   counters["pushed_bytes"] = values.pushed_bytes;
   counters["credit_bytes"] = values.credit_bytes;
   counters["received_bytes"] = values.received_bytes;
+  counters["received_parts"] = values.received_parts;
+  counters["exchanging_seconds"] = static_cast<double>(values.exchanging_ns) * 1e-9;
+  counters["in_flight_bytes"] = values.in_flight_bytes;
+  counters["unanswered_bytes"] = values.unanswered_bytes;
+  counters["queued_parts"] = values.queued_parts;
+  counters["retried_parts"] = values.retried_parts;
+  counters["lost_servers"] = values.lost_servers;
+  counters["returned_servers"] = values.returned_servers;
+  counters["paths"] = PathCountersList(values.paths);
   AddVanCounters(values.van, &counters);
   return counters;
 }
@@ -266,6 +291,7 @@ py::dict ServerCountersDict(const Server& server) {
   py::dict counters;
   counters["pushes"] = values.pushes;
   counters["pushed_bytes"] = values.pushed_bytes;
+  counters["late_pushes"] = values.late_pushes;
   counters["replies"] = values.replies;
   counters["replied_bytes"] = values.replied_bytes;
   counters["rounds_completed"] = values.rounds_completed;

@@ -80,6 +80,18 @@ WorkerCounters Worker::counters() const {
   WorkerCounters counters = counters_;
   counters.credit_bytes = queue_.credit_bytes();
   counters.unanswered_bytes = queue_.unanswered();
+  counters.in_flight_bytes = queue_.bytes_on_the_way();
+  counters.queued_parts = queue_.size();
+  if (counters.started_exchanges > counters.exchanges)
+    counters.exchanging_ns += MonotonicNanos() - exchanging_since_ns_;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    for (size_t path = 0; path < servers_[server].paths.size(); ++path) {
+      const Path& from = servers_[server].paths[path];
+      counters.paths.push_back({static_cast<int32_t>(server), static_cast<uint32_t>(path),
+                                from.pushed_bytes, from.received_bytes, from.bytes_on_the_way,
+                                from.reconnects});
+    }
+  }
   if (van_ != nullptr) counters.van = van_->counters();
   return counters;
 }
@@ -107,8 +119,9 @@ void Worker::Enqueue(ExchangeRequest request) {
         if (key.number == 0) key.number = order_.NumberNewName();
         const bool is_early = IsForwardOrder(request.priority);
         request.priority = order_.PriorityOf(key.number, request.priority);
-        auto exchange =
-            std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
+        const int64_t now = MonotonicNanos();
+        CountStart(now);
+        auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
         key.live = exchange;
         repeats_ = repeats_ || RepeatsAStep(*exchange);
         exchange->is_early = is_early;
@@ -540,7 +553,9 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   if (header.type != FrameType::kReply)
     return Internal(connection.peer_name() + " sent a frame that is no reply");
   counters_.received_bytes += header.payload_bytes;
+  ++counters_.received_parts;
   Path* const path = FindPath(connection);
+  if (path != nullptr) path->received_bytes += header.payload_bytes;
   const bool had_begun = path != nullptr && !path->receives.empty() &&
                          std::get<0>(path->receives.back()) == header.key &&
                          std::get<2>(path->receives.back()) == header.part;
@@ -649,11 +664,9 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   if (exchange->finished) return;
   exchange->finished = true;
   exchange->CloseOutput();
-  ++counters_.exchanges;
-  if (!status.ok()) {
-    ++counters_.failed_exchanges;
-    Withdraw(exchange, status, actions);
-  }
+  const int64_t now = MonotonicNanos();
+  CountEnd(status.ok(), now);
+  if (!status.ok()) Withdraw(exchange, status, actions);
   for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
     ExpectNoAnswer(exchange.get(), part);
   for (PartRequest& part : exchange->part_requests)
@@ -661,13 +674,25 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   Key& key = FindOrAddKey(exchange->request.tensor.name);
   key.live = nullptr;
   key.has_failed = !status.ok();
-  key.ended_ns = MonotonicNanos();
+  key.ended_ns = now;
   key.is_reported = false;
   if (keeps_results_ && status.ok()) Keep(exchange, &key, actions);
   last_ended_.key = &key;
   last_ended_.round = exchange->round;
   last_ended_.ns = key.ended_ns;
   actions->finished.emplace_back(exchange, status);
+}
+
+void Worker::CountStart(int64_t now_ns) {
+  if (counters_.started_exchanges == counters_.exchanges) exchanging_since_ns_ = now_ns;
+  ++counters_.started_exchanges;
+}
+
+void Worker::CountEnd(bool well, int64_t now_ns) {
+  ++counters_.exchanges;
+  if (!well) ++counters_.failed_exchanges;
+  if (counters_.started_exchanges == counters_.exchanges)
+    counters_.exchanging_ns += now_ns - exchanging_since_ns_;
 }
 
 // Tells the servers of its parts, so that the round ends for all and does not wait for this worker.
@@ -758,7 +783,9 @@ void Worker::FinishLocally(ExchangeRequest request) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     refusal = Refusal();
+    ++counters_.started_exchanges;
     ++counters_.exchanges;
+    if (!refusal.ok()) ++counters_.failed_exchanges;
   }
   if (!refusal.ok()) return request.done(refusal);
   void* output = request.output;

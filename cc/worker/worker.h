@@ -33,14 +33,33 @@
 
 namespace byteps {
 
+// Of one connection to a server.
+struct PathCounters {
+  int32_t server = 0;
+  uint32_t path = 0;
+  uint64_t pushed_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t in_flight_bytes = 0;
+  uint64_t reconnects = 0;  // to the same process
+};
+
 struct WorkerCounters {
+  uint64_t started_exchanges = 0;
   uint64_t exchanges = 0;  // tensors that ended, well or not
   uint64_t failed_exchanges = 0;
+  int64_t exchanging_ns = 0;  // with at least one exchange in flight
   uint64_t pushed_parts = 0;
   uint64_t pushed_bytes = 0;      // payload handed to the Van
   uint64_t credit_bytes = 0;      // how much may be on the way
   uint64_t unanswered_bytes = 0;  // results to come for what was pushed
   uint64_t received_bytes = 0;    // payload of replies
+  uint64_t received_parts = 0;
+  uint64_t in_flight_bytes = 0;  // of the credit
+  uint64_t queued_parts = 0;     // that wait for credit
+  uint64_t retried_parts = 0;    // that are pushed again: the connection broke, or the part moved
+  uint64_t lost_servers = 0;     // while training went on
+  uint64_t returned_servers = 0;
+  std::vector<PathCounters> paths;
   VanCounters van;
 };
 
@@ -162,6 +181,9 @@ class Worker : private ConnectionHandler {
     bool is_ready = false;
     bool has_broken = false;  // once
     uint64_t bytes_on_the_way = 0;
+    uint64_t pushed_bytes = 0;  // these three: see PathCounters
+    uint64_t received_bytes = 0;
+    uint64_t reconnects = 0;
     std::unique_ptr<Reconnector> reconnector;  // set by Start, then unchanged
   };
   struct ServerLink {
@@ -269,6 +291,8 @@ class Worker : private ConnectionHandler {
   Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                     PayloadSink* sink, Actions* actions);
   void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
+  void CountStart(int64_t now_ns);
+  void CountEnd(bool well, int64_t now_ns);
   void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions);
   void FinishAll(const Status& reason, Actions* actions);
 
@@ -315,6 +339,7 @@ class Worker : private ConnectionHandler {
   bool coordinator_is_lost_ = false;  // says a server
   bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
+  int64_t exchanging_since_ns_ = 0;      // while an exchange is in flight
   std::vector<ArrivalReport> arrivals_;  // the last one of each server
 };
 

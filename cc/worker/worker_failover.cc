@@ -45,6 +45,7 @@ void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
   held_version_ = lost.version;
   ServerLink& link = servers_[lost.server];
   link.is_lost = link.was_lost = true;
+  ++counters_.lost_servers;
   for (OutgoingFrame& frame : std::exchange(link.results, {}))
     actions->dropped.push_back(std::move(frame.keep_alive));
   for (const Path& path : link.paths) {
@@ -64,6 +65,7 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
   held_version_ = back.version;
   ServerLink& link = servers_[back.server];
   link.is_lost = false;
+  ++counters_.returned_servers;
   ++link.lives;
   link.endpoint = {back.host, back.port};
   link.host = back.host_id;
@@ -189,6 +191,7 @@ void Worker::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t versi
       [&](const PartTask& task) { return task.exchange == exchange && has_moved(task.part); });
   for (uint32_t part = 0; part < exchange->places.size(); ++part) {
     if (!has_moved(part) || exchange->part_done[part] || !exchange->IsRequested(part)) continue;
+    if (exchange->sent_on[part] >= 0) ++counters_.retried_parts;
     ExpectNoAnswer(exchange.get(), part);
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }

@@ -108,6 +108,7 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   path.receives.clear();
   if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
   if (peer.again) {
+    ++path.reconnects;
     actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
   } else {
     const bool is_waited_for = !server.parked.empty();
@@ -161,6 +162,7 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
     if (!was_asked || (push.received_bytes > 0 && push.received_bytes >= bytes))
       return Internal(connection.peer_name() + " has another part than it was sent");
     ExpectNoAnswer(live.get(), push.part);
+    ++counters_.retried_parts;
     queue_.Push({live, push.part, bytes - push.received_bytes, PriorityOf(*live, push.part),
                  push.received_bytes});
   }
@@ -247,6 +249,7 @@ void Worker::SendPush(PartTask task, Actions* actions) {
     trace.push_ns = WallNanos();
   }
   best->bytes_on_the_way += task.bytes;
+  best->pushed_bytes += task.bytes;
   exchange.sent_on[task.part] = static_cast<int32_t>(best - server.paths.data());
   queue_.NoteUnanswered(exchange.PartBytes(task.part));
   OutgoingFrame frame =

@@ -177,6 +177,8 @@ def _launcher(options, environment, needs_secret):
     if options.stall_shutdown_seconds:
         given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
         environment.update(given)
+    if options.metrics_port:
+        given["BYTEPS_METRICS_PORT"] = environment["BYTEPS_METRICS_PORT"] = options.metrics_port
     if options.tls:
         given["BYTEPS_TLS"] = environment["BYTEPS_TLS"] = "1"
     secret = _take_secret(environment) if needs_secret else None
@@ -273,6 +275,8 @@ def _server_hosts(options, hosts):
 
 def _run_one_role(parser, options, environment):
     environment.update(_read_variable(text, environment) for text in options.variables)
+    if options.metrics_port:
+        environment["BYTEPS_METRICS_PORT"] = options.metrics_port
     if options.tls:
         environment["BYTEPS_TLS"] = "1"
     config = Config.from_environment(environment)
@@ -315,6 +319,12 @@ def _positive(text):
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
+
+
+def _port(text):
+    if not 1 <= _whole(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 1 to 65535")
+    return text
 
 
 def _not_negative(text):
@@ -433,6 +443,13 @@ def _add_output_arguments(group):
         "--log-dir",
         metavar="DIR",
         help="also write the output of each process to a file there, such as worker-0.log",
+    )
+    group.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help="every process serves metrics for Prometheus from this port on (sets "
+        "BYTEPS_METRICS_PORT)",
     )
     group.add_argument(
         "--show",

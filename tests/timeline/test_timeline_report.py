@@ -1,0 +1,93 @@
+"""`python -m tf_byteps.timeline` on the files of a real job."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tf_byteps
+from tests.cluster import ROOT, clean_environment, run_workers
+from tf_byteps import _engine, timeline
+from tf_byteps.timeline_report import breakdown, covered
+
+SECONDS = 40
+STEPS = 4
+
+
+def some_steps():
+    tf_byteps.init()
+    for _ in range(STEPS):
+        handles = [
+            _engine.exchange(np.ones(50_000, np.float32), name=name) for name in ("kernel", "bias")
+        ]
+        for handle in handles:
+            handle.wait(SECONDS)
+    tf_byteps.shutdown()
+
+
+def report(*arguments):
+    command = [sys.executable, "-m", "tf_byteps.timeline", *map(str, arguments)]
+    return subprocess.run(
+        command, env=clean_environment(), cwd=ROOT, capture_output=True, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("timeline")
+    run_workers(some_steps, env={"BYTEPS_TIMELINE": f"{path}/"})
+    return path
+
+
+def test_it_prints_every_worker_and_merges(folder):
+    done = report(folder)
+    assert done.returncode == 0 and done.stderr == ""
+    for rank in (0, 1):
+        assert f"worker {rank}, {STEPS} steps: a step takes " in done.stdout
+    for stage in ("queue", "push", "sum", "pull"):
+        assert f"\n  {stage} " in done.stdout
+    merged = folder / "merged.json"
+    assert str(merged) in done.stdout
+    assert timeline.read(merged) == timeline.read(folder)
+    events = json.loads(merged.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    assert report(folder).stdout == done.stdout, "the merged file is not read again"
+
+
+def test_the_numbers_are_those_of_the_parts(folder):
+    parts = [part for part in timeline.read(folder) if part.worker == 1]
+    found = breakdown(parts)
+    assert found["steps"] == STEPS
+    assert found["last"] in ("kernel", "bias")
+    longest = max(part.done for part in parts) - min(part.enqueued for part in parts)
+    assert 0 < found["exchange"] * STEPS <= longest
+    assert all(0 <= time <= longest for time in found["stages"].values())
+
+
+def test_time_that_overlaps_counts_once():
+    assert covered([]) == 0
+    assert covered([(8, 9), (0, 4), (2, 5), (3, 4)]) == 6
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"otherData": {"format": "tf_byteps timeline 9"}}', "\x00"]
+)
+def test_what_is_no_timeline_gives_one_sentence(tmp_path, text):
+    (tmp_path / "worker-0.json").write_text(text)
+    done = report(tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "worker-0.json is not a timeline" in done.stderr
+
+
+def test_an_empty_or_missing_place_gives_one_sentence(tmp_path):
+    assert "no timeline: no file is named" in report(tmp_path).stderr
+    done = report(tmp_path / "missing")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "No such file" in done.stderr
+
+
+def test_an_output_that_cannot_be_written_gives_one_sentence(folder):
+    done = report(folder, "--output", folder / "worker-0.json" / "x.json")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1

@@ -1,0 +1,74 @@
+"""Asks the engine for its counters when Prometheus asks for metrics."""
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from tf_byteps import _engine
+from tf_byteps.metrics.names import COMMON_LABELS, COUNTER, GROUPS, METRICS
+
+
+class Collector:
+    """What the registry of prometheus_client calls at each scrape.
+
+    Args:
+        sources: functions that each return a list of (source, labels, values): one of `GROUPS`, the
+            values of `COMMON_LABELS` and of the group's, and a dict of the engine's values.
+    """
+
+    def __init__(self, sources):
+        self._sources = sources
+
+    def collect(self):
+        """Yields a family for each metric that this process has."""
+        found = {}
+        for read in self._sources:
+            for group, labels, values in read():
+                found.setdefault(group, []).append((labels, values))
+        for metric in METRICS:
+            if metric.source not in found:
+                continue
+            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            names = (*COMMON_LABELS, *GROUPS[metric.source])
+            family = kind(metric.name, metric.help, labels=names)
+            for labels, values in found[metric.source]:
+                family.add_metric(
+                    [str(label) for label in labels], values[metric.key] * metric.scale
+                )
+            yield family
+
+
+def worker_source(rank):
+    """The source of worker `rank`, in this process."""
+
+    def read():
+        values = _engine.worker_counters()
+        if not values:  # it has left
+            return []
+        own = ("worker", rank)
+        paths = [("path", (*own, p["server"], p["path"]), p) for p in values["paths"]]
+        return [("worker", own, values), *paths]
+
+    return read
+
+
+def server_source(server):
+    """The source of a `SummationServer`, empty before it has joined its job."""
+
+    def read():
+        values = server.totals()
+        if values["rank"] is None:
+            return []
+        own = ("server", values["rank"])
+        lags = [("lag", (*own, lag["rank"]), lag) for lag in values["arrival_lags"]]
+        return [("server", own, values), *lags]
+
+    return read
+
+
+def scheduler_source(scheduler):
+    """The source of a `JobScheduler`."""
+
+    def read():
+        values = {"lost_servers": len(scheduler.lost_servers), "failed": bool(scheduler.failure)}
+        return [("scheduler", ("scheduler", 0), values)]
+
+    return read

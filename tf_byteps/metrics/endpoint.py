@@ -1,0 +1,163 @@
+"""Serves a process's metrics by HTTP. What fails here never fails the job."""
+
+import contextlib
+import errno
+import logging
+import socketserver
+import threading
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+
+from tf_byteps.metrics.collector import Collector
+
+MOST_PORTS = 64  # that processes of a host take, one each
+_MOST_REQUESTS = 8  # at a time; those beyond are refused
+_REQUEST_SECONDS = 5.0
+_LOOK_SECONDS = 0.1  # whether the endpoint is to be closed
+_MAX_PORT = 65535
+
+_logger = logging.getLogger("tf_byteps")
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _REQUEST_SECONDS  # between bytes; nobody keeps a thread for ever
+
+    def log_message(self, format, *args):
+        pass
+
+
+class _Server(socketserver.ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    request_queue_size = 16
+
+    def __init__(self, address, app):
+        self._free = threading.BoundedSemaphore(_MOST_REQUESTS)
+        super().__init__(address, _Handler)
+        self.set_app(app)
+
+    def server_bind(self):
+        # WSGIServer's own asks the name service for this host's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+        self.setup_environ()
+
+    def process_request(self, request, client_address):
+        if not self._free.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request, client_address):
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request, client_address):
+        pass  # what strangers send is no matter of the job's log
+
+
+class Endpoint:
+    """The open endpoint of a process.
+
+    Args:
+        server: listens already.
+    """
+
+    def __init__(self, server):
+        self._server = server
+        self.port = server.server_port
+        threading.Thread(
+            target=server.serve_forever,
+            args=[_LOOK_SECONDS],
+            name="byteps-metrics",
+            daemon=True,
+        ).start()
+
+    def close(self):
+        """Frees the port. Requests that are being answered end by themselves."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def forget(self):
+        """For a forked child: it must not hold its parent's port."""
+        self._server.socket.close()
+
+
+def open_endpoint(config, name, sources):
+    """Opens the endpoint if `Config.metrics_port` asks for one.
+
+    Args:
+        config: the `Config` of this process.
+        name: what the log calls this process.
+        sources: see `Collector`.
+
+    Returns:
+        An `Endpoint`; None if there is none. The log says why none could be opened.
+    """
+    if config.metrics_port is None:
+        return None
+    first = _port(config.metrics_port)
+    if first is None:
+        _warn(f"{config.named('metrics_port')}, but must be a whole number from 1 to {_MAX_PORT}")
+        return None
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(Collector(sources))
+    try:
+        server = _listen(config.metrics_address, first, _only_metrics(make_wsgi_app(registry)))
+    except OSError as error:
+        last = min(first + MOST_PORTS - 1, _MAX_PORT)
+        _warn(f"ports {first} to {last} of {config.metrics_address} cannot be used: {error}")
+        return None
+    host = config.metrics_address
+    _logger.info("%s serves metrics at http://%s:%d/metrics", name, host, server.server_port)
+    return Endpoint(server)
+
+
+@contextlib.contextmanager
+def serving(config, name, sources):
+    """`open_endpoint` for the time of a `with` block."""
+    endpoint = open_endpoint(config, name, sources)
+    try:
+        yield endpoint
+    finally:
+        if endpoint is not None:
+            endpoint.close()
+
+
+def _warn(why):
+    _logger.warning("%s. This process serves no metrics; the job goes on without them", why)
+
+
+def _port(given):
+    port = int(given, 10) if given.isascii() and given.isdigit() and len(given) <= 5 else 0
+    return port if 1 <= port <= _MAX_PORT else None
+
+
+def _listen(host, first, app):
+    """The first free port of those that this host's processes share."""
+    in_use = None
+    for port in range(first, min(first + MOST_PORTS, _MAX_PORT + 1)):
+        try:
+            return _Server((host, port), app)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            in_use = error
+    raise in_use
+
+
+def _only_metrics(app):
+    def answer(environ, start_response):
+        is_known = environ["PATH_INFO"] in ("/", "/metrics")
+        if not is_known or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"metrics are at /metrics\n"]
+        return app(environ, start_response)
+
+    return answer

@@ -1,0 +1,123 @@
+"""The one list of metrics. Names, units and suffixes follow Prometheus' conventions."""
+
+import dataclasses
+
+COUNTER, GAUGE = "counter", "gauge"
+
+# On every sample.
+COMMON_LABELS = ("role", "rank")
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: as it is scraped, with its unit and a counter's `_total`.
+        kind: "counter" or "gauge".
+        source: which of `GROUPS` it belongs to.
+        key: its name among the engine's values of that source.
+        help: a sentence for the documentation.
+        scale: what the engine's value is multiplied by.
+    """
+
+    name: str
+    kind: str
+    source: str
+    key: str
+    help: str
+    scale: float = 1
+
+
+# Who has these, and which labels a sample has besides `COMMON_LABELS`.
+GROUPS = {
+    "worker": (),
+    "path": ("server", "path"),
+    "server": (),
+    "lag": ("worker",),
+    "scheduler": (),
+}
+
+
+def _list(source, *rows):
+    return [
+        Metric(f"tf_byteps_{name}", kind, source, key, *more) for name, kind, key, *more in rows
+    ]
+
+
+METRICS = (
+    *_list(
+        "worker",
+        ("exchanges_started_total", COUNTER, "started_exchanges", "Exchanges of tensors begun."),
+        ("exchanges_ended_total", COUNTER, "exchanges", "Exchanges that ended, well or not."),
+        ("exchanges_failed_total", COUNTER, "failed_exchanges", "Of them: those that failed."),
+        (
+            "exchanging_seconds_total",
+            COUNTER,
+            "exchanging_seconds",
+            "Time with at least one exchange in flight. Its rate is the share of time in which "
+            "tensors are exchanged, hidden behind computation or not.",
+        ),
+        ("pushed_parts_total", COUNTER, "pushed_parts", "Parts handed to the network."),
+        ("pushed_bytes_total", COUNTER, "pushed_bytes", "Their payload."),
+        ("pulled_parts_total", COUNTER, "received_parts", "Replies of servers."),
+        ("pulled_bytes_total", COUNTER, "received_bytes", "Their payload."),
+        ("in_flight_bytes", GAUGE, "in_flight_bytes", "Pushed, and not taken in by a server yet."),
+        ("unanswered_bytes", GAUGE, "unanswered_bytes", "Results to come for what was pushed."),
+        ("credit_bytes", GAUGE, "credit_bytes", "How much may be in flight."),
+        ("queued_parts", GAUGE, "queued_parts", "Parts that wait for credit."),
+        (
+            "retried_parts_total",
+            COUNTER,
+            "retried_parts",
+            "Parts pushed again: a connection broke, or the part has moved to another server.",
+        ),
+        ("server_failovers_total", COUNTER, "lost_servers", "Servers lost while training went on."),
+        ("server_returns_total", COUNTER, "returned_servers", "Lost servers that came back."),
+    ),
+    *_list(
+        "path",
+        ("path_pushed_bytes_total", COUNTER, "pushed_bytes", "Payload over one connection."),
+        ("path_pulled_bytes_total", COUNTER, "received_bytes", "Payload of replies over it."),
+        ("path_in_flight_bytes", GAUGE, "in_flight_bytes", "Of the bytes in flight, those on it."),
+        ("path_reconnects_total", COUNTER, "reconnects", "How often it broke and came again."),
+    ),
+    *_list(
+        "server",
+        ("server_received_parts_total", COUNTER, "pushes", "Complete parts of workers."),
+        ("server_received_bytes_total", COUNTER, "pushed_bytes", "Their payload."),
+        ("server_late_parts_total", COUNTER, "late_pushes", "Parts of rounds that had ended."),
+        ("server_replied_parts_total", COUNTER, "replies", "Replies to workers."),
+        ("server_replied_bytes_total", COUNTER, "replied_bytes", "Their payload."),
+        ("server_rounds_total", COUNTER, "rounds_completed", "Rounds of parts that were summed."),
+        ("server_sum_bytes", GAUGE, "accumulator_bytes", "Memory for sums and finished rounds."),
+    ),
+    *_list(
+        "lag",
+        (
+            "arrival_lag_seconds",
+            GAUGE,
+            "recent_ms",
+            "How much later than the first of its round a worker's part arrives at this server; "
+            "of about the last hundred parts.",
+            1e-3,
+        ),
+        ("arrival_lag_max_seconds", GAUGE, "max_ms", "The largest one so far.", 1e-3),
+        ("arrivals_total", COUNTER, "contributions", "Parts of that worker."),
+        ("arrivals_dropped_total", COUNTER, "dropped", "Of them: dropped (`backup_workers`)."),
+    ),
+    *_list(
+        "scheduler",
+        ("scheduler_lost_servers", GAUGE, "lost_servers", "Servers that are lost now."),
+        ("scheduler_failed", GAUGE, "failed", "1 if the job has failed, else 0."),
+    ),
+)
+
+
+def markdown() -> str:
+    """The table of docs/metrics.md."""
+    lines = ["| Metric | Kind | Labels | Meaning |", "|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in (*COMMON_LABELS, *GROUPS[metric.source]))
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines)
