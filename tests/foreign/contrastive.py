@@ -144,7 +144,7 @@ def simclr(scope):
 class Queue(keras.Model):
     """Compares pictures with a queue of keys, which a slowly moving copy of the tower made."""
 
-    def __init__(self, gathers):
+    def __init__(self, gathers, kind=None):
         super().__init__()
         self.tower, self.slow_tower = _tower(), _tower()
         self.slow_tower.trainable = False
@@ -153,6 +153,8 @@ class Queue(keras.Model):
         self.keys = self.add_weight(
             shape=[2 * BATCH, 3], initializer="random_normal", trainable=False, name="keys"
         )
+        if kind is not None:
+            self.keys.byteps_kind = kind
 
     def call(self, x):
         return self.tower(x)
@@ -175,16 +177,16 @@ class Queue(keras.Model):
         return {"contrast": loss}
 
 
-def _train_queue(scope, gathers, rows):
+def _train_queue(scope, gathers, rows, kind=None):
     keras.utils.set_random_seed(7)
     x, _ = pictures(rows)
     with scope():
-        model = Queue(gathers)
+        model = Queue(gathers, kind)
         model.compile(keras.optimizers.SGD(0.1, momentum=0.9))
     history = model.fit(x, batch_size=BATCH, epochs=2, verbose=0)
-    more = {"same lengths of keys": np.round(ops.norm(model.keys, axis=1), 6)}
-    if gathers:
-        more["queue"] = model.keys
+    more = {"queue": model.keys} if gathers else {}
+    if kind is not None:
+        more["same lengths of keys"] = np.round(ops.norm(model.keys, axis=1), 6)
     return shown([model.tower, model.slow_tower], history, **more)
 
 
@@ -195,7 +197,15 @@ def moco_gathered(scope):
 
 @program(
     "the same without gathering",
-    differs="a worker's queue holds keys of its own rows",
+    differs="a worker's queue holds keys of its own rows, and is averaged where an epoch ends",
 )
 def moco(scope):
     return _train_queue(scope, False, ROWS - ROWS % BATCH)
+
+
+@program(
+    "the same with `byteps_kind = 'own'`",
+    differs="a worker's queue holds keys of its own rows",
+)
+def moco_own(scope):
+    return _train_queue(scope, False, ROWS - ROWS % BATCH, "own")
