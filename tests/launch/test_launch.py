@@ -250,6 +250,11 @@ def test_the_version(launch):
     assert running.wait() == 0 and running.out == f"tf_byteps {tf_byteps.__version__}\n"
 
 
+def test_the_package_is_bpslaunch(capfd):
+    done = subprocess.run([sys.executable, "-m", "tf_byteps", "-np", "1", "echo", "said"])
+    assert done.returncode == 0 and "said" in capfd.readouterr().out
+
+
 def test_ssh_is_not_installed(launch, tmp_path):
     running = launch(
         *("-np", "2", "-H", "127.0.0.2:2", "--scheduler-host", "127.0.0.1", "true"),

@@ -327,13 +327,18 @@ def test_a_coordinator_that_does_not_start_ends_the_job_for_all():
 
 
 class TestUnreachable:
-    def join(self, host, port):
+    def join(self, host, port, patience=None):
         config = Config(
             num_worker_machines=2, scheduler_host=host, scheduler_port=port, rendezvous_timeout=1.0
         )
         with pytest.raises(RendezvousError) as caught:
-            client.join(config)
+            client.join(config, patience=patience)
         return str(caught.value)
+
+    def test_more_patience_than_time(self):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            message = self.join("127.0.0.1", other.getsockname()[1], patience=60)
+        assert "the job did not begin in 1 s: no answer from 127.0.0.1:" in message
 
     def test_nobody_listens(self):
         with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -154,8 +154,8 @@ def _check_patience(line, config, patience, waited, silent, progress):
     # How long a newcomer waits for a commit is not known, and the scheduler watches over the rest.
     if waited > config.rendezvous_timeout and not config.elastic:
         raise RendezvousError(
-            f"the job did not begin in {waited:.0f} s: {progress}. BYTEPS_RENDEZVOUS_TIMEOUT sets "
-            f"how long to wait"
+            f"the job did not begin in {waited:.0f} s: {progress or _no_answer(line)}. "
+            f"BYTEPS_RENDEZVOUS_TIMEOUT sets how long to wait"
         )
 
 

@@ -36,6 +36,7 @@ def cluster_resolver(addresses=None):
         master=cluster.task_address(task_type, task_id) if listed else "",
         task_type=task_type,
         task_id=task_id,
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
     )
 
 
