@@ -1,7 +1,7 @@
-"""`python -m tf_byteps` is `bpslaunch`, whichever Python's programs the shell finds first."""
+"""`python -m tf_byteps` is `bpslaunch`, with the Python that the user names."""
 
 import sys
 
-from tf_byteps.launch.main import main
+from tf_byteps.launch.__main__ import main
 
 sys.exit(main())

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from tf_byteps import _engine, logs
+from tf_byteps import _engine, logs, spawned
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
@@ -250,7 +250,11 @@ def init(config=None, **overrides):
             _check_same(config)
             return
         logs.set_level(config.log_level)
+        if config.distributed or _is_elastic(config):
+            spawned.refuse()
         _runtime = _join_elastic_job(config) if _is_elastic(config) else _Runtime(config)
+        if _runtime.config.distributed:
+            spawned.note_worker()
 
 
 def _is_elastic(config):
@@ -312,6 +316,7 @@ def leave_epoch():
     global _runtime
     with _lock:
         stopping, _runtime = _runtime, None
+        spawned.forget_worker()
     if stopping is not None:
         stopping.stop()
 

@@ -1,5 +1,6 @@
 """What the workers of the engine's tests run; without TensorFlow."""
 
+import multiprocessing
 import os
 import random
 import signal
@@ -328,6 +329,26 @@ def forked_child():
     answer = os.read(readable, 1000).decode()
     after = start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()
     return [answer, status, after]
+
+
+def spawned_child():
+    """What a child says that imports the program anew, and with it asks to be a worker."""
+    tf_byteps.init()
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    child = context.Process(target=init_in_child, args=(answers,))
+    child.start()
+    answer = answers.get(timeout=SECONDS)
+    child.join()
+    after = start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()
+    return [answer, after]
+
+
+def init_in_child(answers):
+    try:
+        answers.put(f"is worker {tf_byteps.init()}")
+    except tf_byteps.BytePSError as error:
+        answers.put(str(error))
 
 
 def killed_with_a_living_child(pid_file):

@@ -100,6 +100,12 @@ def test_a_forked_child_is_refused_and_disturbs_nobody():
         assert (status, after) == (0, [2.0])
 
 
+def test_a_spawned_child_is_told_what_to_do():
+    for answer, after in run_workers(programs.spawned_child, workers=2, servers=0):
+        assert "is a worker of the job already" in answer and "__main__" in answer
+        assert after == [2.0]
+
+
 def test_a_killed_worker_with_a_living_forked_child_is_noticed(tmp_path):
     """The child does not hold its parent's sockets open (protocol rule 22)."""
     pid_file = tmp_path / "pid"

@@ -250,6 +250,20 @@ def test_the_version(launch):
     assert running.wait() == 0 and running.out == f"tf_byteps {tf_byteps.__version__}\n"
 
 
+def test_ctrl_c_while_it_is_loaded(tmp_path):
+    """The first module that it loads takes its time."""
+    (tmp_path / "argparse.py").write_text(
+        "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(10)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tf_byteps.launch", "-np", "1", "true"],
+        capture_output=True,
+        text=True,
+        env=clean_environment(PYTHONPATH=f"{tmp_path}:{ROOT}"),
+    )
+    assert done.returncode == 130 and done.stderr == ""
+
+
 def test_the_package_is_bpslaunch(capfd):
     done = subprocess.run([sys.executable, "-m", "tf_byteps", "-np", "1", "echo", "said"])
     assert done.returncode == 0 and "said" in capfd.readouterr().out
