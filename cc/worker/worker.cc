@@ -564,7 +564,8 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (keeps_results_) DropResults(*keys_.at(header.key), connection.peer().rank, header, &actions);
   if (exchange != nullptr && (had_begun || !IsMoving(*exchange, header.part)))
-    BYTEPS_RETURN_IF_ERROR(FinishPart(exchange, header, sink.get(), &actions));
+    BYTEPS_RETURN_IF_ERROR(
+        FinishPart(connection.peer_name(), exchange, header, sink.get(), &actions));
   if (had_begun) HoldPartsIfClosed(&actions);
   return OkStatus();
 }
@@ -621,14 +622,15 @@ std::vector<WorkerLag> Worker::arrival_lags() const {
   return Lags();
 }
 
-Status Worker::FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
-                          PayloadSink* sink, Actions* actions) {
+Status Worker::FinishPart(const std::string& server, const std::shared_ptr<Exchange>& exchange,
+                          const FrameHeader& header, PayloadSink* sink, Actions* actions) {
   if (exchange->trace != nullptr) exchange->trace->parts[header.part].OnReply(header);
   ExpectNoAnswer(exchange.get(), header.part);
   const TensorDescription& tensor = exchange->request.tensor;
   if (header.status != StatusCode::kOk) {
-    const std::string text =
-        sink != nullptr ? static_cast<BufferSink*>(sink)->Take() : "no reason given";
+    std::string text = sink != nullptr ? static_cast<BufferSink*>(sink)->Take() : "no reason given";
+    // Its own failure, not what it says of the workers.
+    if (header.status == StatusCode::kResourceExhausted) text = server + ": " + text;
     Finish(exchange, Status(header.status, text), actions);
     return OkStatus();
   }

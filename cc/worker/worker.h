@@ -288,8 +288,8 @@ class Worker : private ConnectionHandler {
   // such reply.
   Status FindReplied(Connection& connection, const FrameHeader& header,
                      std::shared_ptr<Exchange>* exchange);
-  Status FinishPart(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
-                    PayloadSink* sink, Actions* actions);
+  Status FinishPart(const std::string& server, const std::shared_ptr<Exchange>& exchange,
+                    const FrameHeader& header, PayloadSink* sink, Actions* actions);
   void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
   void CountStart(int64_t now_ns);
   void CountEnd(bool well, int64_t now_ns);

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pathlib
 import random
 import signal
 import time
@@ -366,6 +367,18 @@ def killed_with_a_living_child(pid_file):
     begin = time.monotonic()
     error = error_of(start(np.ones(1, np.float32), name="x"))
     return [*error, time.monotonic() - begin]
+
+
+def more_than_a_server_has(folder):
+    """Waits until the test has limited the server's memory; then one small tensor must work."""
+    tf_byteps.init()
+    start(np.ones(1, np.float32), name="x").wait(SECONDS)
+    folder = pathlib.Path(folder)
+    (folder / f"ready {tf_byteps.rank()}").touch()
+    while not (folder / "limited").exists():
+        time.sleep(0.01)
+    error = error_of(start(np.ones(64 << 20, np.float32), name="large"))
+    return [*error, start(np.ones(1, np.float32), name="x").wait(SECONDS).tolist()]
 
 
 def counters():

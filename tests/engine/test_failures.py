@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests.access import programs as access
@@ -117,6 +118,21 @@ def test_a_killed_worker_with_a_living_forked_child_is_noticed(tmp_path):
     code, message, seconds = outcome_of(outcomes, "worker 0").result
     assert code == "UNAVAILABLE" and "worker 1" in message
     assert seconds < 2
+
+
+def test_a_server_without_memory_is_named_and_lives(tmp_path):
+    args = [str(tmp_path)]
+    with Cluster(programs.more_than_a_server_has, workers=2, servers=1, args=args) as cluster:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        server = psutil.Process(cluster.servers[0].popen.pid)
+        most = server.memory_info().vms + (64 << 20)
+        server.rlimit(psutil.RLIMIT_AS, (most, most))
+        (tmp_path / "limited").touch()
+        outcomes = cluster.wait(60)
+    for rank in range(2):
+        code, message, after = outcome_of(outcomes, f"worker {rank}").result
+        assert code == "RESOURCE_EXHAUSTED" and after == [2.0]
+        assert "server 0 at 127.0.0.1:" in message and "has no memory for" in message
 
 
 @pytest.mark.parametrize("role", ["worker", "server"])
