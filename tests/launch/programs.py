@@ -89,6 +89,13 @@ def sleep_with_children():
     time.sleep(600)
 
 
+def join_and_sleep():
+    """Is in the job when the user ends it."""
+    tf_byteps.init()
+    print("sleeping", flush=True)
+    time.sleep(600)
+
+
 def stubborn():
     """Does not end when asked to."""
     import signal

@@ -143,6 +143,15 @@ def test_signals_end_everything(launch, program, number):
     assert f"{number.name}: ending all processes" in running.err
 
 
+def test_an_ordered_end_is_no_failure_of_servers(launch, program):
+    """Server and scheduler lose workers that were asked to end: that is no news."""
+    running = launch("-np", "2", "--servers", "1", *program("join_and_sleep"))
+    running.wait_for("sleeping", 2)
+    running.send(signal.SIGTERM)
+    assert running.wait(20) == 128 + signal.SIGTERM
+    assert "[scheduler]" not in running.err and "[server" not in running.err
+
+
 def test_a_second_ctrl_c_kills(launch, program):
     running = launch("-np", "2", "--grace", "60", *program("stubborn"))
     running.wait_for("sleeping", 2)

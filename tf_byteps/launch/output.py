@@ -105,6 +105,10 @@ class Stream:
             self.flush(at_end=True)
         return bool(data)
 
+    def hide(self):
+        """Shows nothing from now on; a log file still gets it."""
+        self._is_shown = False
+
     def flush(self, at_end=False):
         """Prints a line without an end if it has been waiting long enough."""
         late = time.monotonic() - self._rest_since >= _PATIENCE_SECONDS

@@ -444,6 +444,11 @@ class Job:
             name = signal.Signals(number).name
             self._interrupted_by = number
             self._screen.say(f"{name}: ending all processes; once more kills them")
+            # They tell of workers that leave without a goodbye, as those were asked to.
+            for running in self._tasks:
+                if running.task.role != "worker":
+                    for stream in running.streams:
+                        stream.hide()
             # The others are needed by workers that finish a step and save before they end.
             self._end(number, "worker" if self._alive(role="worker") else None)
 
