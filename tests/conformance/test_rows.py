@@ -34,6 +34,9 @@ _WITH_THREE_WORKERS = (
 # divided by it is noise, which XLA rounds otherwise.
 _NOT_COMPILED = ("embedding_adam_unmerged", "synchronized_batch_normalization")
 
+# Minutes of XLA's, for what the other columns show one by one.
+_SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
+
 # For all rows of one column: a machine of two cores needs a tenth, if nothing else runs there.
 _GROUP_SECONDS = 900
 
@@ -41,7 +44,12 @@ _GROUP_SECONDS = 900
 def _parameters(workers):
     """Rows and columns of the table."""
     return [
-        pytest.param(name, column, id=f"{column}-{name}")
+        pytest.param(
+            name,
+            column,
+            id=f"{column}-{name}",
+            marks=pytest.mark.slow if column in _SLOW_COLUMNS else (),
+        )
         for name, row in running.all_rows().items()
         for column, (mode, size, is_compiled) in COLUMNS.items()
         if mode in row.modes and size in workers
