@@ -210,52 +210,6 @@ def layers_built_in_a_loop():
     return {"weights": _weights(model.trainable_weights)}
 
 
-class Failing(keras.callbacks.Callback):
-    """Raises on worker 0, as a full disk would, at an event of the second epoch."""
-
-    def __init__(self, event):
-        super().__init__()
-        self._event = event
-        self._epoch = -1
-
-    def _happens(self, event):
-        if event == self._event and self._epoch == 1 and bps.rank() == 0:
-            raise OSError("no space left")
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._happens("batch")
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._happens("epoch")
-
-
-def left_by_an_exception():
-    """The program catches what ends its training, and trains again."""
-    with _strategy().scope():
-        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    said = []
-    for event in ("batch", "epoch", None):
-        callbacks = [Failing(event)]
-        try:
-            model.fit(
-                *(_ROWS, _ROWS[:, :1]),
-                batch_size=10,
-                epochs=2,
-                shuffle=False,
-                validation_data=(_ROWS, _ROWS[:, :1]),
-                callbacks=callbacks,
-                verbose=0,
-            )
-        except (OSError, tf.errors.OpError) as error:
-            said.append(f"{type(error).__name__}: {error}")
-    total = bps.push_pull(tf.constant(1.0), op=bps.Sum)
-    return {"weights": _weights(model.weights), "said": said, "total": float(total)}
-
-
 def forgotten_scope():
     """What is said of models that train alone: one that forgot the scope, one that need not."""
     _strategy()

@@ -16,7 +16,6 @@ TRAININGS = [
     "contrastive",
     "layers_built_in_a_loop",
     "lengths_that_differ",
-    "left_by_an_exception",
 ]
 SCENARIOS = [
     "loop_without_state",
@@ -78,12 +77,3 @@ def test_datasets_of_lengths_that_differ_end_together(group):
     first, second = group["lengths_that_differ"]
     assert first["steps"] == second["steps"] > 7  # the longer generator's alone
     assert first["ragged"] == [1, 1, 0] and second["ragged"] == [1, 1, 1]
-
-
-def test_who_leaves_fit_by_an_exception_tells_the_others(group):
-    first, second = group["left_by_an_exception"]
-    assert first["said"] == ["OSError: no space left"] * 2
-    assert len(second["said"]) == 2
-    for message in second["said"]:
-        assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
-    assert first["total"] == second["total"] == 2.0

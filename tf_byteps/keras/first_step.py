@@ -51,3 +51,18 @@ def check(optimizer, variables):
         raise on_all_workers(BytePSError(message))
     if runtime.rank() == 0:
         _logger.warning("%s", message)
+
+
+def check_again(optimizer):
+    """Compares the weights once more, as `check` does, after a training that has failed.
+
+    Args:
+        optimizer: a distributed optimizer, which all workers have built or none.
+
+    Raises:
+        BytePSError: see `check`.
+    """
+    variables = optimizer._trainable_variables
+    if variables:
+        _checked.discard(optimizer)
+        check(optimizer, variables)

@@ -70,8 +70,6 @@ from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, is_ours
 from tf_byteps.strategy.fit import (
     callbacks,
-    failures,
-    leaving,
     metrics,
     statistics,
     stopping,
@@ -83,6 +81,7 @@ from tf_byteps.strategy.input.sharding import BytePSDataset
 from tf_byteps.strategy.step import cross_step, local_batch, losses, noise, scaling
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
+from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.agreement import gather_objects
-from tf_byteps.strategy.fit import leaving, metrics, statistics, stopping, weights
+from tf_byteps.strategy.fit import metrics, statistics, stopping, weights
+from tf_byteps.training import leaving
 
 
 class FitCallback(keras.callbacks.Callback):
@@ -79,7 +80,7 @@ def completed(callbacks, model):
         "saves": [callback.save_freq for callback in on_batches],
         "check weights": runtime.config().check_weights,
     }
-    everyone = leaving.meet(facts)
+    everyone, _ = leaving.meet(facts)
     for callback in on_batches:
         callback._byteps_on_all_workers = all(
             other["saves"] == facts["saves"] for other in everyone

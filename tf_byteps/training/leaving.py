@@ -33,18 +33,20 @@ def meet(facts):
     """Begins a training: lets all workers know of each other's. A collective.
 
     Args:
-        facts: a dictionary of what `json` can write.
+        facts: what `json` can write.
 
     Returns:
-        A list of each worker's `facts`, in rank order.
+        A list of each worker's `facts`, in rank order, and whether one of them has left its last
+        training by an exception: then updates of its last step may be done on some workers only.
     """
     global _has_left
     _end_wait(gives_up=True)
     everyone = gather_objects(_MEETING, [facts, _has_left])
-    if any(has_left for _, has_left in everyone):
+    after_failure = any(has_left for _, has_left in everyone)
+    if after_failure:
         _go_on_together()
     _has_left = False
-    return [other for other, _ in everyone]
+    return [other for other, _ in everyone], after_failure
 
 
 def _go_on_together():
@@ -64,11 +66,11 @@ def telling_the_others():
     try:
         yield
     except BaseException as error:
-        _note_names(before)
-        if is_on_all_workers(error):
+        exchanged = _note_names(before)
+        if is_on_all_workers(error) or not exchanged:
             raise
-        _has_left = True
         if runtime.is_initialized() and runtime.size() > 1:
+            _has_left = True
             _wait(f"it has left fit by {type(error).__name__}: {error}".splitlines()[0])
         raise
     _note_names(before)
@@ -100,6 +102,7 @@ atexit.register(_end_wait, gives_up=False)
 
 
 def _note_names(before):
-    _of_trainings.update(
-        name for name, number in _engine.next_rounds().items() if before.get(name) != number
-    )
+    """The names that were used since; notes them."""
+    names = {name for name, number in _engine.next_rounds().items() if before.get(name) != number}
+    _of_trainings.update(names)
+    return names
