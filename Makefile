@@ -32,8 +32,9 @@ test: test-cc test-python  ## Runs the C++ tests and all Python tests but the sl
 test-cc: build/packages.stamp
 	$(BAZEL) test //cc/...
 
+# Two tests at a time: most wait for TensorFlow's start, one core each. A file's tests share processes.
 test-python: build
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
 	$(BIN)/python -m pytest -m "" tests/faults

@@ -10,6 +10,7 @@ are made again, and training goes on. Needs root (network namespaces).
 import contextlib
 import dataclasses
 import functools
+import os
 import random
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ _PATIENT_TIMEOUT = 5.0
 _SECONDS_AFTER_A_BRIEF_CUT = 4.0
 _SERVERS = 2
 WAYS = ("brief cut", "long cut", "brief drop", "long drop", "destroyed")
-_PROBE = "byteps-faults-probe"
+_PROBE = f"byteps-faults-probe-{os.getpid()}"
 
 
 @dataclasses.dataclass(frozen=True)
