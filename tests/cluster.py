@@ -171,8 +171,11 @@ class Cluster:
         address, port = self._place("scheduler")[1], 0
         if self._plan.needs_scheduler:
             self._port = port = self._start_scheduler(address)
-        self.servers += [self._process(t) for t in self._plan.server_tasks(address, port)]
-        self.workers += [self._process(t) for t in self._plan.worker_tasks(address, port)]
+        # One by one: if a start fails, those before it are known and end.
+        for task in self._plan.server_tasks(address, port):
+            self.servers.append(self._process(task))
+        for task in self._plan.worker_tasks(address, port):
+            self.workers.append(self._process(task))
 
     def replace(self, process, command=None):
         """Starts another process in the place of one that has ended; returns it.

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster import describe, run_processes
 from tests.gpu import compiled_programs, programs
-from tests.gpu.test_gpu import GPUS, environment, run
+from tests.gpu.test_gpu import GPUS, on_gpus, run
 
 pytestmark = pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU")
 
@@ -34,13 +34,13 @@ def test_few_hardware_queues():
 
 
 def test_the_host_does_not_wait_for_the_gpu():
-    for called, whole in run(compiled_programs.host_is_free, servers=0):
+    for called, whole in run(compiled_programs.host_is_free, servers=0, hosts="aa"):
         assert called < whole / 2
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_a_lost_worker_is_an_error(hosts):
-    env = functools.partial(environment, hosts=hosts, **_TOOLKIT)
+    env = on_gpus(hosts, **_TOOLKIT)
     outcomes = run_processes(compiled_programs.is_left_alone, 2, 1, env, timeout=120)
     left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
     assert left.result is not None and "worker 1" in left.result[1], describe(outcomes)

@@ -41,12 +41,17 @@ def environment(label, hosts=None, **variables):
     }
 
 
-def run(function, servers=1, args=(), hosts=None, **variables):
+def on_gpus(hosts, **variables):
+    """The environment of each process of a job on these hosts; skips if there are too few GPUs."""
     needed = max(hosts.count(host) for host in hosts) if hosts else 1
     if needed > len(GPUS):
         pytest.skip(f"needs {needed} GPUs, there are {len(GPUS)}")
-    env = functools.partial(environment, hosts=hosts, **variables)
+    return functools.partial(environment, hosts=hosts, **variables)
+
+
+def run(function, servers=1, args=(), hosts=None, **variables):
     workers = len(hosts) if hosts else 2
+    env = on_gpus(hosts, **variables)
     return run_workers(function, workers, servers, env, timeout=200, args=args)
 
 
@@ -124,7 +129,7 @@ def test_the_gpu_computes_while_an_exchange_waits():
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_a_lost_worker_is_an_error(hosts):
-    env = functools.partial(environment, hosts=hosts)
+    env = on_gpus(hosts)
     outcomes = run_processes(programs.is_left_alone, 2, 1, env, timeout=120)
     left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
     assert left.result is not None and "worker 1" in left.result, describe(outcomes)
