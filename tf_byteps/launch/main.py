@@ -11,7 +11,7 @@ import sys
 from tf_byteps import __version__
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError
-from tf_byteps.launch import kubernetes
+from tf_byteps.launch import compile_cache, kubernetes
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import (
@@ -88,9 +88,7 @@ def _print_manifests(parser, options, environment):
         parser.error("--dry-run: Kubernetes chooses the hosts, and the number of workers is fixed")
     if not (options.workers and options.image):
         parser.error("--dry-run needs -np and --image")
-    variables = dict(_read_variable(text, environment) for text in options.variables)
-    if options.tls:
-        variables["BYTEPS_TLS"] = "1"
+    variables = _settings(options, environment)
     job = kubernetes.PodJob(
         options.name,
         options.image,
@@ -171,20 +169,28 @@ def _discovery(options):
 
 
 def _launcher(options, environment, needs_secret):
-    given = dict(_read_variable(text, environment) for text in options.variables)
+    given = _settings(options, environment)
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
-    if options.stall_shutdown_seconds:
-        given["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
-        environment.update(given)
-    if options.metrics_port:
-        given["BYTEPS_METRICS_PORT"] = environment["BYTEPS_METRICS_PORT"] = options.metrics_port
-    if options.tls:
-        given["BYTEPS_TLS"] = environment["BYTEPS_TLS"] = "1"
     secret = _take_secret(environment) if needs_secret else None
     ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
     remote = passed_environment(environment, given)
     return Launcher(environment, remote, ssh, options.grace, secret)
+
+
+def _settings(options, environment):
+    """The variables that options stand for: --env, and those with a name of their own."""
+    variables = dict(_read_variable(text, environment) for text in options.variables)
+    if options.stall_shutdown_seconds:
+        variables["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
+    if options.metrics_port:
+        variables["BYTEPS_METRICS_PORT"] = options.metrics_port
+    if options.tls:
+        variables["BYTEPS_TLS"] = "1"
+    if options.compile_cache:
+        flags = variables.get("TF_XLA_FLAGS", environment.get("TF_XLA_FLAGS", ""))
+        variables["TF_XLA_FLAGS"] = compile_cache.flags(flags, options.compile_cache)
+    return variables
 
 
 def _reads(environment, name):
@@ -274,11 +280,7 @@ def _server_hosts(options, hosts):
 
 
 def _run_one_role(parser, options, environment):
-    environment.update(_read_variable(text, environment) for text in options.variables)
-    if options.metrics_port:
-        environment["BYTEPS_METRICS_PORT"] = options.metrics_port
-    if options.tls:
-        environment["BYTEPS_TLS"] = "1"
+    environment.update(_settings(options, environment))
     config = Config.from_environment(environment)
     if config.role == "worker":
         _require_command(parser, options)
@@ -431,6 +433,12 @@ def _parser():
         "--tls",
         action="store_true",
         help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
+    )
+    parser.add_argument(
+        "--compile-cache",
+        metavar="DIR",
+        help="keep what XLA compiles for GPUs in this folder on each host, so that the next start "
+        "takes it from there",
     )
     parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
     parser.add_argument("--verbose", action="store_true", help="say what is started")
