@@ -31,7 +31,7 @@ def undisturbed():
 
 @pytest.mark.slow
 @pytest.mark.time_limit(600)
-@pytest.mark.parametrize("how", ["fit", "loop", "cross_step"])
+@pytest.mark.parametrize("how", ["fit", "loop", "compiled", "cross_step"])
 def test_random_kills(how, undisturbed):
     if how != "fit":
         alone = worker_kills.train(how, EPOCHS, workers=1, limit=200)

@@ -1,10 +1,10 @@
 """Trainings of digits that lose workers: `python -m tests.elastic.training HOW FOLDER EPOCHS`.
 
-HOW is "fit" or "loop", or "fit" with something more: "backup" (workers) or "cross_step", whose
-model counts nothing. A variable of the state counts how often each image was used, over all
-workers, on the way that led to the final weights: steps that were taken back are not in it. Rank 0
-writes `result.json` into FOLDER; all write a line to `progress.txt` with each commit, for those who
-kill them, and train no further than `limit.txt` says.
+HOW is "fit" or "loop", or "fit" with something more: "backup" (workers), "compiled" (by XLA) or
+"cross_step", whose model counts nothing. A variable of the state counts how often each image was
+used, over all workers, on the way that led to the final weights: steps that were taken back are not
+in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each commit,
+for those who kill them, and train no further than `limit.txt` says.
 """
 
 import json
@@ -43,16 +43,16 @@ class Digits(keras.Model):
     def call(self, inputs):
         return self.classifier(inputs[0])
 
-    def count(self, numbers):
+    def count(self, numbers, weights):
         """Notes the images of this worker's part of a batch, and the other workers' images."""
-        length = self.counts.shape[0]
-        mine = tf.math.bincount(tf.cast(numbers, tf.int32), minlength=length, maxlength=length)
+        rows = tf.reshape(tf.cast(weights, tf.int32), [-1])
+        # Unlike bincount of the rows that count, this has a shape that XLA knows.
+        mine = tf.math.unsorted_segment_sum(rows, tf.reshape(numbers, [-1]), self.counts.shape[0])
         self.counts.assign_add(bps.push_pull(mine, op=bps.Sum, name="counts"))
 
     def train_step(self, data):
         inputs, labels, weights = data
-        rows = tf.cast(tf.squeeze(weights, -1) if weights.shape.rank > 1 else weights, tf.bool)
-        self.count(tf.boolean_mask(inputs[1], rows))
+        self.count(inputs[1], weights)
         return super().train_step((inputs, labels))
 
 
@@ -76,7 +76,8 @@ def main(how, folder, epochs):
         if how == "cross_step":  # which cannot do with a train_step of its own
             model = model.classifier
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(RATE, momentum=0.9), loss)
+        optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
+        model.compile(optimizer, loss, jit_compile=True if how == "compiled" else "auto")
     state = Noting(folder, model, epoch=0, batch=0)
     resets = []
     state.register_reset_callbacks([lambda: resets.append(bps.size())])
@@ -159,13 +160,13 @@ class Loop:
         @tf.function
         def step(data):
             def replica_step(data):
-                (images, numbers), labels, _ = data
+                (images, numbers), labels, weights = data
                 with tf.GradientTape() as tape:
                     each = keras.ops.sparse_categorical_crossentropy(
                         labels, model((images, numbers), training=True), from_logits=True
                     )
                     total = tf.nn.compute_average_loss(each, global_batch_size=BATCH)
-                model.count(numbers)
+                model.count(numbers, weights)
                 gradients = tape.gradient(total, model.trainable_variables)
                 model.optimizer.apply(gradients, model.trainable_variables)
 

@@ -221,7 +221,7 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.elastic.worker_kills")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--how", choices=("fit", "loop", "cross_step"), default="fit")
+    parser.add_argument("--how", choices=("fit", "loop", "compiled", "cross_step"), default="fit")
     parser.add_argument("--limit", type=float, default=3600, help="seconds")
     options = parser.parse_args()
     epochs = max(4, round(_EPOCHS_A_KILL * options.kills))
