@@ -24,6 +24,7 @@ TensorTable::TensorTable(const JobDescription& job)
 std::vector<TensorTable::Outcome> TensorTable::Declare(
     const std::vector<TensorDescription>& tensors, uint64_t update_id) {
   std::vector<Outcome> outcomes;
+  outcomes.reserve(tensors.size());
   for (const TensorDescription& tensor : tensors) outcomes.push_back(FindOrAdd(tensor, update_id));
   // First variants before the others, which follow them.
   PlaceAdded(outcomes, [](const Row& row) { return row.entry.variant == 0; });

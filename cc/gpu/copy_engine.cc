@@ -7,7 +7,8 @@ namespace byteps {
 Status CopyEngine::Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<CopyEngine>* engine) {
   std::unique_ptr<CopyEngine> created(new CopyEngine(device->driver()));
   BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-to-host", &created->to_host_));
-  BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-to-gpu", &created->to_device_));
+  BYTEPS_RETURN_IF_ERROR(
+      StreamQueue::Create(std::move(device), "byteps-to-gpu", &created->to_device_));
   *engine = std::move(created);
   return OkStatus();
 }

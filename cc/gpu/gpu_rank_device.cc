@@ -22,7 +22,7 @@ Status GpuRankDevice::Create(std::shared_ptr<GpuDevice> device, std::shared_ptr<
       new GpuRankDevice(device, std::move(pool), std::move(nccl_libraries)));
   BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-ready", &made->computed_));
   BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-nccl", &made->collectives_));
-  BYTEPS_RETURN_IF_ERROR(CopyEngine::Create(device, &made->copies_));
+  BYTEPS_RETURN_IF_ERROR(CopyEngine::Create(std::move(device), &made->copies_));
   *created = std::move(made);
   return OkStatus();
 }

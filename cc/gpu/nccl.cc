@@ -1,5 +1,7 @@
 #include "cc/gpu/nccl.h"
 
+#include <utility>
+
 #include "cc/base/dynamic_library.h"
 #include "cc/base/logging.h"
 
@@ -91,7 +93,7 @@ Status NcclCommunicator::Connect(std::shared_ptr<GpuDevice> device, const NcclUn
   BYTEPS_RETURN_IF_ERROR(Nccl::Get(&nccl));
   const ScopedContext scope(*device);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  std::unique_ptr<NcclCommunicator> created(new NcclCommunicator(nccl, device));
+  std::unique_ptr<NcclCommunicator> created(new NcclCommunicator(nccl, std::move(device)));
   BYTEPS_RETURN_IF_ERROR(nccl->Check(nccl->ncclCommInitRank(&created->handle_, size, id, rank),
                                      "ncclCommInitRank", nullptr));
   *communicator = std::move(created);

@@ -43,7 +43,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.registry = van_->memory_registry();
     service_ = std::make_shared<SummationService>(service_options);
     link_ = std::make_unique<CoordinatorLink>(
-        [this](ControlMessage message) { OnMessage(message); },
+        [this](const ControlMessage& message) { OnMessage(message); },
         [this](const Status& reason) { OnCoordinatorLost(reason); });
     link = link_.get();
   }

@@ -12,7 +12,8 @@ constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();  // ahead of eve
 }  // namespace
 
 void PartQueue::Push(PartTask task) {
-  Insert({-int64_t{task.priority}, next_sequence_++}, std::move(task));
+  const Order order{-int64_t{task.priority}, next_sequence_++};
+  Insert(order, std::move(task));
 }
 
 void PartQueue::Insert(const Order& order, PartTask task) {

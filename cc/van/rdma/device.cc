@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <utility>
@@ -50,11 +51,17 @@ std::string PortStateName(int state) {
   return state >= 0 && state <= 5 ? kNames[state] : "in state " + std::to_string(state);
 }
 
-// "mlx5_0:1" -> mlx5_0, 1; without a port: 0.
-std::pair<std::string, int> SplitPort(const std::string& name) {
-  const size_t colon = name.find(':');
-  if (colon == std::string::npos) return {name, 0};
-  return {name.substr(0, colon), std::atoi(name.c_str() + colon + 1)};
+// "mlx5_0:2" -> mlx5_0, 2; without a port: 1.
+Status SplitPort(const std::string& entry, std::string* name, uint8_t* port) {
+  const size_t colon = entry.find(':');
+  *name = entry.substr(0, colon);
+  *port = 1;
+  if (colon == std::string::npos) return OkStatus();
+  const char* const end = entry.data() + entry.size();
+  const auto [stop, error] = std::from_chars(entry.data() + colon + 1, end, *port);
+  if (error == std::errc() && stop == end && *port > 0) return OkStatus();
+  return InvalidArgument("RDMA device \"" + entry +
+                         "\": what follows the colon is no port; the first port is 1");
 }
 
 std::vector<std::string> SplitList(const std::string& list) {
@@ -206,14 +213,16 @@ Status OpenRdmaDevices(const Verbs& verbs, const RdmaOptions& options,
   const DeviceList list(verbs);
   BYTEPS_RETURN_IF_ERROR(list.Check());
   for (const std::string& entry : SplitList(options.devices)) {
-    const auto [name, port] = SplitPort(entry);
+    std::string name;
+    uint8_t port = 0;
+    BYTEPS_RETURN_IF_ERROR(SplitPort(entry, &name, &port));
     ibv_device* const device = list.Find(name);
     if (device == nullptr) {
       return FailedPrecondition("there is no RDMA device \"" + name + "\"; there are " +
                                 list.names());
     }
     std::shared_ptr<RdmaDevice> opened;
-    BYTEPS_RETURN_IF_ERROR(RdmaDevice::Open(verbs, device, port == 0 ? 1 : port, options, &opened));
+    BYTEPS_RETURN_IF_ERROR(RdmaDevice::Open(verbs, device, port, options, &opened));
     devices->push_back(std::move(opened));
   }
   if (!devices->empty()) return OkStatus();

@@ -55,7 +55,7 @@ class RdmaVan : public Van {
     offered.features |= kRdmaFeature;
     const auto made = NewConnection(RdmaConnection::Side::kConnecting, handler);
     std::shared_ptr<Connection> tcp;
-    const Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), patience, &tcp);
+    Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), patience, &tcp);
     if (!connected.ok()) {
       Forget(made.get());
       return connected;
@@ -65,7 +65,7 @@ class RdmaVan : public Van {
     const int64_t deadline_ns =
         hello.again ? start_ns + SecondsToNanos(kReconnectSeconds)
                     : MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout);
-    const Status status = made->WaitUntilOpen(deadline_ns, patience.in_vain);
+    Status status = made->WaitUntilOpen(deadline_ns, patience.in_vain);
     if (!status.ok()) {
       made->Close(status);
       const bool may_be_without = parts_.options.transport == Transport::kRdmaOrTcp && !hello.again;

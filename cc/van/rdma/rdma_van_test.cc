@@ -185,6 +185,18 @@ TEST_F(RdmaVanTest, AnUnknownDeviceIsNamedWithThoseThatThereAre) {
   ExpectText(status, "no RDMA device \"mlx5_7\"; there are loopback0");
 }
 
+TEST_F(RdmaVanTest, AWrongPortOfADeviceIsNamed) {
+  for (const char* entry :
+       {"loopback0:one", "loopback0:", "loopback0:0", "loopback0:1x", "loopback0:256"}) {
+    RdmaOptions options;
+    options.devices = entry;
+    std::vector<std::shared_ptr<RdmaDevice>> devices;
+    const Status status = OpenRdmaDevices(*verbs_.table(), options, &devices);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    ExpectText(status, "RDMA device \"" + std::string(entry) + "\": what follows the colon");
+  }
+}
+
 TEST_F(RdmaVanTest, ALowLimitOfLockedMemoryIsNamedWithWhatRaisesIt) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);

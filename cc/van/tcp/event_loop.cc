@@ -116,6 +116,7 @@ void EventLoop::Wake() {
 std::vector<std::shared_ptr<Watcher>> EventLoop::Watchers() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<Watcher>> watchers;
+  watchers.reserve(watchers_.size());
   for (const auto& [descriptor, watcher] : watchers_) watchers.push_back(watcher);
   return watchers;
 }

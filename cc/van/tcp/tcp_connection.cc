@@ -340,7 +340,7 @@ Status TcpConnection::ParseInput() {
 }
 
 Status TcpConnection::ReceiveHello() {
-  const Status status = handshake_->ReadHello(input_.data() + input_begin_, &peer_);
+  Status status = handshake_->ReadHello(input_.data() + input_begin_, &peer_);
   // No word to those who speak something else.
   if (status.code() == StatusCode::kInvalidArgument) return status;
   if (!status.ok()) return RefuseHello(status);
