@@ -16,6 +16,8 @@ import tempfile
 import time
 import traceback
 
+import quick_start
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # This folder comes last on the path: those in it may have the names of installed packages.
 _MAIN = """
@@ -153,6 +155,7 @@ def worker_main(program, scenarios):
     # What the program prints must not mix with the results.
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    quick_start.leave_out_sklearn()
     sys.path.append(os.path.dirname(program))
     module = __import__(os.path.splitext(os.path.basename(program))[0])
     for scenario in scenarios:

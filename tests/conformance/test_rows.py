@@ -9,6 +9,7 @@ from tests import side_by_side
 from tests.cluster import run_workers
 from tests.conformance import running
 from tests.conformance.sides import COLUMNS, MODES, SINGLE, WORKERS
+from tests.selection import asked, asked_values
 
 # Where the number of workers may matter. They split a batch of 8 rows into 3, 3 and 2.
 _WITH_THREE_WORKERS = (
@@ -34,6 +35,38 @@ _WITH_THREE_WORKERS = (
 # divided by it is noise, which XLA rounds otherwise.
 _NOT_COMPILED = ("embedding_adam_unmerged", "synchronized_batch_normalization")
 
+# What other rows show, too; in make test-all.
+_SLOW_ROWS = (
+    "accumulation_made_outside_the_scope",
+    "adam_by_name",
+    "clipvalue",
+    "csv_logger",
+    "custom_train_step_scaled_by_hand",
+    "dataset_shuffled_with_seed",
+    "embedding_adam_not_merged",
+    "embedding_sgd_as_dense",
+    "fewer_rows_than_a_batch",
+    "gan_scaled_by_hand",
+    "generator_for_model_without_shapes",
+    "learning_rate_scheduler",
+    "loaded_and_compiled_in_the_scope",
+    "loss_scale_made_outside_the_scope",
+    "mixed_float16_accumulation_overflow_in_the_update",
+    "mixed_float16_own_loss_scale",
+    "model_checkpoint_in_one_file",
+    "one_row_left_in_dataset",
+    "one_worker_stops_all_after_an_execution_of_steps",
+    "one_worker_stops_all_at_the_beginning_of_an_epoch",
+    "one_worker_stops_all_from_a_list_of_callbacks",
+    "own_loop_with_optimizer_made_outside",
+    "predictions_of_several_outputs",
+    "subclassed_and_eager",
+    "two_trainings_in_the_default_order",
+    "uneven_steps_per_execution",
+    "unrolled_steps_per_execution",
+    "weight_decay",
+)
+
 # Minutes of XLA's, for what the other columns show one by one.
 _SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
 
@@ -48,7 +81,7 @@ def _parameters(workers):
             name,
             column,
             id=f"{column}-{name}",
-            marks=pytest.mark.slow if column in _SLOW_COLUMNS else (),
+            marks=pytest.mark.slow if column in _SLOW_COLUMNS or name in _SLOW_ROWS else (),
         )
         for name, row in running.all_rows().items()
         for column, (mode, size, is_compiled) in COLUMNS.items()
@@ -62,13 +95,10 @@ def _parameters(workers):
 def selected(request):
     """The rows that this run of pytest asks for: column -> names, and all for the reference."""
     names = collections.defaultdict(set)
-    for item in request.session.items:
-        parameters = getattr(item, "callspec", None) and item.callspec.params
-        if parameters and getattr(item, "originalname", "").startswith("test_row"):
-            names[SINGLE].add(parameters["name"])
-            if item.originalname == test_row.__name__:
-                names[parameters["column"]].add(parameters["name"])
-    return {column: sorted(rows) for column, rows in names.items()}
+    names[SINGLE].update(asked_values(request, "name", test_row, test_row_alone))
+    for row in asked(request, test_row):
+        names[row["column"]].add(row["name"])
+    return {each: sorted(rows) for each, rows in names.items()}
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +156,10 @@ def test_row(reference, results, name, column):
 def test_row_alone(reference, tmp_path, name, column):
     """Each row in a group of processes of its own: it needs nothing that another left behind."""
     _assert_equal(name, reference, _run(column, tmp_path, [name], timeout=120))
+
+
+def test_what_is_slow_exists():
+    assert set(_SLOW_ROWS) <= set(running.all_rows()) and set(_SLOW_COLUMNS) <= set(COLUMNS)
 
 
 def test_every_mode_has_rows():

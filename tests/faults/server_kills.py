@@ -1,4 +1,4 @@
-"""Kills servers of a training of digits, again and again; the weights must not show it.
+"""Kills servers of a training, again and again; the weights must not show it.
 
     python -m tests.faults.server_kills --kills 100 --seed 1
 
@@ -19,7 +19,7 @@ import sys
 import time
 
 from tests.cluster import Cluster, describe, wait_until
-from tests.faults.training import train_digits
+from tests.faults.training import train_classifier
 
 WORKERS = 3
 SERVERS = 11
@@ -91,7 +91,7 @@ def run(
         more = environment(label) if callable(environment) else environment
         return {**_ENVIRONMENT, **(more or {})}
 
-    with Cluster(train_digits, workers, servers, variables, (steps, times)) as cluster:
+    with Cluster(train_classifier, workers, servers, variables, (steps, times)) as cluster:
         alive = list(cluster.servers)
         killed = []
         for moment in moments:

@@ -5,6 +5,7 @@ import pytest
 from tests import side_by_side
 from tests.cluster import ROOT, run_workers
 from tests.foreign import running, table
+from tests.selection import asked
 
 _GROUP_SECONDS = 1500
 
@@ -46,13 +47,9 @@ def results(request, tmp_path_factory):
 
 def _asked_for(request, workers):
     """The programs of this run of pytest; one group of processes runs them all."""
-    rows = [item.callspec.params for item in request.session.items if _is_row(item)]
+    rows = asked(request, test_program)
     names = [row["name"] for row in rows if workers in (0, row["workers"])]
     return list(dict.fromkeys(names))
-
-
-def _is_row(item):
-    return getattr(item, "originalname", "") == test_program.__name__
 
 
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)

@@ -10,6 +10,7 @@ import pytest
 from tests import side_by_side
 from tests.cluster import run_workers
 from tests.property import cases, running
+from tests.selection import asked_values
 
 _SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "20")))
 _TOGETHER = 20  # in one group of processes, by whose end nothing is shown
@@ -24,7 +25,7 @@ def _workers(seed):
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
     """A function of a seed: what the single process and the workers of its group showed."""
-    asked = [item.callspec.params["seed"] for item in request.session.items if _is_ours(item)]
+    asked = asked_values(request, "seed", test_seed)
     groups = {}
 
     def of(seed):
@@ -35,10 +36,6 @@ def results(request, tmp_path_factory):
         return groups[group]
 
     return of
-
-
-def _is_ours(item):
-    return getattr(item, "originalname", "") == test_seed.__name__
 
 
 def _run(workers, tmp_path_factory, seeds):

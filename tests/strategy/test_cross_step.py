@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import workers
+from selection import asked_values, some_slow
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -43,6 +44,14 @@ ACROSS = {
     "rows of an embedding as a dense tensor": {"sparse_as_dense": True},
     "two steps per execution": {"steps_per_execution": 2},
 }
+# What others show, too; in make test-all.
+_SLOW = (
+    "average of weights",
+    "input of unknown length",
+    "two steps per execution",
+    "loss_scale_factor",
+    "accumulation",
+)
 PLAIN = {
     "global_clipnorm": ({"optimizer": "global_clipnorm"}, "global_clipnorm needs all gradients"),
     "loss scaling": ({"optimizer": "loss scaling"}, "LossScaleOptimizer decides by all"),
@@ -81,13 +90,18 @@ def _same(one, other):
 
 
 @pytest.fixture(scope="module")
-def trained():
-    cases = [*ACROSS.values(), *(arguments for arguments, _ in PLAIN.values())]
+def trained(request):
+    arguments = {**ACROSS, **{name: arguments for name, (arguments, _) in PLAIN.items()}}
+    tests = (
+        test_bits_are_those_of_plain_steps,
+        test_what_cannot_go_across_steps_says_so_and_is_plain,
+    )
+    cases = [arguments[name] for name in asked_values(request, "case", *tests)]
     scenarios = [_train(**case, cross_step=on) for case in cases for on in (False, True)]
     return workers.run(PROGRAM, scenarios, 2)
 
 
-@pytest.mark.parametrize("case", ACROSS)
+@pytest.mark.parametrize("case", some_slow(ACROSS, _SLOW))
 def test_bits_are_those_of_plain_steps(case, trained):
     plain = trained[_train(**ACROSS[case], cross_step=False)]
     across = trained[_train(**ACROSS[case], cross_step=True)]
@@ -111,7 +125,7 @@ def test_bits_are_those_of_plain_steps(case, trained):
     assert all(np.ptp(v) > 0 for v in learned if v.size > 1)
 
 
-@pytest.mark.parametrize("case", PLAIN)
+@pytest.mark.parametrize("case", some_slow(PLAIN, _SLOW))
 def test_what_cannot_go_across_steps_says_so_and_is_plain(case, trained):
     arguments, reason = PLAIN[case]
     plain = trained[_train(**arguments, cross_step=False)]

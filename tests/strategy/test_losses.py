@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import workers
 from loss_programs import STEPS
+from selection import asked_values, some_slow
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(620)
@@ -30,6 +31,17 @@ CASES = {
     "loss scale, accumulating": {"accumulation_steps": 2, "loss_scale": True, "normalized": True},
     "steps per execution": {"loss": "scalar", "steps_per_execution": 2},
 }
+# What others show, too; in make test-all.
+_SLOW = (
+    "own step: function",
+    "own step: compute_average_loss, global_batch_size",
+    "own step, eager",
+    "compute_average_loss",
+    "masked sum",
+    "weighted",
+    "accumulating",
+    "steps per execution",
+)
 # One process that asks for the number of replicas has one, and its logs are those of a replica.
 _LOGS_OF_A_REPLICA = (
     "own step: compute_average_loss",
@@ -44,18 +56,24 @@ def _scenario(**arguments):
 
 
 @pytest.fixture(scope="module")
-def reference():
-    scenarios = [_scenario(plain=True, **case) for case in CASES.values()]
-    group = workers.run(PROGRAM, scenarios, 0)
-    return {name: group[scenario][0] for name, scenario in zip(CASES, scenarios, strict=True)}
+def names(request):
+    return asked_values(request, "case", test_trains_as_one_process)
 
 
 @pytest.fixture(scope="module")
-def group():
-    return workers.run(PROGRAM, [*map(lambda c: _scenario(**c), CASES.values()), "mixed_step"], 3)
+def reference(names):
+    scenarios = [_scenario(plain=True, **CASES[name]) for name in names]
+    group = workers.run(PROGRAM, scenarios, 0)
+    return {name: group[scenario][0] for name, scenario in zip(names, scenarios, strict=True)}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def group(names):
+    scenarios = [_scenario(**CASES[name]) for name in names]
+    return workers.run(PROGRAM, [*scenarios, "mixed_step"], 3)
+
+
+@pytest.mark.parametrize("case", some_slow(CASES, _SLOW))
 def test_trains_as_one_process(case, group, reference):
     for result in group[_scenario(**CASES[case])]:
         assert result.keys() == reference[case].keys()

@@ -1,0 +1,27 @@
+"""Which cases this run of pytest asks for: groups of processes run no others."""
+
+import pytest
+
+
+def asked(request, *tests):
+    """The parameters of some test functions, those of each case that was selected.
+
+    Args:
+        request: pytest's, of any fixture.
+        *tests: functions with `pytest.mark.parametrize`.
+
+    Returns:
+        A list of dictionaries, in the order of the cases.
+    """
+    items = request.session.items
+    return [item.callspec.params for item in items if getattr(item, "function", None) in tests]
+
+
+def asked_values(request, parameter, *tests):
+    """The values of one parameter, each once."""
+    return list(dict.fromkeys(case[parameter] for case in asked(request, *tests)))
+
+
+def some_slow(cases, slow):
+    """The cases as parameters, of which some run in `make test-all` only."""
+    return [pytest.param(case, marks=pytest.mark.slow if case in slow else ()) for case in cases]
