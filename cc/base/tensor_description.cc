@@ -76,6 +76,17 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            "backup_workers counts workers, but the GPUs of a host contribute "
                            "together: set it to 0, or give each host one worker");
   }
+  if (codec.empty()) return OkStatus();
+  if (kind != ExchangeKind::kSum || dtype != DType::kFloat32) {
+    return InvalidArgument(who + "compression \"" + codec +
+                           "\" is for sums and averages of float32, got " + ToString() +
+                           ": exchange it without compression, or cast it");
+  }
+  if (per_host) {
+    return InvalidArgument(who + "compression \"" + codec +
+                           "\" does not exist for GPUs that share the network of their host: "
+                           "leave it out, or give each host one worker");
+  }
   return OkStatus();
 }
 
@@ -91,13 +102,15 @@ std::string TensorDescription::ToString() const {
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
   if (per_host) text += " over GPUs";
   if (backup_workers > 0) text += " of all but " + std::to_string(backup_workers) + " workers";
+  if (!codec.empty()) text += " compressed with " + codec;
   return text;
 }
 
 bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
   return dtype == other.dtype && kind == other.kind && average == other.average &&
          per_host == other.per_host && backup_workers == other.backup_workers &&
-         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         codec == other.codec && shape == other.shape &&
+         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

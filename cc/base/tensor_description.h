@@ -40,19 +40,24 @@ struct TensorDescription {
   // Averages only, not per_host: a round may end without the contributions of so many workers, and
   // is divided by the number of those that are in. One at least is always waited for.
   int32_t backup_workers = 0;
+  // How contributions are compressed in frames, with all options, as the codec names itself
+  // (codec/codec.h); empty: not. Sums and averages of float32 only, not per_host.
+  std::string codec;
 
   // Elements of the whole tensor; for kGather elements of one row.
   int64_t ElementCount() const;
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 
   // Refuses more than kMaxTensorBytes, an average of integers, a negative dimension, an empty or
-  // overlong name, a bad root, backup workers of anything but an average.
+  // overlong name, a bad root, backup workers of anything but an average, a codec for what it is
+  // not made for. Whether the codec is known is codec/part_forms.h's to say.
   Status Validate(int32_t num_workers) const;
 
   // "float32[3,4] sum", as error messages show it.
   std::string ToString() const;
 
-  // Same dtype, shape, kind, average, root, per_host and backup_workers: the workers agree.
+  // Same dtype, shape, kind, average, root, per_host, backup_workers and codec: the workers
+  // agree.
   bool SameExchangeAs(const TensorDescription& other) const;
 };
 
@@ -61,6 +66,7 @@ inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 
 // Names travel in frames and in error messages.
 inline constexpr size_t kMaxNameBytes = 1024;
+inline constexpr size_t kMaxCodecBytes = 256;
 
 // The 64-bit key of a name (FNV-1a). Equal on every host and in every release.
 uint64_t KeyOfName(const std::string& name);

@@ -13,20 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/codec_id.h"
 #include "cc/base/status.h"
 
 namespace byteps {
-
-// The values are meant for frames: append only.
-enum class CodecId : uint8_t {
-  kRaw = 0,
-  kFloat16 = 1,
-  kBFloat16 = 2,
-  kInt8 = 3,
-  kFloat8 = 4,
-  kInt4 = 5,
-  kOneBit = 6,
-};
 
 // What a frame says of its payload.
 struct EncodedPart {

@@ -109,7 +109,7 @@ TEST(HostileServerTest, EveryWrongFieldIsAnErrorThatNamesTheServer) {
       {"type", [](FrameHeader* header, std::string*) { header->type = FrameType::kPush; }},
       {"control", [](FrameHeader* header, std::string*) { header->type = FrameType::kControl; }},
       {"status", [](FrameHeader* h, std::string*) { h->status = static_cast<StatusCode>(99); }},
-      {"codec", [](FrameHeader* h, std::string*) { h->codec = static_cast<Codec>(9); }},
+      {"codec", [](FrameHeader* h, std::string*) { h->codec = static_cast<CodecId>(9); }},
       {"place", [](FrameHeader* h, std::string*) { h->place = PayloadPlace::kSenderMemory; }},
       {"too short", [](FrameHeader*, std::string* payload) { payload->pop_back(); }},
       {"too long", [](FrameHeader*, std::string* payload) { payload->append(4, '\1'); }},

@@ -15,6 +15,7 @@ std::vector<std::string> FuzzSeeds() {
     header.type = type;
     header.key = 0x1234567890abcdef;
     const bool is_data = type == FrameType::kPush || type == FrameType::kReply;
+    if (is_data) header.codec = CodecId::kInt8;
     header.payload_bytes =
         is_data || type == FrameType::kControl || type == FrameType::kMore ? 64 : 0;
     uint8_t bytes[kFrameHeaderBytes];
@@ -34,6 +35,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzCheck(header.payload_bytes <= kMaxPayloadBytes, "a payload is bounded");
   FuzzCheck(header.type != FrameType::kControl || header.payload_bytes <= kMaxControlBytes,
             "a control message is bounded");
+  FuzzCheck(header.codec == CodecId::kRaw ||
+                ((header.type == FrameType::kPush || header.type == FrameType::kReply) &&
+                 header.status == StatusCode::kOk),
+            "only elements are compressed");
   FuzzCheck(header.type != FrameType::kMore || header.payload_bytes <= kPieceBytes,
             "a piece is bounded");
   uint8_t again[kFrameHeaderBytes];

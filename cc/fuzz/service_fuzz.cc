@@ -23,13 +23,16 @@ std::vector<TableEntry> Entries() {
   TableEntry most = Entry(Tensor("most", DType::kFloat32, {4}));
   most.tensor.average = true;
   most.tensor.backup_workers = 1;
+  TableEntry encoded = Entry(Tensor("encoded", DType::kFloat32, {201}), 0, {200, 1});
+  encoded.tensor.codec = "int8:block=32,stochastic=0";
   return {Entry(Tensor("sum", DType::kFloat32, {6}), 0, {4, 2}),
           Entry(Tensor("sum", DType::kFloat32, {3}), 1, {3}),
           Entry(Tensor("half", DType::kFloat16, {4})),
           Entry(Tensor("root", DType::kInt32, {4}, ExchangeKind::kBroadcast)),
           Entry(Tensor("rows", DType::kFloat32, {-1, 2}, ExchangeKind::kGather)),
           Entry(Tensor("none", DType::kInt8, {0})),
-          most};
+          most,
+          encoded};
 }
 
 enum class Event : uint8_t {
@@ -261,15 +264,22 @@ class Job {
   std::vector<Begun> begun_[kWorkers];  // the last one ends first
 };
 
+// Of a right contribution to a part; to a gather two rows.
+uint64_t PayloadBytes(const TableEntry& entry, uint32_t part) {
+  const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
+  const uint64_t elements = is_gather ? 4 : entry.parts[part].element_count;
+  const BlockCodec* const codec = FormsOf(entry.tensor).push(elements);
+  return codec != nullptr ? codec->EncodedBytes(elements)
+                          : elements * DTypeSize(entry.tensor.dtype);
+}
+
 // Everybody's pushes of one round.
 std::vector<std::string> Pushes(const TableEntry& entry, uint64_t round) {
   std::vector<std::string> texts;
   for (int32_t worker = 0; worker < kWorkers; ++worker) {
     for (uint32_t part = 0; part < entry.parts.size(); ++part) {
       const bool has_payload = entry.tensor.kind != ExchangeKind::kBroadcast || worker == 0;
-      const uint64_t elements =
-          entry.tensor.kind == ExchangeKind::kGather ? 4 : entry.parts[part].element_count;
-      const std::string payload(has_payload ? elements * DTypeSize(entry.tensor.dtype) : 0, '\1');
+      const std::string payload(has_payload ? PayloadBytes(entry, part) : 0, '\1');
       texts.push_back(FrameText(worker, FakeWorkers::Header(entry, worker, round, payload, part)));
     }
   }
@@ -285,9 +295,7 @@ std::string Nested(uint64_t round) {
       if (entry.variant > 0 || entry.tensor.kind == ExchangeKind::kBroadcast ||
           entry.tensor.ElementCount() == 0)
         continue;
-      const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
-      const uint64_t elements = is_gather ? 4 : entry.parts[0].element_count;
-      const std::string payload(elements * DTypeSize(entry.tensor.dtype), '\1');
+      const std::string payload(PayloadBytes(entry, 0), '\1');
       text += FrameText(worker, FakeWorkers::Header(entry, worker, round, payload), 255,
                         Event::kBegins);
       ++begun;
@@ -299,7 +307,7 @@ std::string Nested(uint64_t round) {
 
 // Worker 1's push is cut off after `arrived` bytes; it comes again, asks, and sends the rest.
 std::string CutAndResumed(const TableEntry& entry, uint8_t arrived, Event how) {
-  const std::string payload(entry.parts[0].element_count * DTypeSize(entry.tensor.dtype), '\1');
+  const std::string payload(PayloadBytes(entry, 0), '\1');
   const FrameHeader whole = FakeWorkers::Header(entry, 1, 0, payload);
   FrameHeader rest = whole;
   rest.payload_offset = arrived;
@@ -338,6 +346,7 @@ std::vector<std::string> FuzzSeeds() {
     // A worker gives the round up.
     FrameHeader withdrawal = FakeWorkers::Header(entry, 2, 0, "no reason");
     withdrawal.status = StatusCode::kCancelled;
+    withdrawal.codec = CodecId::kRaw;
     seeds.push_back(Pushes(entry, 0)[0] + FrameText(2, withdrawal));
   }
   return seeds;

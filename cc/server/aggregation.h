@@ -1,6 +1,7 @@
 // Aggregation: how the workers' contributions to one part become its result. One object per part
 // and variant; it knows elements and buffers, but neither frames nor connections
-// (server/part_rounds.h has those).
+// (server/part_rounds.h has those). Contributions may be compressed, results never are: the rounds
+// do that (server/part_rounds.cc).
 #ifndef TF_BYTEPS_CC_SERVER_AGGREGATION_H_
 #define TF_BYTEPS_CC_SERVER_AGGREGATION_H_
 
@@ -9,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "cc/base/codec_id.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/server/buffer.h"
@@ -42,6 +44,7 @@ struct AggregationResult {
   std::shared_ptr<Buffer> buffer;
   uint64_t element_count = 0;
   uint64_t payload_bytes = 0;
+  CodecId codec = CodecId::kRaw;  // of `buffer`'s bytes; aggregations leave it as it is
 };
 
 // Not thread-safe: the part's mutex guards every call. A round is Begin for each worker, then its

@@ -22,8 +22,8 @@ class BackupAverage : public Aggregation {
       : required_(std::max(1, participants.contributions - tensor.backup_workers)),
         sum_(tensor, element_count, /*divisor=*/1, BlockSum::kUnknown, memory,
              participants.max_lag),
-        received_(
-            BufferPool::New(sum_.payload_bytes(), memory.held, nullptr, participants.num_workers)),
+        received_(BufferPool::New(sum_.contribution_bytes(), memory.held, nullptr,
+                                  participants.num_workers)),
         waiting_(participants.num_workers) {}
 
   Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,

@@ -8,8 +8,10 @@
 namespace byteps {
 namespace {
 
-// What is added and then divided in one go stays in the first-level cache.
+// What is added and then divided in one go stays in the first-level cache. Compressed it is
+// shorter; no codec has longer blocks (codec/registry.cc).
 constexpr uint64_t kPieceElements = 2048;
+constexpr uint64_t kEncodedPieceElements = 4096;
 
 }  // namespace
 
@@ -20,13 +22,19 @@ BlockSum::BlockSum(Options options)
       block_elements_(kScratchBytes / wire_size_),
       blocks_((options_.element_count + block_elements_ - 1) / block_elements_) {}
 
-size_t BlockSum::BlockBytes(size_t block) const {
-  const uint64_t first = block * block_elements_;
-  return std::min(block_elements_, options_.element_count - first) * wire_size_;
+uint64_t BlockSum::BlockElements(size_t block) const {
+  return std::min(block_elements_, options_.element_count - block * block_elements_);
 }
 
+uint64_t BlockSum::WireBytes(uint64_t elements) const {
+  return options_.codec != nullptr ? options_.codec->EncodedBytes(elements) : elements * wire_size_;
+}
+
+size_t BlockSum::BlockBytes(size_t block) const { return WireBytes(BlockElements(block)); }
+
 uint8_t* BlockSum::Claim(size_t index) {
-  if (options_.accumulator != options_.result) return nullptr;  // needs a conversion
+  // Needs a conversion.
+  if (options_.accumulator != options_.result || options_.codec != nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(mutex_);
   Block& block = blocks_[index];
   if (block.busy || block.contributions > 0) return nullptr;
@@ -36,7 +44,7 @@ uint8_t* BlockSum::Claim(size_t index) {
 
 void BlockSum::EndClaim(size_t block) {
   if (options_.num_contributions == 1)
-    FinishPiece(block * block_elements_, BlockBytes(block) / wire_size_, options_.divisor);
+    FinishPiece(block * block_elements_, BlockElements(block), options_.divisor);
   Leave(block);
 }
 
@@ -96,7 +104,7 @@ void BlockSum::ContributeAll(const uint8_t* wire) {
       std::lock_guard<std::mutex> lock(mutex_);
       contributions_before = blocks_[index].contributions++;
     }
-    Combine(index, contributions_before, wire + index * block_elements_ * wire_size_);
+    Combine(index, contributions_before, wire + index * WireBytes(block_elements_));
   }
 }
 
@@ -108,12 +116,20 @@ void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t
                                                              : kernels.add;
   const bool is_last = contributions_before + 1 == options_.num_contributions;
   const uint64_t begin = index * block_elements_;
-  const uint64_t end = begin + BlockBytes(index) / wire_size_;
-  const uint64_t step = is_last ? kPieceElements : block_elements_;
+  const uint64_t end = begin + BlockElements(index);
+  const uint64_t piece_elements =
+      options_.codec != nullptr ? kEncodedPieceElements : kPieceElements;
+  const uint64_t step = is_last ? piece_elements : block_elements_;
   for (uint64_t first = begin; first < end; first += step) {
     const uint64_t count = std::min(step, end - first);
-    combine(options_.dtype, options_.accumulator->data() + first * accumulator_size_,
-            wire + (first - begin) * wire_size_, count);
+    uint8_t* const target = options_.accumulator->data() + first * accumulator_size_;
+    const uint8_t* const piece = wire + WireBytes(first - begin);
+    if (options_.codec != nullptr) {
+      const DecodeMode mode = contributions_before == 0 ? DecodeMode::kStore : DecodeMode::kAdd;
+      options_.codec->DecodeBlocks(piece, count, mode, reinterpret_cast<float*>(target));
+    } else {
+      combine(options_.dtype, target, piece, count);
+    }
     if (is_last) FinishPiece(first, count, options_.divisor);
   }
 }

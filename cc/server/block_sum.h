@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cc/base/tensor_description.h"
+#include "cc/codec/block_codec.h"
 #include "cc/server/buffer.h"
 #include "cc/server/scratch.h"
 #include "cc/van/van.h"
@@ -33,6 +34,9 @@ class BlockSum {
     double divisor = 1;
     int32_t num_contributions = 1;  // the last one divides; kUnknown: FinishAll does
     uint64_t element_count = 0;
+    // The form of contributions, which are decoded into the sum while they are in the cache; null:
+    // as they are. Lives for ever. Its blocks must divide those of the sum.
+    const BlockCodec* codec = nullptr;
     // Holds AccumulatorDType(dtype).
     std::shared_ptr<Buffer> accumulator;
     // Holds dtype; the accumulator itself if the types are the same.
@@ -42,7 +46,7 @@ class BlockSum {
 
   explicit BlockSum(Options options);
 
-  // Bytes on the wire of a block: the last one may be shorter.
+  // Bytes on the wire of a block, at most kScratchBytes: the last one may be shorter.
   size_t BlockBytes(size_t block) const;
 
   // If the block is untouched: the memory of its sum, for the caller alone until EndClaim. Else
@@ -76,6 +80,9 @@ class BlockSum {
     std::vector<std::unique_ptr<Scratch>> waiting;
   };
 
+  uint64_t BlockElements(size_t block) const;
+  // Bytes on the wire of so many elements, from the begin of a block on.
+  uint64_t WireBytes(uint64_t elements) const;
   void Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const;
   void FinishPiece(uint64_t first_element, uint64_t count, double divisor) const;
   void Leave(size_t block);

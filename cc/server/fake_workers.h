@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/codec/part_forms.h"
 #include "cc/server/summation_service.h"
 
 namespace byteps {
@@ -195,6 +196,8 @@ class FakeWorkers {
       header.row_count = header.element_count / row_elements;
     }
     header.payload_bytes = payload.size();
+    if (FormsOf(entry.tensor).push(header.element_count) != nullptr)
+      header.codec = FormsOf(entry.tensor).push(header.element_count)->id();
     return header;
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cc/base/clock.h"
+#include "cc/codec/part_forms.h"
 
 namespace byteps {
 
@@ -157,9 +158,16 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
     Participants participants =
         ParticipantsOf(*push.entry, options_.part, *options_.hosts, options_.in_rank_order);
     participants.max_lag = options_.max_lag;
-    aggregation_ =
-        NewAggregation(push.entry->tensor, push.entry->parts[options_.part].element_count,
-                       participants, options_.memory);
+    const uint64_t elements = push.entry->parts[options_.part].element_count;
+    const BlockCodec* const codec = FormsOf(push.entry->tensor).sum(elements);
+    AggregationMemory memory = options_.memory;
+    encoded_sums_ = nullptr;
+    if (codec != nullptr) {
+      encoded_sums_ = BufferPool::New(codec->EncodedBytes(elements), memory.held, memory.registry,
+                                      options_.max_lag);
+      memory.registry = nullptr;  // the sum itself is not sent
+    }
+    aggregation_ = NewAggregation(push.entry->tensor, elements, participants, memory);
     aggregation_entry_ = push.entry;
   }
   return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
@@ -241,9 +249,30 @@ bool PartRounds::CanComplete() const {
   return true;
 }
 
+// Once for all workers, who therefore get the same bits. It happens under the part's mutex, on the
+// thread that has taken in the last contribution: the part's next round and the replies to this one
+// wait for it, a fraction of a millisecond for a part of some megabytes. Other parts go on.
+Status PartRounds::EncodeSum(AggregationResult* result) const {
+  if (encoded_sums_ == nullptr || result->buffer == nullptr) return OkStatus();
+  const uint64_t elements = result->element_count;
+  const BlockCodec& codec = *FormsOf(aggregation_entry_->tensor).sum(elements);
+  PartSeed seed;
+  seed.key = aggregation_entry_->key;
+  seed.part = options_.part;
+  seed.round = round_;
+  seed.sender = options_.num_workers;
+  std::shared_ptr<Buffer> encoded;
+  BYTEPS_RETURN_IF_ERROR(encoded_sums_->Acquire(&encoded));
+  const EncodedPart part = codec.Encode(reinterpret_cast<const float*>(result->buffer->data()),
+                                        elements, seed, encoded->data());
+  *result = {std::move(encoded), elements, part.bytes, part.codec};
+  return OkStatus();
+}
+
 void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
   AggregationResult result;
-  const Status status = aggregation_->Finish(&result);
+  Status status = aggregation_->Finish(&result);
+  if (status.ok()) status = EncodeSum(&result);
   if (!status.ok()) {
     return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
                      replies);
@@ -329,6 +358,7 @@ Reply PartRounds::ResultReply(const Contribution& to, uint64_t round,
   reply.frame.header.element_count = result.element_count;
   if (result.payload_bytes > 0 && aggregation_->SendsResultTo(to.from->rank())) {
     reply.frame.header.payload_bytes = result.payload_bytes;
+    reply.frame.header.codec = result.codec;
     reply.frame.payload = result.buffer->data();
     reply.frame.keep_alive = result.buffer;
   }

@@ -185,6 +185,7 @@ class PartRounds {
   Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
   bool CanComplete() const;
   std::vector<int32_t> Lacking(const TableEntry& entry) const;
+  Status EncodeSum(AggregationResult* result) const;
   void CompleteRound(Outcome* outcome, std::vector<Reply>* replies);
   void EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies);
   void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);
@@ -235,6 +236,7 @@ class PartRounds {
   RoundHistory history_;
   std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
   std::unique_ptr<Aggregation> aggregation_;
+  std::shared_ptr<BufferPool> encoded_sums_;  // null: they are sent as they are
   const TableEntry* aggregation_entry_ = nullptr;
 };
 

@@ -55,7 +55,8 @@ void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
     return;
   inherited_->is_here = true;
   inherited_->ended.entry = push->entry;
-  inherited_->ended.result = {result, push->header.element_count, push->header.payload_bytes};
+  inherited_->ended.result = {result, push->header.element_count, push->header.payload_bytes,
+                              CodecId::kRaw};  // as CheckResult wants it
   for (const Contribution& waiting : std::exchange(inherited_->waiting, {}))
     HandOut(InheritedReply(waiting), replies);
 }
@@ -102,6 +103,7 @@ Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
       to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();
   if (result.payload_bytes == 0 || has_it) return reply;
   reply.frame.header.payload_bytes = result.payload_bytes;
+  reply.frame.header.codec = result.codec;
   reply.frame.payload = result.buffer->data();
   reply.frame.keep_alive = result.buffer;
   return reply;

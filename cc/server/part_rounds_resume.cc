@@ -65,6 +65,7 @@ void PartRounds::OnResultsHeld(uint64_t next_round) {
   kept_.clear();
   inherited_.reset();
   aggregation_.reset();
+  encoded_sums_.reset();
   aggregation_entry_ = nullptr;
 }
 

@@ -72,7 +72,7 @@ class Reduction : public Aggregation {
 
   Status BeginWaiting(int32_t worker, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.payload_bytes(), held_, &buffer));
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
     TurnOf(worker).waiting = std::move(buffer);
     *sink = std::make_shared<WholeSink>(TurnOf(worker).waiting);
     return OkStatus();

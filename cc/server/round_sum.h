@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "cc/codec/part_forms.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/block_sum.h"
 
@@ -20,8 +21,11 @@ class RoundSum {
   // `more_results`: see BufferPool.
   RoundSum(const TensorDescription& tensor, uint64_t element_count, int32_t divisor,
            int32_t num_contributions, const AggregationMemory& memory, size_t more_results = 0)
-      : payload_bytes_(element_count * DTypeSize(tensor.dtype)),
-        results_(BufferPool::New(payload_bytes_, memory.held, memory.registry, more_results)) {
+      : sum_bytes_(element_count * DTypeSize(tensor.dtype)),
+        results_(BufferPool::New(sum_bytes_, memory.held, memory.registry, more_results)) {
+    options_.codec = FormsOf(tensor).push(element_count);
+    contribution_bytes_ =
+        options_.codec == nullptr ? sum_bytes_ : options_.codec->EncodedBytes(element_count);
     options_.dtype = tensor.dtype;
     options_.kind = tensor.kind;
     options_.divisor = divisor;
@@ -51,17 +55,19 @@ class RoundSum {
   // What is in the sum now.
   void Describe(AggregationResult* result) const {
     result->element_count = options_.element_count;
-    result->payload_bytes = payload_bytes_;
+    result->payload_bytes = sum_bytes_;
     if (sum_ != nullptr) result->buffer = sum_->result();
   }
 
   // Ends the round.
   void Reset() { sum_ = nullptr; }
 
-  uint64_t payload_bytes() const { return payload_bytes_; }
+  // Bytes on the wire of one.
+  uint64_t contribution_bytes() const { return contribution_bytes_; }
 
  private:
-  const uint64_t payload_bytes_;
+  const uint64_t sum_bytes_;
+  uint64_t contribution_bytes_;
   const std::shared_ptr<BufferPool> results_;
   std::shared_ptr<BufferPool> accumulators_;  // null if the sum becomes the result
   BlockSum::Options options_;                 // of every round, but for the buffers

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "cc/codec/part_forms.h"
+
 namespace byteps {
 
 // Parts may have moved since, together with their numbers and lengths.
@@ -108,8 +110,14 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
     }
   }
   const auto count = [&] { return std::to_string(header.element_count); };
-  if (header.codec != Codec::kRaw) return InvalidArgument(" with an unknown codec");
   const uint64_t elements = entry.parts[header.part].element_count;
+  const BlockCodec* const codec = FormsOf(tensor).push(elements);
+  const CodecId id = codec == nullptr ? CodecId::kRaw : codec->id();
+  if (header.codec != id) {
+    return InvalidArgument(" in codec number " + std::to_string(static_cast<int>(header.codec)) +
+                           "; number " + std::to_string(static_cast<int>(id)) + " belongs to " +
+                           count() + " elements of " + tensor.ToString());
+  }
   uint64_t expected_bytes = header.element_count * DTypeSize(tensor.dtype);
   if (tensor.kind == ExchangeKind::kGather) {
     const uint64_t row = tensor.ElementCount();
@@ -122,6 +130,8 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
   } else if (header.element_count != elements) {
     return InvalidArgument(" with " + count() + " elements; the part has " +
                            std::to_string(elements));
+  } else if (codec != nullptr) {
+    expected_bytes = codec->EncodedBytes(elements);
   } else if (tensor.kind == ExchangeKind::kBroadcast &&
              header.worker != ParticipantsOf(entry, header.part, hosts).root) {
     expected_bytes = 0;
@@ -144,7 +154,8 @@ Status CheckResult(const TableEntry& entry, const FrameHeader& header, const Hos
   const uint64_t size = DTypeSize(entry.tensor.dtype);
   const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
   const uint64_t head_bytes = is_gather ? hosts.num_workers() * sizeof(int64_t) : 0;
-  const bool fits = header.codec == Codec::kRaw && header.payload_offset == 0 &&
+  // Also of a compressed tensor: the worker has the elements only.
+  const bool fits = header.codec == CodecId::kRaw && header.payload_offset == 0 &&
                     header.element_count <= kMaxPayloadBytes / size &&
                     header.payload_bytes == head_bytes + header.element_count * size &&
                     (is_gather || header.element_count == entry.parts[header.part].element_count);

@@ -12,6 +12,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/codec/part_forms.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"
@@ -155,6 +156,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
       known != tensors_.end() && known->second->FindVariant(entry.variant) != nullptr;
   if (!is_here && !was_here) return OkStatus();
   BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, options_.num_workers));
+  BYTEPS_RETURN_IF_ERROR(CheckCodec(entry.tensor));
   PartRounds::Options part_options;
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;

@@ -18,6 +18,7 @@ void Put(ByteWriter& writer, const TensorDescription& tensor) {
   writer.Put(tensor.root_rank);
   writer.Put(static_cast<uint8_t>(tensor.per_host));
   writer.Put(tensor.backup_workers);
+  writer.PutString(tensor.codec);
   writer.Put(static_cast<uint32_t>(tensor.shape.size()));
   for (const int64_t dimension : tensor.shape) writer.Put(dimension);
 }
@@ -31,6 +32,7 @@ TensorDescription GetTensor(ByteReader& reader) {
   tensor.root_rank = reader.Get<int32_t>();
   tensor.per_host = reader.Get<uint8_t>() != 0;
   tensor.backup_workers = reader.Get<int32_t>();
+  tensor.codec = reader.GetString(kMaxCodecBytes);
   tensor.shape.resize(reader.GetCount(sizeof(int64_t)));
   for (int64_t& dimension : tensor.shape) dimension = reader.Get<int64_t>();
   if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kGather) reader.Fail();

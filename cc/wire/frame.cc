@@ -81,7 +81,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (header->type < FrameType::kPush || header->type > FrameType::kMore) {
     return InvalidArgument("received a frame of unknown type " + number(header->type));
   }
-  if (header->codec != Codec::kRaw) {
+  if (header->codec > kLastCodecId) {
     return InvalidArgument("received a frame with unknown codec " + number(header->codec));
   }
   if (header->status > StatusCode::kInternal) {
@@ -97,6 +97,10 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
                            " with its payload in the sender's memory");
   }
   const bool is_error_text = has_data && header->status != StatusCode::kOk;
+  if (header->codec != CodecId::kRaw && (!has_data || is_error_text)) {
+    return InvalidArgument("received a frame of type " + number(header->type) +
+                           " that has no elements, with codec " + number(header->codec));
+  }
   const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
                          : header->type == FrameType::kMore  ? kPieceBytes
                          : !has_data                         ? 0

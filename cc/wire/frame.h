@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/base/codec_id.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 
@@ -44,12 +45,9 @@ enum class PayloadPlace : uint8_t {
   kSenderMemory = 1,  // at `payload_address` in the sender's memory, until kMemoryRead
 };
 
-// How a payload is encoded. Compression will add values.
-enum class Codec : uint8_t { kRaw = 0 };
-
 struct FrameHeader {
   FrameType type = FrameType::kControl;
-  Codec codec = Codec::kRaw;
+  CodecId codec = CodecId::kRaw;  // of a contribution or a result; all else is raw
   StatusCode status = StatusCode::kOk;
   PayloadPlace place = PayloadPlace::kFollows;
   uint32_t epoch = 0;  // membership epoch (rule 16)
@@ -106,7 +104,8 @@ inline constexpr size_t kMaxBegunFrames = 32;
 
 void EncodeFrameHeader(const FrameHeader& header, uint8_t out[kFrameHeaderBytes]);
 
-// Refuses a wrong magic, an unknown type, codec or status, and sizes beyond the limits above.
+// Refuses a wrong magic, an unknown type, codec or status, a codec where nothing can be encoded,
+// and sizes beyond the limits above.
 Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* header);
 
 }  // namespace byteps

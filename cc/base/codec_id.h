@@ -1,0 +1,23 @@
+// The codecs of cc/codec as frames number them (wire/frame.h).
+#ifndef TF_BYTEPS_CC_BASE_CODEC_ID_H_
+#define TF_BYTEPS_CC_BASE_CODEC_ID_H_
+
+#include <cstdint>
+
+namespace byteps {
+
+// The values travel: append only.
+enum class CodecId : uint8_t {
+  kRaw = 0,
+  kFloat16 = 1,
+  kBFloat16 = 2,
+  kInt8 = 3,
+  kFloat8 = 4,
+  kInt4 = 5,
+  kOneBit = 6,
+};
+inline constexpr CodecId kLastCodecId = CodecId::kOneBit;
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_BASE_CODEC_ID_H_

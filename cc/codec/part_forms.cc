@@ -1,0 +1,49 @@
+#include "cc/codec/part_forms.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace byteps {
+namespace {
+
+// Null if the text is no full name of a codec whose parts have a length that follows from their
+// elements.
+std::unique_ptr<BlockCodec> ParseFullName(const std::string& text) {
+  std::unique_ptr<Codec> codec;
+  if (!ParseCodec(text, &codec).ok() || codec->name() != text) return nullptr;
+  if (dynamic_cast<BlockCodec*>(codec.get()) == nullptr) return nullptr;
+  return std::unique_ptr<BlockCodec>(static_cast<BlockCodec*>(codec.release()));
+}
+
+}  // namespace
+
+// As many as there are full names: few.
+const PartForms& FormsOf(const TensorDescription& tensor) {
+  static const PartForms& raw = *new PartForms(nullptr, nullptr);
+  static std::mutex& mutex = *new std::mutex;
+  static auto& known = *new std::map<std::string, PartForms>;
+  if (tensor.codec.empty()) return raw;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto found = known.find(tensor.codec);
+  if (found != known.end()) return found->second;
+  std::unique_ptr<BlockCodec> push = ParseFullName(tensor.codec);
+  if (push == nullptr) return raw;
+  std::unique_ptr<BlockCodec> sum = ParseFullName(push->SumCodec());
+  return known.try_emplace(tensor.codec, std::move(push), std::move(sum)).first->second;
+}
+
+Status NameCodec(const std::string& text, std::string* name) {
+  std::unique_ptr<Codec> codec;
+  BYTEPS_RETURN_IF_ERROR(ParseCodec(text, &codec));
+  *name = codec->name();
+  return OkStatus();
+}
+
+Status CheckCodec(const TensorDescription& tensor) {
+  if (tensor.codec.empty() || ParseFullName(tensor.codec) != nullptr) return OkStatus();
+  return InvalidArgument("tensor \"" + tensor.name + "\": \"" + tensor.codec +
+                         "\" is not the full name of a codec");
+}
+
+}  // namespace byteps
