@@ -38,8 +38,10 @@ ScriptedServer::OnPush Echo(Corrupt corrupt) {
 }
 
 // What one exchange with such a server comes to. `kind`: kSum or kGather.
-Status Exchange(const Corrupt& corrupt, ExchangeKind kind = ExchangeKind::kSum) {
+Status Exchange(const Corrupt& corrupt, ExchangeKind kind = ExchangeKind::kSum,
+                const std::string& codec = "") {
   EngineOptions options;
+  options.min_compress_bytes = 0;
   options.operation_timeout = 10;
   ScriptedServer server(Echo(corrupt));
   const JobDescription job = server.StartJob(options);
@@ -56,6 +58,7 @@ Status Exchange(const Corrupt& corrupt, ExchangeKind kind = ExchangeKind::kSum) 
   ExchangeRequest request;
   request.tensor.name = "t";
   request.tensor.kind = kind;
+  request.tensor.codec = codec;
   request.tensor.shape = {static_cast<int64_t>(kElements)};
   request.input = input.data();
   request.output = output.data();
@@ -110,6 +113,8 @@ TEST(HostileServerTest, EveryWrongFieldIsAnErrorThatNamesTheServer) {
       {"control", [](FrameHeader* header, std::string*) { header->type = FrameType::kControl; }},
       {"status", [](FrameHeader* h, std::string*) { h->status = static_cast<StatusCode>(99); }},
       {"codec", [](FrameHeader* h, std::string*) { h->codec = static_cast<CodecId>(9); }},
+      {"codec of another tensor",
+       [](FrameHeader* header, std::string*) { header->codec = CodecId::kInt8; }},
       {"place", [](FrameHeader* h, std::string*) { h->place = PayloadPlace::kSenderMemory; }},
       {"too short", [](FrameHeader*, std::string* payload) { payload->pop_back(); }},
       {"too long", [](FrameHeader*, std::string* payload) { payload->append(4, '\1'); }},
@@ -141,6 +146,32 @@ TEST(HostileServerTest, GatheredRowsMustFitTheReply) {
   const Status status = Exchange([](FrameHeader*, std::string* payload) { payload->resize(7); },
                                  ExchangeKind::kGather);
   EXPECT_FALSE(status.ok());
+}
+
+TEST(HostileServerTest, ACompressedReplyMustHaveTheFormOfItsSum) {
+  const auto exchange = [](const Corrupt& corrupt) {
+    return Exchange(corrupt, ExchangeKind::kSum, "int8");
+  };
+  const Status right = exchange([](FrameHeader*, std::string*) {});
+  EXPECT_TRUE(right.ok()) << right.ToString();
+  const std::vector<std::pair<const char*, Corrupt>> cases = {
+      {"raw", [](FrameHeader* header, std::string*) { header->codec = CodecId::kRaw; }},
+      {"codec", [](FrameHeader* header, std::string*) { header->codec = CodecId::kFloat8; }},
+      {"unknown", [](FrameHeader* h, std::string*) { h->codec = static_cast<CodecId>(9); }},
+      {"elements", [](FrameHeader* header, std::string*) { header->element_count = 99; }},
+      {"more", [](FrameHeader* header, std::string*) { header->element_count = UINT64_MAX; }},
+      {"too short", [](FrameHeader*, std::string* payload) { payload->pop_back(); }},
+      {"too long", [](FrameHeader*, std::string* payload) { payload->append(1, '\1'); }},
+      {"much too long", [](FrameHeader*, std::string* payload) { payload->append(99999, '\1'); }},
+      {"an error", [](FrameHeader* h, std::string*) { h->status = StatusCode::kCancelled; }},
+  };
+  for (const auto& [what, corrupt] : cases) {
+    const Status status = exchange(corrupt);
+    EXPECT_FALSE(status.ok()) << what;
+    EXPECT_NE(status.code(), StatusCode::kDeadlineExceeded) << what;
+    EXPECT_NE(status.message().find("server 0"), std::string::npos)
+        << what << ": " << status.message();
+  }
 }
 
 // More credit than was taken frees what is on the way, and no more.

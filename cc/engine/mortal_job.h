@@ -53,6 +53,7 @@ class MortalJob {
       : MortalJob(shape.workers, shape.servers, OptionsOf(shape)) {}
   MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
     options.read_peer_memory = false;
+    options.min_compress_bytes = 0;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     JobDescription& job = description_;

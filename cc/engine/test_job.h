@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/codec/expected_sum.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/server/server.h"
 #include "cc/worker/worker.h"
@@ -101,8 +102,10 @@ class Job {
 
   Job(
       int32_t workers, int32_t servers, EngineOptions options = {}, bool on_one_host = true,
-      const ByWayOf& by_way_of = [](const Endpoint& endpoint) { return endpoint; }) {
+      const ByWayOf& by_way_of = [](const Endpoint& endpoint) { return endpoint; },
+      uint64_t min_compress_bytes = 0) {
     options.heartbeat_interval = 0.1;
+    options.min_compress_bytes = min_compress_bytes;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     description_.job_id = "job-test";
@@ -195,13 +198,41 @@ inline std::optional<int> Asked(const char* variable) {
   return std::atoi(asked);
 }
 
-// Sums, a broadcast and a gather in each round, exactly, and a tensor that nobody knew, so that the
-// coordinator has something to say.
+// The request of a tensor that is compressed, whose name is also its codec's.
+inline std::shared_ptr<Pending> SendCompressed(Worker& worker, const std::string& codec,
+                                               std::vector<float> values) {
+  auto pending = std::make_shared<Pending>(std::move(values));
+  ExchangeRequest request = Request(codec, pending);
+  request.tensor.codec = codec;
+  worker.Enqueue(std::move(request));
+  return pending;
+}
+
+// Of one part. The elements that these codecs make of Values are few bits long, so that no order of
+// contributions rounds their sum.
+inline void ExpectCompressedSum(Pending* sum, const std::string& codec, int workers,
+                                uint64_t round) {
+  const Status status = sum->Wait();
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  std::vector<std::vector<float>> values;
+  for (int from = 0; from < workers; ++from) values.push_back(Values(from, sum->input.size()));
+  PartSeed seed;
+  seed.key = KeyOfName(codec);
+  seed.round = round;
+  ASSERT_EQ(sum->output, ExpectedSum(codec, values, seed)) << codec << ", round " << round;
+}
+
+// Sums, some of them compressed, a broadcast and a gather in each round, exactly, and a tensor that
+// nobody knew, so that the coordinator has something to say.
 inline void ExchangeRound(Worker& worker, int rank, int workers, int round) {
   const std::vector<size_t> counts = {0, 1, 8192, 8193, 60000};
   std::vector<std::shared_ptr<Pending>> sums;
   for (size_t i = 0; i < counts.size(); ++i)
     sums.push_back(Send(worker, "sum" + std::to_string(i), Values(rank + round % 3, counts[i])));
+  const std::vector<std::string> codecs = {"int4", "int8", "int8:stochastic=1"};
+  std::vector<std::shared_ptr<Pending>> compressed;
+  for (const std::string& codec : codecs)
+    compressed.push_back(SendCompressed(worker, codec, Values(rank, 4000)));
   const auto fresh = Send(worker, "round" + std::to_string(round % 500), Values(rank, 100));
   auto weights =
       std::make_shared<Pending>(rank == 1 ? Values(round % 7, 20000) : std::vector<float>(20000));
@@ -218,6 +249,8 @@ inline void ExchangeRound(Worker& worker, int rank, int workers, int round) {
       ASSERT_EQ(sums[i]->output[k], expected) << "round " << round << ", element " << k;
     }
   }
+  for (size_t i = 0; i < codecs.size(); ++i)
+    ExpectCompressedSum(compressed[i].get(), codecs[i], workers, round);
   ASSERT_TRUE(fresh->Wait().ok());
   ExpectSum(fresh->output, workers, 100);
   ASSERT_TRUE(weights->Wait().ok());

@@ -11,13 +11,17 @@ namespace {
 // Of the text that says why an exchange was given up.
 constexpr size_t kMostReasonBytes = 4096;
 
+// Compressed bytes that are received before they are decoded: they stay in a core's cache.
+constexpr size_t kDecodedAtOnce = 64 * 1024;
+
 }  // namespace
 
 Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
     : request(std::move(exchange_request)),
       by_parts(request.placed != nullptr),
       round(exchange_round),
-      enqueued_ns(now_ns) {}
+      enqueued_ns(now_ns),
+      forms(FormsOf(request.tensor)) {}
 
 std::string Exchange::Name() const {
   return "tensor \"" + request.tensor.name + "\", round " + std::to_string(round);
@@ -42,7 +46,17 @@ uint64_t Exchange::PartBytes(uint32_t part) const {
   return entry->parts[part].element_count * DTypeSize(request.tensor.dtype);
 }
 
+const BlockCodec* Exchange::PushCodec(uint32_t part) const {
+  return forms.push(entry->parts[part].element_count);
+}
+
+const BlockCodec* Exchange::SumCodec(uint32_t part) const {
+  return forms.sum(entry->parts[part].element_count);
+}
+
 uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
+  if (const BlockCodec* const codec = PushCodec(part))
+    return codec->EncodedBytes(entry->parts[part].element_count);
   if (by_parts) return part_requests[part].input != nullptr ? PartBytes(part) : 0;
   switch (request.tensor.kind) {
     case ExchangeKind::kBroadcast:
@@ -89,9 +103,30 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
                                    ? request.gather_rows * request.tensor.ElementCount()
                                    : entry->parts[part].element_count;
   frame.header.row_count = request.gather_rows;
-  frame.payload = PartInput(part) + offset;
+  frame.payload = PartInput(part);
   frame.keep_alive = self;
+  if (const BlockCodec* const codec = PushCodec(part)) {
+    frame.header.codec = codec->id();
+  } else {
+    frame.payload = PartInput(part) + offset;
+  }
   return frame;
+}
+
+void Exchange::EncodePush(OutgoingFrame* frame) const {
+  const FrameHeader& header = frame->header;
+  const BlockCodec& codec = *PushCodec(header.part);
+  PartSeed seed;
+  seed.key = header.key;
+  seed.part = header.part;
+  seed.round = header.round;
+  seed.sender = static_cast<uint64_t>(header.worker);
+  // Uninitialized.
+  std::shared_ptr<uint8_t[]> encoded(new uint8_t[codec.EncodedBytes(header.element_count)]);
+  codec.Encode(static_cast<const float*>(frame->payload), header.element_count, seed,
+               encoded.get());
+  frame->payload = encoded.get() + header.payload_offset;
+  frame->keep_alive = std::move(encoded);
 }
 
 bool Exchange::HasResult(uint32_t part) const {
@@ -102,6 +137,7 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
                                     int32_t rank, uint32_t epoch) const {
   OutgoingFrame frame = PushFrame(self, part, rank, epoch);
   FrameHeader& header = frame.header;
+  header.codec = CodecId::kRaw;  // what was decoded here
   header.watermark = round + 1;
   if (request.tensor.kind != ExchangeKind::kGather) {
     header.payload_bytes = PartBytes(part);
@@ -127,6 +163,7 @@ OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, u
                                         int32_t rank, uint32_t epoch, const Status& reason) const {
   OutgoingFrame frame = PushFrame(self, part, rank, epoch);
   auto text = std::make_shared<const std::string>(reason.message().substr(0, kMostReasonBytes));
+  frame.header.codec = CodecId::kRaw;
   frame.header.status = reason.code();
   frame.header.payload_bytes = text->size();
   frame.payload = text->data();
@@ -160,6 +197,38 @@ size_t RegionSink::Take(const void* data, size_t bytes, uint64_t) {
   CopyPastCache(next_, data, bytes);
   next_ += bytes;
   return bytes;
+}
+
+Status DecodingSink::New(std::shared_ptr<Exchange> exchange, const FrameHeader& header,
+                         std::shared_ptr<PayloadSink>* sink) {
+  const uint32_t part = header.part;
+  const uint64_t elements = exchange->entry->parts[part].element_count;
+  const BlockCodec* const codec = exchange->SumCodec(part);
+  if (codec == nullptr || header.element_count != elements) {
+    return InvalidArgument(
+        "received " + std::to_string(header.element_count) + " elements in codec number " +
+        std::to_string(static_cast<int>(header.codec)) + " of " + std::to_string(elements) +
+        " elements of " + exchange->request.tensor.ToString());
+  }
+  std::shared_ptr<DecodingSink> made(new DecodingSink(exchange));
+  BYTEPS_RETURN_IF_ERROR(
+      codec->Receive({header.codec, elements, header.payload_bytes}, DecodeMode::kStore,
+                     reinterpret_cast<float*>(exchange->PartOutput(part)), &made->receiver_));
+  *sink = std::move(made);
+  return OkStatus();
+}
+
+PayloadSink::Span DecodingSink::Prepare(uint64_t remaining) {
+  if (received_.empty()) received_.resize(std::min<uint64_t>(remaining, kDecodedAtOnce));
+  return {received_.data(), static_cast<size_t>(std::min<uint64_t>(remaining, received_.size()))};
+}
+
+// The receiver refuses only more bytes than the header has announced, which do not come.
+void DecodingSink::Commit(size_t bytes) { (void)receiver_->Take(received_.data(), bytes); }
+
+size_t DecodingSink::Take(const void* data, size_t bytes, uint64_t) {
+  (void)receiver_->Take(static_cast<const uint8_t*>(data), bytes);
+  return 0;
 }
 
 GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/codec/part_forms.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 #include "cc/worker/exchange_request.h"
@@ -26,19 +27,27 @@ struct Exchange {
   // Fixes parts and owners; once.
   void Place(std::shared_ptr<const TableEntry> table_entry);
 
-  // Bytes that this worker sends and receives for a part.
+  // Bytes that this worker sends for a part, perhaps compressed; those that it wants as the result.
   uint64_t PushBytes(uint32_t part, int32_t rank) const;
   uint64_t ReplyBytes(uint32_t part, int32_t rank) const;
+  // Of the part's elements, and of its contribution or its sum as codecs encode them.
   uint64_t PartBytes(uint32_t part) const;
+  const BlockCodec* PushCodec(uint32_t part) const;  // null: raw
+  const BlockCodec* SumCodec(uint32_t part) const;
   uint64_t PartOffset(uint32_t part) const { return offsets[part]; }
 
   // Where they are; null if there are none.
   const uint8_t* PartInput(uint32_t part) const;
   uint8_t* PartOutput(uint32_t part) const;
 
-  // The frame that carries a part to its server, from byte `offset` on.
+  // The frame that carries a part to its server, from byte `offset` on. If the part has a codec,
+  // its payload is still the whole part's elements: EncodePush comes before it is sent.
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch, uint64_t offset = 0) const;
+
+  // Compresses the payload of such a frame; from any thread, without the worker's mutex. The same
+  // input gives the same bytes each time, so that a push can go on in the middle.
+  void EncodePush(OutgoingFrame* frame) const;
 
   // Whether the result of a part is here and can be sent to others; after Place.
   bool HasResult(uint32_t part) const;
@@ -64,6 +73,7 @@ struct Exchange {
   const bool by_parts;  // see ExchangeRequest::placed
   const uint64_t round;
   const int64_t enqueued_ns;
+  const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
   std::vector<uint64_t> offsets;  // of the parts, in bytes
 
@@ -75,7 +85,7 @@ struct Exchange {
   size_t parts_left = 0;
   bool finished = false;
   bool is_early = false;   // in kForwardOrder, and more exchanges of its step are to come
-  bool has_moved = false;  // a server that lives may still read what it was sent
+  bool has_moved = false;  // someone may still read the input: a server that lives, or EncodePush
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:
@@ -96,6 +106,25 @@ class RegionSink : public PayloadSink {
  private:
   const std::shared_ptr<Exchange> exchange_;
   uint8_t* next_;
+};
+
+// The same for one that is compressed: decodes what comes, block by block.
+class DecodingSink : public PayloadSink {
+ public:
+  // Refuses what is not the form of the part's sum.
+  static Status New(std::shared_ptr<Exchange> exchange, const FrameHeader& header,
+                    std::shared_ptr<PayloadSink>* sink);
+
+  Span Prepare(uint64_t remaining) override;
+  void Commit(size_t bytes) override;
+  size_t Take(const void* data, size_t bytes, uint64_t remaining) override;
+
+ private:
+  explicit DecodingSink(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+
+  const std::shared_ptr<Exchange> exchange_;
+  std::unique_ptr<PartReceiver> receiver_;
+  std::vector<uint8_t> received_;  // where bytes come from a socket
 };
 
 // Receives a gather's result: a row count per worker, then all rows.

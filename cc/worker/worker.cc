@@ -102,6 +102,7 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 
 void Worker::Enqueue(ExchangeRequest request) {
   Status status = CheckNotForked();
+  if (status.ok()) status = ChooseCodec(&request.tensor);
   if (status.ok()) status = request.tensor.Validate(job_.num_workers());
   if (status.ok()) status = CheckMayDrop(request.tensor);
   if (!status.ok()) return request.done(status);
@@ -166,6 +167,20 @@ int32_t Worker::PriorityOf(const Exchange& exchange, uint32_t part) const {
   return exchange.is_early ? order_.PriorityOfPart(priority, exchange.entry->key, part) : priority;
 }
 
+// All workers choose alike: what differs, they find out when they exchange the tensor.
+Status Worker::ChooseCodec(TensorDescription* tensor) const {
+  if (tensor->codec.empty()) return OkStatus();
+  std::string name;
+  const Status status = NameCodec(tensor->codec, &name);
+  if (!status.ok())
+    return Status(status.code(), "tensor \"" + tensor->name + "\": " + status.message());
+  tensor->codec = std::move(name);
+  // What cannot be compressed is refused at any length.
+  BYTEPS_RETURN_IF_ERROR(tensor->Validate(job_.num_workers()));
+  if (tensor->ByteCount() < job_.options.min_compress_bytes) tensor->codec.clear();
+  return OkStatus();
+}
+
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
   if (tensor.backup_workers == 0 || !job_.options.deterministic) return OkStatus();
   return InvalidArgument(
@@ -179,8 +194,8 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!Refusal().ok()) return;
-  for (const TensorDescription& tensor : tensors) {
-    if (tensor.Validate(job_.num_workers()).ok())
+  for (TensorDescription& tensor : tensors) {
+    if (ChooseCodec(&tensor).ok() && tensor.Validate(job_.num_workers()).ok())
       DeclaredVariant(FindOrAddKey(tensor.name), tensor);
   }
   SendDeclarations(&actions);
@@ -518,13 +533,20 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
     *sink = std::make_shared<BufferSink>();
     return OkStatus();
   }
-  const uint64_t expected = exchange->ReplyBytes(header.part, rank_);
+  if (header.codec != CodecId::kRaw) {
+    const Status status = DecodingSink::New(exchange, header, sink);
+    if (status.ok()) return OkStatus();
+    return Internal(connection.peer_name() + ", " + exchange->Name() + ", part " +
+                    std::to_string(header.part) + ": " + status.message());
+  }
   if (tensor.kind == ExchangeKind::kGather) {
     if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
       return Internal("gather reply without row counts");
     *sink = std::make_shared<GatherSink>(exchange, job_.num_workers(), header.payload_bytes);
     return OkStatus();
   }
+  const uint64_t expected = exchange->ReplyBytes(header.part, rank_);
+  // Raw is what is not compressed, and a result that comes from another worker (rule 15).
   if (header.payload_bytes != expected) {
     return Internal(connection.peer_name() + " sent " + std::to_string(header.payload_bytes) +
                     " bytes for " + exchange->Name() + ", part " + std::to_string(header.part) +

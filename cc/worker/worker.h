@@ -238,6 +238,7 @@ class Worker : private ConnectionHandler {
   std::vector<WorkerLag> Lags() const;
   std::string LagsText() const;
   Status Refusal() const;
+  Status ChooseCodec(TensorDescription* tensor) const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
   // With `last` a step's exchanges in forward order are all there.
   void CompleteStep(const Exchange& last);

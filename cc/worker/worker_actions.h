@@ -14,7 +14,16 @@ namespace byteps {
 // Frames and callbacks run without the mutex: Send may write to a socket and `done` is the caller's
 // code.
 struct Worker::Actions {
-  std::vector<std::pair<std::shared_ptr<Connection>, OutgoingFrame>> frames;
+  struct Outgoing {
+    Outgoing(std::shared_ptr<Connection> over, OutgoingFrame sent,
+             std::shared_ptr<Exchange> encoded_by = nullptr)
+        : connection(std::move(over)), frame(std::move(sent)), encoder(std::move(encoded_by)) {}
+    std::shared_ptr<Connection> connection;
+    OutgoingFrame frame;
+    std::shared_ptr<Exchange> encoder;  // of a push that is to be compressed; else null
+  };
+
+  std::vector<Outgoing> frames;
   std::vector<std::shared_ptr<Exchange>> placed;  // by parts
   std::vector<std::function<void()>> parts_done;
   std::vector<std::function<void()>> parts_dropped;  // never to be called
@@ -28,7 +37,13 @@ struct Worker::Actions {
       : coordinator(worker->coordinator_.get()), timeline(worker->timeline_) {}
   ~Actions() {
     for (const ControlMessage& message : messages) coordinator->Send(message);
-    for (auto& [connection, frame] : frames) connection->Send(std::move(frame));
+    for (Outgoing& out : frames) {
+      // Compressed parts are made when credit lets them leave, and need no more memory than that.
+      // The thread that found the credit does it, one of the engine's or the caller's: other parts
+      // leave later by that, and what it would have received.
+      if (out.encoder != nullptr) out.encoder->EncodePush(&out.frame);
+      out.connection->Send(std::move(out.frame));
+    }
     for (const std::shared_ptr<Exchange>& exchange : placed) {
       const auto tell = std::move(exchange->request.placed);
       exchange->request.placed = nullptr;

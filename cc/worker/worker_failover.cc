@@ -191,7 +191,11 @@ void Worker::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t versi
       [&](const PartTask& task) { return task.exchange == exchange && has_moved(task.part); });
   for (uint32_t part = 0; part < exchange->places.size(); ++part) {
     if (!has_moved(part) || exchange->part_done[part] || !exchange->IsRequested(part)) continue;
-    if (exchange->sent_on[part] >= 0) ++counters_.retried_parts;
+    if (exchange->sent_on[part] >= 0) {
+      ++counters_.retried_parts;
+      // A thread may still encode it for the server before.
+      exchange->has_moved = exchange->has_moved || exchange->PushCodec(part) != nullptr;
+    }
     ExpectNoAnswer(exchange.get(), part);
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }

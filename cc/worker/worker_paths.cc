@@ -163,6 +163,7 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
       return Internal(connection.peer_name() + " has another part than it was sent");
     ExpectNoAnswer(live.get(), push.part);
     ++counters_.retried_parts;
+    live->has_moved = live->has_moved || live->PushCodec(push.part) != nullptr;
     queue_.Push({live, push.part, bytes - push.received_bytes, PriorityOf(*live, push.part),
                  push.received_bytes});
   }
@@ -255,7 +256,9 @@ void Worker::SendPush(PartTask task, Actions* actions) {
   OutgoingFrame frame =
       exchange.PushFrame(task.exchange, task.part, rank_, job_.epoch, task.offset);
   frame.header.priority = task.priority;
-  actions->frames.emplace_back(best->connection, std::move(frame));
+  const bool is_encoded = frame.header.codec != CodecId::kRaw;
+  actions->frames.emplace_back(best->connection, std::move(frame),
+                               is_encoded ? task.exchange : nullptr);
 }
 
 void Worker::ExpectNoAnswer(Exchange* exchange, uint32_t part) {
