@@ -347,6 +347,14 @@ class Config:
         "See [stragglers](stragglers.md).",
         shared=True,
     )
+    min_compress_bytes: int = option(
+        65536,
+        "BYTEPS_MIN_COMPRESS_BYTES",
+        whole(0, unit="bytes"),
+        "Shorter tensors are sent as they are where int8, fp8 or int4 is asked for. "
+        "See [compression](compression.md).",
+        shared=True,
+    )
     max_lag: int = option(
         2,
         "BYTEPS_MAX_LAG",

@@ -57,7 +57,7 @@ def prepare(group, tensors, priorities="forward"):
         for index, (name, shape) in enumerate(tensors)
     ]
     # All in one message, as a traced function declares its gradients.
-    _engine.declare([(t.name, "float32", t.input.shape, "sum", False, 0, 0) for t in made])
+    _engine.declare([(t.name, "float32", t.input.shape, "sum", False, 0, 0, "") for t in made])
     _groups[group] = made
 
 

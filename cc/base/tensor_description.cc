@@ -82,11 +82,6 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            "\" is for sums and averages of float32, got " + ToString() +
                            ": exchange it without compression, or cast it");
   }
-  if (per_host) {
-    return InvalidArgument(who + "compression \"" + codec +
-                           "\" does not exist for GPUs that share the network of their host: "
-                           "leave it out, or give each host one worker");
-  }
   return OkStatus();
 }
 

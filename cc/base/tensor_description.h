@@ -41,7 +41,7 @@ struct TensorDescription {
   // is divided by the number of those that are in. One at least is always waited for.
   int32_t backup_workers = 0;
   // How contributions are compressed in frames, with all options, as the codec names itself
-  // (codec/codec.h); empty: not. Sums and averages of float32 only, not per_host.
+  // (codec/codec.h); empty: not. Sums and averages of float32 only.
   std::string codec;
 
   // Elements of the whole tensor; for kGather elements of one row.

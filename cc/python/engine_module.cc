@@ -142,13 +142,14 @@ std::shared_ptr<Handle> NewHandle() {
 
 TensorDescription Describe(const std::string& name, const std::string& dtype,
                            std::vector<int64_t> shape, const std::string& kind, bool average,
-                           int32_t root_rank, int32_t backup_workers) {
+                           int32_t root_rank, int32_t backup_workers, const std::string& codec) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
   tensor.average = average;
   tensor.root_rank = root_rank;
   tensor.backup_workers = backup_workers;
+  tensor.codec = codec;
   if (!ParseDType(dtype, &tensor.dtype)) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + dtype +
@@ -177,7 +178,8 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
                                  const std::string& kind, bool average, int32_t root_rank,
                                  std::optional<int32_t> priority,
                                  const std::optional<std::string>& dtype,
-                                 const std::optional<py::array>& output, int32_t backup_workers) {
+                                 const std::optional<py::array>& output, int32_t backup_workers,
+                                 const std::string& codec) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -186,7 +188,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
 
   ExchangeRequest request;
   request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
-                            handle->shape, kind, average, root_rank, backup_workers);
+                            handle->shape, kind, average, root_rank, backup_workers, codec);
   request.priority = priority.value_or(kBackwardOrder);
   request.input = array.data();
   request.keep_alive = handle;
@@ -221,13 +223,15 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   return handle;
 }
 
-using DeclarationTuple =
-    std::tuple<std::string, std::string, std::vector<int64_t>, std::string, bool, int32_t, int32_t>;
+using DeclarationTuple = std::tuple<std::string, std::string, std::vector<int64_t>, std::string,
+                                    bool, int32_t, int32_t, std::string>;
 
 void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   std::vector<TensorDescription> tensors;
-  for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers] : declarations) {
-    tensors.push_back(Describe(name, dtype, shape, kind, average, root_rank, backup_workers));
+  for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers, codec] :
+       declarations) {
+    tensors.push_back(
+        Describe(name, dtype, shape, kind, average, root_rank, backup_workers, codec));
   }
   WithoutLock released;
   Declare(std::move(tensors));
@@ -464,6 +468,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
+      .def_readwrite("min_compress_bytes", &EngineOptions::min_compress_bytes)
       .def_readwrite("max_lag", &EngineOptions::max_lag)
       .def_readwrite("server_failover", &EngineOptions::server_failover)
       .def_readwrite("secret", &EngineOptions::secret)
@@ -572,11 +577,12 @@ void DefineWorker(py::module_& module) {
       py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
   module.def(
       "declare", &DeclareAll, py::arg("tensors"),
-      "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers) each.");
+      "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers, codec) "
+      "each.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
-             py::arg("output") = py::none(), py::arg("backup_workers") = 0,
+             py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "cc/codec/expected_sum.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/gpu/gpu_rank_device.h"
 #include "cc/gpu/test_gpus.h"
@@ -335,6 +336,34 @@ TEST_P(LocalGroupTest, EachHostSendsAGradientOnce) {
     pushed += counters.pushed_bytes;
   }
   EXPECT_EQ(pushed, 2u * kCount * sizeof(float));
+}
+
+// Compressed after the host's reduce, and on the host: all GPUs of a host get the decoded bits of
+// the one that has received them.
+TEST_P(LocalGroupTest, EachHostSendsACompressedGradientOnce) {
+  StartJob({"a", "a", "b", "b"});
+  if (IsSkipped()) return;
+  constexpr int64_t kCount = 100000;
+  TensorDescription tensor = Tensor("gradient", kCount);
+  tensor.codec = CodecNamed("int8")->name();
+  const auto value = [](int32_t rank, int64_t i) {
+    return static_cast<float>((rank + 1) * (i % 97)) - 40;
+  };
+  std::vector<std::vector<float>> of_hosts(2, std::vector<float>(kCount));
+  for (int64_t i = 0; i < kCount; ++i) {
+    for (int32_t rank = 0; rank < 4; ++rank) of_hosts[rank / 2][i] += value(rank, i);
+  }
+  // Parts have whole blocks, and nearest rounding needs no seed.
+  const std::vector<float> expected = ExpectedSum(tensor.codec, of_hosts, PartSeed());
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    std::vector<float> values(kCount);
+    for (int64_t i = 0; i < kCount; ++i) values[i] = value(rank, i);
+    const auto sent = mine.Send(tensor, values);
+    const Status status = sent->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(sent->output->Get(), expected);
+  });
+  EXPECT_EQ(server_->counters().pushed_bytes, 2u * kCount * 34 / 32);
 }
 
 // Protocol rules 10 and 18: every rank has its own order, several steps overlap.

@@ -85,7 +85,7 @@ inline absl::Status SetNameAndType(const std::string& name, tensorflow::DataType
                                     " is not exact; use op 'sum' and divide, or cast");
 }
 
-// The attributes `op` and, if there is one, `backup_workers`.
+// The attributes `op` and, if there are such, `backup_workers` and `codec`.
 inline absl::Status ReadReduction(tensorflow::OpKernelConstruction* context,
                                   TensorDescription* tensor) {
   std::string op;
@@ -93,6 +93,7 @@ inline absl::Status ReadReduction(tensorflow::OpKernelConstruction* context,
   tensor->average = op == "average";
   if (op == "min") tensor->kind = ExchangeKind::kMin;
   if (op == "max") tensor->kind = ExchangeKind::kMax;
+  if (context->HasAttr("codec")) TF_RETURN_IF_ERROR(context->GetAttr("codec", &tensor->codec));
   if (!context->HasAttr("backup_workers")) return absl::OkStatus();
   return context->GetAttr("backup_workers", &tensor->backup_workers);
 }

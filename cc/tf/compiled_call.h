@@ -39,7 +39,8 @@ inline constexpr char kPlaceCall[] = "byteps_place";
 
 // What a start and a done know of their exchange.
 struct CallAttributes {
-  std::string_view name;  // in hexadecimal digits: names have quotes and the like
+  std::string_view name;   // in hexadecimal digits: names have quotes and the like
+  std::string_view codec;  // too
   int64_t kind;
   int64_t average;
   int64_t root_rank;
@@ -47,18 +48,32 @@ struct CallAttributes {
   int64_t priority;
 };
 
+inline std::string ToDigits(const std::string& text) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string digits;
+  for (const unsigned char c : text) {
+    digits += kDigits[c >> 4];
+    digits += kDigits[c & 15];
+  }
+  return digits;
+}
+
+inline std::string FromDigits(std::string_view digits) {
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  std::string text;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    text += static_cast<char>(digit(digits[i]) * 16 + digit(digits[i + 1]));
+  return text;
+}
+
 // The attributes as XLA takes them.
 inline std::string ToCallConfig(const NamedExchange& exchange) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string name;
-  for (const unsigned char c : exchange.tensor.name) {
-    name += kDigits[c >> 4];
-    name += kDigits[c & 15];
-  }
   const auto number = [](const char* key, int64_t value) {
     return std::string(", ") + key + " = " + std::to_string(value) + " : i64";
   };
-  return "{name = \"" + name + "\"" + number("kind", static_cast<int64_t>(exchange.tensor.kind)) +
+  return "{name = \"" + ToDigits(exchange.tensor.name) + "\", codec = \"" +
+         ToDigits(exchange.tensor.codec) + "\"" +
+         number("kind", static_cast<int64_t>(exchange.tensor.kind)) +
          number("average", exchange.tensor.average) +
          number("root_rank", exchange.tensor.root_rank) +
          number("backup_workers", exchange.tensor.backup_workers) +
@@ -66,12 +81,7 @@ inline std::string ToCallConfig(const NamedExchange& exchange) {
 }
 
 inline std::string CallName(const CallAttributes& attributes) {
-  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
-  std::string name;
-  for (size_t i = 0; i + 1 < attributes.name.size(); i += 2) {
-    name += static_cast<char>(digit(attributes.name[i]) * 16 + digit(attributes.name[i + 1]));
-  }
-  return name;
+  return FromDigits(attributes.name);
 }
 
 inline xla::ffi::Error ToCallError(const Status& status) {
@@ -125,6 +135,7 @@ inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::An
   tensor.average = attributes.average != 0;
   tensor.root_rank = static_cast<int32_t>(attributes.root_rank);
   tensor.backup_workers = static_cast<int32_t>(attributes.backup_workers);
+  tensor.codec = FromDigits(attributes.codec);
   request->priority = static_cast<int32_t>(attributes.priority);
   request->input = value.untyped_data();
   if (tensor.kind == ExchangeKind::kGather) {
@@ -137,7 +148,8 @@ inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::An
 }  // namespace byteps
 
 XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    ::byteps::CallAttributes, StructMember<std::string_view>("name"), StructMember<int64_t>("kind"),
+    ::byteps::CallAttributes, StructMember<std::string_view>("name"),
+    StructMember<std::string_view>("codec"), StructMember<int64_t>("kind"),
     StructMember<int64_t>("average"), StructMember<int64_t>("root_rank"),
     StructMember<int64_t>("backup_workers"), StructMember<int64_t>("priority"));
 

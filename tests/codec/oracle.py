@@ -48,10 +48,10 @@ def values(kind: str, length: int, salt: int = 0) -> Array:
     return made
 
 
-def uniform(index: Array) -> Array:
+def uniform(index: Array, seed: tuple[int, ...] = SEED) -> Array:
     """The number in [0, 1) that each index of a part draws."""
     state = np.zeros(1, np.uint64)
-    for word in SEED:
+    for word in seed:
         state = split_mix(state ^ np.uint64(word))
     low = np.uint32(state[0] & np.uint64(0xFFFFFFFF))
     high = np.uint32(state[0] >> np.uint64(32))
@@ -63,13 +63,13 @@ def uniform(index: Array) -> Array:
     return (x >> np.uint32(8)).astype(np.float32) / np.float32(2**24)
 
 
-def encode(codec: str, x: Array) -> tuple[int, bytes]:
+def encode(codec: str, x: Array, seed: tuple[int, ...] = SEED) -> tuple[int, bytes]:
     """Returns the codec's number, 0 where the part stays raw, and the payload."""
     name = codec.partition(":")[0]
     block, encode_block, _ = _blocks(codec)
+    draws = uniform(np.arange(len(x)), seed)
     payload = b"".join(
-        encode_block(x[i : i + block], np.arange(i, min(i + block, len(x))))
-        for i in range(0, len(x), block)
+        encode_block(x[i : i + block], draws[i : i + block]) for i in range(0, len(x), block)
     )
     return (_NUMBERS[name], payload) if len(payload) < x.nbytes else (0, x.tobytes())
 
@@ -111,21 +111,21 @@ def _load_scale(data: Array) -> np.float32:
     return np.uint32(int(data[:2].view(np.uint16)[0]) << 16).view(np.float32)
 
 
-def _quantize(x: Array, levels: int, index: Array | None) -> tuple[bytes, Array]:
+def _quantize(x: Array, levels: int, draws: Array | None) -> tuple[bytes, Array]:
     scale, inverse = _scale(x, levels)
     if inverse == 0:
         return scale, np.zeros(len(x), np.int8)
     z = x * inverse
-    if index is None:
+    if draws is None:
         rounded = np.rint(z)
     else:
-        rounded = np.floor(z) + (uniform(index) < z - np.floor(z))
+        rounded = np.floor(z) + (draws < z - np.floor(z))
     return scale, np.clip(rounded, -levels, levels).astype(np.int8)
 
 
 def _int8(stochastic: bool) -> tuple[Callable, Callable]:
-    def encode_block(x: Array, index: Array) -> bytes:
-        scale, q = _quantize(x, 127, index if stochastic else None)
+    def encode_block(x: Array, draws: Array) -> bytes:
+        scale, q = _quantize(x, 127, draws if stochastic else None)
         return scale + q.tobytes()
 
     def decode_block(data: Array, count: int) -> tuple[Array, int]:
@@ -135,8 +135,8 @@ def _int8(stochastic: bool) -> tuple[Callable, Callable]:
     return encode_block, decode_block
 
 
-def _int4_encode(x: Array, index: Array) -> bytes:
-    scale, q = _quantize(x, 7, index)
+def _int4_encode(x: Array, draws: Array) -> bytes:
+    scale, q = _quantize(x, 7, draws)
     nibbles = np.full(len(q) + len(q) % 2, 8, np.uint8)
     nibbles[: len(q)] = q + 8
     return scale + (nibbles[0::2] | nibbles[1::2] << 4).tobytes()

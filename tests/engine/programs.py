@@ -242,7 +242,7 @@ def declared_first():
     """Announces tensors in one message, then exchanges them."""
     tf_byteps.init()
     names = [f"declared/{n}" for n in range(50)]
-    _engine.declare([(name, "float32", [3, 4], "sum", False, 0, 0) for name in names])
+    _engine.declare([(name, "float32", [3, 4], "sum", False, 0, 0, "") for name in names])
     handles = [start(np.ones((3, 4), np.float32), name=name) for name in names]
     return sum(float(handle.wait(SECONDS).sum()) for handle in handles)
 

@@ -68,6 +68,7 @@ def run(
     say=lambda text: None,
     returns=False,
     environment=None,
+    compression="none",
 ):
     """Trains, and kills servers meanwhile; returns an `Outcome`.
 
@@ -83,6 +84,7 @@ def run(
             before the next is killed.
         environment: more variables for all processes, or a function of a process's label that
             returns them.
+        compression: the strategy's.
     """
     chance = random.Random(seed)
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
@@ -91,7 +93,8 @@ def run(
         more = environment(label) if callable(environment) else environment
         return {**_ENVIRONMENT, **(more or {})}
 
-    with Cluster(train_classifier, workers, servers, variables, (steps, times)) as cluster:
+    arguments = (steps, times, compression)
+    with Cluster(train_classifier, workers, servers, variables, arguments) as cluster:
         alive = list(cluster.servers)
         killed = []
         for moment in moments:

@@ -16,6 +16,16 @@ def test_two_of_three_servers():
     assert outcome.kills == 2 and len(outcome.digests) == 4
 
 
+def test_sums_that_are_compressed():
+    """What the lost server would have had is encoded again, to the same bits."""
+    every = {"BYTEPS_MIN_COMPRESS_BYTES": "0"}
+    outcome = server_kills.run(
+        2, seed=3, steps=_STEPS, servers=3, times=2, environment=every, compression="int8"
+    )
+    assert not outcome.faults, outcome.output
+    assert outcome.kills == 2 and len(outcome.digests) == 6
+
+
 @pytest.mark.slow
 def test_servers_that_are_started_again(tmp_path):
     """They get parts of the tensors back, so that the others may be killed."""

@@ -31,7 +31,7 @@ def fit_until_a_fault():
     return None
 
 
-def train_classifier(steps, times):
+def train_classifier(steps, times, compression="none"):
     """Trains a classifier for so many steps, so many times from the beginning; deterministic.
 
     Returns:
@@ -39,7 +39,7 @@ def train_classifier(steps, times):
         all processes of a machine share.
     """
     tf.config.experimental.enable_op_determinism()
-    strategy, ends = bps.BytePSStrategy(), []
+    strategy, ends = bps.BytePSStrategy(compression=compression), []
     digests = [_train_once(strategy, steps, ends) for _ in range(times)]
     bps.shutdown()
     return [digests, ends]

@@ -155,7 +155,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
             named after the variable's path alone.
         device_dense: accepted for compatibility and not used.
         device_sparse: accepted for compatibility and not used.
-        compression: a member of `tf_byteps.Compression`.
+        compression: a member of `tf_byteps.Compression` or its name; see docs/compression.md.
         sparse_as_dense: whether to turn `tf.IndexedSlices` (of embeddings) into dense tensors
             before the exchange.
         backward_passes_per_step: a number k of steps, of which only the last updates, with the sum

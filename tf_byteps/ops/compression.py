@@ -1,4 +1,4 @@
-"""Casts that make tensors smaller on the wire."""
+"""What makes tensors smaller on the wire: casts, and the engine's codecs."""
 
 import tensorflow as tf
 
@@ -8,7 +8,13 @@ class Compressor:
     write another.
 
     All workers must use the same one for the same exchange.
+
+    Attributes:
+        codec: the name of the codec in which the engine sends what `compress` returns, which must
+            be float32 then; `""`: as it is.
     """
+
+    codec = ""
 
     @staticmethod
     def compress(tensor):
@@ -77,6 +83,49 @@ class BF16Compressor(_Cast):
     dtype = tf.bfloat16
 
 
+class _Coded(Compressor):
+    """Has the engine encode float32 in blocks, each with a scale of its own. Other floating tensors
+    are cast to float32 first. Needs op Sum or Average. See docs/compression.md.
+
+    Rows of `tf.IndexedSlices`, and tensors below `BYTEPS_MIN_COMPRESS_BYTES`, are sent as they are.
+    """
+
+    @classmethod
+    def compress(cls, tensor):
+        if not tensor.dtype.is_floating:
+            raise TypeError(
+                f"compression {cls.codec!r} is for floating tensors, got one of dtype "
+                f"{tensor.dtype.name}: use compression='none' for it"
+            )
+        if tensor.dtype == tf.float32:
+            return tensor, None
+        return tf.cast(tensor, tf.float32), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor, context):
+        return tensor if context is None else tf.cast(tensor, context)
+
+
+class Int8Compressor(_Coded):
+    """Sends 8.5 bits for an element, both ways: blocks of 32, rounded to nearest."""
+
+    codec = "int8"
+
+
+class FP8Compressor(_Coded):
+    """Sends 8.125 bits for an element, both ways: e4m3 in blocks of 128, with smaller errors than
+    `int8` in small elements and larger ones in large elements."""
+
+    codec = "fp8"
+
+
+class Int4Compressor(_Coded):
+    """Sends 4.5 bits for an element, stochastically rounded in blocks of 32; sums come back as
+    `int8`."""
+
+    codec = "int4"
+
+
 class Compression:
     """The compressors that come with tf_byteps. Servers add up in float32 and round once, whatever
     was sent.
@@ -84,15 +133,20 @@ class Compression:
     Example:
 
     >>> optimizer = tf_byteps.DistributedOptimizer(optimizer,
-    compression=tf_byteps.Compression.fp16)
+    compression=tf_byteps.Compression.int8)
     """
 
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    int8 = Int8Compressor
+    fp8 = FP8Compressor
+    int4 = Int4Compressor
 
 
-_NAMED = {"none": NoneCompressor, "fp16": FP16Compressor, "bf16": BF16Compressor}
+_NAMED = {
+    name: getattr(Compression, name) for name in ("none", "fp16", "bf16", "int8", "fp8", "int4")
+}
 
 
 def resolve(given):
@@ -118,3 +172,18 @@ def resolve(given):
     if not (hasattr(given, "compress") and hasattr(given, "decompress")):
         raise TypeError(f"compression must be a tf_byteps.Compressor or its name, got {given!r}")
     return given
+
+
+def codec_of(compression):
+    """The name of the engine's codec that a compressor wants, or `""`.
+
+    Args:
+        compression: what `resolve` returned; another library's has no `codec`.
+    """
+    return getattr(compression, "codec", "")
+
+
+def of_rows(compression):
+    """What is done to the rows of `tf.IndexedSlices`, which are gathered: nothing is added up on
+    the way, so that codecs do not apply."""
+    return NoneCompressor if codec_of(compression) else compression

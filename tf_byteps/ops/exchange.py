@@ -55,7 +55,7 @@ def push_pull(
         device_dense: accepted for compatibility and not used: exchanges start from host memory.
         device_sparse: like `device_dense`.
         compression: a member of `tf_byteps.Compression` or its name, or another `Compressor`: what
-            is sent is cast, the result is cast back.
+            is sent takes fewer bytes, and loses bits by that. See docs/compression.md.
         op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
             a floating dtype. Integer sums wrap around. Only `Sum` and `Average` exist for
             `tf.IndexedSlices`.
@@ -76,8 +76,10 @@ def push_pull(
         ascending order; for a list, the list of results.
 
     Raises:
-        TypeError: the dtype cannot be exchanged, or an argument is of another type than it must be.
-        ValueError: `average` and `op` are both given, or an average of integers is asked for.
+        TypeError: the dtype cannot be exchanged or not be compressed, or an argument is of another
+            type than it must be.
+        ValueError: `average` and `op` are both given, or an average of integers is asked for, or
+            the compression does not exist or not for this op.
         NotImplementedError: the op exists in other libraries but not here, or `enable_async` is
             set.
         tf.errors.FailedPreconditionError: `tf_byteps.init()` was not called, or the workers

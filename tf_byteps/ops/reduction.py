@@ -7,7 +7,12 @@ import tensorflow as tf
 from tf_byteps import _engine
 from tf_byteps.ops import compiling, reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
-from tf_byteps.ops.compression import Compression, resolve as resolve_compression
+from tf_byteps.ops.compression import (
+    Compression,
+    codec_of,
+    of_rows,
+    resolve as resolve_compression,
+)
 from tf_byteps.ops.library import kernels, token
 
 
@@ -58,6 +63,12 @@ class Reduction:
         else:
             tensor = checked_tensor(tensor, "push_pull")
             dtype = tensor.dtype
+        codec = codec_of(self.compression)
+        if codec and self.op not in (reduce_op.Sum, reduce_op.Average):
+            raise ValueError(
+                f"compression {codec!r} is for op 'sum' and 'average', not for {str(self.op)!r}: "
+                "use compression='none'"
+            )
         if self.op == reduce_op.Average and not dtype.is_floating:
             raise ValueError(
                 f"an average of {dtype.name} is not exact: pass op=tf_byteps.Sum and divide, or "
@@ -135,6 +146,7 @@ class _Group:
             op=str(self.op),
             priorities=self.priorities,
             backup_workers=self.backup_workers,
+            codec=codec_of(self.compression),
         )
         return [self.compression.decompress(*each) for each in zip(results, contexts, strict=True)]
 
@@ -149,6 +161,7 @@ class _Group:
             op=str(self.op),
             priority=priority,
             backup_workers=self.backup_workers,
+            codec=codec_of(self.compression),
         )
         return self.compression.decompress(result, context)
 
@@ -160,20 +173,22 @@ class _Group:
             tensor,
             gather,
             average=self.op == reduce_op.Average,
-            compression=self.compression,
+            compression=of_rows(self.compression),
             merges=self.merge_repeated_rows,
         )
 
     def _declaration(self, tensor, name):
         sent, _ = self.compression.compress(tensor)
-        return declaration(sent, name, self.op, self.backup_workers)
+        codec = codec_of(self.compression)
+        return declaration(sent, name, self.op, self.backup_workers, codec)
 
 
-def declaration(tensor, name, op, backup_workers=0):
+def declaration(tensor, name, op, backup_workers=0, codec=""):
     """How the engine is told of a tensor before its first exchange."""
     average = op == reduce_op.Average
     kind = str(reduce_op.Sum if average else op)
-    return (name, tensor.dtype.name, tensor.shape.as_list(), kind, average, 0, backup_workers)
+    shape = tensor.shape.as_list()
+    return (name, tensor.dtype.name, shape, kind, average, 0, backup_workers, codec)
 
 
 def _scaled(tensor, factor):

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
+from tf_byteps.ops.compression import Compression, resolve as resolve_compression
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.input import shuffle
@@ -71,12 +72,15 @@ class BytePSStrategy(tf.distribute.Strategy):
             added up before the optimizer sees them, as in the dense gradient. Keras leaves them
             apart, and optimizers that square gradients (Adam, RMSprop, Adagrad) square each by
             itself. `False` gives Keras's numbers, and more bytes travel.
+        compression: how gradients are made smaller on the wire: a member of `Compression` or its
+            name, such as `"int8"`; the same on all workers. See docs/compression.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
             runs with another configuration.
         TypeError: an argument is of another type than it must be.
-        ValueError: `backup_workers` is not possible in this job, or not with `cross_step`.
+        ValueError: `backup_workers` is not possible in this job, or not with `cross_step`; there is
+            no such `compression`, or not with `cross_step`.
 
     Example:
 
@@ -96,6 +100,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         backup_workers=None,
         sparse_as_dense=False,
         merge_repeated_rows=True,
+        compression=Compression.none,
     ):
         flags = {
             "cross_step": cross_step,
@@ -105,12 +110,19 @@ class BytePSStrategy(tf.distribute.Strategy):
         for name, flag in flags.items():
             if flag not in (True, False):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
+        compression = resolve_compression(compression)
+        if cross_step and compression is not Compression.none:
+            raise ValueError(
+                "compression does not work with cross_step, which leaves updates to the next step; "
+                "choose one of them"
+            )
         runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)
         self.merge_repeated_rows = merge_repeated_rows
+        self.compression = compression
         self._backup_workers = backup_workers
         present = self.backup_workers
         if self.cross_step and present:

@@ -16,7 +16,7 @@ class GradientReduction:
 
     Args:
         op: `Average` or `Sum`, or its name.
-        compression: a member of `Compression`.
+        compression: a member of `Compression` or its name.
         sparse_as_dense: whether `tf.IndexedSlices` become dense tensors first.
         gradient_predivide_factor: a positive number f: gradients are divided by f before the
             exchange and multiplied by f after it.

@@ -17,7 +17,7 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: the `tf.GradientTape` to wrap, before, while or after it records.
         device_dense: accepted for compatibility and not used.
         device_sparse: accepted for compatibility and not used.
-        compression: a member of `tf_byteps.Compression`.
+        compression: a member of `tf_byteps.Compression` or its name; see docs/compression.md.
         sparse_as_dense: whether to turn `tf.IndexedSlices` into dense tensors before the exchange.
         op: `tf_byteps.Average` (the default) or `Sum`, or its name.
         gradient_predivide_factor: a number f, with `op=Average` only: gradients are divided by f

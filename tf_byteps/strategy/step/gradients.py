@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tf_byteps.gradients import reducing
-from tf_byteps.ops import Average, Sum
+from tf_byteps.ops import Average, Compression, Sum
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
 
@@ -42,6 +42,7 @@ def _reduction():
     backup_workers = getattr(strategy, "backup_workers", 0)
     return Reduction(
         Average if backup_workers or local_batch.current() is not None else Sum,
+        compression=getattr(strategy, "compression", Compression.none),
         sparse_as_dense=getattr(strategy, "sparse_as_dense", False),
         backup_workers=backup_workers,
         merge_repeated_rows=getattr(strategy, "merge_repeated_rows", True),

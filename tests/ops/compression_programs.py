@@ -1,0 +1,107 @@
+"""What test_compression.py runs on each worker."""
+
+import hashlib
+
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps as bps
+from tests.codec import sums
+
+LENGTH = 50_001
+ROUNDS = 3
+
+
+def digest(tensor):
+    """Bits, as text."""
+    return hashlib.sha256(np.asarray(tensor).tobytes()).hexdigest()
+
+
+def error_of(function, *args, **options):
+    """The class and text of what a call raises."""
+    try:
+        function(*args, **options)
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+    return ["nothing", ""]
+
+
+def exchanges():
+    """Every codec, eager, traced and compiled."""
+    bps.init()
+    results = {}
+    for compression in sums.CODECS:
+
+        def exchange(x, name, op="sum", compression=compression):
+            return bps.push_pull(x, op=op, name=name, compression=compression)
+
+        traced = tf.function(exchange, autograph=False)
+        compiled = tf.function(exchange, autograph=False, jit_compile=True)
+        for how, function in {"eager": exchange, "traced": traced, "compiled": compiled}.items():
+            name = f"{how} {compression}"
+            results[name] = [
+                digest(function(tf.constant(sums.gradient(bps.rank(), r, LENGTH)), name))
+                for r in range(ROUNDS)
+            ]
+        name = f"average {compression}"
+        mine = tf.constant(sums.gradient(bps.rank(), 0, LENGTH))
+        results[name] = [digest(exchange(mine, name, "average"))]
+    bps.shutdown()
+    return results
+
+
+def others():
+    """Dtypes, rows, short tensors, and what is refused."""
+    bps.init()
+    ones = tf.ones([20_000])
+    rows = tf.IndexedSlices(tf.fill([2, 20_000], 1 / 3), tf.constant([bps.rank(), 5]))
+    reduced = bps.push_pull(rows, op="sum", compression="int4", name="rows")
+    results = {
+        "dtypes": [
+            [result.dtype.name, float(tf.reduce_max(tf.abs(tf.cast(result, tf.float32) - 2)))]
+            for result in (
+                bps.push_pull(tf.cast(ones, dtype), op="sum", compression="int8", name=dtype)
+                for dtype in ("float16", "bfloat16", "float64")
+            )
+        ],
+        "rows": np.unique(reduced.values.numpy()).tolist(),
+        "short": float(bps.push_pull(ones[:9] / 3, compression="int4", name="short")[0]),
+        "list": [
+            float(each[0])
+            for each in bps.push_pull(
+                [ones * 2, ones * 4], op="sum", compression=bps.Compression.fp8, name="list"
+            )
+        ],
+        "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="int8"),
+        "maximum": error_of(bps.push_pull, ones, op="max", compression="fp8"),
+        "cross_step": error_of(bps.BytePSStrategy, cross_step=True, compression="int8"),
+        "unknown": error_of(bps.BytePSStrategy, compression="int9"),
+        "not finite": bool(
+            tf.math.is_finite(
+                bps.push_pull(
+                    tf.where(tf.range(20_000) == 7, np.inf, ones), compression="int8", name="inf"
+                )[7]
+            )
+        ),
+    }
+    own = ("int8", "int4", "none")[bps.rank() % 3]
+    results["disagreement"] = error_of(
+        bps.push_pull, ones, op="sum", compression=own, name="dense/kernel"
+    )
+    bps.shutdown()
+    return results
+
+
+def without_the_last():
+    """An average that one worker need not be in: all have the same bits."""
+    bps.init()
+    optimizer = bps.keras.DistributedOptimizer(
+        tf.keras.optimizers.SGD(1.0), compression="int8", backup_workers=1
+    )
+    variable = tf.keras.Variable(np.zeros(LENGTH, np.float32), name="v")
+    optimizer.build([variable])
+    for step in range(5):
+        optimizer.apply([tf.constant(sums.gradient(bps.rank(), step, LENGTH))], [variable])
+    result = digest(variable.numpy())
+    bps.shutdown()
+    return result

@@ -1,0 +1,59 @@
+"""Compressed tensors in jobs of real processes, against NumPy (protocol rules 2 and 29)."""
+
+import pytest
+
+from tests.cluster import run_workers
+from tests.codec import sums
+from tests.ops import compression_programs as programs
+
+pytestmark = pytest.mark.time_limit(300)
+
+_PART_ELEMENTS = 16_384
+_SETTINGS = {
+    "BYTEPS_PARTITION_BYTES": str(4 * _PART_ELEMENTS),
+    "BYTEPS_DETERMINISTIC": "1",  # three contributions round by their order
+}
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_worker_has_the_bits_of_the_oracle(size):
+    results = run_workers(programs.exchanges, size, 2, _SETTINGS, timeout=240)
+    for rank, of_worker in enumerate(results):
+        assert of_worker == results[0], f"worker {rank}"
+    for compression in sums.CODECS:
+        for how in ("eager", "traced", "compiled", "average"):
+            name = f"{how} {compression}"
+            for round_number, digest in enumerate(results[0][name]):
+                gradients = [
+                    sums.gradient(rank, round_number, programs.LENGTH) for rank in range(size)
+                ]
+                expected = sums.expected(
+                    compression, gradients, name, round_number, _PART_ELEMENTS, how == "average"
+                )
+                assert digest == programs.digest(expected), (name, round_number)
+
+
+def test_what_else_is_asked_for():
+    first, second = run_workers(programs.others, 2, 2, timeout=200)
+    for own in (first, second):
+        for dtype, error in own["dtypes"]:
+            assert error < 0.02, dtype
+        assert [dtype for dtype, _ in own["dtypes"]] == ["float16", "bfloat16", "float64"]
+        third = 0.3333333432674408
+        assert own["rows"] == [third, 2 * third], "rows are sent as they are"
+        assert own["short"] == third
+        assert own["list"] == pytest.approx([4, 8], rel=0.04)
+        assert own["integers"][0] == "TypeError" and "int32" in own["integers"][1]
+        assert own["maximum"][0] == "ValueError" and "'max'" in own["maximum"][1]
+        assert own["cross_step"][0] == "ValueError" and "cross_step" in own["cross_step"][1]
+        assert own["unknown"][0] == "ValueError" and "'int9'" in own["unknown"][1]
+        assert not own["not finite"]
+        kind, message = own["disagreement"]
+        assert kind == "FailedPreconditionError"
+        for part in ("dense/kernel", "int8:block=32,stochastic=0", "int4:block=32", "worker 1"):
+            assert part in message, message
+
+
+def test_with_backup_workers():
+    results = run_workers(programs.without_the_last, 3, 2, timeout=200)
+    assert len(set(results)) == 1
