@@ -12,6 +12,7 @@ from benchmarks import (
     arrivals,
     chain,
     cluster_peers,
+    compression,
     cost,
     goals,
     goodput,
@@ -67,6 +68,10 @@ _PARTS = {
     "cluster_peers": (
         "Peers in an emulated cluster",
         lambda everything: cluster_peers.run(_ROUNDS),
+    ),
+    "compression": (
+        "Compression in an emulated cluster",
+        lambda everything: compression.run(_ROUNDS),
     ),
     "loopback": ("On one machine", _loopback),
     "chain": ("Chain of small exchanges", lambda everything: chain.run(9)),

@@ -13,6 +13,7 @@ GOALS = (
         "4 workers + 4 servers against MultiWorkerMirroredStrategy and torch Gloo, 1 Gbit/s, 64 MB",
         "≥ 1.4 × the better one",
     ),
+    ("compression", "64 MB with int8, 4 workers + 4 servers, 1 Gbit/s", "≤ 170 ms"),
     ("loopback", "loopback, 2 workers, 64 MB and 256 MB, against torch Gloo", "≥ 2 ×"),
     (
         "steps",
@@ -39,6 +40,7 @@ GOALS = (
 PARTS = (
     "goodput",
     "cluster_peers",
+    "compression",
     "loopback",
     "chain",
     "cost",
