@@ -83,9 +83,10 @@ bench-all: build  ## Measures more numbers of workers and whole models, too.
 docs: $(VENV)/docs.stamp  ## Builds the documentation into build/site; warnings are errors.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
-lint: $(VENV)/environment.stamp  ## Checks style and spelling: ruff, clang-format and codespell.
+lint: $(VENV)/environment.stamp  ## Checks style, types and spelling: ruff, pyright, clang-format and codespell.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
 	git ls-files '*.cc' '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	git ls-files | xargs $(BIN)/codespell
 

@@ -1,7 +1,7 @@
 """Refuses a TensorFlow other than the one that the libraries were built for."""
 
 
-def check_tensorflow(installed):
+def check_tensorflow(installed: str) -> None:
     """Compares the TensorFlow in this process with the one that `_ops.so` was built for.
 
     A custom operation uses TensorFlow's C++ classes, whose layout may change with any release, so

@@ -4,20 +4,23 @@
 from; with `--markdown` the table of all settings.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import difflib
 import functools
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.options import choice, flag, option, seconds, text, whole
 from tf_byteps.original_variables import IGNORED
 from tf_byteps.rendezvous.environments import SOURCES
 from tf_byteps.rendezvous.environments.merging import add_place
-from tf_byteps.topology import topology_of
+from tf_byteps.topology import Topology, topology_of
 
 _MAX_PORT = 65535
 _ENABLE_RDMA = "DMLC_ENABLE_RDMA"
@@ -462,7 +465,9 @@ class Config:
     )
 
     @classmethod
-    def from_environment(cls, env=None, default_role="worker", **overrides):
+    def from_environment(
+        cls, env: Mapping[str, str] | None = None, default_role: str = "worker", **overrides: Any
+    ) -> Config:
         """Reads the configuration from environment variables.
 
         Args:
@@ -491,7 +496,7 @@ class Config:
         values.setdefault("role", default_role)
         return cls(**values, sources=sources)
 
-    def replace(self, source="argument", **changes):
+    def replace(self, source: str = "argument", **changes: Any) -> Config:
         """A copy with other values.
 
         Args:
@@ -508,7 +513,7 @@ class Config:
         sources = {**self.sources, **dict.fromkeys(changes, source)}
         return dataclasses.replace(self, **changes, sources=sources)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, described in OPTIONS.items():
             value = getattr(self, name)
             if value is None and _FIELDS[name].default is None:
@@ -537,7 +542,7 @@ class Config:
                 f"{self.named('heartbeat_interval')}"
             )
 
-    def named(self, name):
+    def named(self, name: str) -> str:
         """A field's value in words, under the name by which its user set it.
 
         Args:
@@ -553,7 +558,7 @@ class Config:
             label = f"{name} of {source}"
         return f"{label} is {OPTIONS[name].shown(getattr(self, name))}"
 
-    def is_set(self, name):
+    def is_set(self, name: str) -> bool:
         """Whether a field was set, by a variable or an argument, even to its default.
 
         Args:
@@ -565,51 +570,51 @@ class Config:
         return name in self.sources
 
     @functools.cached_property
-    def topology(self):
+    def topology(self) -> Topology:
         """Where this process stands in its job, a `Topology`."""
         return topology_of(self)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """Number of workers in the job, as far as this process was told."""
         return self.topology.size
 
     @property
-    def rank(self):
+    def rank(self) -> int | None:
         """This worker's rank, or None if the scheduler is to assign one."""
         return self.topology.rank
 
     @property
-    def distributed(self):
+    def distributed(self) -> bool:
         """Whether this process takes part in a job with a scheduler and servers."""
         return bool(self.topology.reason)
 
     @property
-    def elastic(self):
+    def elastic(self) -> bool:
         """Whether the number of workers may change while the job runs."""
         return self.min_workers is not None
 
     @property
-    def has_secret(self):
+    def has_secret(self) -> bool:
         """Whether this process was given the job's secret, or a file with it."""
         return self.job_secret is not None or self.job_secret_file is not None
 
     @property
-    def on_one_machine(self):
+    def on_one_machine(self) -> bool:
         """Whether all processes of the job are known to be on this machine."""
         return self.topology.on_one_machine
 
     @property
-    def hosts_server(self):
+    def hosts_server(self) -> bool:
         """Whether this process is a worker that also runs a server."""
         return self.topology.hosts_server
 
     @property
-    def hosts_scheduler(self):
+    def hosts_scheduler(self) -> bool:
         """Whether this process is a worker that also runs the scheduler."""
         return self.topology.hosts_scheduler
 
-    def shared_values(self):
+    def shared_values(self) -> dict[str, float]:
         """The values that must be the same in all processes of a job.
 
         Returns:
@@ -622,7 +627,7 @@ class Config:
             for name, value in values.items()
         }
 
-    def stated_values(self):
+    def stated_values(self) -> dict[str, float]:
         """Of the shared values those that this process insists on.
 
         These are the ones that were set, and what its sockets do before it learns of the others'.
@@ -633,7 +638,7 @@ class Config:
         values = self.shared_values()
         return {n: v for n, v in values.items() if self.is_set(n) or n in _NEEDED_AT_ONCE}
 
-    def with_shared_values(self, values, source):
+    def with_shared_values(self, values: Mapping[str, float], source: str) -> Config:
         """A copy with the values that all processes of a job share.
 
         Args:
@@ -646,7 +651,7 @@ class Config:
         chosen = {name: _own_form(name, value) for name, value in values.items()}
         return self.replace(source=source, **chosen)
 
-    def _check_ranks(self):
+    def _check_ranks(self) -> None:
         for smaller, larger in (
             ("worker_id", "num_worker_machines"),
             ("local_rank", "local_size"),
@@ -665,7 +670,7 @@ class Config:
         if self.global_size is not None and self.global_size < self.local_size:
             raise ConfigError(f"{self.named('global_size')}, but {self.named('local_size')}")
 
-    def _check_servers(self):
+    def _check_servers(self) -> None:
         several = self.size > 1 or self.elastic
         if several and self.num_servers == 0 and self.colocated_server is False:
             raise ConfigError(
@@ -673,7 +678,7 @@ class Config:
                 f"workers need a server; unset BYTEPS_COLOCATED_SERVER or start a server process"
             )
 
-    def _check_tls(self):
+    def _check_tls(self) -> None:
         if not self.tls:
             return
         if self.distributed and not self.has_secret:
@@ -687,7 +692,7 @@ class Config:
                 f"them only, or BYTEPS_VAN=auto, which goes on over TCP"
             )
 
-    def _check_elastic(self):
+    def _check_elastic(self) -> None:
         if not self.elastic:
             return
         if self.colocated_scheduler:
@@ -696,12 +701,12 @@ class Config:
                 f"job would be lost with that worker; start the job with bpslaunch, or a scheduler "
                 f"process with python -m tf_byteps.scheduler"
             )
-        if self.max_workers is not None and self.max_workers < self.min_workers:
+        if self.max_workers is not None and self.max_workers < (self.min_workers or 0):
             raise ConfigError(
                 f"{self.named('max_workers')}, but {self.named('min_workers')}: it must be as many"
             )
 
-    def _check_scheduler(self):
+    def _check_scheduler(self) -> None:
         if not self.distributed or (self.hosts_scheduler and self.size == 1):
             return
         why = self.named(self.topology.reason)
@@ -715,20 +720,20 @@ class Config:
         if self.scheduler_port == 0 and self.role != "scheduler":
             raise ConfigError(f"{self.named('scheduler_port')}; only a scheduler may choose a port")
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = [(name, self._printed(name), self._origin(name)) for name in OPTIONS]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         return "\n".join(
             f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows
         )
 
-    def _printed(self, name):
+    def _printed(self, name: str) -> str:
         value = getattr(self, name)
         if value is None:
             return ""
         return "(hidden)" if OPTIONS[name].hidden else str(value)
 
-    def _origin(self, name):
+    def _origin(self, name: str) -> str:
         if name in self.sources:
             return "from " + self.sources[name]
         depends = OPTIONS[name].default_text
@@ -741,7 +746,7 @@ _FIELDS = {f.name: f for f in dataclasses.fields(Config) if "option" in f.metada
 OPTIONS = {name: f.metadata["option"] for name, f in _FIELDS.items()}
 
 
-def _own_form(name, value):
+def _own_form(name: str, value: float) -> float | None:
     """The value of a field that all processes share, from the number that travels."""
     default = _FIELDS[name].default
     if default is None and value == 0:
@@ -749,7 +754,7 @@ def _own_form(name, value):
     return bool(value) if isinstance(default, bool) else value
 
 
-def _check_names(values):
+def _check_names(values: Iterable[str]) -> None:
     for name in values:
         if name not in OPTIONS:
             close = difflib.get_close_matches(name, OPTIONS, 1)
@@ -757,7 +762,9 @@ def _check_names(values):
             raise ConfigError(f"there is no setting {name!r}{hint}")
 
 
-def _merge_enable_rdma(env, values, sources):
+def _merge_enable_rdma(
+    env: Mapping[str, str], values: dict[str, Any], sources: dict[str, str]
+) -> None:
     """Reads the original's variable for RDMA, where BYTEPS_VAN does not say more."""
     given = env.get(_ENABLE_RDMA, "").strip()
     if not given or "van" in values:
@@ -773,7 +780,7 @@ def _merge_enable_rdma(env, values, sources):
         ) from None
 
 
-def mention_unknown_variables(env):
+def mention_unknown_variables(env: Mapping[str, str]) -> None:
     """Warns, once per process, of BYTEPS_ variables that do nothing."""
     known = {described.variable for described in OPTIONS.values()}
     for variable in env:
@@ -790,7 +797,7 @@ def mention_unknown_variables(env):
         _mentioned.add(variable)
 
 
-def markdown():
+def markdown() -> str:
     """The table of all settings for the documentation."""
     lines = ["| Variable | Field | Default | Unit | Meaning |", "|---|---|---|---|---|"]
     for name, described in OPTIONS.items():
@@ -813,7 +820,7 @@ def markdown():
     return "\n".join(lines)
 
 
-def _place_in_words(config):
+def _place_in_words(config: Config) -> str:
     """What this process is, and which variable or launcher says so."""
     reason = config.topology.reason
     if not reason:
@@ -827,7 +834,7 @@ def _place_in_words(config):
     return f"{number} of {config.size}, {says}"
 
 
-def _main():
+def _main() -> int:
     if sys.argv[1:] == ["--markdown"]:
         print(markdown())
         return 0

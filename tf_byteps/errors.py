@@ -28,7 +28,7 @@ class Dismissed(SystemExit):
         reason: why, in a sentence.
     """
 
-    def __init__(self, reason):
+    def __init__(self, reason: str) -> None:
         super().__init__(0)
         self.reason = reason
 
@@ -42,7 +42,7 @@ def on_all_workers(error: Exception) -> Exception:
     Returns:
         The same object.
     """
-    error.byteps_is_on_all_workers = True
+    setattr(error, "byteps_is_on_all_workers", True)  # noqa: B010  (no attribute of its class)
     return error
 
 

@@ -1,9 +1,10 @@
 """Files that processes of a job write: one for each, whole or not at all."""
 
 import os
+from collections.abc import Iterable
 
 
-def path_for(configured, role, rank):
+def path_for(configured: str, role: str, rank: int) -> str:
     """The file of one process: in a directory "worker-0.json", else the rank before the suffix.
 
     Args:
@@ -17,7 +18,7 @@ def path_for(configured, role, rank):
     return f"{root}.{rank}{suffix}"
 
 
-def write_whole(path, lines):
+def write_whole(path: str, lines: Iterable[str]) -> None:
     """Writes an iterable of lines; whoever waits for the file never sees half of it."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     with open(f"{path}.{os.getpid()}.part", "w", encoding="utf-8") as file:

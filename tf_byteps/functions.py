@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tf_byteps.errors import BytePSError
@@ -74,7 +74,7 @@ def run(
     return [value for _, value in results]
 
 
-def _run_launcher(command, environment):
+def _run_launcher(command: list[str], environment: Mapping[str, str]) -> tuple[int, Iterable[str]]:
     """Runs bpslaunch and prints what it prints; returns its exit code and last lines."""
     last_lines = collections.deque(maxlen=_KEPT_LINES)
     process = subprocess.Popen(
@@ -100,13 +100,13 @@ def _run_launcher(command, environment):
         process.stdout.close()
 
 
-def _with_path(environment):
+def _with_path(environment: Mapping[str, str]) -> dict[str, str]:
     """The workers find the modules that this process finds."""
     paths = [path or os.getcwd() for path in sys.path]
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-def _write(path, value):
+def _write(path: str, value: Any) -> None:
     """Writes a value, by value where it is of this program."""
     try:
         import cloudpickle as writer
@@ -123,7 +123,7 @@ def _write(path, value):
         file.write(data)
 
 
-def _read(path):
+def _read(path: str) -> Any:
     """The value in a file; None if there is no file."""
     import pickle
 
@@ -134,7 +134,7 @@ def _read(path):
         return None
 
 
-def _work(folder):
+def _work(folder: str) -> None:
     """In a worker: calls the function and writes what it returned, or why it did not."""
     rank = int(os.environ.get("BYTEPS_GLOBAL_RANK", "0"))
     path = os.path.join(folder, f"{rank}.bin")

@@ -4,10 +4,15 @@ Each runs in a process of its own (`tf_byteps.server`, `tf_byteps.scheduler`) or
 (`tf_byteps.runtime`). Nothing here needs TensorFlow or NumPy.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import logging
 import os
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError, StartInterruptedError
@@ -18,13 +23,17 @@ from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
 
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
+    from tf_byteps.rendezvous.messages import Book
+
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _SPIN_MICROSECONDS = 20
 
 _logger = logging.getLogger("tf_byteps")
 
 
-def engine_options(values, config):
+def engine_options(values: Mapping[str, float], config: Config) -> _engine.EngineOptions:
     """The engine's form of shared values, see `Config.shared_values`, and of this process's own."""
     options = _engine.EngineOptions()
     for name, value in values.items():
@@ -39,7 +48,7 @@ def engine_options(values, config):
     return options
 
 
-def _rdma_options(config):
+def _rdma_options(config: Config) -> _engine.RdmaOptions:
     options = _engine.RdmaOptions()
     options.devices = config.rdma_devices or ""
     options.address = own_address(config) if config.van != "tcp" else ""
@@ -53,16 +62,16 @@ def _rdma_options(config):
     return options
 
 
-def _few_processors():
+def _few_processors() -> bool:
     return len(os.sched_getaffinity(0)) < 4
 
 
-def _default_io_threads():
+def _default_io_threads() -> int:
     """More threads than processors take turns with each other and with the computation."""
     return 1 if _few_processors() else 2
 
 
-def job_description(book, config):
+def job_description(book: Book, config: Config) -> _engine.JobDescription:
     """The engine's form of an address book."""
     job = _engine.JobDescription()
     job.job_id = book.job_id
@@ -79,7 +88,7 @@ def job_description(book, config):
     return job
 
 
-def nccl_libraries():
+def nccl_libraries() -> list[str]:
     """Names to open NCCL by, in turn: what is loaded or on the path, then what pip installed."""
     names = ["libnccl.so.2"]
     try:
@@ -101,7 +110,7 @@ class SummationServer:
         BytePSError: its port cannot be used.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         self._config = config
         host = own_address(config)
         options = engine_options(config.shared_values(), config)
@@ -115,7 +124,7 @@ class SummationServer:
         self._rank = None
         self._job_id = None
 
-    def start(self, book, rank):
+    def start(self, book: Book, rank: int) -> None:
         """Joins the job as server `rank`."""
         try:
             self._server.start(job_description(book, self._config), rank)
@@ -124,19 +133,19 @@ class SummationServer:
         self._rank, self._job_id = rank, book.job_id
 
     @property
-    def failure(self):
+    def failure(self) -> str:
         """Who was lost, in a sentence, or ""."""
         return self._server.failure
 
-    def wait(self, seconds):
+    def wait(self, seconds: float) -> bool:
         """True once the job is over; False after `seconds`."""
         return self._server.wait(seconds)
 
-    def counters(self):
+    def counters(self) -> dict[str, Any]:
         """What it has received and sent, as a dict; per tensor under "tensors"."""
         return {**self.totals(), "tensors": self._server.tensor_counters()}
 
-    def totals(self):
+    def totals(self) -> dict[str, Any]:
         """What `counters` has, without the list of tensors."""
         return {
             "rank": self._rank,
@@ -146,7 +155,7 @@ class SummationServer:
             "arrival_lags": self._server.arrival_lags(),
         }
 
-    def stop(self):
+    def stop(self) -> None:
         """Writes the counters to the configured file and closes all connections."""
         if self._config.server_stats_file and self._rank is not None:
             path = path_for(self._config.server_stats_file, "server", self._rank)
@@ -167,20 +176,22 @@ class JobScheduler:
         RendezvousError: its address cannot be used.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         self._config = config
         self._coordinator = None
         self._rendezvous = self._new_rendezvous()
 
-    def _new_rendezvous(self):
+    def _new_rendezvous(self) -> Scheduler:
         return Scheduler(self._config, self._start_coordinator)
 
     @property
-    def address(self):
+    def address(self) -> Address:
         """Where processes join."""
         return self._rendezvous.address
 
-    def run_rendezvous(self, patience=None, on_worker=None):
+    def run_rendezvous(
+        self, patience: float | None = None, on_worker: Callable[[], None] | None = None
+    ) -> Book:
         """Brings the job's processes together; returns the `Book`. See `Scheduler.run`.
 
         Args:
@@ -190,48 +201,48 @@ class JobScheduler:
         self._rendezvous.on_worker = on_worker
         return self._rendezvous.run(patience)
 
-    def close_rendezvous(self):
+    def close_rendezvous(self) -> None:
         """No process can join any more, and the port is free. Idempotent."""
         self._rendezvous.close()
 
-    def answer_late_joins(self):
+    def answer_late_joins(self) -> None:
         """Answers processes that come too late, and lets lost servers come back.
 
         Needed only while the port is open.
         """
         self._rendezvous.answer_late_joins(bool(self.failure), self.lost_servers, self._take_back)
 
-    def request_stop(self):
+    def request_stop(self) -> None:
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""
         self._rendezvous.stop()
 
     @property
-    def lost_servers(self):
+    def lost_servers(self) -> list[int]:
         """Ranks of the servers that are lost while training goes on."""
         return self._coordinator.lost_servers if self._coordinator else []
 
     @property
-    def failure(self):
+    def failure(self) -> str:
         """Who was lost, in a sentence, or ""."""
         return self._coordinator.failure if self._coordinator else ""
 
-    def wait(self, seconds):
+    def wait(self, seconds: float) -> bool:
         """True once the job is over; False after `seconds`."""
         return self._coordinator.wait(seconds)
 
-    def stop(self):
+    def stop(self) -> None:
         """Closes everything."""
         self.close_rendezvous()
         if self._coordinator is not None:
             self._coordinator.stop()
 
-    def _take_back(self, rank, address, host):
+    def _take_back(self, rank: int, address: Address, host: str) -> None:
         try:
             self._coordinator.take_back(rank, _engine.Endpoint(address.host, address.port), host)
         except _engine.EngineError as error:
             raise RendezvousError(str(error)) from error
 
-    def _start_coordinator(self, book):
+    def _start_coordinator(self, book: Book) -> Address:
         host = self._config.node_host or self.address.host
         options = engine_options(book.options, self._config)
         try:
@@ -252,14 +263,15 @@ class ElasticJobScheduler(JobScheduler):
         orders: see `ElasticScheduler`.
     """
 
-    def __init__(self, config, orders=None):
+    def __init__(self, config: Config, orders: int | None = None) -> None:
         self._orders = orders
         super().__init__(config)
 
-    def _new_rendezvous(self):
-        return ElasticScheduler(self._config, self._start_coordinator, self._orders)
+    def _new_rendezvous(self) -> ElasticScheduler:
+        self._elastic = ElasticScheduler(self._config, self._start_coordinator, self._orders)
+        return self._elastic
 
-    def run_epoch(self, report):
+    def run_epoch(self, report: Callable[[Sequence[str]], None]) -> str:
         """One epoch, from rendezvous until its workers have changed.
 
         Args:
@@ -276,16 +288,16 @@ class ElasticJobScheduler(JobScheduler):
             self.run_rendezvous()
         except StartInterruptedError as error:
             return str(error)
-        report(self._rendezvous.members)
+        report(self._elastic.members)
         while not (self.failure or self.wait(0)):
-            self._rendezvous.attend()
-            vanished = self._rendezvous.vanished()
+            self._elastic.attend()
+            vanished = self._elastic.vanished()
             if vanished:
                 self._coordinator.stop()  # the others wait for it, and learn it so
                 return vanished
         return self.failure
 
-    def _start_coordinator(self, book):
+    def _start_coordinator(self, book: Book) -> Address:
         if self._coordinator is not None:  # who was in the last epoch has left it
             self._coordinator.stop()
         return super()._start_coordinator(book)

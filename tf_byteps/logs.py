@@ -8,7 +8,7 @@ _FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
-def set_level(level):
+def set_level(level: str) -> None:
     """Sets what the engine and the "tf_byteps" logger print.
 
     Args:
@@ -18,6 +18,6 @@ def set_level(level):
     logging.getLogger("tf_byteps").setLevel(level)
 
 
-def print_to_standard_error():
+def print_to_standard_error() -> None:
     """For processes that are all ours: a handler for everything. Libraries leave that to users."""
     logging.basicConfig(format=_FORMAT, datefmt=_TIME)

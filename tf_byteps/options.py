@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tf_byteps.errors import ConfigError
@@ -28,12 +28,12 @@ class Kind:
 _MOST = 2**63 - 1  # that the engine can hold
 
 
-def whole(minimum=0, maximum=None, unit=""):
+def whole(minimum: int = 0, maximum: int | None = None, unit: str = "") -> Kind:
     """A whole number from `minimum` to `maximum`, both included."""
     limit = f", at least {minimum}" if maximum is None else f" from {minimum} to {maximum}"
     noun = f"a whole number of {unit}" if unit else "a whole number"
 
-    def accepts(value):
+    def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return minimum <= value <= (_MOST if maximum is None else maximum)
@@ -41,13 +41,13 @@ def whole(minimum=0, maximum=None, unit=""):
     return Kind(noun + limit + " (digits only)", lambda text: int(text, 10), accepts, unit)
 
 
-def seconds(zero_means=None):
+def seconds(zero_means: str | None = None) -> Kind:
     """A finite number of seconds above 0; 0 too, if that means something."""
     description = "a number of seconds above 0"
     if zero_means:
         description = f"a number of seconds, or 0 ({zero_means})"
 
-    def accepts(value):
+    def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         return math.isfinite(value) and (value > 0 or (value == 0 and zero_means is not None))
@@ -55,13 +55,13 @@ def seconds(zero_means=None):
     return Kind(description, float, accepts, "seconds")
 
 
-def text(maximum=None, minimum=1):
+def text(maximum: int | None = None, minimum: int = 1) -> Kind:
     """Any text that is not empty."""
     limit = "" if maximum is None else f" of at most {maximum} bytes"
     if minimum > 1:
         limit = f" of at least {minimum} bytes"
 
-    def accepts(value):
+    def accepts(value: Any) -> bool:
         if not isinstance(value, str) or len(value.encode()) < minimum:
             return False
         return maximum is None or len(value.encode()) <= maximum
@@ -73,10 +73,10 @@ _FLAGS = {"1": True, "true": True, "yes": True, "on": True}
 _FLAGS.update({"0": False, "false": False, "no": False, "off": False})
 
 
-def flag():
+def flag() -> Kind:
     """Yes or no."""
 
-    def read(given):
+    def read(given: str) -> bool:
         if given.lower() not in _FLAGS:
             raise ValueError(given)
         return _FLAGS[given.lower()]
@@ -84,12 +84,12 @@ def flag():
     return Kind("1 (yes) or 0 (no)", read, lambda value: isinstance(value, bool))
 
 
-def choice(*values, aliases=None):
+def choice(*values: str, aliases: Mapping[str, str] | None = None) -> Kind:
     """One of `values`, in upper or lower case; `aliases` are read as one of them."""
     readable = {value.lower(): value for value in values}
     readable.update({alias.lower(): value for alias, value in (aliases or {}).items()})
 
-    def read(given):
+    def read(given: str) -> str:
         if given.lower() not in readable:
             raise ValueError(given)
         return readable[given.lower()]
@@ -117,11 +117,11 @@ class Option:
     shared: bool = False
     hidden: bool = False
 
-    def shown(self, value):
+    def shown(self, value: Any) -> str:
         """A value as messages may show it."""
         return "(hidden)" if self.hidden and value is not None else repr(value)
 
-    def read(self, given):
+    def read(self, given: str) -> Any:
         """The value that the variable's text `given` stands for."""
         try:
             value = self.kind.read(given.strip())
@@ -133,7 +133,15 @@ class Option:
         return value
 
 
-def option(default, variable, kind, help, default_text="", shared=False, hidden=False):
+def option(
+    default: Any,
+    variable: str,
+    kind: Kind,
+    help: str,
+    default_text: str = "",
+    shared: bool = False,
+    hidden: bool = False,
+) -> Any:
     """A dataclass field with an `Option`."""
     described = Option(variable, kind, help, default_text, shared, hidden)
     return dataclasses.field(default=default, repr=not hidden, metadata={"option": described})

@@ -1,6 +1,7 @@
 """What the processes of tf_byteps itself have in common: servers and the scheduler."""
 
 import logging
+from collections.abc import Callable
 
 from tf_byteps import logs
 from tf_byteps.config import Config
@@ -10,7 +11,7 @@ from tf_byteps.signals import Interrupted, raise_on_signals
 _logger = logging.getLogger("tf_byteps")
 
 
-def run(role, work):
+def run(role: str, work: Callable[[Config], str]) -> int:
     """Runs this process in a role, configured by environment variables. Errors go to the log.
 
     Args:

@@ -11,12 +11,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tf_byteps import _engine, logs, spawned
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
-from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
+from tf_byteps.metrics.collector import Source, scheduler_source, server_source, worker_source
 from tf_byteps.metrics.endpoint import open_endpoint
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.environments import openmpi
@@ -35,7 +37,7 @@ class _SchedulerThread:
     Its port is closed as soon as the job runs: a later job of these processes takes it again.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         self.scheduler = JobScheduler(config)
         self.address = self.scheduler.address
         self._over = threading.Event()
@@ -43,7 +45,7 @@ class _SchedulerThread:
         self._thread = threading.Thread(target=self._run, name="byteps-scheduler", daemon=True)
         self._thread.start()
 
-    def _run(self):
+    def _run(self) -> None:
         try:
             self.scheduler.run_rendezvous()
         except BytePSError as error:
@@ -54,18 +56,18 @@ class _SchedulerThread:
         while not self._over.is_set() and not self.scheduler.wait(WAIT_SECONDS):
             pass
 
-    def join(self, seconds):
+    def join(self, seconds: float) -> bool:
         """Waits until the job is over, at most `seconds`; returns whether it is."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def end_thread(self):
+    def end_thread(self) -> None:
         """Ends the thread, not the coordinator."""
         self.scheduler.request_stop()
         self._over.set()
         self._thread.join()
 
-    def stop(self):
+    def stop(self) -> None:
         self.end_thread()
         self.scheduler.stop()
 
@@ -73,7 +75,7 @@ class _SchedulerThread:
 class _Runtime:
     """One stay of this process in a job, from `init` to `shutdown`."""
 
-    def __init__(self, config, member=None):
+    def __init__(self, config: Config, member: Member | None = None) -> None:
         self.requested = config
         self.member = member
         self.epoch = 0
@@ -94,7 +96,7 @@ class _Runtime:
             self._stop_hosted()
             raise
 
-    def _start(self):
+    def _start(self) -> None:
         if self.config.sources.get("global_size") == openmpi.SOURCE:
             remark = openmpi.binding_remark(os.environ)
             if remark and self.config.local_rank == 0:
@@ -123,7 +125,7 @@ class _Runtime:
             self.start_timeline(self.config.timeline)
         self.metrics = open_endpoint(self.config, f"worker {self.rank}", self._metrics_sources())
 
-    def _metrics_sources(self):
+    def _metrics_sources(self) -> list[Source]:
         sources = [worker_source(self.rank)]
         if self.server is not None:
             sources.append(server_source(self.server))
@@ -131,7 +133,7 @@ class _Runtime:
             sources.append(scheduler_source(self._scheduler.scheduler))
         return sources
 
-    def _join(self):
+    def _join(self) -> Book:
         """Takes part in rendezvous; returns the address book."""
         address = self._scheduler.address if self._scheduler else None
         if self.config.hosts_server:
@@ -145,10 +147,10 @@ class _Runtime:
         return book
 
     @property
-    def size(self):
-        return self.config.global_size
+    def size(self) -> int:
+        return self.config.global_size or 1
 
-    def stop(self):
+    def stop(self) -> None:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
         _engine.stop_worker()
@@ -166,7 +168,7 @@ class _Runtime:
         finally:
             self._stop_hosted()
 
-    def _others_have_left(self, deadline):
+    def _others_have_left(self, deadline: float) -> bool:
         if self.server is not None:
             while not self.server.wait(WAIT_SECONDS):
                 if time.monotonic() > deadline:
@@ -176,7 +178,7 @@ class _Runtime:
             return self._scheduler.join(max(0.0, deadline - time.monotonic()))
         return True
 
-    def start_timeline(self, path):
+    def start_timeline(self, path: str | os.PathLike[str]) -> None:
         if self._recorder is not None:
             raise BytePSError(
                 f"a timeline is being recorded already, for {self._recorder.path}: call "
@@ -184,13 +186,13 @@ class _Runtime:
             )
         self._recorder = Recorder(path, self.rank)
 
-    def stop_timeline(self):
+    def stop_timeline(self) -> str:
         if self._recorder is None:
             raise BytePSError("no timeline is being recorded: call tf_byteps.start_timeline(path)")
         recorder, self._recorder = self._recorder, None
         return recorder.stop()
 
-    def _end_timeline(self):
+    def _end_timeline(self) -> None:
         """One that runs at the end of the job is written; if that fails, the end goes on."""
         if self._recorder is None:
             return
@@ -199,7 +201,7 @@ class _Runtime:
         except OSError as error:
             _logger.error("the timeline cannot be written: %s", error)
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Prepares for the end of a process that fails: nobody is told, but no thread stays.
 
         One that waits inside the engine when the interpreter goes away would abort the process.
@@ -208,7 +210,7 @@ class _Runtime:
         if self._scheduler is not None:
             self._scheduler.end_thread()
 
-    def _stop_hosted(self):
+    def _stop_hosted(self) -> None:
         if self.server is not None:
             self.server.stop()
         if self._scheduler is not None:
@@ -221,7 +223,7 @@ _member = None  # of an elastic job: outlives `_runtime`
 _RETRY_SECONDS = 0.5
 
 
-def init(config=None, **overrides):
+def init(config: Config | None = None, **overrides: Any) -> None:
     """Brings this process into its job as a worker, and waits until the job is complete.
 
     With nothing configured it is the only worker and opens no socket. Calling it again with the
@@ -257,11 +259,11 @@ def init(config=None, **overrides):
             spawned.note_worker()
 
 
-def _is_elastic(config):
+def _is_elastic(config: Config) -> bool:
     return config.elastic and config.role == "worker"
 
 
-def _join_elastic_job(config):
+def _join_elastic_job(config: Config) -> _Runtime:
     """Tries again when somebody is lost while the workers come together."""
     global _member
     deadline = time.monotonic() + config.elastic_timeout
@@ -281,13 +283,13 @@ def _join_elastic_job(config):
         raise
 
 
-def _is_final(error):
+def _is_final(error: BytePSError) -> bool:
     """Whether a start that failed would fail again."""
     expected = isinstance(error, (ConfigError, RendezvousError))
     return expected and not isinstance(error, StartInterruptedError)
 
 
-def shutdown():
+def shutdown() -> None:
     """Leaves the job: the other workers go on without an error if they do not need this one.
 
     Waits, at most `Config.shutdown_timeout` seconds, for all other workers to leave if this process
@@ -311,7 +313,7 @@ def shutdown():
             member.close()
 
 
-def leave_epoch():
+def leave_epoch() -> None:
     """Does what `shutdown` does, but an elastic job expects this process to come back."""
     global _runtime
     with _lock:
@@ -321,7 +323,7 @@ def leave_epoch():
         stopping.stop()
 
 
-def epoch():
+def epoch() -> int:
     """The membership epoch: a number that differs whenever other workers take part.
 
     Returns:
@@ -330,7 +332,7 @@ def epoch():
     return _current("epoch").epoch
 
 
-def coming_change():
+def coming_change() -> str:
     """Why the workers of an elastic job are about to change, in a sentence.
 
     Returns:
@@ -340,7 +342,7 @@ def coming_change():
     return running.member.change(running.epoch) if running.member else ""
 
 
-def is_initialized():
+def is_initialized() -> bool:
     """Whether this process is a worker now: after `init`, before `shutdown`.
 
     Returns:
@@ -354,7 +356,7 @@ def is_initialized():
     return _runtime is not None
 
 
-def rank():
+def rank() -> int:
     """This worker's number in the job, from 0.
 
     Returns:
@@ -371,7 +373,7 @@ def rank():
     return _current("rank").rank
 
 
-def size():
+def size() -> int:
     """Number of workers in the job.
 
     Returns:
@@ -387,7 +389,7 @@ def size():
     return _current("size").size
 
 
-def local_rank():
+def local_rank() -> int:
     """This worker's number among those on the same machine, from 0.
 
     Returns:
@@ -403,7 +405,7 @@ def local_rank():
     return _current("local_rank").local_rank
 
 
-def local_size():
+def local_size() -> int:
     """Number of workers on this machine.
 
     Returns:
@@ -453,7 +455,7 @@ def cross_size() -> int:
     return _with_local_rank(stay.worker_hosts, stay.local_rank)
 
 
-def _with_local_rank(worker_hosts, local_rank):
+def _with_local_rank(worker_hosts: Sequence[str], local_rank: int) -> int:
     """How many machines have more workers than `local_rank`."""
     numbers = collections.Counter(worker_hosts).values()
     return sum(number > local_rank for number in numbers)
@@ -475,17 +477,17 @@ def is_homogeneous() -> bool:
     return len(set(collections.Counter(_current("is_homogeneous").worker_hosts).values())) == 1
 
 
-def config():
+def config() -> Config:
     """The `Config` in use, with what the scheduler has decided filled in."""
     return _current("config").config
 
 
-def requested_config():
+def requested_config() -> Config:
     """The `Config` that `init` was called with, without what the scheduler has decided."""
     return _current("requested_config").requested
 
 
-def server_counters():
+def server_counters() -> dict[str, Any] | None:
     """What the server in this process has received and sent.
 
     Returns:
@@ -504,7 +506,7 @@ def server_counters():
     return None if server is None else server.counters()
 
 
-def arrival_lags():
+def arrival_lags() -> list[dict[str, float]]:
     """How much later than the first one of its round each worker's tensors are at the servers.
 
     Of sums and averages. All workers see the same; servers report every
@@ -527,7 +529,7 @@ def arrival_lags():
     return _engine.arrival_lags()
 
 
-def start_timeline(path, mark_cycles=False):
+def start_timeline(path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Begins to record when each part of each tensor goes through which stage, on this worker.
 
     For all of a job, `BYTEPS_TIMELINE` does it without a change to the program. The recording has
@@ -555,7 +557,7 @@ def start_timeline(path, mark_cycles=False):
         _current("start_timeline").start_timeline(path)
 
 
-def stop_timeline():
+def stop_timeline() -> str:
     """Ends the recording and writes it as a Chrome trace, for Perfetto and `timeline.read`.
 
     Exchanges that have not ended are left out.
@@ -573,14 +575,14 @@ def stop_timeline():
         return _current("stop_timeline").stop_timeline()
 
 
-def own_address():
+def own_address() -> str:
     """Where this worker is, as "host:port". The port is that of its server; 0 if it hosts none."""
     running = _current("own_address")
     server = running.server
     return str(server.address if server else Address(host_address(running.config), 0))
 
 
-def _resolve(given, overrides):
+def _resolve(given: Config | None, overrides: Mapping[str, Any]) -> Config:
     if given is None:
         resolved = Config.from_environment(**overrides)
     elif isinstance(given, Config):
@@ -595,7 +597,7 @@ def _resolve(given, overrides):
     return resolved
 
 
-def _check_same(config):
+def _check_same(config: Config) -> None:
     running = _runtime.requested
     if config == running:
         return
@@ -610,7 +612,7 @@ def _check_same(config):
     )
 
 
-def _current(function):
+def _current(function: str) -> _Runtime:
     if _runtime is None:
         raise BytePSError(
             f"tf_byteps.init() has not been called: {function}() is known only after it"
@@ -618,7 +620,7 @@ def _current(function):
     return _runtime
 
 
-def op_determinism():
+def op_determinism() -> bool | None:
     """What `tf.config.experimental.enable_op_determinism()` has set; None without TensorFlow."""
     if "tensorflow" not in sys.modules:
         return None
@@ -627,7 +629,7 @@ def op_determinism():
     return tensorflow_config.is_op_determinism_enabled()
 
 
-def _with_op_determinism(config):
+def _with_op_determinism(config: Config) -> Config:
     """The configuration with what TensorFlow's setting says, if the user gave nothing else.
 
     A worker also says that it is off: the others may have it on.
@@ -638,7 +640,7 @@ def _with_op_determinism(config):
     return config.replace(source="TensorFlow's op determinism", deterministic=enabled)
 
 
-def _with_own_secret(config):
+def _with_own_secret(config: Config) -> Config:
     """The configuration with a secret, if all processes of the job that could need it are here."""
     alone = config.hosts_scheduler and config.size == 1 and config.num_servers == 0
     if not alone or config.has_secret:
@@ -646,7 +648,7 @@ def _with_own_secret(config):
     return config.replace(source="a job in one process", job_secret=new_secret())
 
 
-def _book_of_one(config):
+def _book_of_one(config: Config) -> Book:
     return Book(
         job_id=config.job_id or "one-worker",
         epoch=0,
@@ -659,14 +661,14 @@ def _book_of_one(config):
     )
 
 
-def _uncaught_exception():
+def _uncaught_exception() -> BaseException | None:
     """The exception that the interpreter has printed on its way out, if one."""
     # Python 3.12 keeps last_value, too.
     return getattr(sys, "last_value", None)
 
 
 @atexit.register
-def _leave_at_exit():
+def _leave_at_exit() -> None:
     """Says goodbye for programs that do not, unless they end because of an error.
 
     The interpreter sets sys.last_value when it prints an exception that nobody has caught, and does
@@ -684,7 +686,7 @@ def _leave_at_exit():
         shutdown()
 
 
-def _forget_in_child():
+def _forget_in_child() -> None:
     """A forked child is no worker: the engine's threads and connections are its parent's."""
     global _runtime, _member, _lock
     if _runtime is not None and _runtime.metrics is not None:

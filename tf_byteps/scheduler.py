@@ -6,21 +6,31 @@ first of them; if none comes, or the job did not start, it ends with code 1. Nee
 TensorFlow nor NumPy.
 """
 
+from __future__ import annotations
+
 import argparse
 import logging
 import os
 import sys
+import typing
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tf_byteps import process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
 from tf_byteps.metrics.collector import scheduler_source
-from tf_byteps.metrics.endpoint import serving
+from tf_byteps.metrics.endpoint import Endpoint, serving
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 _logger = logging.getLogger("tf_byteps")
 
 
-def schedule(config, report=lambda line: None, orders=None):
+def schedule(
+    config: Config, report: Callable[[str], None] = lambda line: None, orders: int | None = None
+) -> str:
     """Runs the scheduler until its job is over.
 
     Args:
@@ -60,7 +70,7 @@ def schedule(config, report=lambda line: None, orders=None):
     return failure
 
 
-def _schedule_elastic(config, report, orders):
+def _schedule_elastic(config: Config, report: Callable[[str], None], orders: int | None) -> str:
     scheduler = ElasticJobScheduler(config, orders)
     report(f"port {scheduler.address.port}")
     try:
@@ -76,7 +86,12 @@ def _schedule_elastic(config, report, orders):
         scheduler.stop()
 
 
-def _run_job(config, scheduler, report, patience=None):
+def _run_job(
+    config: Config,
+    scheduler: JobScheduler,
+    report: Callable[[str], None],
+    patience: float | None = None,
+) -> str:
     try:
         with _metrics(config, scheduler):
             scheduler.run_rendezvous(patience, lambda: report("joined"))
@@ -89,7 +104,7 @@ def _run_job(config, scheduler, report, patience=None):
         scheduler.stop()
 
 
-def _await_end(scheduler, report):
+def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
     is_over, lost = False, ""
     while not is_over:
         is_over = scheduler.wait(WAIT_SECONDS)
@@ -101,18 +116,18 @@ def _await_end(scheduler, report):
             scheduler.answer_late_joins()
 
 
-def _metrics(config, scheduler):
+def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint | None]:
     return serving(config, "the scheduler", [scheduler_source(scheduler)])
 
 
-def main():
+def main() -> int:
     """Runs this process as the scheduler; returns its exit code."""
     arguments = _parse_arguments()
     report = _reporter(arguments.report_fd)
     return process.run("scheduler", lambda config: schedule(config, report, arguments.orders_fd))
 
 
-def _parse_arguments():
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tf_byteps.scheduler", description=__doc__.partition("\n")[2]
     )
@@ -132,11 +147,11 @@ def _parse_arguments():
     return parser.parse_args()
 
 
-def _reporter(descriptor):
+def _reporter(descriptor: int | None) -> Callable[[str], None]:
     if descriptor is None:
         return lambda line: None
 
-    def report(line):
+    def report(line: str) -> None:
         try:
             os.write(descriptor, f"{line}\n".encode())
         except BrokenPipeError:

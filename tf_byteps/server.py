@@ -5,9 +5,12 @@ it joins again, and ends with code 1 if no scheduler answers within `BYTEPS_REST
 or the job does not start again. Needs neither TensorFlow nor NumPy.
 """
 
+from __future__ import annotations
+
 import argparse
 import logging
 import sys
+import typing
 
 from tf_byteps import process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
@@ -16,10 +19,13 @@ from tf_byteps.metrics.collector import server_source
 from tf_byteps.metrics.endpoint import serving
 from tf_byteps.rendezvous import client
 
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
+
 _logger = logging.getLogger("tf_byteps")
 
 
-def serve(config):
+def serve(config: Config) -> str:
     """Runs a server until its job is over.
 
     Args:
@@ -46,7 +52,7 @@ def serve(config):
     return failure
 
 
-def _serve_elastic_job(config):
+def _serve_elastic_job(config: Config) -> str:
     """Joins again whenever the workers have changed, until the scheduler says that all is over."""
     try:
         while True:
@@ -58,7 +64,7 @@ def _serve_elastic_job(config):
         return ""
 
 
-def _serve_job(config, patience=None):
+def _serve_job(config: Config, patience: float | None = None) -> str:
     server = SummationServer(config)
     try:
         _logger.info("the server listens at %s", server.address)
@@ -73,7 +79,7 @@ def _serve_job(config, patience=None):
         server.stop()
 
 
-def main():
+def main() -> int:
     """Runs this process as a server; returns its exit code."""
     argparse.ArgumentParser(
         prog="python -m tf_byteps.server", description=__doc__.partition("\n")[2]

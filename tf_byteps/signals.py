@@ -2,6 +2,8 @@
 
 import contextlib
 import signal
+from collections.abc import Iterator
+from types import FrameType
 
 
 class Interrupted(BaseException):
@@ -9,10 +11,10 @@ class Interrupted(BaseException):
 
 
 @contextlib.contextmanager
-def raise_on_signals():
+def raise_on_signals() -> Iterator[None]:
     """Turns SIGINT and SIGTERM into `Interrupted`, so that `finally` clauses run."""
 
-    def interrupt(number, _):
+    def interrupt(number: int, _: FrameType | None) -> None:
         raise Interrupted(f"ended by {signal.Signals(number).name}")
 
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -14,6 +14,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError
@@ -93,7 +95,7 @@ class Part:
     broadcast: int | None
     done: int
 
-    def stages(self):
+    def stages(self) -> list[tuple[str, int, int]]:
         """What it went through: (name, begin, end) of each of `STAGES`, as far as it came.
 
         Each begins where the one before ends. Where clocks of two machines contradict that, a stage
@@ -136,12 +138,12 @@ class Recorder:
         rank: this worker's.
     """
 
-    def __init__(self, path, rank):
+    def __init__(self, path: str | os.PathLike[str], rank: int) -> None:
         self._rank = rank
         self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
         _engine.timeline_start(MAX_PARTS)
 
-    def stop(self):
+    def stop(self) -> str:
         """Writes the file and returns its path.
 
         Raises:
@@ -163,7 +165,7 @@ class Recorder:
         return self.path
 
 
-def read(path):
+def read(path: str | os.PathLike[str]) -> list[Part]:
     """Reads what `BYTEPS_TIMELINE` or `tf_byteps.stop_timeline` wrote.
 
     Args:
@@ -191,7 +193,7 @@ def read(path):
     return sorted(parts, key=lambda part: part.enqueued)
 
 
-def _read_file(path):
+def _read_file(path: str) -> list[Part]:
     with open(path, encoding="utf-8") as file:
         try:
             found = json.load(file)
@@ -204,7 +206,7 @@ def _read_file(path):
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
 
 
-def _unwritten(path):
+def _unwritten(path: str) -> str:
     """`path`, or with a number one that this process has not written yet: no recording is lost."""
     root, suffix = os.path.splitext(path)
     number = 1
@@ -214,7 +216,7 @@ def _unwritten(path):
     return path
 
 
-def _parts(exchange, rank):
+def _parts(exchange: dict[str, Any], rank: int) -> Iterator[Part]:
     """The `Part`s of an exchange that the engine has recorded."""
     parts = exchange.pop("parts") or [{}]
     times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
@@ -243,7 +245,7 @@ def _parts(exchange, rank):
         )
 
 
-def trace(parts, **about):
+def trace(parts: Iterable[Part], **about: Any) -> Iterator[str]:
     """The lines of a Chrome trace: a process for each worker.
 
     Args:
@@ -259,7 +261,7 @@ def trace(parts, **about):
     yield "]}"
 
 
-def _all_events(parts):
+def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
     """A row for each part of each tensor, the first used on top."""
     rows = {}
     for part in parts:
@@ -275,11 +277,11 @@ def _all_events(parts):
             yield {**event, "pid": part.worker, "tid": rows_of_worker[row]}
 
 
-def _label(what, pid, tid, name):
+def _label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _events(part):
+def _events(part: Part) -> Iterator[dict[str, Any]]:
     """The exchange of a part, with all that is known of it, and its stages within."""
     yield {
         **_span(f"{part.kind} round {part.round}", part.enqueued, part.done),
@@ -290,7 +292,7 @@ def _events(part):
         yield {**_span(name, begin, end), "cat": "stage"}
 
 
-def _span(name, begin, end):
+def _span(name: str, begin: int, end: int) -> dict[str, Any]:
     # Whole microseconds: fractions of so large numbers are rounded by those who read them, and a
     # stage would end outside of its exchange.
     return {"ph": "X", "name": name, "ts": begin // 1000, "dur": end // 1000 - begin // 1000}

@@ -1,6 +1,12 @@
 """Where a process stands in its job: computed once, from its settings."""
 
+from __future__ import annotations
+
 import dataclasses
+import typing
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Topology:
     on_one_machine: bool = True
 
 
-def topology_of(config):
+def topology_of(config: Config) -> Topology:
     """The `Topology` that a `Config` amounts to."""
     reason = _reason(config)
     if config.role == "evaluator" or (config.role == "worker" and not reason):
@@ -44,11 +50,11 @@ def topology_of(config):
     return Topology(size, _rank(config, size), reason, hosts_server, hosts_scheduler, here)
 
 
-def _size(config):
+def _size(config: Config) -> int:
     return config.global_size or config.num_worker_machines * config.local_size
 
 
-def _rank(config, size):
+def _rank(config: Config, size: int) -> int | None:
     if size == 1 and not config.elastic:
         return 0
     if config.global_rank is not None:
@@ -58,7 +64,7 @@ def _rank(config, size):
     return (config.worker_id or 0) * config.local_size + config.local_rank
 
 
-def _reason(config):
+def _reason(config: Config) -> str:
     if config.role != "worker":
         return "role"
     if _size(config) > 1:

@@ -1,9 +1,11 @@
 """How tf_byteps changes methods of other libraries while they run."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 
-def wrap(owner, name, replacement):
+def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     """Replaces an attribute that can be called.
 
     Args:

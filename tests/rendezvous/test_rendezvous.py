@@ -261,6 +261,30 @@ def test_a_lost_server_is_taken_back():
         assert lost == [1]
 
 
+def test_a_server_that_is_lost_again_and_again_has_to_wait():
+    with Job(workers=1, servers=2, heartbeat_interval=0.2, heartbeat_timeout=1.0) as job:
+        first = [job.server(7000, server_id=0), job.server(7001, server_id=1)]
+        job.worker(0).result(20)
+        taken = []
+
+        def serve(future):
+            lost = [1]
+            wait_until(
+                lambda: (
+                    job.scheduler.answer_late_joins(
+                        False, lost, lambda rank, *_: taken.append((rank, time.monotonic()))
+                    )
+                    or future.done()
+                )
+            )
+            return future.result(1)[1]
+
+        assert [future.result(20)[1] for future in first] == [0, 1]
+        assert [serve(job.server(7002 + n, server_id=1)) for n in range(3)] == [1, 1, 1]
+        (_, second), (_, third) = taken[1:]
+        assert third - second > 0.4
+
+
 def test_a_server_that_is_not_taken_back_waits_for_the_end():
     def refuse(rank, address, host):
         raise RendezvousError("server 0 is not lost")

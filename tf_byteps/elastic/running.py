@@ -62,7 +62,7 @@ def run(function):
     return wrapper
 
 
-def _come_together_again():
+def _come_together_again() -> None:
     config = runtime.requested_config()
     before = runtime.size()
     runtime.leave_epoch()
@@ -73,12 +73,12 @@ def _come_together_again():
     )
 
 
-def _is_loss(error):
+def _is_loss(error: Exception) -> bool:
     """Whether an exchange has failed because a process is gone."""
     if isinstance(error, _engine.EngineError):
         return error.code == "UNAVAILABLE"
     return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())
 
 
-def _sentence(error):
+def _sentence(error: Exception) -> str:
     return _engine.worker_failure() or str(error).partition("\n")[0]

@@ -1,7 +1,11 @@
 """What a worker goes back to when another one is lost, and gives to those that are new."""
 
 import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -22,10 +26,15 @@ class State:
     Example: see `KerasState`.
     """
 
-    def __init__(self):
+    if TYPE_CHECKING:  # the values are attributes
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
+    def __init__(self) -> None:
         self._reset_callbacks = []
 
-    def register_reset_callbacks(self, callbacks):
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Has functions called on each worker that stays, when the workers have changed.
 
         `tf_byteps.size()` is the new number then, and what the functions change on rank 0 reaches
@@ -42,12 +51,12 @@ class State:
         """
         self._reset_callbacks.extend(callbacks)
 
-    def on_reset(self):
+    def on_reset(self) -> None:
         """Called by `run` when the workers have changed, before `sync`."""
         for callback in self._reset_callbacks:
             callback()
 
-    def commit(self):
+    def commit(self) -> None:
         """Keeps the state as it is now, in memory, and lets the workers change if they are to.
 
         A collective: all workers call it at the same step. It copies all of the state: once every
@@ -59,7 +68,7 @@ class State:
         self.save()
         self.check_host_updates()
 
-    def check_host_updates(self):
+    def check_host_updates(self) -> None:
         """Lets the workers change if they are to, without a commit. A collective.
 
         Raises:
@@ -75,15 +84,15 @@ class State:
         if reason:
             raise HostsUpdatedInterrupt(reason)
 
-    def save(self):
+    def save(self) -> None:
         """Keeps the state as it is now, in memory. Communicates with nobody."""
         raise NotImplementedError
 
-    def restore(self):
+    def restore(self) -> None:
         """Goes back to what was saved last. Communicates with nobody."""
         raise NotImplementedError
 
-    def sync(self):
+    def sync(self) -> None:
         """Gives all workers rank 0's state, and saves it. A collective, called by `run`."""
         raise NotImplementedError
 
@@ -104,34 +113,34 @@ class ObjectState(State):
     >>> state.commit()
     """
 
-    def __init__(self, **values):
+    def __init__(self, **values: Any) -> None:
         super().__init__()
         self._names = sorted(values)
         for name, value in values.items():
             if hasattr(self, name):
                 raise ValueError(f"a state cannot have a value {name!r}: it is a name of its own")
             setattr(self, name, value)
-        self._saved = None
+        self._saved: dict[str, Any] = {}
         self.save()
 
-    def save(self):
+    def save(self) -> None:
         """See `State.save`."""
         self._saved = copy.deepcopy(self._values())
 
-    def restore(self):
+    def restore(self) -> None:
         """See `State.restore`."""
         self._set(copy.deepcopy(self._saved))
 
-    def sync(self):
+    def sync(self) -> None:
         """See `State.sync`."""
         if runtime.size() > 1:
             self._set(broadcast_object(self._values(), 0, name="elastic/values"))
         self.save()
 
-    def _values(self):
+    def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._names}
 
-    def _set(self, values):
+    def _set(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             setattr(self, name, value)
 
@@ -151,12 +160,12 @@ class TensorFlowState(ObjectState):
     >>> state = tf_byteps.elastic.TensorFlowState([weights, bias], step=0)
     """
 
-    def __init__(self, variables, **values):
+    def __init__(self, variables: Any, **values: Any) -> None:
         self._variables = tf.nest.flatten(variables)
         self._saved_variables = []
         super().__init__(**values)
 
-    def variables(self):
+    def variables(self) -> list[Any]:
         """All variables of the state.
 
         Returns:
@@ -164,18 +173,18 @@ class TensorFlowState(ObjectState):
         """
         return self._variables
 
-    def save(self):
+    def save(self) -> None:
         """See `State.save`."""
         super().save()
         self._saved_variables = [(each, _numpy(each)) for each in self.variables()]
 
-    def restore(self):
+    def restore(self) -> None:
         """See `State.restore`."""
         super().restore()
         for variable, value in self._saved_variables:
             variable.assign(value)
 
-    def sync(self):
+    def sync(self) -> None:
         """See `State.sync`."""
         if runtime.size() > 1:
             named = [(_name(each), _tf_variable(each)) for each in self.variables()]
@@ -214,7 +223,9 @@ class KerasState(TensorFlowState):
     ```
     """
 
-    def __init__(self, model, optimizer=None, **values):
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, **values: Any
+    ) -> None:
         if not all(layer.built for layer in model._flatten_layers()):
             raise ValueError(
                 f"the model {model.name!r} has no variables yet: give it a keras.Input, or call "
@@ -227,7 +238,7 @@ class KerasState(TensorFlowState):
                 self.optimizer.build(model.trainable_variables)
         super().__init__([], **values)
 
-    def variables(self):
+    def variables(self) -> list[Any]:
         """The model's and the optimizer's, as they are now.
 
         Returns:
@@ -236,20 +247,20 @@ class KerasState(TensorFlowState):
         both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
         return list({id(_tf_variable(each)): each for each in both}.values())
 
-    def on_reset(self):
+    def on_reset(self) -> None:
         """See `State.on_reset`. What was traced for other workers is forgotten."""
         for name in _TRACED:
             setattr(self.model, name, None)
         super().on_reset()
 
 
-def _numpy(variable):
+def _numpy(variable: Any) -> np.ndarray:
     return _tf_variable(variable).numpy()
 
 
-def _name(variable):
+def _name(variable: Any) -> str:
     return getattr(variable, "path", variable.name)
 
 
-def _tf_variable(variable):
+def _tf_variable(variable: Any) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value

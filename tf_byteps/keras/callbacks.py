@@ -1,5 +1,11 @@
 """Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `LeaveOnSignal`."""
 
+# Keras's types say little of a callback's model and parameters.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -37,13 +43,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     >>> model.fit(x, y, callbacks=[BroadcastGlobalVariablesCallback(0)])
     """
 
-    def __init__(self, root_rank=0, device="", local_variables=None):
+    def __init__(
+        self, root_rank: int = 0, device: str = "", local_variables: Iterable[Any] | None = None
+    ) -> None:
         super().__init__()
         del device
         self.root_rank = root_rank
         self._local = {_key(variable) for variable in local_variables or []}
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Broadcasts, or prepares to if the model has no variables yet."""
         if runtime.size() == 1:
             return
@@ -52,13 +60,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         else:
             self._broadcast_before_step()
 
-    def _broadcast_before_step(self):
+    def _broadcast_before_step(self) -> None:
         """Puts the broadcast before the first step's own work: there the shapes are known."""
         model = self.model
         train_step = model.train_step
         pending = True
 
-        def first_step(data):
+        def first_step(data: Any) -> Any:
             nonlocal pending
             if pending:
                 pending = False
@@ -72,7 +80,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         model.make_train_function(force=True)  # keeps the function above
         del model.train_step
 
-    def _broadcast(self):
+    def _broadcast(self) -> None:
         model = self.model
         optimizer = getattr(model, "optimizer", None)
         is_usual = type(model).train_step is keras.Model.train_step
@@ -103,11 +111,11 @@ class MetricAverageCallback(keras.callbacks.Callback):
     >>> model.fit(x, y, callbacks=[MetricAverageCallback(), ReduceLROnPlateau("val_loss")])
     """
 
-    def __init__(self, device=""):
+    def __init__(self, device: str = "") -> None:
         super().__init__()
         del device
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages `logs` in place."""
         if not logs or runtime.size() == 1:
             return
@@ -150,14 +158,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def __init__(
         self,
-        multiplier,
-        start_epoch=0,
-        end_epoch=None,
-        staircase=True,
-        momentum_correction=True,
-        steps_per_epoch=None,
-        initial_lr=None,
-    ):
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        initial_lr: float | None = None,
+    ) -> None:
         super().__init__()
         self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier
         # A number has no course to follow within an epoch.
@@ -169,7 +177,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.initial_lr = initial_lr
         self.current_epoch = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Reads the optimizer's rate and checks that it can be set."""
         optimizer = _innermost(self.model.optimizer)
         if not isinstance(optimizer._learning_rate, keras.Variable):
@@ -183,11 +191,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         if not self.staircase and not self.steps_per_epoch:
             raise ValueError("the number of batches is not known: pass steps_per_epoch")
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
         self.current_epoch = epoch
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Sets the rate for this batch."""
         epoch = self.current_epoch
         if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
@@ -197,12 +205,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         elif not self.staircase:
             self._set_rate(epoch + batch / self.steps_per_epoch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the rate to the logs, as `"lr"`."""
         if logs is not None:
             logs["lr"] = float(_innermost(self.model.optimizer).learning_rate)
 
-    def _set_rate(self, epoch):
+    def _set_rate(self, epoch: float) -> None:
         optimizer = _innermost(self.model.optimizer)
         old = float(optimizer.learning_rate)
         new = self.initial_lr * self.multiplier(epoch)
@@ -235,13 +243,13 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
     def __init__(
         self,
-        warmup_epochs=5,
-        momentum_correction=True,
-        steps_per_epoch=None,
-        verbose=0,
-        initial_lr=None,
-    ):
-        def multiplier(epoch):
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+        initial_lr: float | None = None,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
             # The rate is reached in the last batch of the last warm-up epoch.
             epoch += 1.0 / self.steps_per_epoch
             size = runtime.size()
@@ -258,7 +266,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         )
         self.verbose = verbose
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the rate to the logs; says when the warm-up is over."""
         super().on_epoch_end(epoch, logs)
         if self.verbose and self.end_epoch is not None and epoch == self.end_epoch - 1:
@@ -267,26 +275,26 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
                 print(f"\nEpoch {epoch + 1}: the warm-up ends with learning rate {rate:g}.")
 
 
-def _key(variable):
+def _key(variable: Any) -> int:
     """Equal for a `keras.Variable` and its `tf.Variable`."""
     return id(getattr(variable, "_value", variable))
 
 
-def _optimizers(model):
+def _optimizers(model: keras.Model) -> list[Any]:
     """The model's optimizer, and those that a custom `compile` has set as attributes."""
     found = [value for value in vars(model).values() if _is_optimizer(value)]
     return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
-def _is_optimizer(value):
+def _is_optimizer(value: Any) -> bool:
     return isinstance(value, keras.optimizers.Optimizer)
 
 
-def _innermost(optimizer):
+def _innermost(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _velocities(optimizer):
+def _velocities(optimizer: Any) -> list[Any]:
     """What momentum has accumulated; it contains the learning rate (SGD, RMSprop)."""
     if not optimizer.built or not getattr(optimizer, "momentum", 0):
         return []

@@ -2,6 +2,8 @@
 
 import logging
 import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,7 +22,7 @@ _ADVICE = (
 
 
 @tf.autograph.experimental.do_not_convert
-def check(optimizer, variables):
+def check(optimizer: Any, variables: Sequence[Any]) -> None:
     """Compares the weights that an optimizer updates, before it does so first. A collective then.
 
     Also while a step is traced: it looks at the values of that moment. In elastic jobs, where
@@ -53,7 +55,7 @@ def check(optimizer, variables):
         _logger.warning("%s", message)
 
 
-def check_again(optimizer):
+def check_again(optimizer: Any) -> None:
     """Compares the weights once more, as `check` does, after a training that has failed.
 
     Args:

@@ -10,6 +10,8 @@ whether one is at work and otherwise does exactly what Keras does.
 """
 
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -24,7 +26,7 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install():
+def install() -> None:
     """Makes the changes, once per process."""
     global _installed
     with _lock:
@@ -34,7 +36,7 @@ def install():
         _installed = True
 
 
-def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs):
+def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs) -> None:
     from tf_byteps.keras import optimizer
 
     original(self, inner_optimizer, *args, **kwargs)
@@ -52,7 +54,7 @@ def _fit(original, self, *args, **kwargs):
         return original(self, *args, **kwargs)
 
 
-def _meet(optimizers):
+def _meet(optimizers: Sequence[Any]) -> None:
     """Begins a training together, as if none had failed before. A collective."""
     built = [len(optimizer._trainable_variables) for optimizer in optimizers]
     everyone, after_failure = leaving.meet(built)
@@ -61,7 +63,7 @@ def _meet(optimizers):
             first_step.check_again(optimizer)
 
 
-def _distributed_optimizers(model):
+def _distributed_optimizers(model: Any) -> list[Any]:
     """A model's own, and what a `train_step` of the user's finds among its attributes."""
     from tf_byteps.keras import optimizer
 

@@ -4,6 +4,9 @@ import os
 import signal
 import threading
 import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -52,7 +55,9 @@ class LeaveOnSignal(keras.callbacks.Callback):
     reads_weights = False
     stops_after_batches = True
 
-    def __init__(self, signals=(signal.SIGTERM,), exit_process=True):
+    def __init__(
+        self, signals: Iterable[int] = (signal.SIGTERM,), exit_process: bool = True
+    ) -> None:
         super().__init__()
         self.signals = tuple(signals)
         self.exit_process = exit_process
@@ -61,7 +66,7 @@ class LeaveOnSignal(keras.callbacks.Callback):
         self._previous = {}
         _install()
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Begins to listen."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("LeaveOnSignal needs fit in the main thread: only it gets signals")
@@ -70,21 +75,21 @@ class LeaveOnSignal(keras.callbacks.Callback):
         for number in self.signals:
             self._previous[number] = signal.signal(number, self._note)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stops all workers. With `BytePSStrategy` they agree on `stop_training` by themselves."""
         strategy = getattr(self.model, "distribute_strategy", None)
         number = self._own if is_ours(strategy) else _largest(self._own)
         if number:
             self.model.stop_training = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """All learn which signal it was, before callbacks end."""
         self.signal = _largest(self._own)
         if self.signal:
             _leaving.add(self.model)
             self.model.stop_training = True
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Exits if the training was ended by a signal, together with the others."""
         if self.signal and self.exit_process:
             _largest(self.signal)  # all have saved
@@ -93,7 +98,7 @@ class LeaveOnSignal(keras.callbacks.Callback):
         if self._own and not self.signal:
             os.kill(os.getpid(), self._own)  # it came after the last epoch
 
-    def _note(self, number, frame):
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if _is_in_fit(frame, self.model):
             self._own = number
             return
@@ -101,20 +106,20 @@ class LeaveOnSignal(keras.callbacks.Callback):
         self._stop_listening()
         os.kill(os.getpid(), number)
 
-    def _stop_listening(self):
+    def _stop_listening(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
 
 
-def _largest(number):
+def _largest(number: int) -> int:
     """Of all workers. A collective, which waits."""
     if runtime.size() == 1:
         return number
     return int(push_pull(tf.constant(number), op=Max, name="leave on signal"))
 
 
-def _is_in_fit(frame, model):
+def _is_in_fit(frame: FrameType | None, model: keras.Model | None) -> bool:
     while frame is not None:
         if frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model:
             return True
@@ -122,7 +127,7 @@ def _is_in_fit(frame, model):
     return False
 
 
-def _install():
+def _install() -> None:
     global _installed
     with _lock:
         if not _installed:
@@ -130,7 +135,7 @@ def _install():
         _installed = True
 
 
-def _end_backup(original, self, logs=None):
+def _end_backup(original: Callable[..., Any], self, logs: Any = None) -> None:
     """Keras deletes the backup where a training ends; one that leaves will be resumed."""
     if self.model not in _leaving:
         original(self, logs)

@@ -11,6 +11,9 @@ plain Keras. Where the reduction happens:
 Within `BytePSStrategy` the strategy reduces, and this class does nothing.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import keras
 import tensorflow as tf
 from keras.src.saving import object_registration
@@ -21,12 +24,22 @@ from tf_byteps.gradients.overwriting import reduce_overwriting
 from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.keras import first_step, hooks
-from tf_byteps.ops import Average, Compression
+from tf_byteps.ops import Average, Compression, ReduceOp
+from tf_byteps.ops.compression import AnyCompressor
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.unsupported import refuse_process_set
 
+OptimizerT = TypeVar("OptimizerT", bound=keras.optimizers.Optimizer)
 
-class Distributed:
+
+if TYPE_CHECKING:
+    _Optimizer = keras.optimizers.Optimizer
+    _LossScaleOptimizer = keras.optimizers.LossScaleOptimizer
+else:  # the class that is given comes behind them
+    _Optimizer = _LossScaleOptimizer = object
+
+
+class Distributed(_Optimizer):
     """What is put before an optimizer's own class. `DistributedOptimizer` fills in the attributes.
 
     Attributes:
@@ -35,15 +48,15 @@ class Distributed:
         byteps_multiplier: a number that reduced gradients are multiplied by.
     """
 
-    byteps_base = None
-    byteps_reduction = None
+    byteps_base: type[keras.optimizers.Optimizer]
+    byteps_reduction: GradientReduction
     byteps_multiplier = 1.0
 
     @classmethod
-    def from_config(cls, config, *args, **kwargs):
+    def from_config(cls, config: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         return cls.byteps_base.from_config(config, *args, **kwargs)
 
-    def register_local_var(self, variable):
+    def register_local_var(self, variable: Any) -> None:
         """Leaves the gradient of a variable as each worker computes it.
 
         Args:
@@ -51,7 +64,7 @@ class Distributed:
         """
         self.byteps_reduction.register_local(variable)
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """See `keras.optimizers.Optimizer.apply`; reduces the gradients over all workers first."""
         if self._strategy_reduces() or updates.current() is not None:
             return super().apply(grads, trainable_variables)
@@ -78,10 +91,10 @@ class Distributed:
             grads = update.reduce_once(grads, self._reduced)
         return super()._clip_gradients(grads)
 
-    def _reduced(self, grads, variables):
+    def _reduced(self, grads: Iterable[Any], variables: Iterable[Any]) -> list[Any]:
         return self.byteps_reduction.reduce(list(grads), list(variables), self.byteps_multiplier)
 
-    def _strategy_reduces(self):
+    def _strategy_reduces(self) -> bool:
         if in_our_replica():
             if not self.byteps_reduction.is_plain or self.byteps_multiplier != 1:
                 raise ValueError(
@@ -98,7 +111,7 @@ class Distributed:
         return False
 
 
-class DistributedLossScale(Distributed):
+class DistributedLossScale(Distributed, _LossScaleOptimizer):
     """What is put before the class of a `LossScaleOptimizer`."""
 
     def check_finite(self, grads):
@@ -123,24 +136,24 @@ class DistributedLossScale(Distributed):
 
 
 def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=None,
-    scale_local_gradients=True,
-    use_locking=False,
-    backup_workers=None,
-    merge_repeated_rows=True,
-):
+    optimizer: OptimizerT,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: AnyCompressor = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp | str = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: None = None,
+    scale_local_gradients: bool = True,
+    use_locking: bool = False,
+    backup_workers: int | None = None,
+    merge_repeated_rows: bool = True,
+) -> OptimizerT:
     """Makes a Keras optimizer apply the average of all workers' gradients.
 
     Go on with the returned optimizer only: it is the given one, with its variables, iterations and
@@ -222,7 +235,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     return _view(optimizer, reduction, multiplier)
 
 
-def distribute_loss_scale(optimizer):
+def distribute_loss_scale(optimizer: Any) -> None:
     """Makes a new `LossScaleOptimizer` around a distributed optimizer distributed itself, in place.
 
     Otherwise each worker would decide by its own gradients whether to skip a step, and those that
@@ -233,11 +246,11 @@ def distribute_loss_scale(optimizer):
     object.__setattr__(optimizer, "__class__", cls)
 
 
-def _innermost(optimizer):
+def _innermost(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _view(optimizer, reduction, multiplier):
+def _view(optimizer: Any, reduction: GradientReduction, multiplier: float) -> Any:
     """The optimizer as an object of the distributed subclass. Both objects share all state."""
     cls = _subclass(type(optimizer), reduction, multiplier)
     view = object.__new__(cls)
@@ -245,7 +258,7 @@ def _view(optimizer, reduction, multiplier):
     return view
 
 
-def _subclass(base, reduction, multiplier):
+def _subclass(base: type, reduction: GradientReduction, multiplier: float) -> type:
     is_loss_scale = issubclass(base, keras.optimizers.LossScaleOptimizer)
     mixin = DistributedLossScale if is_loss_scale else Distributed
     attributes = {
@@ -263,7 +276,7 @@ def _subclass(base, reduction, multiplier):
     return cls
 
 
-def _accumulate(optimizer, steps):
+def _accumulate(optimizer: Any, steps: int) -> None:
     """Turns on Keras's gradient accumulation, for an optimizer that may be built already."""
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(

@@ -1,14 +1,23 @@
 """Loading models so that training goes on with all workers."""
 
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
 import keras
 
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.ops import Compression
+from tf_byteps.ops.compression import AnyCompressor
 
 
 def load_model(
-    filepath, custom_optimizers=None, custom_objects=None, compression=Compression.none, **options
-):
+    filepath: str | os.PathLike[str],
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: AnyCompressor = Compression.none,
+    **options: Any,
+) -> keras.Model:
     """Loads a Keras model and makes its optimizer distributed; the optimizer's state is kept.
 
     Args:
@@ -31,7 +40,7 @@ def load_model(
     """
     objects = {cls.__name__: cls for cls in custom_optimizers or []}
     objects.update(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=objects)
+    model = cast(Any, keras.models.load_model(filepath, custom_objects=objects))
     if getattr(model, "optimizer", None) is not None:
         model.optimizer = DistributedOptimizer(model.optimizer, compression=compression, **options)
         # The file says what was best where it was written.

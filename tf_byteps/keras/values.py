@@ -1,21 +1,24 @@
 """Exchanges of values: NumPy arrays or numbers in, NumPy arrays out. In eager code."""
 
+from typing import Any, NoReturn
+
 import numpy as np
 
 from tf_byteps import ops
-from tf_byteps.ops import Compression
+from tf_byteps.ops import Compression, ReduceOp
+from tf_byteps.ops.compression import AnyCompressor
 from tf_byteps.training import variables
 
 
 def push_pull(
-    value,
-    name=None,
-    average=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    op=None,
-    compression=Compression.none,
-):
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: ReduceOp | str | None = None,
+    compression: AnyCompressor = Compression.none,
+) -> np.ndarray:
     """Combines a value elementwise over all workers.
 
     Args:
@@ -51,7 +54,7 @@ def push_pull(
 allreduce = push_pull
 
 
-def allgather(value, name=None):
+def allgather(value: Any, name: str | None = None) -> np.ndarray:
     """Concatenates the workers' arrays along axis 0, in rank order.
 
     Args:
@@ -71,7 +74,7 @@ def allgather(value, name=None):
     return ops.gather(value, name).numpy()
 
 
-def broadcast(value, root_rank, name=None):
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> np.ndarray:
     """Gives every worker the root's value.
 
     Args:
@@ -92,7 +95,7 @@ def broadcast(value, root_rank, name=None):
     return np.asarray(ops.broadcast(value, root_rank, name))
 
 
-def broadcast_global_variables(root_rank):
+def broadcast_global_variables(root_rank: int) -> NoReturn:
     """Raises RuntimeError: TensorFlow 2 keeps no list of all variables.
 
     Args:

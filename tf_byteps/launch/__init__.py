@@ -3,8 +3,13 @@
 `tf_byteps.launch.run` does so from Python: see `tf_byteps.functions.run`.
 """
 
+from typing import TYPE_CHECKING, Any
 
-def __getattr__(name):
+if TYPE_CHECKING:
+    from tf_byteps.functions import run as run
+
+
+def __getattr__(name: str) -> Any:
     # Not at once: every guard and scheduler imports this package.
     if name == "run":
         from tf_byteps.functions import run

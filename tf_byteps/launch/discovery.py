@@ -3,6 +3,7 @@
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import Host
@@ -20,14 +21,14 @@ class FixedHosts:
 
     may_change = False
 
-    def __init__(self, hosts):
+    def __init__(self, hosts: list[Host]) -> None:
         self._hosts = hosts
 
-    def poll(self):
+    def poll(self) -> list[Host]:
         """The hosts, as a list of `Host`. Returns at once."""
         return self._hosts
 
-    def close(self):
+    def close(self) -> None:
         """Ends what runs."""
 
 
@@ -44,14 +45,14 @@ class HostScript:
 
     may_change = True
 
-    def __init__(self, command, slots, say):
+    def __init__(self, command: str, slots: int, say: Callable[[str], None]) -> None:
         self._command, self._slots, self._say = command, slots, say
         self._hosts = []
         self._process = self._output = None
         self._next = 0.0
         self._complaint = ""
 
-    def first(self):
+    def first(self) -> list[Host]:
         """The hosts, when the script has run once.
 
         Raises:
@@ -67,7 +68,7 @@ class HostScript:
             raise BytePSError(self._complaint)
         return self._hosts
 
-    def poll(self):
+    def poll(self) -> list[Host]:
         """See `FixedHosts.poll`."""
         now = time.monotonic()
         if self._process is None:
@@ -80,13 +81,13 @@ class HostScript:
                 self._say(f"{self._complaint}; the hosts stay as they were")
         return self._hosts
 
-    def close(self):
+    def close(self) -> None:
         """See `FixedHosts.close`."""
         if self._process is not None:
             self._process.kill()
             self._end()
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._next = time.monotonic()
         self._output = tempfile.TemporaryFile()  # a pipe could be full
         try:
@@ -102,7 +103,7 @@ class HostScript:
                 f"--host-discovery-script {self._command} cannot be started: {error.strerror}"
             ) from None
 
-    def _end(self):
+    def _end(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
         code = self._process.wait()
@@ -122,7 +123,7 @@ class HostScript:
         except BytePSError as error:
             self._complaint = str(error)
 
-    def _read(self, text):
+    def _read(self, text: str) -> list[Host]:
         hosts = {}
         for line in filter(None, map(str.strip, text.splitlines())):
             name, colon, slots = line.partition(":")

@@ -1,11 +1,21 @@
 """Runs a job whose workers may die, come and go: bpslaunch --min-np."""
 
+from __future__ import annotations
+
 import collections
 import os
 import signal
 import time
+import typing
+from typing import Any
 
-from tf_byteps.launch.running import Job
+from tf_byteps.launch.discovery import FixedHosts, HostScript
+from tf_byteps.launch.hosts import Host
+from tf_byteps.launch.plan import ElasticPlan
+from tf_byteps.launch.running import Job, RunningTask
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.launch.running import Launcher, RunningTask
 
 # Failures of a host's workers count for so long.
 FAILURE_SECONDS = 600.0
@@ -17,9 +27,9 @@ _LONGEST_RESTART_SECONDS = 30.0
 class Place:
     """One worker's place on a host."""
 
-    def __init__(self, host, slot):
+    def __init__(self, host: Host, slot: int) -> None:
         self.host, self.slot = host, slot
-        self.running = None
+        self.running: RunningTask | None = None
         self.not_before = 0.0
 
 
@@ -36,7 +46,15 @@ class ElasticJob(Job):
         **settings: see `Job`.
     """
 
-    def __init__(self, launcher, plan, discovery, most, host_failures, **settings):
+    def __init__(
+        self,
+        launcher: Launcher,
+        plan: ElasticPlan,
+        discovery: FixedHosts | HostScript,
+        most: int | None,
+        host_failures: int,
+        **settings: Any,
+    ) -> None:
         super().__init__(launcher, **settings)
         self._plan, self._discovery, self._most = plan, discovery, most
         self._host_failures = host_failures
@@ -46,12 +64,14 @@ class ElasticJob(Job):
         self._leaving = set()  # numbers of workers
         self._next_number = 0
         self._has_finished = False  # a worker has, or the scheduler says that the job is over
-        self._last_failed = None
-        self._address, self._is_alone = None, False
-        self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
+        self._last_failed: RunningTask | None = None
+        self._address: tuple[str, int] | None = None
+        self._is_alone = False
+        orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
+        self._orders: int | None = orders
         os.set_blocking(self._orders_out, False)
 
-    def __exit__(self, *details):
+    def __exit__(self, *details: object) -> None:
         self._address = None  # nothing is started any more
         try:
             super().__exit__(*details)
@@ -61,7 +81,7 @@ class ElasticJob(Job):
                 if descriptor is not None:
                     os.close(descriptor)
 
-    def begin(self, address, is_alone):
+    def begin(self, address: str, is_alone: bool) -> None:
         """Starts everything.
 
         Args:
@@ -69,21 +89,23 @@ class ElasticJob(Job):
             is_alone: whether other hosts cannot use that address.
         """
         self._is_alone = is_alone
-        task = self._plan.scheduler_task(address, self.report_descriptor, self._orders)
-        port = self.start_scheduler(task, keep=(self._orders,))
-        os.close(self._orders)
+        orders = self._orders
+        assert orders is not None  # it begins once
+        task = self._plan.scheduler_task(address, self.report_descriptor, orders)
+        port = self.start_scheduler(task, keep=(orders,))
+        os.close(orders)
         self._orders = None
         for server in self._plan.server_tasks(address, port):
             self.start(server)
         self._address = address, port
         self._tend()
 
-    def _step(self):
+    def _step(self) -> None:
         super()._step()
         if self._address is not None and self._ending_since is None:
             self._tend()
 
-    def _tend(self):
+    def _tend(self) -> None:
         """Lets workers go from hosts that are not listed any more, and starts those missing."""
         self._follow(self._discovery.poll())
         self._forget_ended()
@@ -92,10 +114,10 @@ class ElasticJob(Job):
             for place in self._places:
                 if place.running is None and now >= place.not_before and self._has_room(place):
                     self._start_worker(place)
-        if self._is_hopeless():
+        if self._last_failed is not None and self._is_hopeless():
             self._blame(self._last_failed)
 
-    def _follow(self, hosts):
+    def _follow(self, hosts: list[Host]) -> None:
         usable = filter(self._can_reach_us, hosts)
         wanted = {(host.name, slot): host for host in usable for slot in range(host.slots)}
         for place in list(self._places):
@@ -105,10 +127,10 @@ class ElasticJob(Job):
             elif place.running is None:
                 self._places.remove(place)
             elif place.running.task.number not in self._leaving:
-                self._let_go(place)
+                self._let_go(place, place.running)
         self._places += [Place(host, slot) for (_, slot), host in wanted.items()]
 
-    def _can_reach_us(self, host):
+    def _can_reach_us(self, host: Host) -> bool:
         """The scheduler's address was chosen for the hosts that were listed first."""
         if host.is_local or not self._is_alone:
             return True
@@ -120,17 +142,18 @@ class ElasticJob(Job):
         self._blocked.add(host.name)
         return False
 
-    def _let_go(self, place):
-        number = place.running.task.number
+    def _let_go(self, place: Place, running: RunningTask) -> None:
+        number = running.task.number
         self._screen.say(f"worker {number} is to leave {place.host.name} at the next commit")
         self._leaving.add(number)
         self._order(f"leave {number}")
 
-    def _has_room(self, place):
+    def _has_room(self, place: Place) -> bool:
         working = sum(1 for p in self._places if p.running is not None)
         return place.host.name not in self._blocked and (not self._most or working < self._most)
 
-    def _start_worker(self, place):
+    def _start_worker(self, place: Place) -> None:
+        assert self._address is not None  # the scheduler runs
         number, self._next_number = self._next_number, self._next_number + 1
         task = self._plan.worker_task(*self._address, number, place.host, place.slot)
         if self._rendezvous_done:
@@ -138,16 +161,16 @@ class ElasticJob(Job):
         place.running = self.start(task)
         self._tell_expected()
 
-    def _tell_expected(self):
+    def _tell_expected(self) -> None:
         self._order(f"expect {sum(1 for place in self._places if place.running is not None)}")
 
-    def _order(self, text):
+    def _order(self, text: str) -> None:
         try:
             os.write(self._orders_out, f"{text}\n".encode())
         except (BlockingIOError, BrokenPipeError):
             pass  # the scheduler has ended, or is about to be noticed
 
-    def _on_ended(self, running):
+    def _on_ended(self, running: RunningTask):
         role = running.task.role
         if role == "worker":
             return self._on_worker_ended(running)
@@ -163,13 +186,13 @@ class ElasticJob(Job):
             self._end_newcomers()
         super()._on_ended(running)
 
-    def _end_newcomers(self):
+    def _end_newcomers(self) -> None:
         """The job is over: workers that have not come to take part are not needed."""
         for running in self._alive(role="worker"):
             if str(running.task.number) not in self._members:
                 running.tell(signal.SIGTERM)
 
-    def _on_worker_ended(self, running):
+    def _on_worker_ended(self, running: RunningTask) -> None:
         place = next((p for p in self._places if p.running is running), None)
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
@@ -194,7 +217,7 @@ class ElasticJob(Job):
             place.not_before = time.monotonic() + (delay if self._host_failures else 0)
         self._tell_expected()
 
-    def _count_failure(self, running):
+    def _count_failure(self, running: RunningTask) -> bool:
         """Whether its host may be used again."""
         host, now = running.task.host, time.monotonic()
         recent = [when for when in self._failures[host] if now - when < FAILURE_SECONDS] + [now]
@@ -208,17 +231,17 @@ class ElasticJob(Job):
             self._blocked.add(host)
         return host not in self._blocked
 
-    def _is_hopeless(self):
+    def _is_hopeless(self) -> bool:
         """Whether no worker is there and none can be started any more."""
-        if self._last_failed is None or self._has_finished or self._discovery.may_change:
+        if self._has_finished or self._discovery.may_change:
             return False
         usable = [place for place in self._places if place.host.name not in self._blocked]
         return not usable and not self._alive(role="worker")
 
-    def _workers_have_ended(self):
+    def _workers_have_ended(self) -> bool:
         return self._has_finished and super()._workers_have_ended()
 
-    def _forget_ended(self):
+    def _forget_ended(self) -> None:
         """Closes the pipes of processes that have ended: there may be many in a long job."""
         open_pipes = set(self._selector.get_map())
         for running in list(self._tasks):

@@ -3,11 +3,12 @@
 import os
 import pathlib
 import re
+from collections.abc import Callable, Mapping
 
 _DEVICE_FILE = re.compile(r"nvidia\d+")
 
 
-def visible_gpus(environment, device_folder="/dev"):
+def visible_gpus(environment: Mapping[str, str], device_folder: str = "/dev") -> list[str]:
     """The GPUs that a program with this environment would use, as CUDA_VISIBLE_DEVICES names them.
 
     Args:
@@ -29,7 +30,7 @@ def visible_gpus(environment, device_folder="/dev"):
     return names
 
 
-def own_gpu(environment, device_folder="/dev"):
+def own_gpu(environment: Mapping[str, str], device_folder: str = "/dev") -> str | None:
     """The GPU that a worker with this environment computes on.
 
     Args:
@@ -43,7 +44,9 @@ def own_gpu(environment, device_folder="/dev"):
     return gpus[0] if gpus else None
 
 
-def assigned_gpu(environment, device_folder="/dev"):
+def assigned_gpu(
+    environment: Mapping[str, str], device_folder: str = "/dev"
+) -> tuple[dict[str, str], str]:
     """One GPU for each worker of a machine, in the order of their local ranks.
 
     Args:
@@ -72,11 +75,11 @@ def assigned_gpu(environment, device_folder="/dev"):
 
 
 def beside_gpu(
-    name,
-    find_program,
-    driver_folder="/proc/driver/nvidia/gpus",
-    pci_folder="/sys/bus/pci/devices",
-):
+    name: str,
+    find_program: Callable[[str], str | None],
+    driver_folder: str = "/proc/driver/nvidia/gpus",
+    pci_folder: str = "/sys/bus/pci/devices",
+) -> list[str]:
     """What to put in front of a command so that it runs on the processors beside a GPU.
 
     Copies between a GPU and memory of the other processors' go through the link between them, which
@@ -103,7 +106,7 @@ def beside_gpu(
     return [numactl, f"--cpunodebind={node}", f"--preferred={node}", "--"] if node >= 0 else []
 
 
-def _pci_address(name, driver_folder):
+def _pci_address(name: str, driver_folder: pathlib.Path) -> str | None:
     """The PCI address of a GPU; CUDA numbers equal GPUs in the order of their addresses."""
     folders = sorted(driver_folder.iterdir()) if driver_folder.is_dir() else []
     if name.isdecimal():
@@ -114,5 +117,5 @@ def _pci_address(name, driver_folder):
     return None
 
 
-def _count(device_folder):
+def _count(device_folder: str) -> int:
     return sum(1 for name in os.listdir(device_folder) if _DEVICE_FILE.fullmatch(name))

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 from tf_byteps.launch.gpus import assigned_gpu, beside_gpu
 
@@ -42,9 +43,9 @@ class Guard:
         keep: descriptors that the command inherits.
     """
 
-    def __init__(self, command, grace, keep=()):
+    def __init__(self, command: list[str], grace: float, keep: Sequence[int] = ()) -> None:
         self._grace = grace
-        self._leash = 0
+        self._leash: int | None = 0  # standard input
         self._kill_at = None
         self.code = None
         self._wakeup = _signals_to_pipe()
@@ -59,7 +60,7 @@ class Guard:
             preexec_fn=lambda: _die_with(guard),
         )
 
-    def run(self):
+    def run(self) -> int:
         """Returns the command's exit code once no descendant is left."""
         while self.code is None:
             watched = [self._wakeup] if self._leash is None else [self._wakeup, self._leash]
@@ -75,16 +76,16 @@ class Guard:
         self._end_leftovers()
         return self.code
 
-    def _patience(self):
+    def _patience(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
-    def _take_signals(self):
+    def _take_signals(self) -> None:
         for number in os.read(self._wakeup, 64):
             if number not in (signal.SIGCHLD, signal.SIGUSR1):
                 self._signal_group(number)
 
-    def _take_commands(self):
-        text = os.read(self._leash, 1024).decode(errors="replace")
+    def _take_commands(self) -> None:
+        text = os.read(0, 1024).decode(errors="replace")
         if not text:
             self._leash = None
             self._signal_all(signal.SIGTERM)
@@ -97,20 +98,20 @@ class Guard:
             else:
                 self._signal_group(signal.Signals[name])
 
-    def _signal_group(self, number):
+    def _signal_group(self, number: int) -> None:
         try:
             os.killpg(self._child.pid, number)
         except ProcessLookupError:
             pass  # it has just ended, _reap is about to see it
 
-    def _signal_all(self, number):
+    def _signal_all(self, number: int) -> None:
         for process in descendants(os.getpid()):
             try:
                 os.kill(process, number)
             except ProcessLookupError:
                 pass
 
-    def _ask_all(self, number):
+    def _ask_all(self, number: int) -> None:
         """Sends a signal to those that expect it. It would end others, a worker's shell too."""
         for process in descendants(os.getpid()):
             try:
@@ -119,7 +120,7 @@ class Guard:
             except ProcessLookupError:
                 pass
 
-    def _reap(self):
+    def _reap(self) -> bool:
         """Collects all children that have ended, the command's and orphans."""
         while True:
             try:
@@ -132,7 +133,7 @@ class Guard:
                 code = os.waitstatus_to_exitcode(status)
                 self.code = self._child.returncode = code if code >= 0 else 128 - code
 
-    def _end_leftovers(self):
+    def _end_leftovers(self) -> None:
         self._signal_all(signal.SIGTERM)
         kill_at = time.monotonic() + self._grace
         while self._reap():
@@ -144,7 +145,7 @@ class Guard:
             time.sleep(_POLL_SECONDS)
 
 
-def descendants(ancestor):
+def descendants(ancestor: int) -> list[int]:
     """The processes that descend from `ancestor`, children before grandchildren."""
     children = {}
     for entry in os.listdir("/proc"):
@@ -164,7 +165,7 @@ def descendants(ancestor):
     return found
 
 
-def handles(process, number):
+def handles(process: int, number: int) -> bool:
     """Whether a process has a handler for a signal."""
     try:
         with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
@@ -174,7 +175,7 @@ def handles(process, number):
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
-def _die_with(parent):
+def _die_with(parent: int) -> None:
     """In the child: it is killed when its parent dies, even of SIGKILL."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it has died before
@@ -183,7 +184,7 @@ def _die_with(parent):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
-def _signals_to_pipe():
+def _signals_to_pipe() -> int:
     """A descriptor that becomes readable on signals: one byte for each, its number."""
     readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in (
@@ -198,7 +199,7 @@ def _signals_to_pipe():
     return readable
 
 
-def _first_line():
+def _first_line() -> str:
     """The first line of standard input; what follows stays there."""
     line = bytearray()
     while byte := os.read(0, 1):
@@ -208,14 +209,14 @@ def _first_line():
     return line.decode() or "{}"  # nothing: bpslaunch has ended
 
 
-def _usable(prefix):
+def _usable(prefix: list[str]) -> list[str]:
     """`prefix` if it starts programs here; in containers numactl often may not."""
     if prefix and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
         return prefix
     return []
 
 
-def _why_not(command, error):
+def _why_not(command: list[str], error: OSError) -> str:
     """The command that cannot be started, and what to do about it."""
     program, *rest = command
     if program.endswith(".py") and os.path.isfile(program):
@@ -224,7 +225,7 @@ def _why_not(command, error):
     return f"{program!r}: {error.strerror}"
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tf_byteps.launch.guard")
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--keep-fd", type=int, action="append", default=[])

@@ -6,6 +6,7 @@ import re
 import shlex
 import socket
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.host import route_address
@@ -28,11 +29,11 @@ class Host:
     slots: int
 
     @property
-    def is_local(self):
+    def is_local(self) -> bool:
         return is_local(self.name)
 
 
-def parse_hosts(text):
+def parse_hosts(text: str) -> list[Host]:
     """Reads "host1:4,host2:4"; a host without a number takes one worker.
 
     Raises:
@@ -41,7 +42,7 @@ def parse_hosts(text):
     return _distinct([_read_host(entry.strip(), f"-H {text}") for entry in text.split(",")], "-H")
 
 
-def read_hostfile(path):
+def read_hostfile(path: str) -> list[Host]:
     """Reads a file with a host on each line: "host", "host:4", or "host slots=4"; "#" comments.
 
     Raises:
@@ -64,14 +65,14 @@ def read_hostfile(path):
     return _distinct(hosts, where)
 
 
-def _read_host(entry, where):
+def _read_host(entry: str, where: str) -> Host:
     match = _HOST.fullmatch(entry)
     if match is None or match["slots"] == "0":
         raise ConfigError(f'{where}: {entry!r} is not of the form "host" or "host:workers"')
     return Host(match["name"] or match["address"], int(match["slots"] or 1))
 
 
-def _distinct(hosts, where):
+def _distinct(hosts: list[Host], where: str) -> list[Host]:
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:
@@ -79,13 +80,13 @@ def _distinct(hosts, where):
     return hosts
 
 
-def is_local(name):
+def is_local(name: str) -> bool:
     """Whether processes for this host are started without ssh."""
     own = socket.gethostname()
     return name in ("localhost", "127.0.0.1", "::1", own, own.partition(".")[0])
 
 
-def address_for(names):
+def address_for(names: Iterable[str]) -> str:
     """This machine's address that all of these hosts can reach.
 
     Raises:
@@ -118,7 +119,9 @@ class Ssh:
     identity: str | None = None
     options: tuple[str, ...] = ()
 
-    def command(self, host, command, environment):
+    def command(
+        self, host: str, command: Sequence[str], environment: Mapping[str, str]
+    ) -> list[str]:
         """The ssh command that runs `command` on `host`, in the current directory's namesake.
 
         Args:
@@ -142,7 +145,7 @@ class Ssh:
         return [*line, "--", host, f"exec sh -c {shlex.quote(script)}"]
 
 
-def passed_environment(environment, names):
+def passed_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The part of `environment` that goes to remote processes."""
     return {
         name: value
@@ -152,12 +155,14 @@ def passed_environment(environment, names):
     }
 
 
-def to_start_python(environment):
+def to_start_python(environment: Mapping[str, str]) -> dict[str, str]:
     """The part of `environment` that a remote Python needs to start; no secrets are in it."""
     return {name: value for name, value in environment.items() if name in _PASSED}
 
 
-def guarded(command, grace, keep=(), variables_by_stdin=False):
+def guarded(
+    command: Iterable[str], grace: float, keep: Iterable[int] = (), variables_by_stdin: bool = False
+) -> list[str]:
     """The command that runs `command` under a guard."""
     line = [sys.executable, "-m", "tf_byteps.launch.guard", "--grace", f"{grace:g}"]
     if variables_by_stdin:

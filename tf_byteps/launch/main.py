@@ -7,6 +7,8 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tf_byteps import __version__
 from tf_byteps.config import OPTIONS, Config
@@ -45,7 +47,7 @@ on meanwhile (docs/elastic.md).
 _USAGE = 2
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs bpslaunch; returns its exit code."""
     logging.basicConfig(format="bpslaunch: %(message)s")
     parser = _parser()
@@ -82,7 +84,9 @@ def main(arguments=None):
         return 128 + signal.SIGPIPE
 
 
-def _print_manifests(parser, options, environment):
+def _print_manifests(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, environment: dict[str, str]
+) -> int:
     elsewhere = options.hosts or options.hostfile or options.host_script or options.min_workers
     if elsewhere:
         parser.error("--dry-run: Kubernetes chooses the hosts, and the number of workers is fixed")
@@ -103,7 +107,7 @@ def _print_manifests(parser, options, environment):
     return 0
 
 
-def _run_job(options, environment):
+def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     plan = _plan(options)
     launcher = _launcher(options, environment, plan.needs_scheduler)
     settings = {
@@ -121,9 +125,9 @@ def _run_job(options, environment):
         return job.run()
 
 
-def _run_elastic_job(options, environment):
+def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     discovery = _discovery(options)
-    hosts = discovery.first() if options.host_script else discovery.poll()
+    hosts = discovery.first() if isinstance(discovery, HostScript) else discovery.poll()
     limits = {
         "BYTEPS_MIN_WORKERS": options.min_workers or options.workers or 1,
         "BYTEPS_MAX_WORKERS": options.max_workers,
@@ -152,7 +156,7 @@ def _run_elastic_job(options, environment):
         return job.run()
 
 
-def _discovery(options):
+def _discovery(options: argparse.Namespace) -> FixedHosts | HostScript:
     most = options.max_workers or options.workers or options.min_workers
     if not options.host_script:
         return FixedHosts(_hosts(options) or [Host("localhost", most)])
@@ -162,13 +166,15 @@ def _discovery(options):
             f"{given} and --host-discovery-script both say which hosts to use: leave one"
         )
 
-    def say(text):
+    def say(text: str) -> None:
         print(f"bpslaunch: {text}", file=sys.stderr)
 
     return HostScript(options.host_script, options.slots_per_host, say)
 
 
-def _launcher(options, environment, needs_secret):
+def _launcher(
+    options: argparse.Namespace, environment: dict[str, str], needs_secret: bool
+) -> Launcher:
     given = _settings(options, environment)
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
@@ -178,7 +184,7 @@ def _launcher(options, environment, needs_secret):
     return Launcher(environment, remote, ssh, options.grace, secret)
 
 
-def _settings(options, environment):
+def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that options stand for: --env, and those with a name of their own."""
     variables = dict(_read_variable(text, environment) for text in options.variables)
     if options.stall_shutdown_seconds:
@@ -193,19 +199,19 @@ def _settings(options, environment):
     return variables
 
 
-def _reads(environment, name):
+def _reads(environment: Mapping[str, str], name: str) -> Any:
     """What the processes are told of a setting."""
     described = OPTIONS[name]
     given = environment.get(described.variable, "").strip()
     return described.read(given) if given else getattr(Config(), name)
 
 
-def _choice(options):
+def _choice(options: argparse.Namespace) -> Choice:
     ranks = None if options.show is None else read_ranks(options.show)
     return Choice(options.log_dir, ranks)
 
 
-def _headline(workers, plan, launcher, hosts=None):
+def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | None = None) -> str:
     """What is about to start, in a line.
 
     Args:
@@ -222,11 +228,11 @@ def _headline(workers, plan, launcher, hosts=None):
     return f"{workers} on {_counted(number, 'host')}, {servers}, TLS {tls}"
 
 
-def _counted(number, noun):
+def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _take_secret(environment):
+def _take_secret(environment: dict[str, str]) -> str:
     """The job's secret: what the environment gives, or a new one. Removes it from there."""
     secret = environment.pop("BYTEPS_JOB_SECRET", "").strip()
     path = environment.pop("BYTEPS_JOB_SECRET_FILE", "").strip()
@@ -242,7 +248,7 @@ def _take_secret(environment):
     return secret or new_secret()
 
 
-def _plan(options):
+def _plan(options: argparse.Namespace) -> Plan:
     hosts = _hosts(options)
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
@@ -256,7 +262,7 @@ def _plan(options):
     )
 
 
-def _hosts(options):
+def _hosts(options: argparse.Namespace) -> list[Host] | None:
     """What -H or --hostfile says, or None."""
     if options.hosts and options.hostfile:
         raise ConfigError("-H and --hostfile both say which hosts to use: leave one")
@@ -265,13 +271,13 @@ def _hosts(options):
     return parse_hosts(options.hosts) if options.hosts else None
 
 
-def _number_of_servers(options):
+def _number_of_servers(options: argparse.Namespace) -> int:
     if options.servers is not None:
         return options.servers
     return len(options.server_hosts.split(",")) if options.server_hosts else 0
 
 
-def _server_hosts(options, hosts):
+def _server_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> list[str]:
     if not _number_of_servers(options):
         return []
     if options.server_hosts:
@@ -279,7 +285,9 @@ def _server_hosts(options, hosts):
     return [host.name for host in hosts]
 
 
-def _run_one_role(parser, options, environment):
+def _run_one_role(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, environment: dict[str, str]
+) -> int:
     environment.update(_settings(options, environment))
     config = Config.from_environment(environment)
     if config.role == "worker":
@@ -289,12 +297,12 @@ def _run_one_role(parser, options, environment):
         return job.run()
 
 
-def _require_command(parser, options):
+def _require_command(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if not options.command:
         parser.error("the command that the workers run is missing")
 
 
-def _read_variable(text, environment):
+def _read_variable(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
     """A pair of name and value from "NAME=VALUE", or from "NAME" and this environment."""
     name, has_value, value = text.partition("=")
     if has_value and name == "BYTEPS_JOB_SECRET":
@@ -309,34 +317,34 @@ def _read_variable(text, environment):
     return name, environment[name]
 
 
-def _whole(text):
+def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
-def _positive(text):
+def _positive(text: str) -> int:
     number = _whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
 
 
-def _port(text):
+def _port(text: str) -> str:
     if not 1 <= _whole(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a port: 1 to 65535")
     return text
 
 
-def _not_negative(text):
+def _not_negative(text: str) -> int:
     number = _whole(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
     return number
 
 
-def _seconds(text):
+def _seconds(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -346,7 +354,7 @@ def _seconds(text):
     return number
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bpslaunch",
         usage="bpslaunch -np N [--servers K] [-H host1:4,host2:4] [options] [--] command ...",
@@ -446,7 +454,7 @@ def _parser():
     return parser
 
 
-def _add_output_arguments(group):
+def _add_output_arguments(group) -> None:
     group.add_argument(
         "--log-dir",
         metavar="DIR",
@@ -466,7 +474,7 @@ def _add_output_arguments(group):
     )
 
 
-def _add_kubernetes_arguments(group):
+def _add_kubernetes_arguments(group) -> None:
     group.add_argument(
         "--dry-run",
         choices=kubernetes.KINDS,
@@ -482,7 +490,7 @@ def _add_kubernetes_arguments(group):
     )
 
 
-def _add_elastic_arguments(group):
+def _add_elastic_arguments(group) -> None:
     group.add_argument(
         "--min-np",
         dest="min_workers",

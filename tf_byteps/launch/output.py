@@ -1,11 +1,15 @@
 """Prints the output of many processes, each line under its process's name."""
 
+from __future__ import annotations
+
 import collections
 import os
 import sys
 import time
+from typing import TextIO
 
 from tf_byteps.errors import ConfigError
+from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _KEPT_LINES = 15
@@ -14,18 +18,23 @@ _PATIENCE_SECONDS = 0.2
 _READ_BYTES = 1 << 16
 
 
+# The last ones of a process.
+Lines = collections.deque[str]
+
+
 class Screen:
     """Standard output and error of this process, shared by all streams."""
 
-    def __init__(self, stdout=None, stderr=None):
+    def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
         self._files = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
         for file in self._files.values():
-            file.reconfigure(errors="replace")  # whatever processes print can be shown somehow
+            # Whatever processes print can be shown somehow.
+            file.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
         self._closed = set()  # targets that nobody reads any more
         self._open = dict.fromkeys(self._files)  # the stream whose line has no end yet
         self._color = {name: _colors(file) for name, file in self._files.items()}
 
-    def prefix(self, label, number, target):
+    def prefix(self, label: str, number: int, target: str) -> str:
         """What goes before the lines of process `number`, coloured if `target` is a terminal."""
         text = f"[{label}]"
         if self._color[target]:
@@ -35,7 +44,7 @@ class Screen:
             text = Style(color=color).render(text)
         return text + " "
 
-    def write(self, target, stream, text):
+    def write(self, target: str, stream: Stream | _Own, text: str) -> None:
         """Writes text that ends at the end of a line, or of what there is of it."""
         if target in self._closed:
             return
@@ -45,7 +54,7 @@ class Screen:
             self._closed.add(target)
             raise
 
-    def _write(self, target, stream, text):
+    def _write(self, target: str, stream: Stream | _Own, text: str) -> None:
         file = self._files[target]
         if self._open[target] not in (None, stream):
             file.write("\n")
@@ -56,7 +65,7 @@ class Screen:
         self._open[target] = None if text.endswith("\n") else stream
         file.flush()
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         """A message of bpslaunch itself."""
         self.write("stderr", _OWN, f"{text}\n")
 
@@ -81,7 +90,16 @@ class Stream:
         is_shown: whether the screen gets it.
     """
 
-    def __init__(self, descriptor, screen, target, prefix, kept, log=None, is_shown=True):
+    def __init__(
+        self,
+        descriptor: int,
+        screen: Screen,
+        target: str,
+        prefix: str,
+        kept: Lines,
+        log: LogFile | None = None,
+        is_shown: bool = True,
+    ) -> None:
         self.descriptor = descriptor
         self.prefix = prefix
         self._screen = screen
@@ -92,7 +110,7 @@ class Stream:
         self._log = log
         self._is_shown = is_shown
 
-    def read(self):
+    def read(self) -> bool:
         """Prints what has come. Returns False at the end."""
         data = os.read(self.descriptor, _READ_BYTES)
         if self._log is not None:
@@ -105,18 +123,18 @@ class Stream:
             self.flush(at_end=True)
         return bool(data)
 
-    def hide(self):
+    def hide(self) -> None:
         """Shows nothing from now on; a log file still gets it."""
         self._is_shown = False
 
-    def flush(self, at_end=False):
+    def flush(self, at_end: bool = False) -> None:
         """Prints a line without an end if it has been waiting long enough."""
         late = time.monotonic() - self._rest_since >= _PATIENCE_SECONDS
         if self._rest and (late or at_end):
             self._print(self._rest.decode(errors="replace") + ("\n" if at_end else ""))
             self._rest = b""
 
-    def _print(self, text):
+    def _print(self, text: str) -> None:
         self._kept.append(text.rstrip("\n"))
         if self._is_shown:
             self._screen.write(self._target, self, text)
@@ -130,11 +148,11 @@ class LogFile:
         screen: where an error is said.
     """
 
-    def __init__(self, path, screen, append=False):
+    def __init__(self, path: str, screen: Screen, append: bool = False) -> None:
         self._path, self._screen = path, screen
         self._file = open(path, "ab" if append else "wb", buffering=0)
 
-    def write(self, data):
+    def write(self, data: bytes) -> None:
         """Writes; after an error, which is said once, it does nothing more."""
         try:
             if self._file is not None:
@@ -143,7 +161,7 @@ class LogFile:
             self._screen.say(f"{self._path} cannot be written: {error.strerror}")
             self.close()
 
-    def close(self):
+    def close(self) -> None:
         """Idempotent."""
         file, self._file = self._file, None
         if file is not None:
@@ -161,7 +179,7 @@ class Choice:
         ConfigError: the folder cannot be made.
     """
 
-    def __init__(self, folder=None, ranks=None):
+    def __init__(self, folder: str | None = None, ranks: set[int] | None = None) -> None:
         self._folder, self._ranks = folder, ranks
         self._labels = set()  # who has a file; one that is started again goes on with it
         if folder is not None:
@@ -170,7 +188,7 @@ class Choice:
             except OSError as error:
                 raise ConfigError(f"--log-dir {folder} cannot be made: {error.strerror}") from None
 
-    def open_log(self, task, screen):
+    def open_log(self, task: Task, screen: Screen) -> LogFile | None:
         """A task's `LogFile`, or None.
 
         Raises:
@@ -186,12 +204,12 @@ class Choice:
         self._labels.add(task.label)
         return log
 
-    def shows(self, task):
+    def shows(self, task: Task) -> bool:
         """Whether the screen gets a task's output."""
         return task.role != "worker" or self._ranks is None or task.number in self._ranks
 
 
-def read_ranks(text):
+def read_ranks(text: str) -> set[int] | None:
     """Reads "0,4-7", or "all", which is None.
 
     Raises:
@@ -208,12 +226,12 @@ def read_ranks(text):
     return ranks
 
 
-def last_lines():
+def last_lines() -> Lines:
     """Keeps the last lines of a process."""
     return collections.deque(maxlen=_KEPT_LINES)
 
 
-def _colors(file):
+def _colors(file: TextIO) -> bool:
     if not file.isatty():
         return False
     try:

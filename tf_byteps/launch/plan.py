@@ -1,10 +1,16 @@
 """Which processes a job has, where they run, and which variables each gets."""
 
+from __future__ import annotations
+
 import dataclasses
 import sys
+import typing
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import Host
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 # Says where a process stands in a job: never inherited from the environment of bpslaunch.
 TOPOLOGY = (
@@ -40,7 +46,7 @@ class Task:
     variables: dict[str, str]
 
     @property
-    def label(self):
+    def label(self) -> str:
         return self.role if self.role == "scheduler" else f"{self.role} {self.number}"
 
 
@@ -64,21 +70,23 @@ class Plan:
     job_id: str
     command: tuple[str, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         slots = sum(host.slots for host in self.hosts)
         if self.workers > slots:
             listed = ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
             raise ConfigError(f"-np {self.workers}, but -H {listed} takes only {slots} workers")
 
     @property
-    def needs_scheduler(self):
+    def needs_scheduler(self) -> bool:
         return self.workers > 1 or self.servers > 0
 
-    def host_names(self):
+    def host_names(self) -> list[str]:
         """All hosts that run something."""
         return [host.name for host, _ in self._placed()] + list(self.server_hosts)
 
-    def scheduler_task(self, address, report_descriptor, orders_descriptor=None):
+    def scheduler_task(
+        self, address: str, report_descriptor: int, orders_descriptor: int | None = None
+    ) -> Task:
         """The scheduler; it runs on this machine and chooses its port."""
         module = (
             sys.executable,
@@ -92,7 +100,7 @@ class Plan:
         variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}
         return Task("scheduler", 0, "localhost", module, variables)
 
-    def server_tasks(self, address, port):
+    def server_tasks(self, address: str, port: int) -> list[Task]:
         """The servers, on their hosts in turn."""
         module = (sys.executable, "-m", "tf_byteps.server")
         tasks = []
@@ -103,7 +111,7 @@ class Plan:
             tasks.append(Task("server", number, host, module, variables))
         return tasks
 
-    def worker_tasks(self, address, port):
+    def worker_tasks(self, address: str, port: int) -> list[Task]:
         """The workers, host by host."""
         if not self.needs_scheduler:
             # Whoever has started bpslaunch does not number its worker.
@@ -123,7 +131,7 @@ class Plan:
                 tasks.append(Task("worker", len(tasks), host.name, self.command, variables))
         return tasks
 
-    def _placed(self):
+    def _placed(self) -> list[tuple[Host, int]]:
         """Pairs of a host and how many workers it gets."""
         left, placed = self.workers, []
         for host in self.hosts:
@@ -133,7 +141,7 @@ class Plan:
                 placed.append((host, count))
         return placed
 
-    def _common(self, address, port):
+    def _common(self, address: str, port: int) -> dict[str, str]:
         return {
             "DMLC_PS_ROOT_URI": address,
             "DMLC_PS_ROOT_PORT": str(port),
@@ -155,14 +163,14 @@ class ElasticPlan(Plan):
 
     limits: dict[str, str]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         pass  # slots come and go
 
     @property
-    def needs_scheduler(self):
+    def needs_scheduler(self) -> bool:
         return True
 
-    def worker_task(self, address, port, number, host, slot):
+    def worker_task(self, address: str, port: int, number: int, host: Host, slot: int) -> Task:
         """A worker, which keeps its number while ranks change.
 
         Args:
@@ -179,14 +187,14 @@ class ElasticPlan(Plan):
         }
         return Task("worker", number, host.name, self.command, variables)
 
-    def _common(self, address, port):
+    def _common(self, address: str, port: int) -> dict[str, str]:
         common = super()._common(address, port)
         for name in ("DMLC_NUM_WORKER", "BYTEPS_GLOBAL_SIZE"):
             del common[name]
         return {**common, **self.limits}
 
 
-def tasks_of_one_role(config, command):
+def tasks_of_one_role(config: Config, command: tuple[str, ...]) -> list[Task]:
     """What DMLC_ROLE names: this machine's workers, or one server or scheduler.
 
     All other variables are in the environment already.

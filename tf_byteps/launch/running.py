@@ -1,5 +1,7 @@
 """Starts the processes of a job, prints their output, and ends them together."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -7,10 +9,12 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Self
 
 from tf_byteps.errors import BytePSError
-from tf_byteps.launch.hosts import guarded, is_local, to_start_python
-from tf_byteps.launch.output import Choice, Screen, Stream, last_lines
+from tf_byteps.launch.hosts import Ssh, guarded, is_local, to_start_python
+from tf_byteps.launch.output import Choice, LogFile, Screen, Stream, last_lines
 from tf_byteps.launch.plan import Task
 
 _TICK_SECONDS = 0.2
@@ -26,6 +30,8 @@ _EARLY_SECONDS = 5.0
 # What a pipe of Linux holds before its reader comes.
 _PIPE_BYTES = 1 << 16
 
+Process = subprocess.Popen[bytes]
+
 
 class Launcher:
     """How processes are started on hosts.
@@ -39,14 +45,21 @@ class Launcher:
             guards' standard input: everybody on a machine can see ssh's command line.
     """
 
-    def __init__(self, environment, remote_environment, ssh, grace, secret=None):
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        remote_environment: Mapping[str, str],
+        ssh: Ssh,
+        grace: float,
+        secret: str | None = None,
+    ) -> None:
         self.environment = environment
         self._secret = secret
         self._remote_environment = remote_environment
         self._ssh = ssh
         self.grace = grace
 
-    def start(self, task, keep=()):
+    def start(self, task: Task, keep: Sequence[int] = ()) -> Process:
         """Starts a task under a guard; returns the `Popen` of the guard or of ssh."""
         here = is_local(task.host)
         command = guarded(task.command, self.grace, keep, variables_by_stdin=not here)
@@ -62,22 +75,24 @@ class Launcher:
                 pass_fds=keep,
                 bufsize=0,
                 start_new_session=True,
-                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
         except OSError as error:
             hint = "" if here else f", to start {task.label} on {task.host}"
             raise BytePSError(f"cannot run {command[0]}{hint}: {error.strerror}") from error
-        if not here:
+        if not here and process.stdin is not None:
             _write_line(process.stdin, json.dumps(variables))
         return process
 
-    def describe(self, task):
+    def describe(self, task: Task) -> str:
         """What is started, for --verbose."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
         return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
 
 
-def _write_line(pipe, text):
+def _write_line(pipe: IO[bytes], text: str) -> None:
     """Writes a line at once, whether or not somebody reads it yet."""
     data = f"{text}\n".encode()
     if len(data) > _PIPE_BYTES:
@@ -91,10 +106,18 @@ def _write_line(pipe, text):
 class RunningTask:
     """A started task."""
 
-    def __init__(self, task, process, screen, number, log=None, is_shown=True):
+    def __init__(
+        self,
+        task: Task,
+        process: Process,
+        screen: Screen,
+        number: int,
+        log: LogFile | None = None,
+        is_shown: bool = True,
+    ) -> None:
         self.task = task
         self.process = process
-        self.code = None
+        self.code: int | None = None
         self.told_to_end = False
         self.last_lines = last_lines()
         self._log = log
@@ -111,7 +134,7 @@ class RunningTask:
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr))
         ]
 
-    def tell(self, number):
+    def tell(self, number: int) -> None:
         """Has a signal sent to the command, most often to end it."""
         if self.code is not None:
             return
@@ -121,7 +144,7 @@ class RunningTask:
         except BrokenPipeError:
             pass  # it is ending already
 
-    def poll(self):
+    def poll(self) -> bool:
         """Whether it has ended just now."""
         if self.code is not None or self.process.poll() is None:
             return False
@@ -129,7 +152,7 @@ class RunningTask:
         self.code = code if code >= 0 else 128 - code
         return True
 
-    def close(self):
+    def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr, self._log):
             if pipe is not None:
                 pipe.close()
@@ -151,13 +174,13 @@ class Job:
 
     def __init__(
         self,
-        launcher,
-        screen=None,
-        verbose=False,
-        server_failover=True,
-        server_restarts=0,
-        choice=None,
-    ):
+        launcher: Launcher,
+        screen: Screen | None = None,
+        verbose: bool = False,
+        server_failover: bool = True,
+        server_restarts: int = 0,
+        choice: Choice | None = None,
+    ) -> None:
         self._launcher = launcher
         self._screen = screen or Screen()
         self._verbose = verbose
@@ -166,15 +189,16 @@ class Job:
         self._choice = choice or Choice()
         self._began = time.monotonic()
         self._worker_codes = []
-        self._tasks = []
-        self._first_failed = None
+        self._tasks: list[RunningTask] = []
+        self._first_failed: RunningTask | None = None
         self._suspect = None
         self._interrupted_by = 0  # the signal, for which the workers are asked to end
         self._ending_since = None
         self._killed_since = None
         self._selector = selectors.DefaultSelector()
         self._signals, self._signals_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._report, self._report_in = os.pipe2(os.O_CLOEXEC)
+        self._report, report_in = os.pipe2(os.O_CLOEXEC)
+        self._report_in: int | None = report_in
         self._has_scheduler = False
         self._worker_joined = False
         self._rendezvous_done = False
@@ -183,7 +207,7 @@ class Job:
         self._lost = ""  # whom the scheduler has lost, in a sentence
         self._members = set()  # of an elastic job: who takes part, by name
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._selector.register(self._signals, selectors.EVENT_READ, self._take_signals)
         handled = (
             signal.SIGCHLD,
@@ -196,7 +220,7 @@ class Job:
         self._old_wakeup = signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         try:
             self._kill_all()
         finally:
@@ -210,11 +234,12 @@ class Job:
                 os.close(self._report_in)
 
     @property
-    def report_descriptor(self):
-        """Where the scheduler is to write its reports."""
+    def report_descriptor(self) -> int:
+        """Where the scheduler, before it is started, is told to write its reports."""
+        assert self._report_in is not None
         return self._report_in
 
-    def start_scheduler(self, task: Task, keep=()):
+    def start_scheduler(self, task: Task, keep: Sequence[int] = ()) -> int:
         """Starts the scheduler and returns its port.
 
         Args:
@@ -225,8 +250,8 @@ class Job:
             BytePSError: it does not run.
         """
         self._has_scheduler = True
-        self.start(task, keep=(self._report_in, *keep))
-        os.close(self._report_in)
+        self.start(task, keep=(self.report_descriptor, *keep))
+        os.close(self.report_descriptor)
         self._report_in = None
         port = []
         self._selector.register(
@@ -239,7 +264,7 @@ class Job:
                 raise BytePSError("the scheduler did not start")
         return port[0]
 
-    def start_all(self, tasks):
+    def start_all(self, tasks: Iterable[Task]) -> None:
         """Starts processes, until a signal comes or the job has failed."""
         for task in tasks:
             if self._ending_since is not None:
@@ -247,7 +272,7 @@ class Job:
             self.start(task)
             self._handle_events(0)
 
-    def start(self, task, keep=()):
+    def start(self, task: Task, keep: Sequence[int] = ()) -> RunningTask:
         """Starts one process; returns its `RunningTask`."""
         if self._verbose:
             self._screen.say(self._launcher.describe(task))
@@ -261,7 +286,7 @@ class Job:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
         return running
 
-    def run(self):
+    def run(self) -> int:
         """Waits for the end of the job; returns the exit code of bpslaunch."""
         farewell = None
         has_workers = bool(self._alive(role="worker"))  # a host may run a server alone
@@ -279,11 +304,11 @@ class Job:
         self._summarize()
         return code
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         """Prints a line of bpslaunch's own."""
         self._screen.say(text)
 
-    def _summarize(self):
+    def _summarize(self) -> None:
         if not self._worker_codes:
             return
         ended = len(self._worker_codes)
@@ -294,10 +319,10 @@ class Job:
             f"{time.monotonic() - self._began:.1f} s"
         )
 
-    def _workers_have_ended(self):
+    def _workers_have_ended(self) -> bool:
         return not self._alive(role="worker")
 
-    def _exit_code(self):
+    def _exit_code(self) -> int:
         if self._interrupted_by:
             return 128 + self._interrupted_by
         if self._missed is not None:
@@ -306,12 +331,12 @@ class Job:
             self._warn_if_nobody_joined()
             return 0
         self._report_failure(self._first_failed)
-        return self._first_failed.code
+        return self._first_failed.code or 1
 
-    def _alive(self, role=None):
+    def _alive(self, role: str | None = None) -> list[RunningTask]:
         return [t for t in self._tasks if t.code is None and (role is None or t.task.role == role)]
 
-    def _step(self):
+    def _step(self) -> None:
         """Waits a moment for something to happen, and handles it."""
         self._handle_events(_TICK_SECONDS)
         # Workers first: of those that end in one moment a server has followed a worker.
@@ -329,7 +354,7 @@ class Job:
         self._miss_who_left_early()
         self._escalate()
 
-    def _handle_events(self, seconds):
+    def _handle_events(self, seconds: float) -> None:
         """Output, signals and reports, waiting so long for the first."""
         for key, _ in self._selector.select(seconds):
             if isinstance(key.data, Stream):
@@ -338,7 +363,7 @@ class Job:
             else:
                 key.data()
 
-    def _miss_who_left_early(self):
+    def _miss_who_left_early(self) -> None:
         """Ends a job that cannot begin: a worker has ended, well, and others wait for it."""
         if self._rendezvous_done or not self._worker_joined or self._missed is not None:
             return
@@ -353,14 +378,14 @@ class Job:
                 )
                 self._end(signal.SIGTERM)
 
-    def _warn_if_nobody_joined(self):
+    def _warn_if_nobody_joined(self) -> None:
         if self._has_scheduler and self._left_early and not self._worker_joined:
             self._screen.say(
                 "no worker has joined the job: each has run alone. To train together, call "
                 "tf_byteps.init() or make a BytePSStrategy"
             )
 
-    def _on_ended(self, running):
+    def _on_ended(self, running: RunningTask) -> None:
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
         if running.code == 0 and running.task.role == "worker" and not self._rendezvous_done:
@@ -384,22 +409,22 @@ class Job:
         else:
             self._blame(running)
 
-    def _goes_on_without(self, running):
+    def _goes_on_without(self, running: RunningTask) -> bool:
         is_needed = running.task.role != "server" or not self._alive(role="server")
         return self._server_failover and self._rendezvous_done and not is_needed
 
-    def _blame(self, running):
+    def _blame(self, running: RunningTask) -> None:
         self._first_failed = self._first_failed or running
         self._end(signal.SIGTERM)
 
-    def _end(self, number, role=None):
+    def _end(self, number: int, role: str | None = None) -> None:
         """Asks processes to end, all or those of a role; who does not is killed later."""
         if self._ending_since is None:
             self._ending_since = time.monotonic()
         for running in self._alive(role):
             running.tell(number)
 
-    def _escalate(self):
+    def _escalate(self) -> None:
         now = time.monotonic()
         if self._interrupted_by and not self._alive(role="worker"):
             self._end_rest(now)
@@ -415,7 +440,7 @@ class Job:
                 )
             self._kill(only_told=True)
 
-    def _end_rest(self, now):
+    def _end_rest(self, now: float) -> None:
         """The workers have ended: asks those that they needed, which get a grace of their own."""
         rest = [running for running in self._alive() if not running.told_to_end]
         for running in rest:
@@ -423,13 +448,13 @@ class Job:
         if rest:
             self._ending_since, self._killed_since = now, None
 
-    def _kill(self, only_told=False):
+    def _kill(self, only_told: bool = False) -> None:
         self._killed_since = self._killed_since or time.monotonic()
         for running in self._alive():
             if running.told_to_end or not only_told:
                 running.tell(signal.SIGKILL)
 
-    def _take_signals(self):
+    def _take_signals(self) -> None:
         for number in os.read(self._signals, 64):
             if number == signal.SIGCHLD:
                 continue
@@ -452,7 +477,7 @@ class Job:
             # The others are needed by workers that finish a step and save before they end.
             self._end(number, "worker" if self._alive(role="worker") else None)
 
-    def _take_report(self):
+    def _take_report(self) -> Iterator[int]:
         """Reads the scheduler's reports; yields its port."""
         lines = os.read(self._report, 1024).decode()
         if not lines:
@@ -470,7 +495,7 @@ class Job:
             else:
                 yield int(line.removeprefix("port "))
 
-    def _drain(self):
+    def _drain(self) -> None:
         """Prints what is left in the pipes of processes that have ended."""
         deadline = time.monotonic() + _LAST_WAIT_SECONDS
         while any(isinstance(key.data, Stream) for key in self._selector.get_map().values()):
@@ -478,7 +503,7 @@ class Job:
                 return  # a process that has left its guard holds the pipe
             self._step()
 
-    def _kill_all(self):
+    def _kill_all(self) -> None:
         """For errors on the way: leaves no process."""
         if self._alive():
             self._kill()
@@ -487,7 +512,7 @@ class Job:
         for running in self._tasks:
             running.close()
 
-    def _report_failure(self, failed):
+    def _report_failure(self, failed: RunningTask) -> None:
         how = f"exit code {failed.code}"
         if failed.code > 128 and failed.code - 128 in set(signal.Signals):
             how += f" ({signal.Signals(failed.code - 128).name})"

@@ -1,9 +1,23 @@
 """Asks the engine for its counters when Prometheus asks for metrics."""
 
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from tf_byteps import _engine
 from tf_byteps.metrics.names import COMMON_LABELS, COUNTER, GROUPS, METRICS
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.job import JobScheduler, SummationServer
+
+# A source's name, the values of its labels, and the engine's values.
+Sample = tuple[str, tuple[Any, ...], Mapping[str, Any]]
+Source = Callable[[], Sequence[Sample]]
 
 
 class Collector:
@@ -14,10 +28,10 @@ class Collector:
             values of `COMMON_LABELS` and of the group's, and a dict of the engine's values.
     """
 
-    def __init__(self, sources):
+    def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
 
-    def collect(self):
+    def collect(self) -> Iterator[Metric]:
         """Yields a family for each metric that this process has."""
         found = {}
         for read in self._sources:
@@ -36,7 +50,7 @@ class Collector:
             yield family
 
 
-def worker_source(rank):
+def worker_source(rank: int) -> Source:
     """The source of worker `rank`, in this process."""
 
     def read():
@@ -50,7 +64,7 @@ def worker_source(rank):
     return read
 
 
-def server_source(server):
+def server_source(server: SummationServer) -> Source:
     """The source of a `SummationServer`, empty before it has joined its job."""
 
     def read():
@@ -64,7 +78,7 @@ def server_source(server):
     return read
 
 
-def scheduler_source(scheduler):
+def scheduler_source(scheduler: JobScheduler) -> Source:
     """The source of a `JobScheduler`."""
 
     def read():

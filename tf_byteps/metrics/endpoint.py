@@ -1,15 +1,26 @@
 """Serves a process's metrics by HTTP. What fails here never fails the job."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import logging
 import socketserver
 import threading
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
 from tf_byteps.metrics.collector import Collector
+
+if typing.TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication
+
+    from tf_byteps.config import Config
+    from tf_byteps.metrics.collector import Source
 
 MOST_PORTS = 64  # that processes of a host take, one each
 _MOST_REQUESTS = 8  # at a time; those beyond are refused
@@ -23,7 +34,7 @@ _logger = logging.getLogger("tf_byteps")
 class _Handler(WSGIRequestHandler):
     timeout = _REQUEST_SECONDS  # between bytes; nobody keeps a thread for ever
 
-    def log_message(self, format, *args):
+    def log_message(self, format: str, *args: Any) -> None:
         pass
 
 
@@ -31,18 +42,19 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 16
 
-    def __init__(self, address, app):
+    def __init__(self, address: tuple[str, int], app: WSGIApplication) -> None:
         self._free = threading.BoundedSemaphore(_MOST_REQUESTS)
         super().__init__(address, _Handler)
         self.set_app(app)
 
-    def server_bind(self):
+    def server_bind(self) -> None:
         # WSGIServer's own asks the name service for this host's name, which may take seconds.
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        host, self.server_port = self.server_address[:2]
+        self.server_name = str(host)
         self.setup_environ()
 
-    def process_request(self, request, client_address):
+    def process_request(self, request: Any, client_address: Any):
         if not self._free.acquire(blocking=False):
             return self.shutdown_request(request)
         try:
@@ -51,13 +63,13 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
             self._free.release()
             raise
 
-    def process_request_thread(self, request, client_address):
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
-    def handle_error(self, request, client_address):
+    def handle_error(self, request: Any, client_address: Any) -> None:
         pass  # what strangers send is no matter of the job's log
 
 
@@ -68,7 +80,7 @@ class Endpoint:
         server: listens already.
     """
 
-    def __init__(self, server):
+    def __init__(self, server: _Server) -> None:
         self._server = server
         self.port = server.server_port
         threading.Thread(
@@ -78,17 +90,17 @@ class Endpoint:
             daemon=True,
         ).start()
 
-    def close(self):
+    def close(self) -> None:
         """Frees the port. Requests that are being answered end by themselves."""
         self._server.shutdown()
         self._server.server_close()
 
-    def forget(self):
+    def forget(self) -> None:
         """For a forked child: it must not hold its parent's port."""
         self._server.socket.close()
 
 
-def open_endpoint(config, name, sources):
+def open_endpoint(config: Config, name: str, sources: Sequence[Source]) -> Endpoint | None:
     """Opens the endpoint if `Config.metrics_port` asks for one.
 
     Args:
@@ -120,7 +132,7 @@ def open_endpoint(config, name, sources):
 
 
 @contextlib.contextmanager
-def serving(config, name, sources):
+def serving(config: Config, name: str, sources: Sequence[Source]) -> Iterator[Endpoint | None]:
     """`open_endpoint` for the time of a `with` block."""
     endpoint = open_endpoint(config, name, sources)
     try:
@@ -130,16 +142,16 @@ def serving(config, name, sources):
             endpoint.close()
 
 
-def _warn(why):
+def _warn(why: str) -> None:
     _logger.warning("%s. This process serves no metrics; the job goes on without them", why)
 
 
-def _port(given):
+def _port(given: str) -> int | None:
     port = int(given, 10) if given.isascii() and given.isdigit() and len(given) <= 5 else 0
     return port if 1 <= port <= _MAX_PORT else None
 
 
-def _listen(host, first, app):
+def _listen(host: str, first: int, app: WSGIApplication) -> _Server:
     """The first free port of those that this host's processes share."""
     in_use = None
     for port in range(first, min(first + MOST_PORTS, _MAX_PORT + 1)):
@@ -149,11 +161,11 @@ def _listen(host, first, app):
             if error.errno != errno.EADDRINUSE:
                 raise
             in_use = error
-    raise in_use
+    raise in_use or OSError(errno.EADDRINUSE, "no port is free")
 
 
-def _only_metrics(app):
-    def answer(environ, start_response):
+def _only_metrics(app: WSGIApplication) -> WSGIApplication:
+    def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         is_known = environ["PATH_INFO"] in ("/", "/metrics")
         if not is_known or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             start_response("404 Not Found", [("Content-Type", "text/plain")])

@@ -1,6 +1,7 @@
 """Exchanges of small objects: do all workers mean to do the same thing?"""
 
 import json
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +9,7 @@ import tensorflow as tf
 from tf_byteps.ops import gather
 
 
-def gather_objects(name, value):
+def gather_objects(name: str, value: Any) -> list[Any]:
     """Exchanges a JSON value with all workers.
 
     Also while a function is traced: it runs outside of the trace.

@@ -1,6 +1,7 @@
 """Checks of what the exchanges are given."""
 
 import operator
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ _COPIED = (*_SUMMED, *bits.DTYPES, tf.string)
 _MAX_NAME_BYTES = 1024
 
 
-def checked_tensor(tensor, what, copies=False):
+def checked_tensor(tensor: Any, what: str, copies: bool = False) -> tf.Tensor:
     """The tensor to exchange, after the checks that every operation needs.
 
     Args:
@@ -48,7 +49,7 @@ def checked_tensor(tensor, what, copies=False):
     return tensor
 
 
-def exchange_name(name, kind):
+def exchange_name(name: str | None, kind: str) -> str:
     """The name that the user gave, checked, or one made of the place of the call."""
     if name is None:
         return names.unnamed(kind)
@@ -63,12 +64,12 @@ FORWARD_ORDER = BACKWARD_ORDER + 1
 _MOST_POSITIONS = 2**20
 
 
-def forward_order_at(position):
+def forward_order_at(position: int) -> int:
     """FORWARD_ORDER for what the forward pass needs as this number: see ForwardOrderAt there."""
     return FORWARD_ORDER + 1 + min(position, _MOST_POSITIONS)
 
 
-def checked_priority(priority):
+def checked_priority(priority: int | None) -> int:
     """The priority as the operations take it."""
     if priority is None:
         return BACKWARD_ORDER
@@ -79,7 +80,7 @@ def checked_priority(priority):
     return number
 
 
-def checked_root_rank(root_rank):
+def checked_root_rank(root_rank: int) -> int:
     """The rank of the worker whose value counts. Before `init` no operation can run anyway."""
     number = _integer(root_rank, "root_rank")
     size = runtime.size() if runtime.is_initialized() else number + 1
@@ -88,14 +89,14 @@ def checked_root_rank(root_rank):
     return number
 
 
-def _integer(value, what):
+def _integer(value: Any, what: str) -> int:
     try:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{what} must be an integer, got {value!r}") from None
 
 
-def checked_gradient(gradient):
+def checked_gradient(gradient: str) -> str:
     """How the workers' gradients of one tensor are combined, as the operations take it."""
     if gradient not in ("average", "sum"):
         raise ValueError(f"gradient must be 'average' or 'sum', got {gradient!r}")

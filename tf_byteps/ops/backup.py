@@ -8,7 +8,7 @@ _logger = logging.getLogger("tf_byteps")
 _said = set()  # what has been said of numbers that are too large
 
 
-def backup_workers(given):
+def backup_workers(given: int | None) -> int:
     """Checks a number of backup workers against the job.
 
     Args:
@@ -47,7 +47,7 @@ def backup_workers(given):
     return number
 
 
-def _say_once(sentence):
+def _say_once(sentence: str) -> None:
     if sentence not in _said:
         _said.add(sentence)
         _logger.warning("%s", sentence)

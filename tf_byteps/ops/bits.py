@@ -4,6 +4,9 @@ For exchanges that only copy. Each dtype has a form of its own, with one more ax
 whose dtypes differ are told, as they are of other differences.
 """
 
+# TensorFlow's types know no Ellipsis in an index.
+# pyright: reportArgumentType=false
+
 import tensorflow as tf
 
 # dtype -> one of the same bits, in parts along a last axis.
@@ -19,7 +22,7 @@ _OF_COMPLEX = (tf.complex64, tf.complex128)
 DTYPES = (tf.bool, *_PARTS, *_OF_COMPLEX)
 
 
-def encode(value):
+def encode(value: tf.Tensor) -> tf.Tensor:
     """What is exchanged for a tensor: the tensor itself, or one with one more axis.
 
     Args:
@@ -35,7 +38,7 @@ def encode(value):
     return tf.bitcast(value, _PARTS[value.dtype]) if value.dtype in _PARTS else value
 
 
-def decode(value, dtype):
+def decode(value: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """The tensor of type `dtype` that `encode` was given."""
     if dtype == tf.bool:
         return tf.cast(value[..., 0], tf.bool)

@@ -7,7 +7,7 @@ from tensorflow.python.ops import control_flow_util
 _MOST_DENSE_BYTES = 2**30
 
 
-def is_compiled():
+def is_compiled() -> bool:
     """Whether what is traced now is for XLA.
 
     A function that was traced before, and is now called by a compiled one, is not traced again.
@@ -17,7 +17,7 @@ def is_compiled():
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def dense(slices):
+def dense(slices: tf.IndexedSlices) -> tf.Tensor:
     """The dense tensor for `tf.IndexedSlices`, whose rows XLA cannot exchange: their number is
     known only when they come.
 

@@ -1,5 +1,9 @@
 """What makes tensors smaller on the wire: casts, and the engine's codecs."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow as tf
 
 
@@ -17,7 +21,7 @@ class Compressor:
     codec = ""
 
     @staticmethod
-    def compress(tensor):
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Makes a tensor smaller.
 
         Args:
@@ -29,7 +33,7 @@ class Compressor:
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor, context):
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
         """Undoes `compress`.
 
         Args:
@@ -46,27 +50,27 @@ class NoneCompressor(Compressor):
     """Sends tensors as they are."""
 
     @staticmethod
-    def compress(tensor):
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         return tensor, None
 
     @staticmethod
-    def decompress(tensor, context):
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
         return tensor
 
 
 class _Cast(Compressor):
     """Casts wider floating tensors; leaves integers and 16-bit floats alone."""
 
-    dtype = None
+    dtype: tf.DType
 
     @classmethod
-    def compress(cls, tensor):
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if not tensor.dtype.is_floating or tensor.dtype.size <= cls.dtype.size:
             return tensor, None
         return tf.cast(tensor, cls.dtype), tensor.dtype
 
     @staticmethod
-    def decompress(tensor, context):
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
         return tensor if context is None else tf.cast(tensor, context)
 
 
@@ -144,12 +148,15 @@ class Compression:
     int4 = Int4Compressor
 
 
+# What callers give: a class with static methods, an object, or a name.
+AnyCompressor = type[Compressor] | Compressor | str
+
 _NAMED = {
     name: getattr(Compression, name) for name in ("none", "fp16", "bf16", "int8", "fp8", "int4")
 }
 
 
-def resolve(given):
+def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     """The compressor that a caller asked for.
 
     Args:

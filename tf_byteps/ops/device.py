@@ -5,7 +5,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 
 
-def own_device():
+def own_device() -> str:
     """The device of this worker: its GPU, or the CPU.
 
     Returns:

@@ -1,5 +1,7 @@
 """`push_pull`, `broadcast` and `gather`, eager and within `tf.function`."""
 
+from typing import Any, overload
+
 import tensorflow as tf
 
 from tf_byteps.ops import (
@@ -16,29 +18,78 @@ from tf_byteps.ops.arguments import (
     checked_tensor,
     exchange_name,
 )
-from tf_byteps.ops.compression import Compression
+from tf_byteps.ops.compression import AnyCompressor, Compression
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.plain_errors import in_plain_words
+from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
 
 
+@overload
+def push_pull(
+    tensor: tf.IndexedSlices,
+    scope: str = ...,
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    enable_async: bool = ...,
+    name: str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    priority: int | None = ...,
+    sparse_as_dense: bool = ...,
+) -> tf.IndexedSlices: ...
+@overload
+def push_pull(
+    tensor: list[Any] | tuple[Any, ...],
+    scope: str = ...,
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    enable_async: bool = ...,
+    name: str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    priority: int | None = ...,
+    sparse_as_dense: bool = ...,
+) -> list[Any]: ...
+@overload
+def push_pull(
+    tensor: Any,
+    scope: str = ...,
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    enable_async: bool = ...,
+    name: str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    priority: int | None = ...,
+    sparse_as_dense: bool = ...,
+) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
 def push_pull(
-    tensor,
-    scope="",
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    enable_async=False,
-    name=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    priority=None,
-    sparse_as_dense=False,
-):
+    tensor: Any,
+    scope: str = "",
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: AnyCompressor = Compression.none,
+    op: ReduceOp | str | None = None,
+    enable_async: bool = False,
+    name: str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    priority: int | None = None,
+    sparse_as_dense: bool = False,
+) -> Any:
     """Combines a tensor elementwise over all workers; every worker gets the result.
 
     Section 3 of the BytePS paper (OSDI'20): a push of this worker's value and a pull of the result,
@@ -111,7 +162,7 @@ def push_pull(
     return reduction.exchange_all(prepared, tensor_names, checked_priority(priority))
 
 
-def _push_pull_name(name, tensor):
+def _push_pull_name(name: str | None, tensor: Any) -> str:
     if isinstance(tensor, tf.IndexedSlices):
         return exchange_name(name, "push_pull of rows")
     return exchange_name(name, "push_pull")
@@ -119,7 +170,13 @@ def _push_pull_name(name, tensor):
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-def broadcast(tensor, root_rank, name=None, priority=None, gradient="average"):
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int | None = None,
+    gradient: str = "average",
+) -> tf.Tensor:
     """Gives every worker the root's tensor.
 
     The result is always a copy of the root's bytes: nothing of the other workers' values survives,
@@ -163,7 +220,9 @@ def broadcast(tensor, root_rank, name=None, priority=None, gradient="average"):
     return strings.from_bytes(lengths, data)
 
 
-def _broadcast(tensor, root_rank, name, priority, gradient):
+def _broadcast(
+    tensor: tf.Tensor, root_rank: int, name: str, priority: int, gradient: str
+) -> tf.Tensor:
     received = kernels().byte_ps_broadcast(
         token(name),
         bits.encode(tensor),
@@ -177,7 +236,9 @@ def _broadcast(tensor, root_rank, name, priority, gradient):
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-def gather(tensor, name=None, priority=None, gradient="average"):
+def gather(
+    tensor: Any, name: str | None = None, priority: int | None = None, gradient: str = "average"
+) -> tf.Tensor:
     """Concatenates the workers' tensors along axis 0, in rank order; every worker gets the result.
 
     Args:
@@ -217,7 +278,7 @@ def gather(tensor, name=None, priority=None, gradient="average"):
     return strings.from_bytes(lengths, data)
 
 
-def _gather(tensor, name, priority, gradient):
+def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Tensor:
     gathered = kernels().byte_ps_gather(
         token(name),
         bits.encode(tensor),

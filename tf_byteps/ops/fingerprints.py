@@ -1,12 +1,15 @@
 """Numbers that tell whether tensors of the workers are the same, without sending the tensors."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 from tf_byteps.ops import Max, push_pull
 
 
-def fingerprints(tensors):
+def fingerprints(tensors: Iterable[Any]) -> list[int]:
     """A 64-bit number for each tensor's bits. Other dtypes or values give other numbers.
 
     Args:
@@ -19,11 +22,11 @@ def fingerprints(tensors):
         return [int(_fingerprint(tf.convert_to_tensor(tensor))) for tensor in tensors]
 
 
-def _fingerprint(tensor):
+def _fingerprint(tensor: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tf.fingerprint(tf.reshape(tensor, [1, -1])), tf.int64)[0]
 
 
-def differing(name, numbers):
+def differing(name: str, numbers: Sequence[int]) -> np.ndarray:
     """Which of the workers' numbers are not the same on all of them. A collective.
 
     Its size does not grow with the number of workers.
@@ -35,8 +38,8 @@ def differing(name, numbers):
     Returns:
         A NumPy array of booleans.
     """
-    numbers = np.asarray(numbers, np.int64)
-    both = np.concatenate([numbers, ~numbers])  # the largest ~number is that of the smallest
+    own = np.asarray(numbers, np.int64)
+    both = np.concatenate([own, ~own])  # the largest ~number is that of the smallest
     with tf.init_scope():
         largest = push_pull(tf.constant(both), op=Max, name=name).numpy()
-    return largest[: len(numbers)] != ~largest[len(numbers) :]
+    return largest[: len(own)] != ~largest[len(own) :]

@@ -1,11 +1,16 @@
 """Reduces many small tensors in one exchange."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
-from tf_byteps.ops import push_pull
+from tf_byteps.ops import ReduceOp, push_pull
 
 
-def reduce_joined(tensors, dtype, op, name):
+def reduce_joined(
+    tensors: Sequence[Any], dtype: tf.DType, op: ReduceOp | str, name: str
+) -> list[tf.Tensor]:
     """The reductions of tensors over all workers. A collective.
 
     Args:

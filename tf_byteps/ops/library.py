@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
@@ -23,7 +24,7 @@ _library = None
 _tokens = {}
 
 
-def kernels():
+def kernels() -> Any:
     """The module of generated functions, one for each registered operation.
 
     Raises:
@@ -36,7 +37,7 @@ def kernels():
         return _library
 
 
-def _load():
+def _load() -> Any:
     if not os.path.exists(_PATH):
         raise ImportError(f"{_PATH} is missing: build the package first (pip install .)")
     try:
@@ -55,8 +56,8 @@ class _Token(CapturableResource):
     another device: 1.7 ms of a step of ResNet-50 on a GPU.
     """
 
-    def __init__(self, name):
-        super().__init__(device=own_device())
+    def __init__(self, name) -> None:
+        super().__init__(device=own_device())  # pyright: ignore[reportCallIssue]
         self._name = name
 
     def _create_resource(self):
@@ -68,7 +69,7 @@ class _Token(CapturableResource):
         return handle
 
 
-def token(name):
+def token(name: str) -> tf.Tensor:
     """The resource handle that orders the uses of one exchange name (protocol rule 11).
 
     TensorFlow runs operations on one resource in program order, through function calls, branches

@@ -33,7 +33,7 @@ _counts_lock = threading.Lock()
 _counts = weakref.WeakKeyDictionary()
 
 
-def call_site():
+def call_site() -> str:
     """The place in the user's program, without this machine's folders: `"train.py:42:step"`."""
     for frame in reversed(tf_stack.extract_stack()):
         path = frame.filename
@@ -43,7 +43,7 @@ def call_site():
     return "unknown"
 
 
-def unnamed(kind):
+def unnamed(kind: str) -> str:
     """The name of an exchange that the user gave none.
 
     Within a `tf.function`, the uses at one place are numbered in trace order. In eager code they
@@ -59,12 +59,12 @@ def unnamed(kind):
     return numbered(f"{kind}@{call_site()}")
 
 
-def in_scope(scope, name):
+def in_scope(scope: str, name: str) -> str:
     """`name` below the prefix `scope`, which may be empty or end in a slash already."""
     return f"{scope.rstrip('/')}/{name}" if scope else name
 
 
-def numbered(name):
+def numbered(name: str) -> str:
     """`name`, with `#1`, `#2`, ... for its further uses within the graph under construction."""
     if tf.executing_eagerly():
         return name
@@ -74,7 +74,7 @@ def numbered(name):
     return f"{name}#{index}" if index else name
 
 
-def _relative(path):
+def _relative(path: str) -> str:
     """`path` below its import folder: equal on machines that keep the program elsewhere."""
     folders = [os.path.abspath(folder or os.curdir) + os.sep for folder in sys.path]
     containing = [folder for folder in folders if path.startswith(folder)]

@@ -23,7 +23,7 @@ _UNSUPPORTED = {
 }
 
 
-def resolve(average, op):
+def resolve(average: bool | None, op: ReduceOp | str | None) -> ReduceOp:
     """Returns the `ReduceOp` that a caller asked for.
 
     Args:

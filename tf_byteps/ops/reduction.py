@@ -1,6 +1,8 @@
 """What `push_pull` and the gradients' reductions have in common."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -8,7 +10,9 @@ from tf_byteps import _engine
 from tf_byteps.ops import compiling, reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import (
+    AnyCompressor,
     Compression,
+    Compressor,
     codec_of,
     of_rows,
     resolve as resolve_compression,
@@ -31,14 +35,14 @@ class Reduction:
 
     def __init__(
         self,
-        op,
-        compression=Compression.none,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        sparse_as_dense=False,
-        backup_workers=0,
-        merge_repeated_rows=True,
-    ):
+        op: reduce_op.ReduceOp,
+        compression: AnyCompressor = Compression.none,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        sparse_as_dense: bool = False,
+        backup_workers: int = 0,
+        merge_repeated_rows: bool = True,
+    ) -> None:
         self.op = op
         self.compression = resolve_compression(compression)
         self.prescale_factor = prescale_factor
@@ -47,7 +51,7 @@ class Reduction:
         self.backup_workers = backup_workers
         self.merge_repeated_rows = merge_repeated_rows
 
-    def prepare(self, tensor):
+    def prepare(self, tensor: Any) -> tf.Tensor | tf.IndexedSlices:
         """A tensor to exchange, checked: a `tf.Tensor` or `tf.IndexedSlices`."""
         if isinstance(tensor, tf.IndexedSlices) and self.sparse_as_dense:
             tensor = tf.convert_to_tensor(tensor)
@@ -76,7 +80,9 @@ class Reduction:
             )
         return tensor
 
-    def exchange_all(self, tensors, tensor_names, priority=BACKWARD_ORDER):
+    def exchange_all(
+        self, tensors: Sequence[Any], tensor_names: Sequence[str], priority: int = BACKWARD_ORDER
+    ) -> list[Any]:
         """Exchanges prepared tensors. None waits for another.
 
         They are announced in one message, so that placing them costs one round trip.
@@ -105,7 +111,7 @@ class Reduction:
             results[index] = _scaled(result, self.postscale_factor)
         return results
 
-    def exchange(self, tensor, name, priority=BACKWARD_ORDER):
+    def exchange(self, tensor: Any, name: str, priority: int = BACKWARD_ORDER) -> Any:
         """Exchanges what `prepare` returned."""
         return self.exchange_all([tensor], [name], priority)[0]
 
@@ -115,13 +121,13 @@ class _Group:
     """Exchanges that do not depend on each other. Equal ones can share a traced function."""
 
     op: reduce_op.ReduceOp
-    compression: type
+    compression: type[Compressor] | Compressor
     names: tuple
     priorities: tuple
     backup_workers: int = 0
     merge_repeated_rows: bool = True
 
-    def __call__(self, tensors):
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
         if not tf.executing_eagerly():
             _engine.declare(
                 [
@@ -134,7 +140,7 @@ class _Group:
             return self._exchange_compiled(tensors)
         return [self._exchange(*each) for each in zip(tensors, self.names, self.priorities)]
 
-    def _exchange_compiled(self, tensors):
+    def _exchange_compiled(self, tensors: Sequence[Any]) -> list[Any]:
         """One operation: XLA must know that none waits for another (cc/tf/xla_kernels.cc)."""
         if not tensors:
             return []
@@ -150,7 +156,7 @@ class _Group:
         )
         return [self.compression.decompress(*each) for each in zip(results, contexts, strict=True)]
 
-    def _exchange(self, tensor, name, priority):
+    def _exchange(self, tensor: Any, name: str, priority: int) -> Any:
         if isinstance(tensor, tf.IndexedSlices):
             return self._exchange_slices(tensor, f"{name}/rows", priority)
         sent, context = self.compression.compress(tensor)
@@ -165,7 +171,9 @@ class _Group:
         )
         return self.compression.decompress(result, context)
 
-    def _exchange_slices(self, tensor, name, priority):
+    def _exchange_slices(
+        self, tensor: tf.IndexedSlices, name: str, priority: int
+    ) -> tf.IndexedSlices:
         def gather(rows):
             return kernels().byte_ps_gather(token(name), rows, tensor_name=name, priority=priority)
 
@@ -177,13 +185,19 @@ class _Group:
             merges=self.merge_repeated_rows,
         )
 
-    def _declaration(self, tensor, name):
+    def _declaration(self, tensor: tf.Tensor, name: str) -> tuple:
         sent, _ = self.compression.compress(tensor)
         codec = codec_of(self.compression)
         return declaration(sent, name, self.op, self.backup_workers, codec)
 
 
-def declaration(tensor, name, op, backup_workers=0, codec=""):
+def declaration(
+    tensor: tf.Tensor,
+    name: str,
+    op: reduce_op.ReduceOp,
+    backup_workers: int = 0,
+    codec: str = "",
+) -> tuple:
     """How the engine is told of a tensor before its first exchange."""
     average = op == reduce_op.Average
     kind = str(reduce_op.Sum if average else op)
@@ -191,7 +205,7 @@ def declaration(tensor, name, op, backup_workers=0, codec=""):
     return (name, tensor.dtype.name, shape, kind, average, 0, backup_workers, codec)
 
 
-def _scaled(tensor, factor):
+def _scaled(tensor: Any, factor: float) -> Any:
     """`tensor * factor`; for 16-bit floats in float32, so that the factor is not rounded."""
     if isinstance(factor, (int, float)) and factor == 1:
         return tensor

@@ -1,8 +1,12 @@
 """`push_pull` of `tf.IndexedSlices`: only the rows that some worker touched travel."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+
+from tf_byteps.ops.compression import Compressor
 
 # Marks the one row by which each worker is counted. No gradient has this index.
 _COUNTING_INDEX = tf.int64.min
@@ -20,13 +24,19 @@ class Form:
     """
 
     row_shape: tf.Tensor
-    static_row_shape: tuple
+    static_row_shape: tuple | tf.TensorShape
     index_dtype: tf.DType
     dense_shape: tf.Tensor | None
     merges: bool = True
 
 
-def reduce_rows(slices, gather, average, compression, merges=True):
+def reduce_rows(
+    slices: tf.IndexedSlices,
+    gather: Callable[[tf.Tensor], tf.Tensor],
+    average: bool,
+    compression: type[Compressor] | Compressor,
+    merges: bool = True,
+) -> tf.IndexedSlices:
     """Adds up, or averages, the rows of all workers in one exchange.
 
     Duplicates are merged, because optimizers that square the rows would see another gradient
@@ -53,7 +63,9 @@ def reduce_rows(slices, gather, average, compression, merges=True):
     return unpack(gather(packed), form, average, lambda rows: compression.decompress(rows, context))
 
 
-def pack(slices, compression, merges=True):
+def pack(
+    slices: tf.IndexedSlices, compression: type[Compressor] | Compressor, merges: bool = True
+) -> tuple[tf.Tensor, Any]:
     """What a worker sends: its indices and rows, side by side.
 
     Returns:
@@ -76,7 +88,12 @@ def pack(slices, compression, merges=True):
     ), context
 
 
-def unpack(gathered, form, average=False, decompress=None):
+def unpack(
+    gathered: tf.Tensor,
+    form: Form,
+    average: bool = False,
+    decompress: Callable[[tf.Tensor], tf.Tensor] | None = None,
+) -> tf.IndexedSlices:
     """The result of all workers' rows.
 
     Args:
@@ -108,12 +125,12 @@ def unpack(gathered, form, average=False, decompress=None):
     return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)
 
 
-def _index_words(dtype):
+def _index_words(dtype: tf.DType) -> int:
     """How many elements of a row's dtype an index takes."""
     return max(1, tf.int64.size // dtype.size)
 
 
-def _merge(indices, rows, divisor=None):
+def _merge(indices: tf.Tensor, rows: tf.Tensor, divisor: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
     """One row for each index, in ascending order of the indices; 16-bit rows are added up in
     float32.
 

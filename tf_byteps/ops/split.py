@@ -6,6 +6,8 @@ one that runs later, has the sum.
 """
 
 import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,7 +17,7 @@ from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Average, ReduceOp
-from tf_byteps.ops.reduction import declaration
+from tf_byteps.ops.reduction import Reduction, declaration
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,7 @@ class StartedReduction:
     index_dtype: tf.DType | None = None
     merges_rows: bool = True
 
-    def wait(self):
+    def wait(self) -> tf.Tensor | tf.IndexedSlices:
         """The result, once: a `tf.Tensor` or `tf.IndexedSlices`, as `push_pull` returns it."""
         is_sparse = self.index_dtype is not None
         result = kernels().byte_ps_wait(
@@ -47,7 +49,7 @@ class StartedReduction:
             tensor_name=self.name,
             shape=[None, None] if is_sparse else self.shape,
         )
-        if not is_sparse:
+        if self.index_dtype is None:
             return result
         dense_shape = tf.constant(self.shape, self.index_dtype)
         return slices.unpack(
@@ -59,7 +61,12 @@ class StartedReduction:
         )
 
 
-def start_reductions(tensors, names, shapes, reduction):
+def start_reductions(
+    tensors: Sequence[Any],
+    names: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    reduction: Reduction,
+) -> list[StartedReduction | None]:
     """Starts reductions over all workers. None waits for another.
 
     They are announced in one message, so that placing them costs one round trip.
@@ -85,7 +92,9 @@ def start_reductions(tensors, names, shapes, reduction):
     ]
 
 
-def _start(tensor, name, shape, reduction, priority):
+def _start(
+    tensor: Any, name: str, shape: tuple[int, ...], reduction: Reduction, priority: int
+) -> StartedReduction:
     if not isinstance(tensor, tf.IndexedSlices):
         tensor = tf.ensure_shape(tensor, shape)
         kernels().byte_ps_push_pull_start(
@@ -99,7 +108,7 @@ def _start(tensor, name, shape, reduction, priority):
     return StartedReduction(name, packed.dtype, shape, reduction.op, tensor.indices.dtype, merges)
 
 
-def forget(names):
+def forget(names: Iterable[str]) -> None:
     """Gives up the results of reductions that were started and that nobody has waited for.
 
     The other workers get theirs all the same.

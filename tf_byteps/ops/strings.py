@@ -1,11 +1,13 @@
 """Tensors of strings as tensors of numbers, for exchanges that copy."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps.ops import compiling
 
 
-def to_bytes(strings):
+def to_bytes(strings: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Splits strings into what can be exchanged.
 
     Args:
@@ -26,10 +28,12 @@ def to_bytes(strings):
         return lengths, tf.io.decode_raw(joined, tf.uint8)
 
 
-def from_bytes(lengths, data):
+def from_bytes(lengths: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
     """The strings that `to_bytes` was given."""
     with tf.device("CPU"):
         alphabet = tf.constant([bytes([number]) for number in range(256)])
         letters = tf.gather(alphabet, tf.cast(data, tf.int32))
-        rows = tf.RaggedTensor.from_row_lengths(letters, tf.reshape(lengths, [-1]))
+        # TensorFlow's types lack this method.
+        ragged: Any = tf.RaggedTensor
+        rows = ragged.from_row_lengths(letters, tf.reshape(lengths, [-1]))
         return tf.reshape(tf.strings.reduce_join(rows, axis=1), tf.shape(lengths)[:-1])

@@ -4,6 +4,8 @@ They become one traced function, which is kept: a loop over equal lists traces o
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +13,7 @@ import tensorflow as tf
 _KEPT = 256
 
 
-def run(exchange, tensors):
+def run(exchange: Callable[[list[Any]], list[Any]], tensors: list[Any]) -> list[Any]:
     """Exchanges tensors so that none waits for another, in eager code too.
 
     Args:
@@ -30,5 +32,5 @@ def run(exchange, tensors):
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _function(exchange):
+def _function(exchange: Callable[[list[Any]], list[Any]]) -> Any:
     return tf.function(exchange, autograph=False, reduce_retracing=True)

@@ -1,10 +1,14 @@
 """The side of rendezvous of those that join: workers and servers."""
 
+from __future__ import annotations
+
 import logging
 import os
 import secrets
 import socket
 import time
+import typing
+from collections.abc import Callable
 
 import zmq
 
@@ -14,6 +18,9 @@ from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
 from tf_byteps.rendezvous.secret import curve_keys, job_secret
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 # How often to ask without a place in the job; with one, once in a heartbeat interval.
 _JOIN_SECONDS = 1.0
@@ -27,13 +34,13 @@ _logger = logging.getLogger("tf_byteps")
 
 
 def join(
-    config,
-    server_endpoint=None,
-    start_server=None,
-    scheduler_address=None,
-    patience=None,
-    member=None,
-):
+    config: Config,
+    server_endpoint: messages.Address | None = None,
+    start_server: Callable[[messages.Book, int], None] | None = None,
+    scheduler_address: messages.Address | None = None,
+    patience: float | None = None,
+    member: str | None = None,
+) -> tuple[messages.Book, int]:
     """Takes part in a job: returns when all are there and all servers run.
 
     Args:
@@ -54,7 +61,9 @@ def join(
             in time.
         Dismissed: an elastic job goes on, or has ended, without this process.
     """
-    address = scheduler_address or messages.Address(config.scheduler_host, config.scheduler_port)
+    address = scheduler_address or messages.Address(
+        config.scheduler_host or "", config.scheduler_port or 0
+    )
     request = _request(config, server_endpoint, member)
     patience = patience or config.rendezvous_timeout
     last_stage = "worker" if config.role == "worker" else "server"
@@ -76,7 +85,9 @@ def join(
             raise
 
 
-def _request(config, server_endpoint, member=None):
+def _request(
+    config: Config, server_endpoint: messages.Address | None, member: str | None = None
+) -> messages.Join:
     return messages.Join(
         participant=secrets.token_hex(16),
         package_version=tf_byteps.__version__,
@@ -95,7 +106,9 @@ def _request(config, server_endpoint, member=None):
     )
 
 
-def _wait_for_assignment(line, request, config, patience):
+def _wait_for_assignment(
+    line: _Line, request: messages.Join, config: Config, patience: float
+) -> messages.Assigned:
     """Repeats the request until the scheduler has an assignment."""
     begin = next_request = time.monotonic()
     next_log = begin + _FIRST_LOG_SECONDS
@@ -124,7 +137,7 @@ def _wait_for_assignment(line, request, config, patience):
             _logger.warning("waiting for the job to begin: %s", progress or _no_answer(line))
 
 
-def _read_answer(message, line, config):
+def _read_answer(message: messages.Message, line: _Line, config: Config) -> str:
     """The progress that an answer tells of; raises if it ends the waiting."""
     if isinstance(message, messages.Refused):
         raise RendezvousError(
@@ -139,7 +152,9 @@ def _read_answer(message, line, config):
     return message.text if isinstance(message, messages.Progress) else ""
 
 
-def _check_patience(line, config, patience, waited, silent, progress):
+def _check_patience(
+    line: _Line, config: Config, patience: float, waited: float, silent: float, progress: str
+) -> None:
     if not line.answered and waited > patience:
         raise RendezvousError(
             f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
@@ -159,11 +174,11 @@ def _check_patience(line, config, patience, waited, silent, progress):
         )
 
 
-def _no_answer(line):
+def _no_answer(line: _Line) -> str:
     return f"no answer from {line.address} ({_diagnose(line.address)}). {_advice(line)}"
 
 
-def _advice(line):
+def _advice(line: _Line) -> str:
     return (
         f"Check that the scheduler runs, that DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT (or "
         f"TF_CONFIG) name its address, and that its BYTEPS_JOB_SECRET is the same "
@@ -171,7 +186,7 @@ def _advice(line):
     )
 
 
-def _diagnose(address):
+def _diagnose(address: messages.Address) -> str:
     """What a plain connection to the address says."""
     try:
         with socket.create_connection((address.host, address.port), _PROBE_SECONDS):
@@ -184,7 +199,7 @@ def _diagnose(address):
         return f"TCP: {error.strerror}"
 
 
-def open_socket(context, address, secret):
+def open_socket(context: zmq.Context, address: messages.Address, secret: str | None) -> zmq.Socket:
     """A socket that is about to be connected to the scheduler at `address`."""
     opened = context.socket(zmq.DEALER)
     # With it, ZeroMQ tries a name's IPv6 address only.
@@ -201,7 +216,7 @@ def open_socket(context, address, secret):
 class _Line:
     """A connection to the scheduler."""
 
-    def __init__(self, address, secret=None):
+    def __init__(self, address: messages.Address, secret: str | None = None) -> None:
         self.address = address
         self.has_secret = secret is not None
         self.answered = False
@@ -211,22 +226,22 @@ class _Line:
         self._socket.setsockopt(zmq.SNDHWM, 4)  # requests that nobody reads need no queue
         self._socket.connect(f"tcp://{address}")
 
-    def __enter__(self):
+    def __enter__(self) -> _Line:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         # Without an answer nobody listens, and the last words have nobody to wait for.
         self._socket.close(linger=2000 if self.answered else 0)
         self._context.term()
 
-    def send(self, message):
+    def send(self, message: messages.Message) -> None:
         try:
             self._socket.send(messages.encode(message), zmq.NOBLOCK)
             self.sent += 1
         except zmq.Again:
             pass  # the queue is full of requests already; _check_patience ends the waiting
 
-    def receive(self, timeout):
+    def receive(self, timeout: float) -> messages.Message | None:
         """The next message, or None after `timeout` seconds."""
         if not self._socket.poll(int(timeout * 1000)):
             return None

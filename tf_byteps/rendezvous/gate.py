@@ -8,6 +8,8 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import zmq
 from zmq.utils import z85
@@ -35,7 +37,7 @@ class Gate:
         secret: the job's.
     """
 
-    def __init__(self, context, guarded, secret):
+    def __init__(self, context: zmq.Context, guarded: zmq.Socket, secret: str) -> None:
         self._participant = z85.decode(curve_keys(secret, "participant")[0])
         self._peers = {}  # address by descriptor
         self._failed = False
@@ -60,7 +62,7 @@ class Gate:
         for polled in (guarded, self._answers, self._monitor):
             self._poller.register(polled, zmq.POLLIN)
 
-    def poll(self, milliseconds):
+    def poll(self, milliseconds: float) -> bool:
         """Lets participants in; whether the guarded socket has a message within that time."""
         end = time.monotonic() + milliseconds / 1000
         while True:
@@ -75,13 +77,13 @@ class Gate:
             if not ready or time.monotonic() >= end:
                 return False
 
-    def close(self):
+    def close(self) -> None:
         """Before the guarded socket is closed."""
         self._guarded.disable_monitor()
         self._monitor.close(linger=0)
         self._answers.close(linger=0)
 
-    def _admit(self):
+    def _admit(self) -> None:
         version, request, _, address, _, mechanism, *credentials = self._answers.recv_multipart()
         known = mechanism == b"CURVE" and credentials == [self._participant]
         if not known:
@@ -89,7 +91,7 @@ class Gate:
         code, text = (b"200", b"OK") if known else (b"400", b"unknown key")
         self._answers.send_multipart([version, request, code, text, b"", b""])
 
-    def _note(self, event):
+    def _note(self, event: Mapping[str, Any]) -> None:
         kind, descriptor = event["event"], event["value"]
         if kind == zmq.EVENT_ACCEPTED:
             if len(self._peers) < _MOST_PEERS:
@@ -102,7 +104,7 @@ class Gate:
         else:
             self._failed = True
 
-    def _log_refusal(self, address):
+    def _log_refusal(self, address: str) -> None:
         now = time.monotonic()
         gained = (now - self._budget_since) / _LOG_SECONDS
         self._budget = min(_LOG_BURST, self._budget + gained)
@@ -120,7 +122,7 @@ class Gate:
         )
 
 
-def peer_address(descriptor):
+def peer_address(descriptor: int) -> str:
     """Where an accepted connection comes from, as text; ZeroMQ may have closed it already."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as peer:

@@ -1,19 +1,25 @@
 """Which machine a process is on, and at which address others reach it."""
 
+from __future__ import annotations
+
 import fcntl
 import ipaddress
 import os
 import socket
 import struct
+import typing
 
 from tf_byteps.errors import ConfigError
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 _GET_INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR
 _DISCARD_PORT = 9
 ALL_INTERFACES = "0.0.0.0"
 
 
-def host_id(config):
+def host_id(config: Config) -> str:
     """Identifies this machine: equal texts mean "same host" (protocol rule 17).
 
     Host names do not: containers share them, or have several. Two processes can share memory when
@@ -29,7 +35,7 @@ def host_id(config):
         return socket.gethostname()
 
 
-def own_address(config):
+def own_address(config: Config) -> str:
     """The address that this process gives to others: configured, or the one towards the scheduler.
 
     Raises:
@@ -44,7 +50,7 @@ def own_address(config):
     return route_address(config.scheduler_host)
 
 
-def route_address(host):
+def route_address(host: str) -> str:
     """The local address from which packets to `host` leave; `host` itself if there is no route."""
     try:
         family, _, _, _, target = socket.getaddrinfo(host, _DISCARD_PORT, type=socket.SOCK_DGRAM)[0]
@@ -55,7 +61,7 @@ def route_address(host):
         return host
 
 
-def listening_address(config, host):
+def listening_address(config: Config, host: str) -> str:
     """Where to listen so that others reach this process at `host`: a numeric address.
 
     If the name does not say it: the configured interface's, or else that of all interfaces.
@@ -78,7 +84,7 @@ def listening_address(config, host):
     return address
 
 
-def bindable_address(host, here_only=False):
+def bindable_address(host: str, here_only: bool = False) -> str:
     """Where to listen so that others reach this process at `host`: a numeric address.
 
     That is "0.0.0.0", all interfaces, when `host` is a name that does not say it: Debian lets a
@@ -104,16 +110,16 @@ def bindable_address(host, here_only=False):
     return ALL_INTERFACES
 
 
-def numeric_addresses(host):
+def numeric_addresses(host: str) -> list[str]:
     """What a name stands for here, IPv4 first; empty if it is not known."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except socket.gaierror:
         return []
-    return sorted({target[0] for *_, target in found}, key=lambda address: ":" in address)
+    return sorted({str(target[0]) for *_, target in found}, key=lambda address: ":" in address)
 
 
-def _interface_address(name):
+def _interface_address(name: str) -> str:
     request = struct.pack("256s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -4,9 +4,12 @@ Through it the scheduler sees whether the process lives, and tells it when the w
 change. It stays while the process leaves one epoch and joins the next.
 """
 
+from __future__ import annotations
+
 import logging
 import secrets
 import threading
+import typing
 
 import zmq
 
@@ -15,6 +18,9 @@ from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.client import open_socket
 from tf_byteps.rendezvous.membership import route_of
 from tf_byteps.rendezvous.secret import job_secret
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 _LINGER_MILLISECONDS = 2000
 
@@ -31,11 +37,11 @@ class Member:
         name: what the scheduler knows it by, whatever its rank.
     """
 
-    def __init__(self, config):
+    def __init__(self, config: Config) -> None:
         self.name = config.member or secrets.token_hex(4)
         self._lock = threading.Lock()
         self._changed = None  # the last `Changed`
-        address = messages.Address(config.scheduler_host, config.scheduler_port)
+        address = messages.Address(config.scheduler_host or "", config.scheduler_port or 0)
         self._context = zmq.Context()
         self._socket = open_socket(self._context, address, job_secret(config))
         self._socket.setsockopt(zmq.ROUTING_ID, route_of(self.name))
@@ -43,7 +49,7 @@ class Member:
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * config.heartbeat_timeout))
         self._socket.connect(f"tcp://{address}")
 
-    def change(self, epoch):
+    def change(self, epoch: int) -> str:
         """Why the workers of an epoch are about to change, in a sentence; "" if they are not."""
         with self._lock:
             while self._socket.poll(0):
@@ -57,12 +63,12 @@ class Member:
             is_current = self._changed is not None and self._changed.epoch == epoch
             return self._changed.reason if is_current else ""
 
-    def say_done(self):
+    def say_done(self) -> None:
         """Tells the scheduler that this process needs the job no more."""
         with self._lock:
             self._socket.send(messages.encode(messages.Done(self.name)), zmq.NOBLOCK)
 
-    def close(self):
+    def close(self) -> None:
         """Ends the connection. Idempotent."""
         with self._lock:
             self._socket.close(linger=_LINGER_MILLISECONDS)

@@ -7,17 +7,26 @@ connection to it from its first request to its end (see `member`), and ZeroMQ's 
 that up.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import select
 import time
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import zmq
 
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster, place_of
+from tf_byteps.rendezvous.roster import Participant, PlaceTaken, Refusal, Roster, place_of
 from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
+    from tf_byteps.rendezvous.messages import Join
 
 _PROBE_SECONDS = 0.2
 _ROUTE_PREFIX = "member/"
@@ -29,7 +38,7 @@ _VANISHED_SECONDS = 2.0
 _logger = logging.getLogger("tf_byteps")
 
 
-def route_of(member):
+def route_of(member: str) -> bytes:
     """The name of a member's connection, by which the scheduler finds it."""
     return (_ROUTE_PREFIX + member).encode()
 
@@ -43,17 +52,17 @@ class ElasticRoster(Roster):
         **settings: see `Roster`.
     """
 
-    def __init__(self, before, least, **settings):
+    def __init__(self, before: Sequence[str], least: int, **settings: Any) -> None:
         super().__init__(**{**settings, "num_workers": None})
         self._before, self._least = before, least
 
-    def progress(self):
+    def progress(self) -> str:
         """See `Roster.progress`."""
         servers = f"{self._count['server']} of {self.num_servers} servers"
         workers = f"{self._count['worker']} workers, of at least {self._least},"
         return f"{workers} and {servers} have joined"
 
-    def _check_worker_place(self, join):
+    def _check_worker_place(self, join: Join) -> None:
         if join.member is None:
             raise Refusal(
                 "this job is elastic and it was not told so: set BYTEPS_MIN_WORKERS, as bpslaunch "
@@ -67,18 +76,19 @@ class ElasticRoster(Roster):
                 [other],
             )
 
-    def in_order(self):
+    def in_order(self) -> list[Participant]:
         """The workers: those of the epoch before in their order, then newcomers, host by host."""
         place = {member: number for number, member in enumerate(self._before)}
 
-        def order(worker):
+        def order(worker: Participant) -> tuple:
             join = worker.join
-            number = len(join.member), join.member  # a launcher counts
-            return (place.get(join.member, len(place)), join.host_id, *number)
+            member = join.member or ""
+            number = len(member), member  # a launcher counts
+            return (place.get(member, len(place)), join.host_id, *number)
 
         return sorted(self.workers(), key=order)
 
-    def _assign_ranks(self):
+    def _assign_ranks(self) -> None:
         for rank, worker in enumerate(self.in_order()):
             worker.rank = rank
         self.num_workers = len(self.workers())
@@ -95,31 +105,41 @@ class ElasticScheduler(Scheduler):
             workers it has started, for the first epoch; "leave MEMBER", who is to go.
     """
 
-    def __init__(self, config, start_coordinator, orders=None):
+    def __init__(
+        self,
+        config: Config,
+        start_coordinator: Callable[[messages.Book], messages.Address],
+        orders: int | None = None,
+    ) -> None:
         self._members = []  # of the last epoch, in rank order
         self._done, self._leaving = set(), set()
         self._newcomers = {}  # member: when it last asked, while the job runs
         self._expected = config.size
         self._epochs = 0
-        self._book = None
+        self._book: messages.Book | None = None
         self._announced = False
         self._orders, self._order_rest = orders, b""
         self._probed = {}  # member: whether it was there, and when it was asked
         self._patient_until = self._began = 0.0
         super().__init__(config, start_coordinator)
 
-    def _new_roster(self):
-        least = self._config.min_workers
-        return super()._new_roster(ElasticRoster, before=self._members, least=least)
+    def _new_roster(self) -> Roster:
+        least = self._config.min_workers or 1
+        return ElasticRoster(self._members, least, **self._roster_settings())
 
-    def _prepare(self, router):
+    @property
+    def _elastic_roster(self) -> ElasticRoster:
+        assert isinstance(self._roster, ElasticRoster)
+        return self._roster
+
+    def _prepare(self, router: zmq.Socket) -> None:
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
         router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found under its name again
         milliseconds = int(1000 * self._config.heartbeat_timeout)
         router.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * self._config.heartbeat_interval))
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, milliseconds)
 
-    def run(self, patience=None):
+    def run(self, patience: float | None = None) -> messages.Book:
         """Brings an epoch's processes together. See `Scheduler.run`.
 
         Raises:
@@ -131,16 +151,16 @@ class ElasticScheduler(Scheduler):
         self._newcomers.clear()
         self._late_joins.clear()
         self._book = super().run(patience)
-        self._members = [worker.join.member for worker in self._roster.in_order()]
+        self._members = [worker.join.member or "" for worker in self._elastic_roster.in_order()]
         self._began = time.monotonic()
         return self._book
 
     @property
-    def members(self):
+    def members(self) -> tuple[str, ...]:
         """The members of the last epoch, in rank order."""
         return tuple(self._members)
 
-    def attend(self, seconds=POLL_SECONDS):
+    def attend(self, seconds: float = POLL_SECONDS) -> None:
         """Serves those who come, and those who are told to go, while the job runs."""
         deadline = time.monotonic() + seconds
         while self._poll(max(0.0, deadline - time.monotonic())):
@@ -148,7 +168,7 @@ class ElasticScheduler(Scheduler):
         self._take_orders()
         self._announce_changes()
 
-    def vanished(self):
+    def vanished(self) -> str:
         """A member that was gone before the engine could know it, in a sentence, or ""."""
         now = time.monotonic()
         if now - self._began > self._config.connect_timeout:
@@ -162,19 +182,19 @@ class ElasticScheduler(Scheduler):
 
     # Who takes part.
 
-    def _collect(self, patience):
+    def _collect(self, patience: float | None) -> None:
         timeout = self._config.elastic_timeout
         self._patient_until = time.monotonic() + timeout
         self._wait(self._may_begin, timeout + 2 * POLL_SECONDS, self._explain)
         joined = self._joined()
-        chosen = [worker for worker in self._roster.in_order() if worker in joined]
+        chosen = [worker for worker in self._elastic_roster.in_order() if worker in joined]
         chosen = chosen[: self._config.max_workers]
         for worker in self._roster.workers():
             if worker not in chosen:  # it asks again, and may come later
                 self._roster.remove(worker)
-        self._count_change([worker.join.member for worker in chosen])
+        self._count_change([worker.join.member or "" for worker in chosen])
 
-    def _count_change(self, members):
+    def _count_change(self, members: Sequence[str]) -> None:
         self._epochs += 1
         limit = self._config.reset_limit
         if limit is not None and self._epochs - 1 > limit:
@@ -187,7 +207,7 @@ class ElasticScheduler(Scheduler):
         if self._members and not set(members) & set(self._members):
             _logger.warning("none of them was there before: what was not saved to files is lost")
 
-    def _may_begin(self):
+    def _may_begin(self) -> bool:
         joined = self._joined()
         members = {worker.join.member for worker in joined}
         awaited = [
@@ -206,15 +226,15 @@ class ElasticScheduler(Scheduler):
         started = self._epochs > 0 or len(joined) >= self._expected
         return started and not awaited
 
-    def _needed(self):
+    def _needed(self) -> int:
         """Who is done counts: the others need not wait for anybody in its place."""
         return max(1, self._config.min_workers - len(self._done))
 
-    def _joined(self):
+    def _joined(self) -> list[Participant]:
         """The workers that have asked to take part and live."""
-        return [w for w in self._roster.workers() if self._is_there(w.join.member)]
+        return [w for w in self._roster.workers() if self._is_there(w.join.member or "")]
 
-    def _explain(self):
+    def _explain(self) -> str:
         servers = len(self._roster.server_processes())
         return (
             f"{len(self._joined())} of at least {self._needed()} workers and {servers} of "
@@ -222,7 +242,7 @@ class ElasticScheduler(Scheduler):
             f"--elastic-timeout, BYTEPS_ELASTIC_TIMEOUT)"
         )
 
-    def _is_there(self, member):
+    def _is_there(self, member: str) -> bool | None:
         now = time.monotonic()
         there, asked, since = self._probed.get(member, (None, 0.0, now))
         if now - asked > _PROBE_SECONDS:
@@ -232,7 +252,7 @@ class ElasticScheduler(Scheduler):
             self._probed[member] = (there, now, since)
         return there
 
-    def _reaches(self, member):
+    def _reaches(self, member: str) -> bool:
         try:
             message = messages.encode(messages.Present())
             self._socket.send_multipart([route_of(member), message], zmq.NOBLOCK)
@@ -244,32 +264,32 @@ class ElasticScheduler(Scheduler):
 
     # What they say.
 
-    def _handle(self, route, message):
+    def _handle(self, route: bytes, message: messages.Message | None) -> None:
         if isinstance(message, messages.Done):
             if message.member in self._members:
                 self._done.add(message.member)
         else:
             super()._handle(route, message)
 
-    def _handle_join(self, route, join):
+    def _handle_join(self, route: bytes, join: Join):
         if join.member in self._leaving:
             return self._send(route, messages.Dismissed("its host is not in use any more"))
         self._done.discard(join.member)  # it has left, and comes again
         super()._handle_join(route, join)
 
-    def _answer_late_join(self, route, join, is_failing=False):
+    def _answer_late_join(self, route: bytes, join: Join, is_failing: bool = False) -> None:
         if join.role == "worker" and join.member not in (None, *self._members):
             self._newcomers[join.member] = time.monotonic()
         text = "the job runs: new workers are let in at its next commit"
         self._send(route, messages.Progress(text, admitted=False))
 
-    def _send_encoded(self, route, data):
+    def _send_encoded(self, route: bytes, data: bytes) -> None:
         try:
             self._socket.send_multipart([route, data], zmq.NOBLOCK)
         except zmq.ZMQError:
             pass  # it is gone: that is noticed by itself
 
-    def _drop_silent(self):
+    def _drop_silent(self) -> None:
         self._take_orders()
         for participant in list(self._roster.participants.values()):
             member = participant.join.member
@@ -279,7 +299,7 @@ class ElasticScheduler(Scheduler):
                 self._lose(participant, "has gone")
         super()._drop_silent()
 
-    def _announce_changes(self):
+    def _announce_changes(self) -> None:
         if self._announced or self._book is None:
             return
         now = time.monotonic()
@@ -304,7 +324,7 @@ class ElasticScheduler(Scheduler):
         for member in self._members:
             self._send(route_of(member), messages.Changed(self._book.epoch, text))
 
-    def _take_orders(self):
+    def _take_orders(self) -> None:
         while self._orders is not None and select.select([self._orders], [], [], 0)[0]:
             data = os.read(self._orders, 4096)
             if not data:
@@ -317,13 +337,13 @@ class ElasticScheduler(Scheduler):
                 elif verb == "leave":
                     self._leaving.add(value)
 
-    def _tell_of(self, error):
+    def _tell_of(self, error: BaseException) -> None:
         if isinstance(error, Dismissed):
             self._say_farewell(error.reason)
         else:
             super()._tell_of(error)
 
-    def _say_farewell(self, reason):
+    def _say_farewell(self, reason: str) -> None:
         """Who would join goes; servers come again when their last epoch has ended."""
         deadline = time.monotonic() + _FAREWELL_SECONDS
         for participant in self._roster.participants.values():
@@ -335,6 +355,6 @@ class ElasticScheduler(Scheduler):
                     self._send(route, messages.Dismissed(reason))
 
 
-def _counted(members):
+def _counted(members: Sequence[str]) -> str:
     noun = "worker" if len(members) == 1 else "workers"
     return f"{len(members)} {noun} ({', '.join(members)})"

@@ -31,6 +31,7 @@ import json
 import reprlib
 import types
 import typing
+from typing import Any
 
 from tf_byteps.errors import RendezvousError
 
@@ -45,7 +46,7 @@ class Address:
     host: str
     port: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -64,11 +65,11 @@ class Book:
     # Each worker has a GPU that no other one uses, and some workers have a host in common.
     gpus_share_hosts: bool = False
 
-    def local_rank(self, rank):
+    def local_rank(self, rank: int) -> int:
         """The worker's number among those on its host, in rank order."""
         return self.worker_hosts[:rank].count(self.worker_hosts[rank])
 
-    def local_size(self, rank):
+    def local_size(self, rank: int) -> int:
         """How many workers are on the worker's host."""
         return self.worker_hosts.count(self.worker_hosts[rank])
 
@@ -150,10 +151,23 @@ class Dismissed:
 
 
 _ALL = (Join, Ready, Leave, Progress, Assigned, Refused, Failed, Changed, Present, Done, Dismissed)
+Message = (
+    Join
+    | Ready
+    | Leave
+    | Progress
+    | Assigned
+    | Refused
+    | Failed
+    | Changed
+    | Present
+    | Done
+    | Dismissed
+)
 _KINDS = {kind.__name__: kind for kind in _ALL}
 
 
-def encode(message):
+def encode(message: Message) -> bytes:
     """A message as bytes."""
     return json.dumps(_with_kind(message)).encode()
 
@@ -165,21 +179,21 @@ class EncodedBook:
         book: a `Book`.
     """
 
-    def __init__(self, book):
+    def __init__(self, book: Book) -> None:
         self._json = json.dumps(_plain(book)).encode()
 
-    def assign(self, stage, rank):
+    def assign(self, stage: str, rank: int) -> bytes:
         """What `encode` returns of `Assigned(stage, rank, book)`."""
         fields = _with_kind(Assigned(stage, rank, None))
         del fields["book"]
         return json.dumps(fields).encode()[:-1] + b', "book": ' + self._json + b"}"
 
 
-def _with_kind(message):
+def _with_kind(message: Message) -> dict[str, Any]:
     return {"version": VERSION, "kind": type(message).__name__, **_plain(message)}
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """A value as JSON knows it; objects in a list become one list for each of their fields."""
     if dataclasses.is_dataclass(value):
         return {name: _plain(getattr(value, name)) for name in _types(type(value))}
@@ -188,7 +202,7 @@ def _plain(value):
     return value
 
 
-def decode(data):
+def decode(data: bytes) -> Message:
     """The message in `data`.
 
     Raises:
@@ -212,7 +226,7 @@ def decode(data):
     return _read(_KINDS[kind], fields, kind)
 
 
-def _read(expected, value, where):
+def _read(expected: Any, value: Any, where: str) -> Any:
     """`value` as an `expected` type, or an error that names the field."""
     if dataclasses.is_dataclass(expected):
         return _read_object(expected, value, where)
@@ -234,26 +248,26 @@ def _read(expected, value, where):
     raise RendezvousError(f"{where} is {_short(value)}, but must be {expected}")
 
 
-def _read_list(expected, value, where):
+def _read_list(expected: Any, value: Any, where: str) -> list[Any]:
     if dataclasses.is_dataclass(expected) and value != []:
         _check_fields(expected, value, where)
         fields = _types(expected).items()
         columns = [_read_list(kind, value[name], f"{where}.{name}") for name, kind in fields]
         if len({len(column) for column in columns}) > 1:
             raise RendezvousError(f"{where} has columns of different lengths")
-        return list(map(expected, *columns))
+        return [expected(*row) for row in zip(*columns)]  # pyright: ignore[reportCallIssue]
     if isinstance(value, list) and set(map(type, value)) <= {expected}:
         return value
     raise RendezvousError(f"{where} is {_short(value)}, but must be a list of {expected}")
 
 
-def _read_object(expected, value, where):
+def _read_object(expected: Any, value: Any, where: str) -> Any:
     _check_fields(expected, value, where)
     fields = _types(expected).items()
     return expected(**{name: _read(kind, value[name], f"{where}.{name}") for name, kind in fields})
 
 
-def _check_fields(expected, value, where):
+def _check_fields(expected: Any, value: Any, where: str) -> None:
     fields = _types(expected)
     if not isinstance(value, dict) or set(value) != set(fields):
         raise RendezvousError(
@@ -262,11 +276,11 @@ def _check_fields(expected, value, where):
 
 
 @functools.cache
-def _types(message):
+def _types(message: Any) -> dict[str, Any]:
     """The fields of a class of messages, with their types."""
     return {field.name: field.type for field in dataclasses.fields(message)}
 
 
-def _short(value):
+def _short(value: Any) -> str:
     """A value in a message or a log: what a stranger sends may be long."""
     return reprlib.repr(value)

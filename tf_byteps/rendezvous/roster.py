@@ -1,9 +1,12 @@
 """Who has joined a job, whether they fit together, and the address book that follows."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 
 import tf_byteps
 from tf_byteps.config import Config
@@ -33,7 +36,7 @@ class PlaceTaken(Refusal):
         holders: these `Participant`s.
     """
 
-    def __init__(self, reason, holders):
+    def __init__(self, reason: str, holders: list[Participant]) -> None:
         super().__init__(reason)
         self.holders = holders
 
@@ -50,19 +53,26 @@ class Participant:
     ready: set[str] = dataclasses.field(default_factory=set)  # stages
 
     @property
-    def is_worker(self):
+    def is_worker(self) -> bool:
         return self.join.role == "worker"
 
     @property
-    def hosts_server(self):
+    def hosts_server(self) -> bool:
         return self.join.server_endpoint is not None
 
+    def rank_in(self, stage: str) -> int:
+        """Its number among the workers ("worker") or the servers ("server") of the job."""
+        rank = self.server_rank if stage == "server" else self.rank
+        if rank is None:
+            raise RuntimeError(f"{self} has no rank as a {stage} yet")
+        return rank
+
     @property
-    def is_done(self):
+    def is_done(self) -> bool:
         """Whether it has got all that rendezvous gives it."""
         return ("worker" if self.is_worker else "server") in self.ready
 
-    def __str__(self):
+    def __str__(self) -> str:
         number = self.join.rank if self.is_worker else self.join.server_id
         number = self.join.member if number is None else number
         name = self.join.role if number is None else f"{self.join.role} {number}"
@@ -80,7 +90,14 @@ class Roster:
         defaults: all shared options, for those that nobody set.
     """
 
-    def __init__(self, job_id, num_workers, num_servers, options, defaults):
+    def __init__(
+        self,
+        job_id: str | None,
+        num_workers: int | None,
+        num_servers: int,
+        options: Mapping[str, float],
+        defaults: Mapping[str, float],
+    ) -> None:
         self.participants = {}
         self.num_workers = None
         self.num_servers = num_servers
@@ -93,7 +110,7 @@ class Roster:
         self._options = {name: (value, "the scheduler") for name, value in options.items()}
         self._defaults = defaults
 
-    def admit(self, join, route, now):
+    def admit(self, join: Join, route: bytes, now: float) -> Participant:
         """Adds a participant, or notes that it is still there.
 
         Raises:
@@ -113,15 +130,15 @@ class Roster:
         self._add(participant)
         return participant
 
-    def _add(self, participant):
+    def _add(self, participant: Participant) -> None:
         join = participant.join
         self.participants[join.participant] = participant
         self._count[join.role] += 1
         self._holders[place_of(join)] = participant
-        if participant.is_worker:
+        if participant.is_worker and join.rank is not None:
             self._free_ranks.pop(join.rank, None)
 
-    def remove(self, participant):
+    def remove(self, participant: Participant) -> None:
         """Forgets a participant; its place is free again."""
         join = participant.join
         del self.participants[join.participant]
@@ -130,11 +147,11 @@ class Roster:
         if participant.is_worker and join.rank is not None:
             self._free_ranks[join.rank] = None
 
-    def _expect_workers(self, number):
+    def _expect_workers(self, number: int | None) -> None:
         self.num_workers = number
         self._free_ranks = dict.fromkeys(range(number or 0))
 
-    def find_predecessor(self, join, lost):
+    def find_predecessor(self, join: Join, lost: Sequence[int]) -> Participant | None:
         """The server that another one may take the place of.
 
         Args:
@@ -152,7 +169,7 @@ class Roster:
         # Without a number: where it was, if possible.
         return min(places, key=lambda p: (p.join.host_id != join.host_id, p.server_rank))
 
-    def replace(self, before, join, route, now):
+    def replace(self, before: Participant, join: Join, route: bytes, now: float) -> Participant:
         """Admits a server in the place of one that is lost, with its rank.
 
         Args:
@@ -171,21 +188,21 @@ class Roster:
         participant.server_rank = before.server_rank
         return participant
 
-    def workers(self):
+    def workers(self) -> list[Participant]:
         return [p for p in self.participants.values() if p.is_worker]
 
-    def has_worker(self):
+    def has_worker(self) -> bool:
         return self._count["worker"] > 0
 
-    def server_processes(self):
+    def server_processes(self) -> list[Participant]:
         return [p for p in self.participants.values() if not p.is_worker]
 
-    def complete(self):
+    def complete(self) -> bool:
         return (
             self._count["worker"] == self.num_workers and self._count["server"] == self.num_servers
         )
 
-    def progress(self):
+    def progress(self) -> str:
         """Who has joined and who is missing, in a sentence."""
         workers, servers = self._count["worker"], self._count["server"]
         expected = "an unknown number of" if self.num_workers is None else self.num_workers
@@ -195,10 +212,10 @@ class Roster:
             missing.append(_count(self.num_servers - servers, "server"))
         return f"{sentence} have joined" + (f"; missing: {', '.join(missing)}" if missing else "")
 
-    def build_book(self):
+    def build_book(self) -> Book:
         """Assigns all ranks and writes the address book. Call when complete."""
         self._assign_ranks()
-        workers = sorted(self.workers(), key=lambda p: p.rank)
+        workers = sorted(self.workers(), key=lambda p: p.rank_in("worker"))
         servers = sorted(
             (p for p in self.participants.values() if p.hosts_server), key=lambda p: p.server_rank
         )
@@ -216,7 +233,7 @@ class Roster:
             gpus_share_hosts=self._gpus_share_hosts(workers),
         )
 
-    def _gpus_share_hosts(self, workers):
+    def _gpus_share_hosts(self, workers: Sequence[Participant]) -> bool:
         """Whether each worker has a GPU that no other one uses, and some have a host in common.
 
         Raises:
@@ -233,12 +250,12 @@ class Roster:
         hosts = {p.join.host_id for p in workers}
         return not without and len(used) == len(workers) > len(hosts)
 
-    def _shared_options(self):
+    def _shared_options(self) -> dict[str, float]:
         options = dict(self._defaults)
         options.update({name: value for name, (value, _) in self._options.items()})
         return options
 
-    def _missing_workers(self):
+    def _missing_workers(self) -> list[str]:
         if self.num_workers is None:
             return []
         count = self.num_workers - self._count["worker"]
@@ -248,7 +265,7 @@ class Roster:
         more = [_count(count - len(named), "more worker")] if count > len(named) else []
         return [f"worker {rank}" for rank in named] + more
 
-    def _check_form(self, join):
+    def _check_form(self, join: Join) -> None:
         """What no process of tf_byteps says, and what its own configuration would refuse."""
         optional = (join.job_id, join.gpu, join.member)
         texts = (join.participant, join.process, join.host_id, *(text or "" for text in optional))
@@ -272,7 +289,7 @@ class Roster:
             raise Refusal(f"its settings cannot be used: {error}") from None
         self._usable_options = join.options
 
-    def _check_same_job(self, join):
+    def _check_same_job(self, join: Join) -> None:
         if join.package_version != tf_byteps.__version__:
             raise Refusal(
                 f"it has tf_byteps {join.package_version} and the scheduler has "
@@ -284,7 +301,7 @@ class Roster:
                 f"{self._job_id!r}: check BYTEPS_JOB_ID (or TF_CONFIG) and the scheduler's address"
             )
 
-    def _check_place(self, participant):
+    def _check_place(self, participant: Participant) -> None:
         join = participant.join
         if join.num_servers != self.num_servers:
             raise Refusal(
@@ -296,7 +313,7 @@ class Roster:
         else:
             self._check_server_place(participant)
 
-    def _check_worker_place(self, join):
+    def _check_worker_place(self, join: Join) -> None:
         if join.member is not None:
             raise Refusal(
                 "it was told that the job is elastic and the scheduler was not: set "
@@ -321,7 +338,7 @@ class Roster:
                 [other],
             )
 
-    def _check_server_place(self, participant):
+    def _check_server_place(self, participant: Participant) -> None:
         join = participant.join
         if not participant.hosts_server:
             raise Refusal("a server must say where it listens")
@@ -339,7 +356,7 @@ class Roster:
                 [other],
             )
 
-    def _check_options(self, participant):
+    def _check_options(self, participant: Participant) -> None:
         for name, value in participant.join.options.items():
             if name not in self._defaults:
                 raise Refusal(f"it wants to set {name!r}, which is no option of a job")
@@ -352,22 +369,23 @@ class Roster:
         for name, value in participant.join.options.items():
             self._options.setdefault(name, (value, str(participant)))
 
-    def _assign_ranks(self):
+    def _assign_ranks(self) -> None:
         taken = {p.join.rank for p in self.workers()}
-        free = (rank for rank in range(self.num_workers) if rank not in taken)
+        free = (rank for rank in range(self.num_workers or 0) if rank not in taken)
         # Those without a rank are ordered so that workers of one host are neighbours.
         for worker in sorted(self.workers(), key=lambda p: (p.join.host_id, p.join.participant)):
             worker.rank = next(free) if worker.join.rank is None else worker.join.rank
         self._assign_server_ranks()
 
-    def _assign_server_ranks(self):
-        colocated = sorted((p for p in self.workers() if p.hosts_server), key=lambda p: p.rank)
+    def _assign_server_ranks(self) -> None:
+        hosts = (p for p in self.workers() if p.hosts_server)
+        colocated = sorted(hosts, key=lambda p: p.rank_in("worker"))
         separate = sorted(self.server_processes(), key=_server_order)
         for rank, server in enumerate(separate + colocated):
             server.server_rank = rank
 
 
-def place_of(join):
+def place_of(join: Join) -> tuple[str, str | int]:
     """What no two participants can have: a rank, a server id or a member's name."""
     if join.member is not None:
         return "member", join.member
@@ -375,11 +393,11 @@ def place_of(join):
     return (join.role, number) if number is not None else ("participant", join.participant)
 
 
-def _server_order(participant):
-    endpoint: Address = participant.join.server_endpoint
+def _server_order(participant: Participant) -> tuple:
+    endpoint = participant.join.server_endpoint or Address("", 0)
     server_id = participant.join.server_id
     return (server_id is None, server_id or 0, endpoint.host, endpoint.port)
 
 
-def _count(number, noun):
+def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")

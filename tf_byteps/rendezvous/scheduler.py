@@ -1,9 +1,14 @@
 """The scheduler's side of rendezvous."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import logging
 import time
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import zmq
 
@@ -14,6 +19,11 @@ from tf_byteps.rendezvous.host import ALL_INTERFACES, listening_address
 from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
 from tf_byteps.rendezvous.secret import job_secret
 
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
+    from tf_byteps.rendezvous.messages import Book, Join
+    from tf_byteps.rendezvous.roster import Participant
+
 POLL_SECONDS = 0.2
 _MAX_NAMED = 16  # of those that have not started, and of servers
 # Messages older than a pause of this process are read within this time after it.
@@ -23,6 +33,9 @@ _SOON_SECONDS = 60.0
 LINGER_MILLISECONDS = 2000  # for the last messages on their way
 # Connections that wait to be accepted: with ZeroMQ's 100, others try again a second later.
 _BACKLOG = 4096
+
+# Called with the rank, the `Address` and the host id of a server that has come back.
+TakeBack = Callable[[int, messages.Address, str], None]
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -42,17 +55,19 @@ class Scheduler:
         RendezvousError: the address cannot be used.
     """
 
-    def __init__(self, config, start_coordinator):
+    def __init__(
+        self, config: Config, start_coordinator: Callable[[messages.Book], messages.Address]
+    ) -> None:
         self._config = config
         self._start_coordinator = start_coordinator
         self._stopping = False
         self._started = False
         self._late_joins = {}  # participant: when it first asked
-        self._book = None
+        self._book: messages.Book | None = None
         self._returns = {}  # rank of a server: when it was taken back, and how long it stays lost
         self._roster = self._new_roster()
         # Called once, when the first worker has joined, if it is set.
-        self.on_worker = None
+        self.on_worker: Callable[[], None] | None = None
         self._has_warned = False
         self._not_ready = {}  # of the stage that runs: participants by their name
         self._next_look = 0.0  # for silent ones
@@ -66,20 +81,22 @@ class Scheduler:
         self._prepare(self._socket)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
-    def _new_roster(self, kind=Roster, **settings):
-        return kind(
-            job_id=self._config.job_id,
-            num_workers=_told_size(self._config),
-            num_servers=self._config.num_servers,
-            options=self._config.stated_values(),
-            defaults=self._config.shared_values(),
-            **settings,
-        )
+    def _new_roster(self) -> Roster:
+        return Roster(**self._roster_settings())
 
-    def _prepare(self, router):
+    def _roster_settings(self) -> dict[str, Any]:
+        return {
+            "job_id": self._config.job_id,
+            "num_workers": _told_size(self._config),
+            "num_servers": self._config.num_servers,
+            "options": self._config.stated_values(),
+            "defaults": self._config.shared_values(),
+        }
+
+    def _prepare(self, router: zmq.Socket) -> None:
         """Sets what else the socket needs before it is bound."""
 
-    def run(self, patience=None):
+    def run(self, patience: float | None = None) -> messages.Book:
         """Serves until all workers have the address book.
 
         Args:
@@ -108,7 +125,7 @@ class Scheduler:
             self._tell_of(error)
             raise
 
-    def _warn_of_open_ports(self, book):
+    def _warn_of_open_ports(self, book: Book) -> None:
         """A job without a secret is everybody's who reaches it: once, with what is to be closed."""
         if self._config.has_secret or self._has_warned:
             return
@@ -124,20 +141,22 @@ class Scheduler:
             ", ".join(servers) or "none",
         )
 
-    def _collect(self, patience):
+    def _collect(self, patience: float | None) -> None:
         """Waits until all who belong to the job have joined."""
         if patience is not None:
             self._wait(self._roster.has_worker, patience, lambda: "no worker has come")
         timeout = self._config.rendezvous_timeout
         self._wait(self._is_complete, timeout, self._roster.progress)
 
-    def _is_complete(self):
+    def _is_complete(self) -> bool:
         if self.on_worker is not None and self._roster.has_worker():
             self.on_worker()
             self.on_worker = None
         return self._roster.complete()
 
-    def answer_late_joins(self, is_failing, lost_servers=(), take_back=None):
+    def answer_late_joins(
+        self, is_failing: bool, lost_servers: Sequence[int] = (), take_back: TakeBack | None = None
+    ) -> None:
         """Answers processes that come while the job runs, or when it has failed. Returns at once.
 
         Args:
@@ -157,23 +176,27 @@ class Scheduler:
             if not self._let_server_back(route, message, lost, take_back):
                 self._answer_late_join(route, message, is_failing)
 
-    def _let_server_back(self, route, join, lost, take_back):
+    def _let_server_back(
+        self, route: bytes, join: Join, lost: list[int], take_back: TakeBack | None
+    ) -> bool:
         """Gives a server the place of one of the lost ones, or refuses it; False: it has none."""
         before = self._roster.find_predecessor(join, lost)
         if before is None:
             return False
         now = time.monotonic()
-        rank, address = before.server_rank, join.server_endpoint
+        rank = before.rank_in("server")
         taken_back, pause = self._returns.get(rank, (-_SOON_SECONDS, 0.0))
         if now < taken_back + pause:
             text = f"server {rank} has just been lost again: it may come back a little later"
-            self._send(route, messages.Progress(text))
+            self._send(route, messages.Progress(text, admitted=False))
             return True
         try:
             server = self._roster.replace(before, join, route, now)
         except Refusal as refusal:
             self._refuse(route, join, refusal)
             return True
+        book, address = self._book, join.server_endpoint
+        assert book is not None and address is not None  # the job runs; else it would be refused
         lost.remove(rank)
         try:
             take_back(rank, address, join.host_id)
@@ -181,9 +204,9 @@ class Scheduler:
             _logger.warning("%s cannot come back: %s", server, error)
             self._roster.remove(server)
             return False
-        endpoints, hosts = list(self._book.server_endpoints), list(self._book.server_hosts)
+        endpoints, hosts = list(book.server_endpoints), list(book.server_hosts)
         endpoints[rank], hosts[rank] = address, join.host_id
-        self._book = dataclasses.replace(self._book, server_endpoints=endpoints, server_hosts=hosts)
+        self._book = dataclasses.replace(book, server_endpoints=endpoints, server_hosts=hosts)
         # One that is lost again and again, because a worker cannot reach it, must not hold the
         # others up each time.
         pause = 2 * pause + 1 if now < taken_back + _SOON_SECONDS else 0.0
@@ -192,7 +215,7 @@ class Scheduler:
         self._assign(server, "server", messages.EncodedBook(self._book))
         return True
 
-    def _answer_late_join(self, route, join, is_failing=False):
+    def _answer_late_join(self, route: bytes, join: Join, is_failing: bool = False) -> None:
         """It may stand in for one that is dead, which the job notices within this time."""
         now = time.monotonic()
         waited = now - self._late_joins.setdefault(join.participant, now)
@@ -203,11 +226,11 @@ class Scheduler:
             answer = messages.Refused("this job is running already")
         self._send(route, answer)
 
-    def stop(self):
+    def stop(self) -> None:
         """Makes `run` give up."""
         self._stopping = True
 
-    def close(self):
+    def close(self) -> None:
         """Closes the socket. Idempotent."""
         if self._gate is not None:
             self._gate.close()
@@ -215,12 +238,12 @@ class Scheduler:
         self._socket.close()
         self._context.term()
 
-    def _poll(self, seconds):
+    def _poll(self, seconds: float) -> bool:
         """Whether a message comes within that time."""
         polled = self._socket if self._gate is None else self._gate
         return bool(polled.poll(int(1000 * seconds)))
 
-    def _bind(self, host, port):
+    def _bind(self, host: str, port: int) -> messages.Address:
         numeric = listening_address(self._config, host)
         if numeric == ALL_INTERFACES:
             _logger.info(
@@ -240,7 +263,7 @@ class Scheduler:
         bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return messages.Address(host, int(bound.rpartition(":")[2]))
 
-    def _wait(self, done, timeout, explain):
+    def _wait(self, done: Callable[[], bool], timeout: float, explain: Callable[[], str]) -> None:
         """Serves messages until `done()`; `explain()` says what is missing if that takes longer."""
         deadline = time.monotonic() + timeout
         while not done():
@@ -251,7 +274,7 @@ class Scheduler:
             self._serve(POLL_SECONDS)
             self._look_for_silent()
 
-    def _serve(self, seconds):
+    def _serve(self, seconds: float) -> None:
         """Handles the messages that come within that time; returns when no more are waiting."""
         end = time.monotonic() + seconds
         while self._poll(seconds):
@@ -260,13 +283,13 @@ class Scheduler:
             if time.monotonic() > end:
                 return
 
-    def _look_for_silent(self):
+    def _look_for_silent(self) -> None:
         """From time to time. What waits is read first: this process may have been stopped."""
         if time.monotonic() >= self._next_look and not self._poll(0):
             self._drop_silent()
             self._next_look = time.monotonic() + POLL_SECONDS
 
-    def _run_stage(self, stage, book):
+    def _run_stage(self, stage: str, book: messages.EncodedBook) -> None:
         """Sends the book to all whose turn it is and waits until they have started.
 
         Args:
@@ -274,7 +297,7 @@ class Scheduler:
             book: an `EncodedBook`.
         """
 
-        def explain():
+        def explain() -> str:
             late = ", ".join(map(str, itertools.islice(self._not_ready.values(), _MAX_NAMED)))
             more = len(self._not_ready) - _MAX_NAMED
             late += f" and {more} more" if more > 0 else ""
@@ -286,18 +309,18 @@ class Scheduler:
             self._assign(participant, stage, book)
         self._wait(lambda: not self._not_ready, self._book.options["connect_timeout"], explain)
 
-    def _stage_members(self, stage):
+    def _stage_members(self, stage: str) -> list[Participant]:
         everybody = self._roster.participants.values()
         return [p for p in everybody if (p.hosts_server if stage == "server" else p.is_worker)]
 
-    def _assign(self, participant, stage, book):
-        rank = participant.server_rank if stage == "server" else participant.rank
+    def _assign(self, participant: Participant, stage: str, book: messages.EncodedBook) -> None:
+        rank = participant.rank_in(stage)
         if participant.ready:  # it has the book
             self._send(participant.route, messages.Assigned(stage, rank, None))
         else:
             self._send_encoded(participant.route, book.assign(stage, rank))
 
-    def _receive(self):
+    def _receive(self) -> tuple[bytes, messages.Message | None]:
         frames = self._socket.recv_multipart()
         route = frames[0]
         try:
@@ -307,22 +330,22 @@ class Scheduler:
             self._send(route, messages.Refused(str(error)))
             return route, None
 
-    def _send(self, route, message):
+    def _send(self, route: bytes, message: messages.Message) -> None:
         self._send_encoded(route, messages.encode(message))
 
-    def _send_encoded(self, route, data):
+    def _send_encoded(self, route: bytes, data: bytes) -> None:
         try:
             self._socket.send_multipart([route, data], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # a full queue: that peer has stopped reading
             _logger.warning("a message to a participant was dropped: %s", error)
 
-    def _tell_of(self, error):
+    def _tell_of(self, error: BaseException) -> None:
         reason = str(error) or "the scheduler was interrupted"
         message = messages.Failed(reason, isinstance(error, StartInterruptedError))
         for participant in self._roster.participants.values():
             self._send(participant.route, message)
 
-    def _handle(self, route, message):
+    def _handle(self, route: bytes, message: messages.Message | None) -> None:
         if isinstance(message, messages.Join):
             self._handle_join(route, message)
         elif isinstance(message, (messages.Ready, messages.Leave)):
@@ -336,7 +359,7 @@ class Scheduler:
             else:
                 self._lose(participant, "gave up")
 
-    def _handle_join(self, route, join):
+    def _handle_join(self, route: bytes, join: Join):
         if self._started and join.participant not in self._roster.participants:
             return self._answer_late_join(route, join)
         known = len(self._roster.participants)
@@ -356,18 +379,18 @@ class Scheduler:
             _logger.info("%s has joined; %s", participant, self._roster.progress())
         self._send(route, messages.Progress(self._roster.progress(), admitted=True))
 
-    def _refuse(self, route, join, refusal):
+    def _refuse(self, route: bytes, join: Join, refusal: Refusal) -> None:
         _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)
         self._send(route, messages.Refused(str(refusal)))
 
-    def _drop_silent(self):
+    def _drop_silent(self) -> None:
         now = time.monotonic()
         for participant in list(self._roster.participants.values()):
             silent = now - participant.last_seen
             if silent > self._config.heartbeat_timeout:
                 self._lose(participant, f"has been silent for {silent:.0f} s")
 
-    def _lose(self, participant, what):
+    def _lose(self, participant: Participant, what: str) -> None:
         if participant.is_done:
             return  # it need not write any more: the coordinator notices what becomes of it
         if self._started:
@@ -376,7 +399,7 @@ class Scheduler:
         self._roster.remove(participant)
 
 
-def _told_size(config):
+def _told_size(config: Config) -> int | None:
     """The number of workers if this process was told; DMLC variables alone do not tell a scheduler
     how many workers are on a machine."""
     told = config.role == "worker" or config.global_size or config.is_set("local_size")

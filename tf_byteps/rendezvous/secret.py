@@ -3,16 +3,22 @@
 The secret itself is never sent, and each use has a key of its own.
 """
 
+from __future__ import annotations
+
 import hmac
 import logging
 import os
 import secrets
 import stat
+import typing
 
 import zmq
 from zmq.utils import z85
 
 from tf_byteps.errors import BytePSError, ConfigError
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.config import Config
 
 MIN_BYTES = 16
 _MAX_BYTES = 4096
@@ -20,12 +26,12 @@ _MAX_BYTES = 4096
 _logger = logging.getLogger("tf_byteps")
 
 
-def new_secret():
+def new_secret() -> str:
     """A random secret, as text."""
     return secrets.token_hex(32)
 
 
-def job_secret(config):
+def job_secret(config: Config) -> str | None:
     """The secret that a process was given, or None.
 
     Raises:
@@ -36,7 +42,7 @@ def job_secret(config):
     return config.job_secret
 
 
-def read_secret_file(path):
+def read_secret_file(path: str) -> str:
     """The secret in a file.
 
     Raises:
@@ -58,12 +64,12 @@ def read_secret_file(path):
     return text
 
 
-def engine_key(secret):
+def engine_key(secret: str | None) -> str:
     """What the engine's processes prove to each other that they know; "" without a secret."""
     return _derive(secret, "engine").hex() if secret else ""
 
 
-def curve_keys(secret, side):
+def curve_keys(secret: str, side: str) -> tuple[bytes, bytes]:
     """A pair of CURVE keys, public and private.
 
     All who know the secret can compute both pairs: whoever has another one has other keys.
@@ -84,5 +90,5 @@ def curve_keys(secret, side):
     return zmq.curve_public(private), private
 
 
-def _derive(secret, purpose):
+def _derive(secret: str, purpose: str) -> bytes:
     return hmac.digest(secret.encode(), b"tf_byteps " + purpose.encode(), "sha256")

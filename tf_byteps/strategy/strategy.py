@@ -1,11 +1,19 @@
 """The strategy that users see."""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import Compression, resolve as resolve_compression
+from tf_byteps.ops.compression import (
+    AnyCompressor,
+    Compression,
+    resolve as resolve_compression,
+)
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.input import shuffle
@@ -95,13 +103,13 @@ class BytePSStrategy(tf.distribute.Strategy):
 
     def __init__(
         self,
-        config=None,
-        cross_step=False,
-        backup_workers=None,
-        sparse_as_dense=False,
-        merge_repeated_rows=True,
-        compression=Compression.none,
-    ):
+        config: Config | None = None,
+        cross_step: bool = False,
+        backup_workers: int | None = None,
+        sparse_as_dense: bool = False,
+        merge_repeated_rows: bool = True,
+        compression: AnyCompressor = Compression.none,
+    ) -> None:
         flags = {
             "cross_step": cross_step,
             "sparse_as_dense": sparse_as_dense,
@@ -134,7 +142,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         keras_hooks.install()
 
     @property
-    def num_replicas_in_sync(self):
+    def num_replicas_in_sync(self) -> int:
         """The number of workers."""
         batch = local_batch.current()
         if batch is not None and is_asked_by_user():
@@ -142,11 +150,17 @@ class BytePSStrategy(tf.distribute.Strategy):
         return super().num_replicas_in_sync
 
     @property
-    def backup_workers(self):
+    def backup_workers(self) -> int:
         """How many workers an average of gradients does without, with the present workers."""
         return checked_backup_workers(self._backup_workers)
 
-    def run(self, fn, args=(), kwargs=None, options=None):
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: Any = None,
+    ) -> Any:
         """Runs `fn` as this worker's replica. See `tf.distribute.Strategy.run`.
 
         Args:
@@ -167,7 +181,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         return result
 
 
-def _check_determinism():
+def _check_determinism() -> None:
     """TensorFlow's setting must be there before `tf_byteps.init`, which tells the servers."""
     if runtime.op_determinism() and runtime.size() > 1 and not runtime.config().deterministic:
         raise BytePSError(

@@ -1,26 +1,69 @@
 """Horovod's names for the exchanges, with its order of arguments."""
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any, overload
 
 import tensorflow as tf
 
 from tf_byteps.ops import Compression, broadcast, gather, names, push_pull, together
+from tf_byteps.ops.compression import AnyCompressor
+from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.training.unsupported import refuse_process_set
 
 
+@overload
+def allreduce(
+    tensor: tf.IndexedSlices,
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    name: str | None = ...,
+    process_set: None = ...,
+) -> tf.IndexedSlices: ...
+@overload
+def allreduce(
+    tensor: list[Any] | tuple[Any, ...],
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    name: str | None = ...,
+    process_set: None = ...,
+) -> list[Any]: ...
+@overload
+def allreduce(
+    tensor: Any,
+    average: bool | None = ...,
+    device_dense: str = ...,
+    device_sparse: str = ...,
+    compression: AnyCompressor = ...,
+    op: ReduceOp | str | None = ...,
+    prescale_factor: float = ...,
+    postscale_factor: float = ...,
+    name: str | None = ...,
+    process_set: None = ...,
+) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 def allreduce(
-    tensor,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-    process_set=None,
-):
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: AnyCompressor = Compression.none,
+    op: ReduceOp | str | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: None = None,
+) -> Any:
     """`push_pull` under Horovod's name and with its order of arguments.
 
     Args:
@@ -59,7 +102,7 @@ def allreduce(
 
 
 @tf.autograph.experimental.do_not_convert
-def grouped_allreduce(tensors, *args, **kwargs):
+def grouped_allreduce(tensors: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
     """`allreduce` of a list of tensors.
 
     Unlike Horovod's it is no all-or-nothing group: each tensor is exchanged as soon as it is there,
@@ -84,7 +127,9 @@ def grouped_allreduce(tensors, *args, **kwargs):
 
 
 @tf.autograph.experimental.do_not_convert
-def grouped_allgather(tensors, name=None, gradient="average"):
+def grouped_allgather(
+    tensors: Iterable[Any], name: str | None = None, gradient: str = "average"
+) -> list[tf.Tensor]:
     """`allgather` of a list of tensors.
 
     Args:
@@ -113,13 +158,15 @@ class _Gathers:
     names: tuple
     gradient: str
 
-    def __call__(self, tensors):
+    def __call__(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         pairs = zip(tensors, self.names, strict=True)
         return [gather(tensor, name, gradient=self.gradient) for tensor, name in pairs]
 
 
 @tf.autograph.experimental.do_not_convert
-def broadcast_(variables, root_rank, name=None, process_set=None):
+def broadcast_(
+    variables: Iterable[Any], root_rank: int, name: str | None = None, process_set: None = None
+) -> list[Any]:
     """Sets variables to the root's values, in place.
 
     Args:

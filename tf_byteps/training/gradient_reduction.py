@@ -1,12 +1,15 @@
 """What `DistributedGradientTape` and `DistributedOptimizer` have in common."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.reducing import reduce_gradients
-from tf_byteps.ops import Average, Compression, Sum, reduce_op
+from tf_byteps.ops import Average, Compression, ReduceOp, Sum, reduce_op
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import resolve as resolve_compression
+from tf_byteps.ops.compression import AnyCompressor, resolve as resolve_compression
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op
 
@@ -32,15 +35,15 @@ class GradientReduction:
 
     def __init__(
         self,
-        op=Average,
-        compression=Compression.none,
-        sparse_as_dense=False,
-        gradient_predivide_factor=1.0,
-        scale_local_gradients=True,
-        scope="",
-        backup_workers=None,
-        merge_repeated_rows=True,
-    ):
+        op: ReduceOp | str = Average,
+        compression: AnyCompressor = Compression.none,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        scale_local_gradients: bool = True,
+        scope: str = "",
+        backup_workers: int | None = None,
+        merge_repeated_rows: bool = True,
+    ) -> None:
         op = reduce_op.resolve(None, op)
         if op not in (Average, Sum):
             raise ValueError(f"gradients are reduced with 'average' or 'sum', not with {str(op)!r}")
@@ -72,16 +75,18 @@ class GradientReduction:
         )
 
     @property
-    def has_local(self):
+    def has_local(self) -> bool:
         """Whether some variables keep their local gradients."""
         return bool(self._local)
 
-    def register_local(self, variable):
+    def register_local(self, variable: Any) -> None:
         """Leaves a variable's gradient as this worker computed it."""
         if not self.is_local(variable):
             self._local.append(variable)
 
-    def reduce(self, gradients, variables, multiplier=1.0):
+    def reduce(
+        self, gradients: Iterable[Any], variables: Sequence[Any], multiplier: float = 1.0
+    ) -> list[Any]:
         """Reduces the gradients over all workers, but for those of local variables, and those that
         are a variable's new value.
 
@@ -122,11 +127,11 @@ class GradientReduction:
                 gradients[index] = self._scaled_local(gradients[index], multiplier)
         return gradients
 
-    def is_local(self, variable):
+    def is_local(self, variable: Any) -> bool:
         """Whether a variable keeps its local gradients."""
         return any(_identity(variable) is _identity(other) for other in self._local)
 
-    def _scaled_local(self, gradient, multiplier):
+    def _scaled_local(self, gradient: Any, multiplier: float) -> Any:
         factor = tf.constant(multiplier, tf.float32)
         if self.scale_local_gradients and self.op == Average:
             factor /= tf.cast(size_op(), tf.float32)

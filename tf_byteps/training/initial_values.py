@@ -2,6 +2,8 @@
 (protocol rule 28)."""
 
 import collections
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +12,7 @@ from tf_byteps.ops import broadcast
 from tf_byteps.ops.agreement import gather_objects
 
 
-def synchronize(what, named_variables, root_rank=0):
+def synchronize(what: str, named_variables: Iterable[tuple[str, Any]], root_rank: int = 0) -> None:
     """Sets variables to one worker's values, in one group of broadcasts.
 
     Args:
@@ -29,14 +31,14 @@ def synchronize(what, named_variables, root_rank=0):
             exchange.get_concrete_function()()  # used once: a plain call would warn of retracing
 
 
-def check_lists(what, lists):
+def check_lists(what: str, lists: list[list[str]]) -> None:
     """Raises ValueError if the workers' lists of keys, in rank order, are not all the same."""
     for rank, other in enumerate(lists):
         if sorted(other) != sorted(lists[0]):
             raise on_all_workers(ValueError(_difference(what, rank, other, lists[0])))
 
 
-def keyed_variables(named_variables):
+def keyed_variables(named_variables: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Key -> variable. The key says name, dtype and shape, and which one it is of those that agree
     in all of these."""
     counts = collections.Counter()
@@ -48,7 +50,7 @@ def keyed_variables(named_variables):
     return keyed
 
 
-def _difference(what, rank, other, first):
+def _difference(what: str, rank: int, other: list[str], first: list[str]) -> str:
     missing = ", ".join(sorted(set(first) - set(other))) or "nothing"
     extra = ", ".join(sorted(set(other) - set(first))) or "nothing"
     return (
@@ -57,18 +59,18 @@ def _difference(what, rank, other, first):
     )
 
 
-def broadcast_all(keyed, root_rank):
+def broadcast_all(keyed: Mapping[str, Any], root_rank: int) -> None:
     """Sets each variable to the root's value. `keyed` is what `keyed_variables` returned."""
     values = [_own_value(variable) for variable in keyed.values()]
     for (key, variable), value in zip(keyed.items(), values, strict=True):
         _set_own_value(variable, broadcast(value, root_rank, name=f"initial value/{key}"))
 
 
-def _own_value(variable):
+def _own_value(variable: Any) -> tf.Tensor:
     # A variable of a strategy whose reads are exchanged.
     own_value = getattr(variable, "byteps_own_value", None)
     return tf.identity(variable if own_value is None else own_value())
 
 
-def _set_own_value(variable, value):
+def _set_own_value(variable: Any, value: tf.Tensor) -> None:
     getattr(variable, "byteps_set_own_value", variable.assign)(value)

@@ -7,6 +7,7 @@ arrays (npy) and byte strings behind it. See protocol rule 5.
 import io
 import json
 import struct
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +20,13 @@ _HEADER = struct.Struct("<QQ")  # bytes of the JSON, bytes of the message
 _LARGEST_INTEGER = 2**63
 
 
-def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=None):
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: None = None,
+    name: str | None = None,
+    process_set: None = None,
+) -> Any:
     """Gives every worker the root's object. In eager code only.
 
     Args:
@@ -53,7 +60,9 @@ def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=None
     return _decoded(received, root_rank)
 
 
-def allgather_object(obj, session=None, name=None, process_set=None):
+def allgather_object(
+    obj: Any, session: None = None, name: str | None = None, process_set: None = None
+) -> list[Any]:
     """Gives every worker the objects of all. In eager code only.
 
     Args:
@@ -78,12 +87,12 @@ def allgather_object(obj, session=None, name=None, process_set=None):
     return [_decoded(message, rank) for rank, message in enumerate(messages)]
 
 
-def _refuse_session(session):
+def _refuse_session(session: None) -> None:
     if session is not None:
         raise NotImplementedError("sessions belong to TensorFlow 1: leave session out")
 
 
-def _exchange(message, name):
+def _exchange(message: bytes, name: str) -> list[bytes]:
     """The messages of all workers that sent one, in rank order."""
     if not tf.executing_eagerly():
         raise RuntimeError("objects can be exchanged in eager code only, not in a tf.function")
@@ -97,11 +106,11 @@ def _exchange(message, name):
     return messages
 
 
-def _message(obj):
+def _message(obj: Any) -> bytes:
     """An object as bytes; what cannot be sent as a message that says so, for all workers to see."""
     blobs = []
     try:
-        content = {"object": _to_json(obj, "object", blobs)}
+        content: dict[str, Any] = {"object": _to_json(obj, "object", blobs)}
     except TypeError as error:
         content, blobs = {"error": str(error)}, []
     content["lengths"] = [len(blob) for blob in blobs]
@@ -110,7 +119,7 @@ def _message(obj):
     return b"".join([_HEADER.pack(len(text), length), text, *blobs])
 
 
-def _decoded(message, rank):
+def _decoded(message: bytes, rank: int) -> Any:
     text_bytes, _ = _HEADER.unpack_from(message)
     end = _HEADER.size + text_bytes
     content = json.loads(message[_HEADER.size : end])
@@ -123,7 +132,7 @@ def _decoded(message, rank):
     return _from_json(content["object"], blobs)
 
 
-def _to_json(value, path, blobs):
+def _to_json(value: Any, path: str, blobs: list[bytes]) -> Any:
     """What JSON can write. Lists of it stand for themselves; other types are tagged dicts."""
     if value is None or isinstance(value, (bool, float, str)):
         return value
@@ -156,7 +165,7 @@ def _to_json(value, path, blobs):
     )
 
 
-def _from_json(value, blobs):
+def _from_json(value: Any, blobs: list[bytes]) -> Any:
     if isinstance(value, list):
         return [_from_json(item, blobs) for item in value]
     if not isinstance(value, dict):
@@ -171,12 +180,12 @@ def _from_json(value, blobs):
     return {_from_json(key, blobs): _from_json(item, blobs) for key, item in value["dict"]}
 
 
-def _add(blobs, blob):
+def _add(blobs: list[bytes], blob: bytes) -> int:
     blobs.append(blob)
     return len(blobs) - 1
 
 
-def _npy(value):
+def _npy(value: Any) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(value), allow_pickle=False)
     return buffer.getvalue()

@@ -2,11 +2,13 @@
 
 None of them can be compiled by XLA."""
 
+import tensorflow as tf
+
 from tf_byteps.ops.library import kernels
 from tf_byteps.training.unsupported import refuse_process_set
 
 
-def rank_op(name=None):
+def rank_op(name: str | None = None) -> tf.Tensor:
     """This worker's rank, read at run time: right even if the job changed after tracing.
 
     Args:
@@ -25,7 +27,7 @@ def rank_op(name=None):
     return kernels().byte_ps_place(what="rank", name=name)
 
 
-def local_rank_op(name=None):
+def local_rank_op(name: str | None = None) -> tf.Tensor:
     """This worker's rank among those of its machine, read at run time.
 
     Args:
@@ -44,7 +46,7 @@ def local_rank_op(name=None):
     return kernels().byte_ps_place(what="local_rank", name=name)
 
 
-def size_op(process_set_id=0, name=None):
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """The number of workers, read at run time.
 
     Args:
@@ -65,7 +67,7 @@ def size_op(process_set_id=0, name=None):
     return kernels().byte_ps_place(what="size", name=name)
 
 
-def local_size_op(name=None):
+def local_size_op(name: str | None = None) -> tf.Tensor:
     """The number of workers on this machine, read at run time.
 
     Args:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from tf_byteps import _engine
 
@@ -9,13 +10,15 @@ from tf_byteps import _engine
 class _Meter:
     """Turns a growing count of bytes into a rate."""
 
-    def __init__(self, count, clock=time.monotonic):
+    def __init__(
+        self, count: Callable[[], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._count = count
         self._clock = clock
         self._lock = threading.Lock()
         self._last = None
 
-    def rate(self):
+    def rate(self) -> float:
         """Bytes per second since the last call; 0 in the first."""
         with self._lock:
             now, count = self._clock(), self._count()
@@ -30,7 +33,7 @@ class _Meter:
 _meter = _Meter(lambda: _engine.worker_counters().get("pushed_bytes", 0))
 
 
-def get_pushpull_speed():
+def get_pushpull_speed() -> tuple[int, float]:
     """How fast this worker has pushed tensors since the last call; the first begins to measure.
 
     Returns:

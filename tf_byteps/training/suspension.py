@@ -9,7 +9,7 @@ _lock = threading.Lock()
 _suspended = None  # the Config with which the job was joined that was left
 
 
-def suspend():
+def suspend() -> None:
     """Leaves the job; variables, models and traced functions stay. All workers call it.
 
     Separate servers and the scheduler end with the job, as in BytePS: whoever started them starts
@@ -29,7 +29,9 @@ def suspend():
         runtime.shutdown()
 
 
-def resume(num_workers, num_servers, global_rank=None, context=None):
+def resume(
+    num_workers: int, num_servers: int, global_rank: int | None = None, context: object = None
+) -> None:
     """Joins a job of another size, after `suspend`. Waits until all of its workers have come.
 
     Args:

@@ -1,8 +1,11 @@
 """A gradient tape whose gradients are those of all workers."""
 
+from typing import Any
+
 import tensorflow as tf
 
-from tf_byteps.ops import Average, Compression
+from tf_byteps.ops import Average, Compression, ReduceOp
+from tf_byteps.ops.compression import AnyCompressor
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.unsupported import refuse_process_set
 
@@ -50,18 +53,18 @@ class DistributedGradientTape(tf.GradientTape):
 
     def __init__(
         self,
-        gradtape,
-        device_dense="",
-        device_sparse="",
-        compression=Compression.none,
-        sparse_as_dense=False,
-        op=Average,
-        gradient_predivide_factor=1.0,
-        process_set=None,
-        scale_local_gradients=True,
-        backup_workers=None,
-        merge_repeated_rows=True,
-    ):
+        gradtape: tf.GradientTape,
+        device_dense: str = "",
+        device_sparse: str = "",
+        compression: AnyCompressor = Compression.none,
+        sparse_as_dense: bool = False,
+        op: ReduceOp | str = Average,
+        gradient_predivide_factor: float = 1.0,
+        process_set: None = None,
+        scale_local_gradients: bool = True,
+        backup_workers: int | None = None,
+        merge_repeated_rows: bool = True,
+    ) -> None:
         del device_dense, device_sparse
         refuse_process_set(process_set)
         if not isinstance(gradtape, tf.GradientTape):
@@ -78,7 +81,7 @@ class DistributedGradientTape(tf.GradientTape):
             merge_repeated_rows=merge_repeated_rows,
         )
 
-    def register_local_source(self, source):
+    def register_local_source(self, source: Any) -> None:
         """Leaves the gradient of a source as this worker computes it.
 
         Args:
@@ -89,11 +92,11 @@ class DistributedGradientTape(tf.GradientTape):
 
     def gradient(
         self,
-        target,
-        sources,
-        output_gradients=None,
-        unconnected_gradients=tf.UnconnectedGradients.NONE,
-    ):
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: tf.UnconnectedGradients = tf.UnconnectedGradients.NONE,
+    ) -> Any:
         """Computes the gradient on this worker's batch and reduces it over all workers.
 
         Args:
@@ -113,10 +116,10 @@ class DistributedGradientTape(tf.GradientTape):
         reduced = self._reduction.reduce(tf.nest.flatten(gradients), flat_sources)
         return tf.nest.pack_sequence_as(sources, reduced)
 
-    def jacobian(self, *args, **kwargs):
+    def jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Like `tf.GradientTape.jacobian`: this worker's own."""
         return self._gradtape.jacobian(*args, **kwargs)
 
-    def batch_jacobian(self, *args, **kwargs):
+    def batch_jacobian(self, *args: Any, **kwargs: Any) -> Any:
         """Like `tf.GradientTape.batch_jacobian`: this worker's own."""
         return self._gradtape.batch_jacobian(*args, **kwargs)

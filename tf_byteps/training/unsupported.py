@@ -1,5 +1,7 @@
 """Names of other libraries that tf_byteps leaves out on purpose, and what to use instead."""
 
+from typing import Any, NoReturn
+
 _WHOLE_JOB = "an exchange is always between all workers of the job"
 _GATHER = "use allgather and take this worker's part of the result"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
@@ -35,23 +37,23 @@ Product = "product"
 class Unsupported:
     """Stands for a name that tf_byteps has not: can be imported, but neither called nor used."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.__name__ = name
         self.__doc__ = f"Not in tf_byteps: {INSTEAD[name]}."
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"tf_byteps has no {self.__name__}: {INSTEAD[self.__name__]}")
 
-    def __getattr__(self, attribute):
+    def __getattr__(self, attribute: str) -> NoReturn:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        self()
+        self.__call__()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.__name__}: not in tf_byteps>"
 
 
-def refuse_process_set(process_set):
+def refuse_process_set(process_set: object) -> None:
     """Raises NotImplementedError if a process set is given."""
     if process_set is not None:
         raise NotImplementedError(f"process sets are not supported: {_WHOLE_JOB}")

@@ -1,6 +1,7 @@
 """The same values of variables on all workers."""
 
 import json
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -12,7 +13,9 @@ _WHAT = "variables to broadcast"
 
 
 @tf.autograph.experimental.do_not_convert
-def broadcast_variables(variables, root_rank, scope="", process_set=None, inplace=True):
+def broadcast_variables(
+    variables: Any, root_rank: int, scope: str = "", process_set: None = None, inplace: bool = True
+) -> None:
     """Sets variables to the root's values, on all workers, in one group of broadcasts.
 
     The workers first compare what they are about to set: path, dtype and shape of each variable,
@@ -47,7 +50,7 @@ def broadcast_variables(variables, root_rank, scope="", process_set=None, inplac
         _broadcast_in_function(named, root_rank)
 
 
-def broadcast_global_variables(root_rank):
+def broadcast_global_variables(root_rank: int) -> NoReturn:
     """Raises RuntimeError: TensorFlow 2 keeps no list of all variables.
 
     Args:
@@ -69,7 +72,7 @@ def _tf_variable(variable):
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _broadcast_in_function(named, root_rank):
+def _broadcast_in_function(named, root_rank) -> None:
     """Compares and broadcasts when the function runs: workers may trace at different times."""
     keyed = initial_values.keyed_variables(named)
     text = json.dumps(list(keyed)).encode() + b"\n"
@@ -80,7 +83,7 @@ def _broadcast_in_function(named, root_rank):
         initial_values.broadcast_all(keyed, root_rank)
 
 
-def _check(gathered):
+def _check(gathered) -> bool:
     lists = [json.loads(line) for line in gathered.tobytes().splitlines()]
     initial_values.check_lists(_WHAT, lists)
     return True

@@ -5,6 +5,8 @@ if the process does not come from it or is the only one. It raises `ConfigError`
 tell of several processes that cannot be joined: they would each train a model of their own.
 """
 
+from collections.abc import Mapping
+
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments import (
     kubernetes,
@@ -17,6 +19,7 @@ from tf_byteps.rendezvous.environments import (
     trainjob,
     vertex,
 )
+from tf_byteps.rendezvous.environments.place import Place
 
 # Those that number processes come before those that may have started only their launchers.
 READERS = (tf_config, vertex, torchrun, openmpi, pmi, slurm, sagemaker, trainjob, kubernetes)
@@ -25,7 +28,7 @@ _COMPLETING = (tf_config, kubernetes)
 SOURCES = tuple(reader.SOURCE for reader in READERS)
 
 
-def find_place(environment, is_described=False):
+def find_place(environment: Mapping[str, str], is_described: bool = False) -> Place | None:
     """Asks all readers.
 
     Args:

@@ -4,6 +4,8 @@ It says neither how many pods there are nor where the first one is: DMLC_NUM_WOR
 DMLC_PS_ROOT_URI do, and without them each pod works for itself.
 """
 
+from collections.abc import Mapping
+
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments.place import Place, has, quote, whole
 
@@ -11,7 +13,7 @@ SOURCE = "Kubernetes"
 _NAMES = ("JOB_COMPLETION_INDEX", "DMLC_NUM_WORKER")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. Pod 0 hosts the scheduler if DMLC_PS_ROOT_URI is its own name."""
     if not has(environment, *_NAMES) or environment.get("DMLC_ROLE", "worker") != "worker":
         return None

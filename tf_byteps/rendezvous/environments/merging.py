@@ -1,10 +1,16 @@
 """What launchers say, put together with what DMLC_ and BYTEPS_ variables say."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments import find_place
+from tf_byteps.rendezvous.environments.place import Place
 
 
-def add_place(environment, values, sources):
+def add_place(
+    environment: Mapping[str, str], values: dict[str, Any], sources: dict[str, str]
+) -> None:
     """Adds what launchers say; a variable may say the same, or where to listen, nothing else.
 
     Args:
@@ -34,7 +40,7 @@ def add_place(environment, values, sources):
             )
 
 
-def _is_described(values):
+def _is_described(values: Mapping[str, Any]) -> bool:
     """Whether DMLC_ and BYTEPS_ variables say what this process is, as bpslaunch's do."""
     if values.get("role", "worker") != "worker":
         return True
@@ -42,7 +48,7 @@ def _is_described(values):
     return "role" in values and any(name in values for name in sizes)
 
 
-def _check_machines(place, values, sources):
+def _check_machines(place: Place, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     """Of launchers that number processes: machines times processes on each, or as many machines."""
     machines = values["num_worker_machines"]
     on_each = values.get("local_size", place.fields.get("local_size", 1))

@@ -5,9 +5,10 @@ DMLC_PS_ROOT_URI has to say it.
 """
 
 import os
+from collections.abc import Mapping
 
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import has, numbered, port_for, quote, whole
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "OpenMPI"
 _NAMES = tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))
@@ -15,7 +16,7 @@ _NAMES = tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RAN
 _JOB_IDS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package."""
     if not has(environment, *_NAMES[:2]):
         return None
@@ -38,7 +39,7 @@ def read(environment):
     )
 
 
-def binding_remark(environment):
+def binding_remark(environment: Mapping[str, str]) -> str:
     """What mpirun's binding costs, in a sentence, or "": by default it gives a process one core."""
     processors, all_processors = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     if "OMPI_MCA_orte_bound_at_launch" not in environment or processors > all_processors // 4:

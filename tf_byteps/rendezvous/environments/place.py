@@ -1,7 +1,10 @@
 """What a reader finds, and what readers have in common."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from tf_byteps.errors import ConfigError
@@ -30,13 +33,15 @@ class Place:
     size: int | None = None
     per_host: bool = False
 
-    def agrees_with(self, other):
+    def agrees_with(self, other: Place) -> bool:
         """Whether both can be true."""
         if None in (self.rank, other.rank) or (self.rank, self.size) == (other.rank, other.size):
             return True
-        return any(a.per_host and a.size < b.size for a, b in ((self, other), (other, self)))
+        return any(
+            a.per_host and (a.size or 0) < (b.size or 0) for a, b in ((self, other), (other, self))
+        )
 
-    def completed_by(self, other):
+    def completed_by(self, other: Place) -> Place:
         """This place, with what another source says besides."""
         if (self.rank, self.size) != (other.rank, other.size):
             return self
@@ -44,9 +49,17 @@ class Place:
 
 
 def numbered(
-    source, said, rank, size, local_rank=None, local_size=None, host=None, port=None, job_id=None,
-    per_host=False,
-):  # fmt: skip
+    source: str,
+    said: str,
+    rank: int,
+    size: int,
+    local_rank: int | None = None,
+    local_size: int | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    job_id: str | None = None,
+    per_host: bool = False,
+) -> Place | None:
     """The place of a worker whose launcher numbers processes; rank 0 hosts the scheduler.
 
     Args:
@@ -79,12 +92,12 @@ def numbered(
     return Place(source, said, known, rank, size, per_host)
 
 
-def has(environment, *names):
+def has(environment: Mapping[str, str], *names: str) -> bool:
     """Whether all these variables are set, to something."""
     return all(environment.get(name, "").strip() for name in names)
 
 
-def whole(environment, name):
+def whole(environment: Mapping[str, str], name: str) -> int:
     """A variable's value, a whole number from 0.
 
     Raises:
@@ -96,12 +109,12 @@ def whole(environment, name):
     return int(text)
 
 
-def quote(environment, *names):
+def quote(environment: Mapping[str, str], *names: str) -> str:
     """Variables and their values in words."""
     return ", ".join(f"{name}={environment[name]}" for name in names if has(environment, name))
 
 
-def port_for(job_id):
+def port_for(job_id: str) -> int:
     """A port that all processes of a job find alike, and jobs side by side hardly share."""
     digest = hashlib.sha256(job_id.encode()).digest()
     return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS

@@ -4,16 +4,18 @@ It tells each process its rank, but not where rank 0 is: on one host that is pla
 it; else DMLC_PS_ROOT_URI has to.
 """
 
+from collections.abc import Mapping
+
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments import slurm
-from tf_byteps.rendezvous.environments.place import has, numbered, port_for, quote, whole
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "PMI"
 _NAMES = ("PMI_RANK", "PMI_SIZE")
 _LOCAL_NAMES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package."""
     if not has(environment, *_NAMES):
         return None

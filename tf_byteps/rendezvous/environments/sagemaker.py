@@ -1,15 +1,16 @@
 """SageMaker's script mode: one process on each host."""
 
 import json
+from collections.abc import Mapping
 
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import has, numbered, port_for, quote
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote
 
 SOURCE = "SageMaker"
 _NAMES = ("SM_HOSTS", "SM_CURRENT_HOST")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. The first host is rank 0."""
     if not has(environment, *_NAMES):
         return None

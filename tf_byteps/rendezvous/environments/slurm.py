@@ -4,9 +4,10 @@ A batch script itself is one process, whatever SLURM_NTASKS says: only a step's 
 """
 
 import re
+from collections.abc import Mapping
 
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import has, numbered, port_for, quote, whole
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "Slurm"
 _NEEDED = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
@@ -14,7 +15,7 @@ _NAMES = (*_NEEDED, "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. Rank 0 is on the first node of the step."""
     if not has(environment, *_NEEDED) or whole(environment, "SLURM_STEP_NUM_TASKS") == 1:
         return None
@@ -49,7 +50,7 @@ def read(environment):
     )
 
 
-def _is_inside_mpiexec(environment):
+def _is_inside_mpiexec(environment: Mapping[str, str]):
     """With srun --mpi=pmi2 the numbers are those of the step."""
     return (
         has(environment, "PMI_SIZE")
@@ -57,7 +58,7 @@ def _is_inside_mpiexec(environment):
     )
 
 
-def tasks_per_node(text):
+def tasks_per_node(text: str) -> list[int]:
     """Reads "2,1(x3)": the tasks of each node, [2, 1, 1, 1].
 
     Raises:
@@ -72,7 +73,7 @@ def tasks_per_node(text):
     return tasks
 
 
-def first_node(text):
+def first_node(text: str) -> str:
     """The first of Slurm's compressed list: of "gpu[07-12,20]-ib,login" it is "gpu07-ib".
 
     Raises:

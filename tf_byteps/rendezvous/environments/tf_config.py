@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments.place import Place
@@ -10,10 +12,12 @@ SOURCE = "TF_CONFIG"
 _EXAMPLE = (
     '{"cluster": {"worker": ["host0:1234", "host1:1234"]}, "task": {"type": "worker", "index": 0}}'
 )
+# Addresses by type of task.
+Cluster = dict[str, list[str]]
 _TASK_TYPES = ("chief", "worker", "ps", "evaluator", "master")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. A cluster of one trainer without servers is no cluster.
 
     The chief is rank 0 and the workers follow. The first of them listens, as the scheduler, at its
@@ -27,7 +31,7 @@ def read(environment):
     return place_in(cluster, task, SOURCE) if cluster else None
 
 
-def place_in(cluster, task, source):
+def place_in(cluster: Cluster, task: Mapping[str, Any], source: str) -> Place | None:
     """A task's place in a cluster.
 
     Args:
@@ -80,7 +84,7 @@ def place_in(cluster, task, source):
     return Place(source, said, fields, rank, len(trainers))
 
 
-def _parse(text):
+def _parse(text: str) -> tuple[Cluster, dict[str, Any]]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -101,7 +105,7 @@ def _parse(text):
     return cluster, task
 
 
-def _addresses(name, tasks, source):
+def _addresses(name: str, tasks: Any, source: str) -> list[str]:
     # TensorFlow also allows sparse clusters, {"worker": {"1": "host:port"}}; they do not say how
     # many workers there are.
     if isinstance(tasks, list) and all(isinstance(address, str) for address in tasks):
@@ -111,7 +115,7 @@ def _addresses(name, tasks, source):
     )
 
 
-def _check_task(cluster, task, source):
+def _check_task(cluster: Cluster, task: Mapping[str, Any], source: str) -> tuple[str, int]:
     task_type, index = task.get("type"), task.get("index", 0)
     if task_type not in _TASK_TYPES:
         raise ConfigError(
@@ -121,7 +125,7 @@ def _check_task(cluster, task, source):
     if isinstance(index, str) and index.isdecimal():  # some operators write it as text
         index = int(index)
     if task_type == "evaluator":  # commonly not listed in the cluster
-        return task_type, index
+        return task_type, 0
     listed = len(cluster.get(task_type, []))
     if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < listed:
         raise ConfigError(
@@ -135,7 +139,7 @@ def _check_task(cluster, task, source):
     return task_type, index
 
 
-def _split(address, source):
+def _split(address: str, source: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -143,7 +147,7 @@ def _split(address, source):
     return host, int(port)
 
 
-def _job_id(trainers, servers):
+def _job_id(trainers: list[str], servers: list[str]) -> str:
     """The same on all tasks of one cluster, so that a process of another cluster is recognized."""
     text = json.dumps([trainers, servers])
     return "tf-config-" + hashlib.sha256(text.encode()).hexdigest()[:16]

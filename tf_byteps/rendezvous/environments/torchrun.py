@@ -1,13 +1,15 @@
 """torchrun's variables, which other launchers set, too (Kubeflow's PyTorchJob, accelerate)."""
 
+from collections.abc import Mapping
+
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import has, numbered, quote, whole
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, quote, whole
 
 SOURCE = "torchrun"
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. The scheduler listens at the port after PyTorch's own store."""
     if not has(environment, "RANK", "WORLD_SIZE"):
         return None

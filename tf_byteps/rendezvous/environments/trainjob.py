@@ -3,15 +3,17 @@
 With a torchrun, its processes have RANK and WORLD_SIZE besides.
 """
 
+from collections.abc import Mapping
+
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import has, numbered, quote, whole
+from tf_byteps.rendezvous.environments.place import Place, has, numbered, quote, whole
 
 SOURCE = "TrainJob"
 _NEEDED = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 _NAMES = (*_NEEDED, "PET_NPROC_PER_NODE")
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. Node 0 is rank 0; the scheduler has the port after PyTorch's own store."""
     if not has(environment, "PET_NNODES", "PET_NODE_RANK"):
         return None

@@ -1,9 +1,11 @@
 """Vertex AI: CLUSTER_SPEC, which custom containers get also where TF_CONFIG is missing."""
 
 import json
+from collections.abc import Mapping
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments import tf_config
+from tf_byteps.rendezvous.environments.place import Place
 
 SOURCE = "CLUSTER_SPEC"
 _TASK_TYPES = {
@@ -14,7 +16,7 @@ _TASK_TYPES = {
 }
 
 
-def read(environment):
+def read(environment: Mapping[str, str]) -> Place | None:
     """See the package. The pools are what they are in Vertex AI's TF_CONFIG."""
     text = environment.get(SOURCE, "").strip()
     if not text:

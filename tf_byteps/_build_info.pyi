@@ -1,0 +1,4 @@
+"""What `setup.py` writes when it has built the libraries."""
+
+TENSORFLOW_VERSION: str
+PYTHON_VERSION: str
