@@ -123,13 +123,21 @@ def _options_of_bpslaunch():
     }
 
 
-def _commands(page):
-    """The commands of shell blocks and of prose, as lists of words."""
-    lines = [code for code in _code(page) if re.match(r"(make|bpslaunch|python) \S", code)]
+def _lines_of_shell_blocks(page):
     for language, text in _BLOCK.findall(page.read_text()):
         if language == "shell":
             text = re.sub(r"\\\n|\s#.*", " ", text)
-            lines += text.replace(";", "\n").splitlines()
+            yield from text.replace(";", "\n").splitlines()
+
+
+def _commands(page):
+    """The commands of shell blocks and of prose."""
+    prose = [code for code in _code(page) if re.match(r"(make|bpslaunch|python) \S", code)]
+    return _words([*prose, *_lines_of_shell_blocks(page)])
+
+
+def _words(lines):
+    """Commands as lists of words, without the variables before them."""
     for line in lines:
         words = shlex.split(re.sub(r"^\w+\$ ", "", line))
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
@@ -143,6 +151,13 @@ def test_commands_exist(page):
     for words in _commands(page):
         check = _CHECKS.get(pathlib.Path(words[0]).name)
         assert (check or _is_installed)(words), f"no such command: {shlex.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_command_lines_of_bpslaunch_can_be_parsed(page):
+    for words in _words(_lines_of_shell_blocks(page)):
+        if pathlib.Path(words[0]).name == "bpslaunch":
+            launch._parser().parse_args(words[1:])
 
 
 def _is_target(words):
