@@ -1,0 +1,46 @@
+"""docs/reference.md has every public name."""
+
+import pathlib
+import re
+
+import pytest
+
+import tf_byteps
+import tf_byteps.keras
+from tf_byteps import elastic, errors, ops
+
+_PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text()
+_SHOWN = set(re.findall(r"^::: (\S+)$", _PAGE, re.MULTILINE))
+_TABLE = "".join(line for line in _PAGE.splitlines(keepends=True) if line.startswith("|"))
+_OTHER_NAMES = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", _TABLE)}
+
+
+def _errors():
+    return [name for name, value in vars(errors).items() if isinstance(value, type)]
+
+
+@pytest.mark.parametrize(
+    "module, names",
+    [
+        ("tf_byteps", set(tf_byteps.__all__) - {"__version__"}),
+        ("tf_byteps.keras", tf_byteps.keras.__all__),
+        ("tf_byteps.keras.callbacks", tf_byteps.keras.callbacks.__all__),
+        ("tf_byteps.elastic", elastic.__all__),
+        ("tf_byteps.ops", ops.__all__),
+        ("tf_byteps.errors", _errors()),
+    ],
+)
+def test_every_public_name_is_there(module, names):
+    # Most are names of the package as well, which shows them once.
+    shown = _SHOWN | {f"{module}.{name}" for name in names if f"tf_byteps.{name}" in _SHOWN}
+    shown |= {"tf_byteps.keras.callbacks", "tf_byteps.keras.elastic"}  # modules
+    missing = [name for name in names if f"{module}.{name}" not in shown]
+    assert sorted(set(missing) - _OTHER_NAMES) == []
+
+
+@pytest.mark.parametrize("name", sorted(_SHOWN))
+def test_every_name_there_exists(name):
+    value = tf_byteps
+    for part in name.split(".")[1:]:
+        value = getattr(value, part)
+    assert value.__doc__
