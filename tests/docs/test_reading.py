@@ -1,0 +1,50 @@
+"""The pages that readers begin with are easy to read: short words, short sentences."""
+
+import pathlib
+import re
+
+import pytest
+from textstat import textstat
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_NAMES = "start migration launchers performance determinism versions stragglers metrics".split()
+_PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
+_LEAST_EASE = 50.0  # Flesch: 60 to 70 is plain English, below 50 is for students
+_MOST_WORDS = 30
+
+
+def _paragraphs(text):
+    """A page's paragraphs and list items, without headings, tables, programs and comments."""
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^[#|].*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]*`", "Name", text)  # code counts as a short word
+    parts = re.split(r"\n\s*\n|^[*-] ", text.replace("**", ""), flags=re.MULTILINE)
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def _sentences(text):
+    return [
+        sentence
+        for paragraph in _paragraphs(text)
+        for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z(])", paragraph)
+    ]
+
+
+@pytest.mark.parametrize("page", _PAGES)
+def test_it_is_easy_to_read(page):
+    sentences = _sentences((_ROOT / page).read_text())
+    text = " ".join(each if each[-1] in ".!?" else f"{each}." for each in sentences)
+    assert textstat.flesch_reading_ease(text) >= _LEAST_EASE
+
+
+@pytest.mark.parametrize("page", _PAGES)
+def test_sentences_are_short(page):
+    long = [s for s in _sentences((_ROOT / page).read_text()) if len(s.split()) > _MOST_WORDS]
+    assert long == []
+
+
+def test_what_counts_as_a_sentence():
+    text = "# A title\n\nRun `make all`. Then [read](docs/start.md):\n\n* one\n* two\n\n| a | b |\n"
+    assert _sentences(text) == ["Run Name.", "Then read:", "one", "two"]
