@@ -1,4 +1,4 @@
-"""What `make demo` runs: two workers and a server train `keras_digits.py`, then all is checked.
+"""What `make demo` runs: two workers and a server train `demo_training.py`, then all is checked.
 
 Ends with code 1 if a check fails.
 """
@@ -11,7 +11,7 @@ import tempfile
 
 import numpy as np
 
-EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keras_digits.py")
+EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_training.py")
 WORKERS = 2
 _TIMEOUT_SECONDS = 300
 # The sum over workers rounds otherwise than one process does; a wrong sum differs by 0.1 and more.
@@ -22,7 +22,7 @@ _QUIET = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{WORKERS} workers and a server train examples/keras_digits.py", flush=True)
+        print(f"{WORKERS} workers and a server train examples/demo_training.py", flush=True)
         train_on_workers(EXAMPLE, folder)
         print("one process trains the same for comparison", flush=True)
         reference = train_alone(folder)
@@ -34,7 +34,7 @@ def train_on_workers(script, folder):
     """Runs a script with `--report` on two workers and a server.
 
     Args:
-        script: path of `keras_digits.py` or of something like it.
+        script: path of `demo_training.py` or of something like it.
         folder: where the workers and the server write what `read` reads.
 
     Raises:
@@ -77,7 +77,7 @@ def read(folder):
 
 
 def check(results, reference):
-    """Checks a training of `keras_digits.py`.
+    """Checks a training of `demo_training.py`.
 
     Args:
         results: what `read` returned.

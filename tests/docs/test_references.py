@@ -92,6 +92,13 @@ def test_files_exist(page):
     assert [path for path in paths if not (_ROOT / path).exists()] == []
 
 
+def test_every_example_is_listed():
+    folder = _ROOT / "examples"
+    found = [path for ending in ("*.py", "*.ipynb") for path in folder.rglob(ending)]
+    listed = _code(_ROOT / "docs" / "start.md") + ["examples/demo_training.py"]  # the demo's
+    assert [_name(path) for path in found if _name(path) not in listed] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_settings_exist(page):
     named = set(re.findall(r"\bBYTEPS_[A-Z0-9_]*[A-Z0-9]\b", page.read_text()))

@@ -1,4 +1,4 @@
-"""`examples/keras_digits.py` with a reduction of gradients that is wrong as DEMO_FAULT says."""
+"""`examples/demo_training.py` with a reduction of gradients that is wrong as DEMO_FAULT says."""
 
 import os
 import pathlib
@@ -11,4 +11,4 @@ sys.path.append(str(_TESTS))
 import wrong_reductions  # noqa: E402
 
 with wrong_reductions.wrong_reduction(os.environ["DEMO_FAULT"]):
-    runpy.run_path(str(_TESTS.parent / "examples" / "keras_digits.py"), run_name="__main__")
+    runpy.run_path(str(_TESTS.parent / "examples" / "demo_training.py"), run_name="__main__")

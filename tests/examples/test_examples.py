@@ -51,6 +51,21 @@ def test_demo_notices(fault, noticed, demo, reference, tmp_path, monkeypatch):
     assert any(noticed in text for ok, text in results if not ok), results
 
 
+def test_keras_digits():
+    """The lesson fits on a screen, and two workers end with one accuracy, as one alone does."""
+    path = os.path.join(_EXAMPLES, "keras_digits.py")
+    with open(path) as file:
+        assert len(file.readlines()) <= 40
+    launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
+    printed = []
+    for command in ([sys.executable, path], [*launch, sys.executable, path]):
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert process.returncode == 0, process.stdout + process.stderr
+        printed += re.findall(r"test accuracy ([0-9.]+)", process.stdout)
+    alone, together = map(float, printed)
+    assert alone > 0.93 and abs(alone - together) < 0.01, printed
+
+
 def test_custom_loop():
     launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
     command = [*launch, sys.executable, os.path.join(_EXAMPLES, "custom_loop.py")]

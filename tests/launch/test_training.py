@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import ROOT, clean_environment, free_port
 
-PROGRAM = [sys.executable, str(ROOT / "examples" / "keras_digits.py"), "--epochs", "3", "--report"]
+PROGRAM = [sys.executable, str(ROOT / "examples" / "demo_training.py"), "--epochs", "3", "--report"]
 
 pytestmark = pytest.mark.time_limit(320)
 

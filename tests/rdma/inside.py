@@ -99,9 +99,9 @@ def test_an_elastic_job_goes_on_without_a_killed_worker(elastic):  # noqa: F811
 
 @pytest.mark.time_limit(600)
 def test_training(tmp_path):
-    """A whole training of examples/keras_digits.py on two workers and a server."""
+    """A whole training of examples/demo_training.py on two workers and a server."""
     launcher = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
-    example = [sys.executable, str(ROOT / "examples" / "keras_digits.py")]
+    example = [sys.executable, str(ROOT / "examples" / "demo_training.py")]
     variables = {**jobs.environment(tmp_path)("server 0"), "BYTEPS_RDMA_DEVICES": "rxe0"}
     settings = [word for name, value in variables.items() for word in ("env", f"{name}={value}")]
     command = [*settings, *launcher, *example, "--epochs", "5", "--report", str(tmp_path)]
