@@ -5,15 +5,17 @@ import collections
 import os
 import statistics
 import sys
+from collections.abc import Iterable, Sequence
 
 from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
+from tf_byteps.timeline import Part
 
 MERGED = "merged.json"
 
 
-def steps_of(parts):
+def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
     """The steps of one worker: a step is what has the same round.
 
     Args:
@@ -28,7 +30,7 @@ def steps_of(parts):
     return [steps[number] for number in sorted(steps)]
 
 
-def covered(spans):
+def covered(spans: Iterable[tuple[int, int]]) -> int:
     """How long at least one of some (begin, end) lasts.
 
     Example:
@@ -93,11 +95,11 @@ def _lines(parts):
     yield "Stages of different parts overlap: each line is the time with at least one part in it."
 
 
-def _ms(nanoseconds):
+def _ms(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.2f} ms"
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tf_byteps.timeline",

@@ -2,18 +2,22 @@
 
 import functools
 import logging
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
 from tf_byteps.elastic import retracing
-from tf_byteps.elastic.states import HostsUpdatedInterrupt
+from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
 from tf_byteps.strategy import membership
 
 _logger = logging.getLogger("tf_byteps")
 
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-def run(function):
+
+def run(function: FunctionT) -> FunctionT:
     """Makes a training function go on when workers are lost, come or leave. A decorator.
 
     The function is called once the workers are together and have rank 0's state. When one is lost,
@@ -38,7 +42,7 @@ def run(function):
     """
 
     @functools.wraps(function)
-    def wrapper(state, *args, **kwargs):
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         if not runtime.is_initialized():
             runtime.init()
         has_begun = False
@@ -59,7 +63,7 @@ def run(function):
                 _come_together_again()
             state.on_reset()
 
-    return wrapper
+    return cast(FunctionT, wrapper)
 
 
 def _come_together_again() -> None:

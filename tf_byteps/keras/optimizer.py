@@ -75,16 +75,16 @@ class Distributed(_Optimizer):
                 grads = update.reduce_once(grads, self._reduced)
             return super().apply(grads, trainable_variables)
 
-    def _backend_apply_gradients(self, grads, trainable_variables):
+    def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
         with updates.updating(self, trainable_variables):
             return super()._backend_apply_gradients(grads, trainable_variables)
 
-    def _overwrite_variables_directly_with_gradients(self, grads, variables):
+    def _overwrite_variables_directly_with_gradients(self, grads: Any, variables: Any) -> Any:
         if updates.current() is not None and not in_our_replica():
             grads = reduce_overwriting(grads, variables, self.byteps_reduction.scope)
         return super()._overwrite_variables_directly_with_gradients(grads, variables)
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: Any) -> Any:
         # The first thing that Keras does with accumulated gradients.
         update = updates.current()
         if update is not None and not in_our_replica():
@@ -114,7 +114,7 @@ class Distributed(_Optimizer):
 class DistributedLossScale(Distributed, _LossScaleOptimizer):
     """What is put before the class of a `LossScaleOptimizer`."""
 
-    def check_finite(self, grads):
+    def check_finite(self, grads: Any) -> Any:
         update = updates.current()
         if update is None or in_our_replica():
             return super().check_finite(grads)
@@ -125,12 +125,12 @@ class DistributedLossScale(Distributed, _LossScaleOptimizer):
         )
         return finite
 
-    def _check_reduced(self, grads):
+    def _check_reduced(self, grads: Any) -> Any:
         finite = super().check_finite(grads)
         # Without local gradients they, and so the answer, are the same on all workers.
         return finite_everywhere(finite) if self.byteps_reduction.has_local else finite
 
-    def _reduced_and_checked(self, grads, variables):
+    def _reduced_and_checked(self, grads: Any, variables: Any) -> tuple[Any, Any]:
         grads = self._reduced(grads, variables)
         return grads, self._check_reduced(grads)
 

@@ -454,7 +454,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_output_arguments(group) -> None:
+def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--log-dir",
         metavar="DIR",
@@ -474,7 +474,7 @@ def _add_output_arguments(group) -> None:
     )
 
 
-def _add_kubernetes_arguments(group) -> None:
+def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dry-run",
         choices=kubernetes.KINDS,
@@ -490,7 +490,7 @@ def _add_kubernetes_arguments(group) -> None:
     )
 
 
-def _add_elastic_arguments(group) -> None:
+def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--min-np",
         dest="min_workers",

@@ -2,6 +2,8 @@
 
 import functools
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
@@ -9,11 +11,14 @@ import tensorflow as tf
 _AROUND = re.compile(r"^\{\{function_node [^}]*\}\} ?| \[Op:\w+\](?: name: ?[^\n]*)?$")
 
 
-def in_plain_words(function):
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def in_plain_words(function: FunctionT) -> FunctionT:
     """Decorates an exchange: its errors in eager code say what the engine says, and no more."""
 
     @functools.wraps(function)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except tf.errors.OpError as error:
@@ -21,4 +26,4 @@ def in_plain_words(function):
                 error._message = _AROUND.sub("", error.message)
             raise
 
-    return wrapper
+    return cast(FunctionT, wrapper)

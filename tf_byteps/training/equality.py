@@ -1,10 +1,13 @@
 """Whether the workers' variables have the same bits: a number for each is compared."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.ops.fingerprints import differing, fingerprints
 
 
-def difference(what, named_variables):
+def difference(what: str, named_variables: Sequence[tuple[str, Any]]) -> str | None:
     """Compares variables over all workers. A collective.
 
     Args:

@@ -136,7 +136,7 @@ class GradientReduction:
         if self.scale_local_gradients and self.op == Average:
             factor /= tf.cast(size_op(), tf.float32)
 
-        def scale(tensor):
+        def scale(tensor: tf.Tensor) -> tf.Tensor:
             return tensor * tf.cast(factor, tensor.dtype)
 
         if isinstance(gradient, tf.IndexedSlices):
@@ -144,6 +144,6 @@ class GradientReduction:
         return scale(gradient)
 
 
-def _identity(variable):
+def _identity(variable: Any) -> Any:
     """What a `keras.Variable` and its `tf.Variable` have in common."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)

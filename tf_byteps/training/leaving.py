@@ -11,6 +11,8 @@ done a little later, or when the next `fit` begins.
 import atexit
 import contextlib
 import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tf_byteps import _engine, runtime
 from tf_byteps.errors import is_on_all_workers
@@ -29,7 +31,7 @@ _of_trainings = set()  # names of exchanges that were used or announced in train
 _has_left = False
 
 
-def meet(facts):
+def meet(facts: Any) -> tuple[list[Any], bool]:
     """Begins a training: lets all workers know of each other's. A collective.
 
     Args:
@@ -49,7 +51,7 @@ def meet(facts):
     return [other for other, _ in everyone], after_failure
 
 
-def _go_on_together():
+def _go_on_together() -> None:
     known = {name: n for name, n in _engine.next_rounds().items() if name not in _KEPT}
     highest = {}
     for rounds in gather_objects(_ROUNDS, known):
@@ -59,7 +61,7 @@ def _go_on_together():
 
 
 @contextlib.contextmanager
-def telling_the_others():
+def telling_the_others() -> Iterator[None]:
     """Around all of a training: an exception that ends it here ends it on all workers."""
     global _has_left
     before = _engine.next_rounds()
@@ -76,7 +78,7 @@ def telling_the_others():
     _note_names(before)
 
 
-def _wait(reason):
+def _wait(reason: str) -> None:
     global _giving_up
     names = sorted(_of_trainings - _KEPT)
     _end_wait(gives_up=False)
@@ -86,7 +88,7 @@ def _wait(reason):
         _giving_up.start()
 
 
-def _end_wait(gives_up):
+def _end_wait(gives_up: bool) -> None:
     """Gives up now, or not at all, if that is still to come."""
     global _giving_up
     with _lock:
@@ -101,7 +103,7 @@ def _end_wait(gives_up):
 atexit.register(_end_wait, gives_up=False)
 
 
-def _note_names(before):
+def _note_names(before: Mapping[str, int]) -> set[str]:
     """The names that were used since; notes them."""
     names = {name for name, number in _engine.next_rounds().items() if before.get(name) != number}
     _of_trainings.update(names)

@@ -1,8 +1,10 @@
 """The same values of variables on all workers."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import tensorflow as tf
 
 from tf_byteps.ops import gather, names
@@ -68,11 +70,11 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
     )
 
 
-def _tf_variable(variable):
+def _tf_variable(variable: Any) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 
-def _broadcast_in_function(named, root_rank) -> None:
+def _broadcast_in_function(named: Sequence[tuple[str, Any]], root_rank: int) -> None:
     """Compares and broadcasts when the function runs: workers may trace at different times."""
     keyed = initial_values.keyed_variables(named)
     text = json.dumps(list(keyed)).encode() + b"\n"
@@ -83,7 +85,7 @@ def _broadcast_in_function(named, root_rank) -> None:
         initial_values.broadcast_all(keyed, root_rank)
 
 
-def _check(gathered) -> bool:
+def _check(gathered: np.ndarray) -> bool:
     lists = [json.loads(line) for line in gathered.tobytes().splitlines()]
     initial_values.check_lists(_WHAT, lists)
     return True
