@@ -58,7 +58,15 @@ class NoneCompressor(Compressor):
         return tensor
 
 
-class _Cast(Compressor):
+class _CastBack(Compressor):
+    """Casts what comes back to the dtype that was given; `None`: it was not cast."""
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
+        return tensor if context is None else tf.cast(tensor, context)
+
+
+class _Cast(_CastBack):
     """Casts wider floating tensors; leaves integers and 16-bit floats alone."""
 
     dtype: tf.DType
@@ -68,10 +76,6 @@ class _Cast(Compressor):
         if not tensor.dtype.is_floating or tensor.dtype.size <= cls.dtype.size:
             return tensor, None
         return tf.cast(tensor, cls.dtype), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
-        return tensor if context is None else tf.cast(tensor, context)
 
 
 class FP16Compressor(_Cast):
@@ -87,7 +91,7 @@ class BF16Compressor(_Cast):
     dtype = tf.bfloat16
 
 
-class _Coded(Compressor):
+class _Coded(_CastBack):
     """Has the engine encode float32 in blocks, each with a scale of its own. Other floating tensors
     are cast to float32 first. Needs op Sum or Average. See docs/compression.md.
 
@@ -95,7 +99,7 @@ class _Coded(Compressor):
     """
 
     @classmethod
-    def compress(cls, tensor):
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if not tensor.dtype.is_floating:
             raise TypeError(
                 f"compression {cls.codec!r} is for floating tensors, got one of dtype "
@@ -104,10 +108,6 @@ class _Coded(Compressor):
         if tensor.dtype == tf.float32:
             return tensor, None
         return tf.cast(tensor, tf.float32), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor, context):
-        return tensor if context is None else tf.cast(tensor, context)
 
 
 class Int8Compressor(_Coded):
@@ -181,7 +181,7 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     return given
 
 
-def codec_of(compression):
+def codec_of(compression: type[Compressor] | Compressor) -> str:
     """The name of the engine's codec that a compressor wants, or `""`.
 
     Args:
@@ -190,7 +190,7 @@ def codec_of(compression):
     return getattr(compression, "codec", "")
 
 
-def of_rows(compression):
+def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
     """What is done to the rows of `tf.IndexedSlices`, which are gathered: nothing is added up on
     the way, so that codecs do not apply."""
     return NoneCompressor if codec_of(compression) else compression
