@@ -17,7 +17,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-rdma test-pythons sanitize fuzz valgrind soak nightly bench bench-all docs lint format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-rdma test-pythons sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -89,6 +89,9 @@ lint: $(VENV)/environment.stamp  ## Checks style, types and spelling: ruff, pyri
 	$(BIN)/basedpyright
 	git ls-files '*.cc' '*.h' | xargs $(BIN)/clang-format --dry-run -Werror
 	git ls-files | xargs $(BIN)/codespell
+
+tidy: $(VENV)/environment.stamp  ## Looks for mistakes in the engine's sources with clang-tidy (half a minute).
+	tools/tidy.sh $(BIN)/python
 
 format: $(VENV)/environment.stamp  ## Formats all sources.
 	$(BIN)/ruff check --select I --fix .

@@ -87,10 +87,10 @@ Status TensorDescription::Validate(int32_t num_workers) const {
 
 std::string TensorDescription::ToString() const {
   std::string text = DTypeName(dtype);
-  text += "[";
+  text += '[';
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) text += ",";
-    text += shape[i] < 0 ? "?" : std::to_string(shape[i]);
+    if (i > 0) text += ',';
+    text += shape[i] < 0 ? std::string("?") : std::to_string(shape[i]);
   }
   text += "] ";
   text += average ? "average" : ExchangeKindName(kind);

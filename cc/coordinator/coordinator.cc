@@ -520,9 +520,9 @@ void Coordinator::BeatAndCheck() {
     const std::string name =
         !peer.name.empty() ? peer.name
                            : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);
-    const std::string seconds = std::to_string((now - peer.last_seen_ns) / 1000000000) + " s";
-    Lose(&peer, name + (expected ? " never connected, for " : " has been silent for ") + seconds,
-         &outbox);
+    std::string reason = name + (expected ? " never connected, for " : " has been silent for ");
+    reason += std::to_string((now - peer.last_seen_ns) / 1000000000) + " s";
+    Lose(&peer, reason, &outbox);
   }
 }
 

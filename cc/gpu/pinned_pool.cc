@@ -12,7 +12,7 @@ constexpr size_t kSlabBytes = 4 << 20;
 
 }  // namespace
 
-PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device) {
+PinnedSource PinnedMemoryOf(const std::shared_ptr<GpuDevice>& device) {
   PinnedSource source;
   source.allocate = [device](size_t bytes, void** address) {
     return AllocatePinned(*device, bytes, address);

@@ -26,7 +26,7 @@ struct PinnedSource {
   std::function<void(void* address, size_t bytes)> free;
 };
 
-PinnedSource PinnedMemoryOf(std::shared_ptr<GpuDevice> device);
+PinnedSource PinnedMemoryOf(const std::shared_ptr<GpuDevice>& device);
 
 // Hears of a pool's memory, such as a network card that is to read it. Either may be called on any
 // thread, one at a time, and must not call the pool.

@@ -39,6 +39,7 @@ namespace {
 class WithoutLock {
  public:
   WithoutLock() : thread_(PyEval_SaveThread()) {}
+  // NOLINTNEXTLINE(bugprone-*)
   ~WithoutLock() noexcept(false) { PyEval_RestoreThread(thread_); }
   WithoutLock(const WithoutLock&) = delete;
   WithoutLock& operator=(const WithoutLock&) = delete;
@@ -50,8 +51,12 @@ class WithoutLock {
 using ReleaseLock = py::call_guard<WithoutLock>;
 
 // Becomes tf_byteps._engine.EngineError.
-struct EngineError {
-  Status status;
+class EngineError : public std::exception {
+ public:
+  explicit EngineError(Status why) : status(std::move(why)) {}
+  const char* what() const noexcept override { return status.message().c_str(); }
+
+  const Status status;
 };
 
 void ThrowIfError(const Status& status) {
@@ -228,6 +233,7 @@ using DeclarationTuple = std::tuple<std::string, std::string, std::vector<int64_
 
 void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   std::vector<TensorDescription> tensors;
+  tensors.reserve(declarations.size());
   for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers, codec] :
        declarations) {
     tensors.push_back(
@@ -423,15 +429,16 @@ Transport TransportByName(const std::string& name) {
 void DefineErrors(py::module_& module) {
   static const py::handle error_class =
       py::exception<EngineError>(module, "EngineError", PyExc_RuntimeError).release();
-  py::register_exception_translator([](std::exception_ptr exception) {
-    try {
-      if (exception) std::rethrow_exception(exception);
-    } catch (const EngineError& error) {
-      py::object instance = error_class(error.status.message());
-      instance.attr("code") = StatusCodeName(error.status.code());
-      PyErr_SetObject(error_class.ptr(), instance.ptr());
-    }
-  });
+  py::register_exception_translator(
+      [](std::exception_ptr exception) {  // NOLINT(performance-*): pybind11 demands it
+        try {
+          if (exception) std::rethrow_exception(exception);
+        } catch (const EngineError& error) {
+          py::object instance = error_class(error.status.message());
+          instance.attr("code") = StatusCodeName(error.status.code());
+          PyErr_SetObject(error_class.ptr(), instance.ptr());
+        }
+      });
 }
 
 void DefineJob(py::module_& module) {

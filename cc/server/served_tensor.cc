@@ -24,7 +24,7 @@ Status ServedTensor::CheckKnown(const Variant& known, const TableEntry& entry) c
                   entry.tensor.ToString() + " or with other parts");
 }
 
-Status ServedTensor::AddVariant(const TableEntry& entry, PartRounds::Options part_options) {
+Status ServedTensor::AddVariant(const TableEntry& entry, const PartRounds::Options& part_options) {
   if (entry.tensor.name != name_) {
     return FailedPrecondition("the names \"" + name_ + "\" and \"" + entry.tensor.name +
                               "\" have the same 64-bit key; rename one of them");

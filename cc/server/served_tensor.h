@@ -38,7 +38,7 @@ class ServedTensor {
 
   // `part_options` but for tensor_name and part. Refuses an entry that contradicts a known one; the
   // same entry again changes nothing. Parts of a newer version have moved.
-  Status AddVariant(const TableEntry& entry, PartRounds::Options part_options);
+  Status AddVariant(const TableEntry& entry, const PartRounds::Options& part_options);
 
   // Before AddVariant with all of these entries: forgets the rounds of parts that leave this server
   // by `version`, or come to it anew. Pushes that are arriving end in what they have begun, which

@@ -169,7 +169,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   std::unique_ptr<ServedTensor>& tensor = tensors_[entry.key];
   if (tensor == nullptr)
     tensor = std::make_unique<ServedTensor>(entry.tensor.name, options_.server_rank);
-  return tensor->AddVariant(entry, std::move(part_options));
+  return tensor->AddVariant(entry, part_options);
 }
 
 void SummationService::Impl::DropMoved(const PartsMoved& moved) {

@@ -29,9 +29,9 @@ struct GpuExchanger::Staged {
 };
 
 GpuExchanger::GpuExchanger(std::shared_ptr<GpuDevice> device, FindWorker find_worker)
-    : device_(device),
+    : device_(std::move(device)),
       find_worker_(std::move(find_worker)),
-      pool_(PinnedPool::Create(PinnedMemoryOf(std::move(device)))) {}
+      pool_(PinnedPool::Create(PinnedMemoryOf(device_))) {}
 
 Status GpuExchanger::Create(std::shared_ptr<GpuDevice> device, FindWorker find_worker,
                             std::unique_ptr<GpuExchanger>* exchanger) {

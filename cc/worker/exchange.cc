@@ -147,7 +147,7 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
   }
   // As the server would send it.
   std::lock_guard<std::mutex> lock(output_mutex_);
-  const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), uint64_t{0});
+  const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
   auto payload = std::make_shared<std::string>(reinterpret_cast<const char*>(rows_.data()),
                                                rows_.size() * sizeof(int64_t));
   payload->append(static_cast<const char*>(allocated_), rows * request.tensor.ByteCount());
@@ -199,7 +199,7 @@ size_t RegionSink::Take(const void* data, size_t bytes, uint64_t) {
   return bytes;
 }
 
-Status DecodingSink::New(std::shared_ptr<Exchange> exchange, const FrameHeader& header,
+Status DecodingSink::New(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                          std::shared_ptr<PayloadSink>* sink) {
   const uint32_t part = header.part;
   const uint64_t elements = exchange->entry->parts[part].element_count;

@@ -112,7 +112,7 @@ class RegionSink : public PayloadSink {
 class DecodingSink : public PayloadSink {
  public:
   // Refuses what is not the form of the part's sum.
-  static Status New(std::shared_ptr<Exchange> exchange, const FrameHeader& header,
+  static Status New(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                     std::shared_ptr<PayloadSink>* sink);
 
   Span Prepare(uint64_t remaining) override;

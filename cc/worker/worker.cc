@@ -106,7 +106,7 @@ void Worker::Enqueue(ExchangeRequest request) {
   if (status.ok()) status = request.tensor.Validate(job_.num_workers());
   if (status.ok()) status = CheckMayDrop(request.tensor);
   if (!status.ok()) return request.done(status);
-  if (local_ && request.placed == nullptr) return FinishLocally(std::move(request));
+  if (local_ && request.placed == nullptr) return FinishLocally(request);
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -227,7 +227,7 @@ void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
   exchange->trace->parts[part].*end_of_stage = WallNanos();
 }
 
-Status Worker::Attach(std::shared_ptr<WorkerCompanion> companion) {
+Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
   std::vector<Relay> relayed;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -801,7 +801,7 @@ void Worker::Fail(const Status& reason) {
   if (companion != nullptr) companion->OnFailure(reason);
 }
 
-void Worker::FinishLocally(ExchangeRequest request) {
+void Worker::FinishLocally(const ExchangeRequest& request) {
   std::unique_ptr<ExchangeTrace> trace = NewTrace(request, 0);
   Status refusal;
   {

@@ -112,7 +112,7 @@ class Worker : private ConnectionHandler {
 
   // One at most; gets what was relayed before, too. The error says why there can be none: the
   // worker has failed or is stopping.
-  Status Attach(std::shared_ptr<WorkerCompanion> companion);
+  Status Attach(const std::shared_ptr<WorkerCompanion>& companion);
   // By way of the coordinator, in order; for what is urgent there are connections.
   void RelayTo(int32_t worker, std::string bytes);
 
@@ -223,7 +223,7 @@ class Worker : private ConnectionHandler {
   void OnControl(ControlMessage message);
   void Watch();
   void Fail(const Status& reason);
-  void FinishLocally(ExchangeRequest request);
+  void FinishLocally(const ExchangeRequest& request);
   void OnRelay(const Relay& relay);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
 

@@ -75,7 +75,7 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
   // The coordinator may come to know that the server is lost, and this worker may stop.
   const Patience patience(seconds, [=] { return CheckMayConnect(server); });
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  const Status status = van_->Connect(endpoint, hello, peer, this, patience, &connection);
+  Status status = van_->Connect(endpoint, hello, peer, this, patience, &connection);
   BYTEPS_RETURN_IF_ERROR(CheckMayConnect(server));
   const bool took_too_long =
       status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
