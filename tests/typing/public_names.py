@@ -93,7 +93,7 @@ def watch(folder: pathlib.Path) -> None:
 
 
 def fit(images: np.ndarray, labels: np.ndarray) -> None:
-    with bps.BytePSStrategy(backup_workers=1, merge_repeated_rows=False).scope():
+    with bps.BytePSStrategy(compression=bps.Compression.int8, merge_repeated_rows=False).scope():
         model = keras.Sequential([keras.layers.Dense(10)])
         model.compile("adam", "mse")
     model.fit(images, labels, batch_size=48, callbacks=[bps.keras.callbacks.LeaveOnSignal()])
