@@ -1,4 +1,5 @@
-"""Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `LeaveOnSignal`."""
+"""Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `LeaveOnSignal`
+and `Telemetry`."""
 
 # Keras's types say little of a callback's model and parameters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.keras.leaving import LeaveOnSignal
+from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
 
@@ -20,6 +22,7 @@ __all__ = [
     "LearningRateWarmupCallback",
     "LeaveOnSignal",
     "MetricAverageCallback",
+    "Telemetry",
 ]
 
 

@@ -1,0 +1,113 @@
+"""Scalars for TensorBoard about the steps of `keras.Model.fit`."""
+
+import os
+import time
+import warnings
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_byteps import _engine, runtime
+
+_COUNTED = {  # the scalar's name, and the engine's for the counter
+    "exchanging_seconds_per_step": "exchanging_seconds",
+    "pushed_bytes_per_step": "pushed_bytes",
+    "pulled_bytes_per_step": "received_bytes",
+}
+
+
+class Telemetry(keras.callbacks.Callback):
+    """Writes for TensorBoard what worker 0's steps cost, every `every_steps` steps and per epoch.
+
+    Scalars are means over the steps since the last point, and begin with `tf_byteps/step/` or
+    `tf_byteps/epoch/`: `seconds_per_step`, `exchanging_seconds_per_step` (with at least one
+    exchange in flight, hidden behind computation or not), `pushed_bytes_per_step` and
+    `pulled_bytes_per_step`.
+    The first point has the time in which TensorFlow traced the step. With one worker nothing is
+    exchanged, and only the time is written. Steps are counted on from one `fit` to the next. If the
+    files cannot be written, there is a warning, and training goes on without them.
+
+    Args:
+        log_dir: the directory of the event files; "telemetry" is made in it.
+        every_steps: how many steps lie between two points.
+
+    Raises:
+        ValueError: if `every_steps` is not a whole number from 1 on.
+
+    Example:
+
+    >>> model.fit(x, y, callbacks=[Telemetry("logs", every_steps=50)])
+    """
+
+    def __init__(self, log_dir: str | os.PathLike[str] = "logs", every_steps: int = 100) -> None:
+        super().__init__()
+        if isinstance(every_steps, bool) or not isinstance(every_steps, int) or every_steps < 1:
+            raise ValueError(
+                f"every_steps is {every_steps!r}, but must be a whole number from 1 on"
+            )
+        self._directory = os.path.join(log_dir, "telemetry")
+        self._every = every_steps
+        self._writer = None
+        self._steps = self._epochs = 0
+        self._epoch_steps = 0
+        self._epoch_began = self._point_began = (0, {})
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Opens the event file, on worker 0."""
+        if runtime.rank() != 0:
+            return
+        try:
+            self._writer = tf.summary.create_file_writer(self._directory)
+            self._writer.init()
+        except (OSError, tf.errors.OpError) as error:
+            self._writer = None
+            warnings.warn(
+                f"Telemetry writes nothing to {self._directory}: {error}. Training goes on without "
+                "it; choose another log_dir",
+                stacklevel=2,
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Begins to count, so that no validation is counted."""
+        self._epoch_steps = 0
+        self._epoch_began = self._point_began = (0, _now())
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Writes a point when its steps are done."""
+        done = batch + 1  # Keras ends several steps at once with `steps_per_execution`
+        self._steps += done - self._epoch_steps
+        self._epoch_steps = done
+        if self._writer is not None and done - self._point_began[0] >= self._every:
+            self._point_began = self._write("step", self._steps, self._point_began)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Writes the epoch's point."""
+        if self._writer is not None and self._epoch_steps:
+            self._write("epoch", self._epochs, self._epoch_began)
+            self._writer.flush()
+        self._epochs += 1
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Closes the event file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(
+        self, kind: str, position: int, began: tuple[int, dict[str, float]]
+    ) -> tuple[int, dict[str, float]]:
+        assert self._writer is not None
+        first, before = began
+        now = _now()
+        steps = self._epoch_steps - first
+        with self._writer.as_default(step=position):
+            for name in before.keys() & now.keys():
+                tf.summary.scalar(f"tf_byteps/{kind}/{name}", (now[name] - before[name]) / steps)
+        return self._epoch_steps, now
+
+
+def _now() -> dict[str, float]:
+    counters = _engine.worker_counters()
+    values = {name: counters[key] for name, key in _COUNTED.items()} if counters else {}
+    return {"seconds_per_step": time.monotonic(), **values}
