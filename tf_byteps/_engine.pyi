@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+protocol_version: int
+
 class EngineError(RuntimeError):
     code: str
 

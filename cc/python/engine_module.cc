@@ -25,6 +25,7 @@
 #include "cc/engine/engine.h"
 #include "cc/server/server.h"
 #include "cc/sum/sum.h"
+#include "cc/wire/handshake.h"
 #include "cc/worker/timeline.h"
 #include "cc/worker/worker.h"
 
@@ -613,6 +614,7 @@ void DefineTimeline(py::module_& module) {
 
 PYBIND11_MODULE(_engine, module) {
   module.doc() = "The tf_byteps engine, without TensorFlow.";
+  module.attr("protocol_version") = int{kProtocolVersion};
   DefineErrors(module);
   DefineJob(module);
   DefineProcesses(module);

@@ -783,7 +783,11 @@ void Worker::OnControl(ControlMessage message) {
       stall_text = StallText(*notice);
     }
   }
-  if (!stall_text.empty()) LogWarning(stall_text);
+  if (!stall_text.empty()) {
+    LogWarning(stall_text);
+    std::lock_guard<std::mutex> lock(mutex_);
+    last_stall_notice_ns_ = MonotonicNanos();
+  }
   if (!status.ok()) Fail(status);
 }
 

@@ -335,6 +335,7 @@ class Worker : private ConnectionHandler {
     int64_t ns = 0;
   } last_ended_;  // exchange
   int64_t next_stall_report_ns_ = 0;
+  int64_t last_stall_notice_ns_ = 0;  // when it was in the log
   Status failure_;
   bool stopping_ = false;
   bool coordinator_is_lost_ = false;  // says a server

@@ -14,6 +14,8 @@ namespace {
 // Of a report, whose other lines are StallDigest's.
 constexpr size_t kMostServers = 8;
 constexpr size_t kMostLags = 8;  // in its last line
+// How long a stall that ends the job waits for the report that its error refers to.
+constexpr double kReportSeconds = 10;
 
 std::string Seconds(int64_t nanos) { return std::to_string(nanos / 1000000000) + " s"; }
 
@@ -61,10 +63,11 @@ Status Worker::CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions) {
   const double warning = job_.options.stall_warning, shutdown = job_.options.stall_shutdown;
   const double age = (now - oldest_ns) * 1e-9;
   const bool is_asked_for = StallSignal::Take();
-  const bool is_due = warning > 0 && age > warning && now >= next_stall_report_ns_;
-  if (is_due || is_asked_for) {
+  const bool is_last = shutdown > 0 && age > shutdown;
+  const bool is_long = (warning > 0 && age > warning) || is_last;
+  if (is_asked_for || (is_long && now >= next_stall_report_ns_)) {
     const std::vector<std::shared_ptr<Exchange>> oldest = OldestExchanges();
-    next_stall_report_ns_ = now + SecondsToNanos(warning);
+    next_stall_report_ns_ = now + SecondsToNanos(warning > 0 ? warning : kReportSeconds);
     StallQuery query;
     query.from = rank_;
     query.wants_text = is_asked_for;
@@ -76,7 +79,8 @@ Status Worker::CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions) {
     query.more = static_cast<uint32_t>(oldest.size() - query.tensors.size());
     actions->messages.push_back(std::move(query));
   }
-  if (shutdown <= 0 || age <= shutdown || !failure_.ok()) return OkStatus();
+  const bool is_reported = last_stall_notice_ns_ > oldest_ns || age > shutdown + kReportSeconds;
+  if (!is_last || !is_reported || !failure_.ok()) return OkStatus();
   return DeadlineExceeded(
       "worker " + std::to_string(rank_) + " has waited " +
       std::to_string(static_cast<int64_t>(age)) +

@@ -32,10 +32,11 @@ import psutil
 from tests.access import programs
 from tests.cluster import Cluster, describe
 from tests.engine.programs import SECONDS as _PATIENCE
+from tf_byteps import _engine
 
 # The forms of cc/wire/handshake.h.
 HELLO_BYTES, CHALLENGE_BYTES, RESPONSE_BYTES = 160, 512, 64
-VERSION = 4
+VERSION = _engine.protocol_version
 _SETTLE_SECONDS = 2.0
 _TURN_SECONDS = 10.0
 _FLOOD = os.urandom(1 << 20)

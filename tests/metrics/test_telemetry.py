@@ -46,7 +46,7 @@ def fit(directory, kind, trainings=1):
 
 
 def read(directory):
-    """{scalar's name: {step: value}} of all event files under a directory."""
+    """{scalar's name: {step: value}} of all event files under a directory, in order of steps."""
     import tensorflow as tf
 
     found = {}
@@ -55,7 +55,7 @@ def read(directory):
             for value in event.summary.value:
                 number = float(tf.make_ndarray(value.tensor))
                 found.setdefault(value.tag, {})[event.step] = number
-    return found
+    return {name: dict(sorted(points.items())) for name, points in found.items()}
 
 
 @pytest.mark.parametrize("kind", ["optimizer", "strategy"])
