@@ -57,12 +57,17 @@ class BazelBuild(build_ext):
             "PYTHON_BIN_PATH": sys.executable,
             "TF_BYTEPS_PYTHONPATH": os.pathsep.join(build_environment.additional_path()),
         }
+        options = []
+        toolchain = os.environ.get("TF_BYTEPS_TOOLCHAIN")  # for wheels: tools/build_wheels.sh
+        if toolchain:
+            environment["CC"] = os.path.join(toolchain, "gcc")
+            options.append("--config=wheel")
         # No server stays behind after an installation; in development the next build starts
         # faster with one.
         mode = "--max_idle_secs=120" if self.inplace else "--batch"
         output = "--output_user_root=" + os.path.join(_ROOT, "build", "bazel")
         os.makedirs(os.path.join(_ROOT, "build"), exist_ok=True)
-        command = ["bazel", output, mode, "build", "//:stage"]
+        command = ["bazel", output, mode, "build", *options, "//:stage"]
         result = subprocess.run(command, cwd=_ROOT, env=environment)
         if result.returncode != 0:
             raise build_environment.BuildError(

@@ -25,7 +25,10 @@ def engine_layer(name, deps = [], copts = []):
         srcs = native.glob(["**/*.cc"], exclude = ["**/*_test.cc"], allow_empty = True),
         hdrs = [":headers"],
         copts = WARNINGS + copts,
-        linkopts = ["-pthread"],
+        linkopts = [
+            "-pthread",
+            "-ldl",  # is a library of its own before glibc 2.34
+        ],
         deps = deps,
         # The shared library exports all of it, called from inside or not.
         alwayslink = True,

@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 // Only what stands between here and the end of the region is compiled for AVX2 and F16C, whatever
@@ -41,10 +42,19 @@ struct Avx2 {
 #endif
 
 namespace byteps::sum_internal {
+namespace {
+
+// GCC's __builtin_cpu_supports knows "f16c" only since version 11.
+bool HasF16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
 
 const SumKernels* Avx2Kernels() {
   static constexpr SumKernels kernels = KernelsOf<VectorLoops<Avx2>>::Named("avx2");
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? &kernels : nullptr;
+  return __builtin_cpu_supports("avx2") && HasF16c() ? &kernels : nullptr;
 }
 
 }  // namespace byteps::sum_internal
@@ -52,6 +62,15 @@ const SumKernels* Avx2Kernels() {
 #else
 
 namespace byteps::sum_internal {
+namespace {
+
+// GCC's __builtin_cpu_supports knows "f16c" only since version 11.
+bool HasF16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
 
 const SumKernels* Avx2Kernels() { return nullptr; }
 
