@@ -1,5 +1,6 @@
 """What needs no second worker."""
 
+import contextlib
 import pathlib
 
 import keras
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.gpu_in_sight import gpu_in_sight
 from tf_byteps.training import unsupported
 from tf_byteps.training.speed import _Meter
 
@@ -24,23 +26,36 @@ def test_speed_is_bytes_per_second_also_with_a_new_engine():
     assert [meter.rate() for _ in range(4)] == [0.0, 200.0, 30.0, 0.0]
 
 
-def test_automatic_choice_of_xla(monkeypatch):
-    class Gpu:
-        device_type = "GPU"
+def test_automatic_choice_of_xla(caplog):
+    def choice(strategy=None, optimizer="sgd", **options):
+        with strategy.scope() if strategy else contextlib.nullcontext(), gpu_in_sight():
+            model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+            model.compile(optimizer, "mse", **options)
+            return model.jit_compile
 
-    # Keras chooses XLA where there is a GPU.
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda *kind: [Gpu()])
-    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    assert model.jit_compile
-    model.compile(bps.DistributedOptimizer(keras.optimizers.SGD()), "mse")
-    assert model.jit_compile
-    model.compile(bps.DistributedOptimizer(keras.optimizers.SGD()), "mse", jit_compile=False)
-    assert not model.jit_compile
-    with bps.BytePSStrategy().scope():
-        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    assert model.jit_compile
+    def wrapped():
+        return bps.DistributedOptimizer(keras.optimizers.SGD())
+
+    assert choice()
+    assert choice(optimizer=wrapped())
+    assert not choice(optimizer=wrapped(), jit_compile=False)
+    assert choice(bps.BytePSStrategy())
+    with caplog.at_level("INFO", "tf_byteps"):
+        assert not choice(bps.BytePSStrategy(merge_repeated_rows=False))
+    assert "merge_repeated_rows=False: XLA does not compile the steps" in caplog.text
+
+
+def test_xla_cannot_keep_repeated_rows_apart():
+    table = tf.Variable(tf.ones([4, 3]))
+
+    @tf.function(jit_compile=True)
+    def gradient():
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(tf.gather(table, [1, 1]))
+        return bps.DistributedGradientTape(tape, merge_repeated_rows=False).gradient(total, table)
+
+    with pytest.raises(ValueError, match="merge_repeated_rows=False in a function that XLA comp"):
+        gradient()
 
 
 def test_optimizer_bears_its_own_name():

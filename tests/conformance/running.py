@@ -1,14 +1,15 @@
 """Runs the rows: in the single process, or in each worker of a job."""
 
+import contextlib
 import functools
 import importlib
 
 import keras
 import numpy as np
-from keras.src.trainers.trainer import Trainer, model_supports_jit
 
 from tests import side_by_side
 from tests.conformance.sides import ROWS, SIDES, SINGLE
+from tests.gpu_in_sight import gpu_in_sight
 
 _MODULES = (
     "optimizers",
@@ -41,14 +42,13 @@ def run_rows(mode, folder, names=(), is_compiled=False):
     Returns:
         {row: {"arrays": what it returned, as lists}, or {"error": a traceback}}.
     """
-    if is_compiled:
-        Trainer._resolve_auto_jit_compile = model_supports_jit
     trainings = {
         name: functools.partial(_train, row, mode)
         for name, row in all_rows().items()
         if (mode in row.modes or mode == SINGLE) and (not names or name in names)
     }
-    return side_by_side.run(trainings, mode == SINGLE, folder)
+    with gpu_in_sight() if is_compiled else contextlib.nullcontext():
+        return side_by_side.run(trainings, mode == SINGLE, folder)
 
 
 def _train(row, mode, folder):

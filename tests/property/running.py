@@ -5,13 +5,21 @@ import functools
 
 import tf_byteps as bps
 from tests import side_by_side
+from tests.gpu_in_sight import gpu_in_sight
 from tests.property import cases
 
 
-def run_seeds(is_single, folder, seeds):
-    """Called in each process; see `side_by_side.run`."""
+def run_seeds(is_single, folder, seeds, is_compiled):
+    """Called in each process.
+
+    Args:
+        is_single, folder: see `side_by_side.run`.
+        seeds: of the cases.
+        is_compiled: whether Keras compiles the models with XLA, as it does by itself on a GPU.
+    """
     trainings = {str(seed): functools.partial(_train, seed, is_single) for seed in seeds}
-    return side_by_side.run(trainings, is_single, folder)
+    with gpu_in_sight() if is_compiled else contextlib.nullcontext():
+        return side_by_side.run(trainings, is_single, folder)
 
 
 def _train(seed, is_single, folder):

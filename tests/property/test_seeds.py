@@ -1,8 +1,10 @@
 """Random trainings end with the weights that one process gets.
 
-`PROPERTY_SEEDS` is the number of seeds; `make test-property` tries 200.
+`PROPERTY_SEEDS` is the number of seeds; `make test-property` tries 200. A quarter of them is tried
+with XLA, too.
 """
 
+import functools
 import os
 
 import pytest
@@ -13,47 +15,56 @@ from tests.property import cases, running
 from tests.selection import asked_values
 
 _SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "20")))
+_COMPILED_SEEDS = range(0, len(_SEEDS), 4)
 _TOGETHER = 20  # in one group of processes, by whose end nothing is shown
 _GROUP_SECONDS = 900
 
 
-def _workers(seed):
-    """2, and 3 in every other group."""
-    return 2 + seed // _TOGETHER % 2
-
-
 @pytest.fixture(scope="module")
 def results(request, tmp_path_factory):
-    """A function of a seed: what the single process and the workers of its group showed."""
-    asked = asked_values(request, "seed", test_seed)
-    groups = {}
+    """A function of a seed, and of whether it is compiled: what the single process and the workers
+    of its group showed."""
+    asked = {
+        is_compiled: asked_values(request, "seed", test)
+        for is_compiled, test in ((False, test_seed), (True, test_compiled_seed))
+    }
 
-    def of(seed):
-        group = seed // _TOGETHER
-        if group not in groups:
-            seeds = [each for each in asked if each // _TOGETHER == group]
-            groups[group] = [_run(n, tmp_path_factory, seeds) for n in (0, _workers(seed))]
-        return groups[group]
+    @functools.cache
+    def of_group(group, is_compiled):
+        seeds = [each for each in asked[is_compiled] if each // _TOGETHER == group]
+        workers = 2 + group % 2
+        return [_run(n, tmp_path_factory, seeds, is_compiled) for n in (0, workers)]
 
-    return of
+    return lambda seed, is_compiled: of_group(seed // _TOGETHER, is_compiled)
 
 
-def _run(workers, tmp_path_factory, seeds):
+def _run(workers, tmp_path_factory, seeds, is_compiled):
     """What each of so many workers showed, or with 0 the single process."""
     return run_workers(
         running.run_seeds,
         workers=max(workers, 1),
         servers=1 if workers else 0,
         timeout=_GROUP_SECONDS,
-        args=(not workers, str(tmp_path_factory.mktemp("files")), seeds),
+        args=(not workers, str(tmp_path_factory.mktemp("files")), seeds, is_compiled),
     )
+
+
+def _check(seed, single, workers):
+    case = cases.draw(seed)
+    theirs, ours = side_by_side.checked(str(seed), single[0], workers)
+    unlike = {key: side_by_side.difference(ours[key], theirs[key]) for key in theirs}
+    unlike = {key: value for key, value in unlike.items() if not value <= case.tolerance}
+    assert not unlike, f"{len(workers)} workers, {case}: {unlike}"
 
 
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_seed(results, seed):
-    case, (single, workers) = cases.draw(seed), results(seed)
-    theirs, ours = side_by_side.checked(str(seed), single[0], workers)
-    unlike = {key: side_by_side.difference(ours[key], theirs[key]) for key in theirs}
-    unlike = {key: value for key, value in unlike.items() if not value <= case.tolerance}
-    assert not unlike, f"{len(workers)} workers, {case}: {unlike}"
+    _check(seed, *results(seed, is_compiled=False))
+
+
+@pytest.mark.time_limit(2 * _GROUP_SECONDS)
+@pytest.mark.parametrize("seed", _COMPILED_SEEDS)
+def test_compiled_seed(results, seed):
+    """Both sides compiled by XLA, as Keras does by default on a GPU."""
+    _check(seed, *results(seed, is_compiled=True))

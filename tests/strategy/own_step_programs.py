@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.gpu_in_sight import gpu_in_sight
 
 _ROWS = np.random.default_rng(0).normal(size=[40, 6]).astype("float32")
 
@@ -306,21 +307,13 @@ def lengths_that_differ():
 
 def compiled_outside_on_a_gpu_machine():
     """Where Keras sees a GPU it chooses XLA for what is compiled outside any strategy; it stays."""
-
-    class Gpu:
-        device_type = "GPU"
-
-    devices = tf.config.list_physical_devices
-    try:
-        tf.config.list_physical_devices = lambda *kind: [*devices(*kind), Gpu()]
+    with gpu_in_sight():
         strategy = _strategy()
         models = []
         for options in ({}, {"jit_compile": False}):
             model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
             model.compile("sgd", "mse", **options)
             models.append(model)
-    finally:
-        tf.config.list_physical_devices = devices
     before = [model.jit_compile for model in models]
     with strategy.scope():
         models[0].fit(_ROWS, _ROWS[:, :1], batch_size=10, verbose=0)

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps.gradients.reducing import finite_everywhere
+from tf_byteps.ops.compiling import is_compiled
 
 
 def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
@@ -52,7 +53,8 @@ def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
         return finite, [tf.convert_to_tensor(gradient) for gradient in reduced]
 
     def accumulate():
-        nothing = [tf.zeros([0], variable.dtype) for variable in variables]
+        # Nobody reads it. XLA wants the other branch's shapes; without XLA they would cost memory.
+        nothing = [tf.zeros(v.shape if is_compiled() else [0], v.dtype) for v in variables]
         return finite_everywhere(check(gradients)), nothing
 
     updates = tf.equal((inner._iterations + 1) % steps, 0)

@@ -56,6 +56,12 @@ class Reduction:
         if isinstance(tensor, tf.IndexedSlices) and self.sparse_as_dense:
             tensor = tf.convert_to_tensor(tensor)
         if isinstance(tensor, tf.IndexedSlices) and compiling.is_compiled():
+            if not self.merge_repeated_rows:
+                raise ValueError(
+                    "merge_repeated_rows=False in a function that XLA compiles: XLA exchanges "
+                    "whole tables, in which the rows of an index are added up; compile with "
+                    "jit_compile=False"
+                )
             tensor = compiling.dense(tensor)
         if isinstance(tensor, tf.IndexedSlices):
             if self.op not in (reduce_op.Sum, reduce_op.Average):

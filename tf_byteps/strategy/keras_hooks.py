@@ -49,6 +49,7 @@ before.
 
 import functools
 import inspect
+import logging
 import threading
 
 import keras
@@ -84,6 +85,7 @@ from tf_byteps.strategy.variables import made_by_keras
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import wrap
 
+_logger = logging.getLogger("tf_byteps")
 _lock = threading.Lock()
 _installed = False
 _local = threading.local()
@@ -263,9 +265,16 @@ def _auto_jit_compile(original, self):
         return original(self)
     self._distribute_strategy = None
     try:
-        return original(self)
+        compiles = original(self)
     finally:
         self._distribute_strategy = strategy
+    if compiles and not strategy.merge_repeated_rows:
+        _logger.info(
+            "merge_repeated_rows=False: XLA does not compile the steps, as it would add up the "
+            "rows of an embedding's gradient that belong to one index"
+        )
+        return False
+    return compiles
 
 
 def _fit(original, self, *args, **kwargs):

@@ -79,7 +79,8 @@ class BytePSStrategy(tf.distribute.Strategy):
         merge_repeated_rows: whether rows of an embedding's gradient that belong to one index are
             added up before the optimizer sees them, as in the dense gradient. Keras leaves them
             apart, and optimizers that square gradients (Adam, RMSprop, Adagrad) square each by
-            itself. `False` gives Keras's numbers, and more bytes travel.
+            itself. `False` gives Keras's numbers, more bytes travel, and XLA does not compile the
+            steps.
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
             name, such as `"int8"`; the same on all workers. See docs/compression.md.
 
