@@ -18,7 +18,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-rdma test-pythons wheels sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-pythons wheels sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -48,6 +48,11 @@ test-all: test-cc build  ## Runs the slow tests too, and each row of tests/confo
 
 test-slurm: build  ## Runs srun without a launcher of ours, on a real Slurm of three nodes on this machine (root; needs Debian's packages).
 	$(BIN)/python -m pytest -m '' tests/slurm
+
+# Ray brings packages of its own: `make build` goes without.
+test-ray: build  ## Runs jobs on a real Ray cluster of three raylets on this machine (installs Ray into .venv; 5 minutes).
+	$(PIP) install 'ray[train]==2.60.*'
+	$(BIN)/python -m pytest -m '' tests/on_ray
 
 test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 20).
 	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest tests/property

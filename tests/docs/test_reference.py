@@ -1,6 +1,7 @@
 """docs/reference.md has every public name."""
 
 import pathlib
+import pkgutil
 import re
 
 import pytest
@@ -40,7 +41,7 @@ def test_every_public_name_is_there(module, names):
 
 @pytest.mark.parametrize("name", sorted(_SHOWN))
 def test_every_name_there_exists(name):
-    value = tf_byteps
-    for part in name.split(".")[1:]:
-        value = getattr(value, part)
-    assert value.__doc__
+    module, _, member = name.rpartition(".")
+    if module == "tf_byteps.ray":
+        pytest.importorskip("ray", reason="make test-ray installs Ray")
+    assert getattr(pkgutil.resolve_name(module), member).__doc__

@@ -57,7 +57,7 @@ class Guard:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's Ctrl-C reaches bpslaunch only
             pass_fds=keep,
-            preexec_fn=lambda: _die_with(guard),
+            preexec_fn=lambda: _enter_command(guard),
         )
 
     def run(self) -> int:
@@ -175,11 +175,20 @@ def handles(process: int, number: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
-def _die_with(parent: int) -> None:
-    """In the child: it is killed when its parent dies, even of SIGKILL."""
+def die_with(parent: int) -> None:
+    """Has this process killed when its parent dies, even of SIGKILL.
+
+    Args:
+        parent: the parent's process number. If it has died before, this process ends at once.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it has died before
+    if os.getppid() != parent:
         os._exit(_CANNOT_START)
+
+
+def _enter_command(guard: int) -> None:
+    """In the child."""
+    die_with(guard)
     # Python ignores SIGPIPE; the command should have the usual behaviour.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 

@@ -77,9 +77,10 @@ def listening_address(config: Config, host: str) -> str:
         raise ConfigError(
             f"this {config.role} is to listen at {where}, where other machines reach it, and the "
             f"job has no secret: everybody there could take part in it, read its weights and end "
-            f"it. Start the job with bpslaunch, or give all its processes one secret (openssl rand "
-            f"-hex 32 > job.secret, and BYTEPS_JOB_SECRET_FILE=job.secret); BYTEPS_ALLOW_OPEN=1 "
-            f"goes on without one. See docs/security.md"
+            f"it. Start the job with bpslaunch, call tf_byteps.ray.setup() in Ray Train, or give "
+            f"all its processes one secret (openssl rand -hex 32 > job.secret, and "
+            f"BYTEPS_JOB_SECRET_FILE=job.secret); BYTEPS_ALLOW_OPEN=1 goes on without one. See "
+            f"docs/security.md"
         )
     return address
 

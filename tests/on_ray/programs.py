@@ -1,0 +1,84 @@
+"""What workers do in the tests of Ray."""
+
+import json
+import os
+import signal
+
+import numpy as np
+
+import tf_byteps
+from tf_byteps import _engine
+
+
+def train(base):
+    """One exchange; returns rank, size, local rank, local size and the sum."""
+    tf_byteps.init()
+    given = np.full(3, base + tf_byteps.rank(), np.float32)
+    total = float(_engine.exchange(given, name="x").wait(30)[0])
+    return (
+        tf_byteps.rank(), tf_byteps.size(), tf_byteps.local_rank(), tf_byteps.local_size(), total
+    )  # fmt: skip
+
+
+def raise_on_rank_1():
+    tf_byteps.init()
+    if tf_byteps.rank() == 1:
+        raise ValueError("no such data")
+    _engine.exchange(np.ones(1), name="x").wait(60)
+
+
+def die_on_rank_1():
+    tf_byteps.init()
+    if tf_byteps.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _engine.exchange(np.ones(1), name="x").wait(60)
+
+
+def only_rank_0_joins():
+    if os.environ["BYTEPS_GLOBAL_RANK"] == "0":
+        tf_byteps.init()
+
+
+def kill_the_raylet(node):
+    """The worker on this node kills its parent."""
+    import ray
+
+    tf_byteps.init()
+    if ray.get_runtime_context().get_node_id() == node:
+        os.kill(os.getppid(), signal.SIGKILL)
+    _engine.exchange(np.ones(1), name="x").wait(60)
+
+
+def fit():
+    """Trains a small model; returns its weights."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    with tf_byteps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(x, x.sum(axis=1), batch_size=16, epochs=2, shuffle=False, verbose=0)
+    return np.concatenate([w.ravel() for w in model.get_weights()]).tolist()
+
+
+def fit_in_ray_train(settings):
+    """A training loop of Ray Train's. Worker 0 writes what it has at the end.
+
+    Args:
+        settings: "results": a file, for the number of workers and the weights; "setup": whether to
+            call it; "dies": a file that rank 1 leaves when it dies, once.
+    """
+    if settings["setup"]:
+        import tf_byteps.ray
+
+        tf_byteps.ray.setup()
+    weights = fit()
+    flag = settings.get("dies")
+    if flag and tf_byteps.rank() == 1 and not os.path.exists(flag):
+        open(flag, "w").close()
+        os._exit(9)
+    total = _engine.exchange(np.ones(1, np.float32), name="last").wait(30)[0]
+    if tf_byteps.rank() == 0:
+        with open(settings["results"], "w") as file:
+            json.dump([float(total), weights], file)

@@ -1,0 +1,125 @@
+"""Starts a job on a Ray cluster, and ends it as a whole."""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+
+from tf_byteps.errors import ConfigError
+from tf_byteps.launch.hosts import passed_environment
+from tf_byteps.launch.plan import TOPOLOGY
+from tf_byteps.ray.placement import Placement
+from tf_byteps.ray.running import RunningJob
+from tf_byteps.rendezvous.secret import new_secret
+
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+class RayLauncher:
+    """Runs a function as the workers of a job on a Ray cluster.
+
+    Workers and servers are actors, for which Ray reserves resources in one placement group; an
+    autoscaler brings the nodes for it. All nodes need tf_byteps, and workers TensorFlow. All
+    processes get the `BYTEPS_*` settings of the caller's environment, and a new secret.
+
+    Args:
+        workers: number of workers.
+        servers: number of servers, which use no GPU; 0: every worker hosts one.
+        cpus_per_worker: processors that Ray reserves for a worker.
+        gpus_per_worker: GPUs that Ray gives to a worker, which sees no others.
+        cpus_per_server: processors that Ray reserves for a server.
+        strategy: how Ray places all these: "PACK" (on few nodes, if it can), "SPREAD" (on many),
+            "STRICT_PACK" (on one) or "STRICT_SPREAD" (each on another).
+        env: further environment variables of all processes.
+        placement_timeout: seconds that the cluster has to find room for all.
+
+    Raises:
+        ConfigError: an argument has a value that cannot be used.
+
+    Example:
+
+    >>> def train(epochs):
+    ...     import tf_byteps
+    ...     tf_byteps.init()
+    ...     return tf_byteps.rank(), epochs
+    >>> tf_byteps.ray.RayLauncher(workers=2, servers=1).run(train, args=[3])
+    [(0, 3), (1, 3)]
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        servers: int = 0,
+        cpus_per_worker: float = 1,
+        gpus_per_worker: float = 0,
+        cpus_per_server: float = 1,
+        strategy: str = "PACK",
+        env: Mapping[str, str] | None = None,
+        placement_timeout: float = 600.0,
+    ):
+        if workers < 1 or servers < 0:
+            raise ConfigError(f"workers={workers}, servers={servers}: 1 and 0 are the least")
+        if strategy not in _STRATEGIES:
+            raise ConfigError(f"strategy={strategy!r}: must be one of {', '.join(_STRATEGIES)}")
+        for name, number in (
+            ("cpus_per_worker", cpus_per_worker),
+            ("gpus_per_worker", gpus_per_worker),
+            ("cpus_per_server", cpus_per_server),
+        ):
+            if number < 0:
+                raise ConfigError(f"{name}={number}: must not be negative")
+        worker = {"CPU": cpus_per_worker, "GPU": gpus_per_worker}
+        self._worker_bundles = [_bundle(worker)] * workers
+        self._server_bundles = [_bundle({"CPU": cpus_per_server})] * servers
+        self._strategy = strategy
+        self._env = dict(env or {})
+        self._placement_timeout = placement_timeout
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Calls a function on all workers; at the end none of the job's processes is left.
+
+        Connects to a cluster as `ray.init()` does, unless that has been done.
+
+        Args:
+            function: what each worker calls. It travels by value if it is defined in a notebook or
+                in the program itself; then it should import what it needs.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+
+        Returns:
+            What the function returned on each worker, a list in the order of ranks.
+
+        Raises:
+            BytePSError: a worker has raised, or a process of the job was lost; the message begins
+                with the cause. `__cause__` is the worker's exception if it has raised.
+            ConfigError: the cluster has found no room in `placement_timeout`.
+
+        Example:
+
+        >>> tf_byteps.ray.RayLauncher(workers=2).run(lambda: "done")
+        ['done', 'done']
+        """
+        call = ray.cloudpickle.dumps((function, tuple(args), dict(kwargs or {})))
+        if not ray.is_initialized():
+            ray.init()
+        passed = passed_environment(os.environ, ()).items()
+        environment = {n: v for n, v in passed if n[:7] == "BYTEPS_" and n not in TOPOLOGY}
+        bundles = self._worker_bundles, self._server_bundles
+        with Placement(*bundles, self._strategy, self._placement_timeout) as placement:
+            plan = placement.plan(secrets.token_hex(8))
+            variables = {"BYTEPS_JOB_SECRET": new_secret()} if plan.needs_scheduler else {}
+            with RunningJob(plan, placement, {**environment, **self._env}, variables) as job:
+                return job.run(call)
+
+
+def _bundle(resources):
+    """Without what is 0. An empty bundle is an error of Ray's."""
+    needed = {name: number for name, number in resources.items() if number}
+    return needed or {"CPU": 0.001}

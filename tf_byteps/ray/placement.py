@@ -1,0 +1,111 @@
+"""Where the processes of a job run: a placement group, and the ranks that follow from it."""
+
+import logging
+
+import ray
+from ray.util.placement_group import (
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from tf_byteps.errors import ConfigError
+from tf_byteps.launch.hosts import Host
+from tf_byteps.launch.plan import Plan
+
+_logger = logging.getLogger("tf_byteps")
+_PATIENCE_SECONDS = 10.0  # then the log says what is missing
+
+
+class Placement:
+    """Reserved resources; use as a context manager, which gives them back.
+
+    Args:
+        worker_bundles, server_bundles: what each process needs, as Ray's resources.
+        strategy: see `RayLauncher`.
+        timeout: seconds until the cluster must have found room.
+
+    Raises:
+        ConfigError: it has not.
+    """
+
+    def __init__(self, worker_bundles, server_bundles, strategy, timeout):
+        self._bundles = worker_bundles + server_bundles
+        self._workers = len(worker_bundles)
+        self._group = placement_group(self._bundles, strategy=strategy)
+        try:
+            self._wait(strategy, timeout)
+            # Bundle number: name of a node.
+            self._nodes = placement_group_table(self._group)["bundles_to_node_id"]
+            self._addresses = {n["NodeID"]: n["NodeManagerAddress"] for n in ray.nodes()}
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        remove_placement_group(self._group)
+
+    def address_of(self, task):
+        """The IP address of the node where a `Task` of the plan runs."""
+        return self._addresses[self._nodes[self._bundle_of(task.role, task.number)]]
+
+    @property
+    def scheduler_address(self):
+        """The IP address of the node where the scheduler runs."""
+        return self._addresses[self._nodes[self._bundle_of("scheduler", 0)]]
+
+    def plan(self, job_id):
+        """The job as a `Plan`, whose hosts are Ray's names of nodes.
+
+        Workers of one node have ranks that follow each other.
+        """
+        nodes = [self._nodes[number] for number in range(len(self._bundles))]
+        workers, servers = nodes[: self._workers], nodes[self._workers :]
+        hosts = tuple(Host(node, workers.count(node)) for node in dict.fromkeys(workers))
+        return Plan(len(workers), len(servers), hosts, tuple(servers), job_id, ())
+
+    def options(self, task):
+        """Where the actor for a `Task` of the plan goes, and with what, as options of Ray's."""
+        number = self._bundle_of(task.role, task.number)
+        needs = {} if task.role == "scheduler" else self._bundles[number]
+        return {
+            "num_cpus": needs.get("CPU", 0),
+            "num_gpus": needs.get("GPU", 0),
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                self._group, placement_group_bundle_index=number
+            ),
+        }
+
+    def _bundle_of(self, role, number):
+        """The scheduler is where worker 0 is."""
+        if role == "server":
+            return self._workers + number
+        nodes = [self._nodes[bundle] for bundle in range(self._workers)]
+        # As the plan does: node by node, in the order in which they first appear.
+        by_rank = sorted(range(self._workers), key=lambda bundle: nodes.index(nodes[bundle]))
+        return by_rank[number]
+
+    def _wait(self, strategy, timeout):
+        if self._group.wait(min(timeout, _PATIENCE_SECONDS)):
+            return
+        bundles = [_in_words(bundle) for bundle in self._bundles]
+        asked = [f"{bundles.count(text)} times {text}" for text in dict.fromkeys(bundles)]
+        total, free = map(_in_words, (ray.cluster_resources(), ray.available_resources()))
+        what = (
+            f"{' and '.join(asked)} ({strategy}); the cluster has {total}, of which {free} is free"
+        )
+        _logger.warning("waiting for Ray to find room for %s", what)
+        if not self._group.wait(max(0.0, timeout - _PATIENCE_SECONDS)):
+            raise ConfigError(
+                f"Ray has found no room in {timeout:g} s for {what}: start more nodes, end other "
+                f"jobs, or ask for less"
+            )
+
+
+def _in_words(resources):
+    kinds = ("CPU", "GPU")
+    return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)

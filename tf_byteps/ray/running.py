@@ -1,0 +1,193 @@
+"""A job whose processes are actors: starts them, waits for the workers, finds out who failed."""
+
+import dataclasses
+import logging
+import time
+
+import ray
+from ray.exceptions import RayError
+
+from tf_byteps.errors import BytePSError
+from tf_byteps.launch.plan import Task
+from tf_byteps.ray.actors import Raised, Scheduler, Server, Worker
+
+_logger = logging.getLogger("tf_byteps")
+_TICK_SECONDS = 1.0
+# Before an error that may only follow from another process's end is taken for the cause. Ray
+# notices the end of a process at once, that of a node a little later.
+_CAUSE_SECONDS = 5.0
+# What the scheduler reports of a job's begin may come later than a worker's result.
+_EARLY_SECONDS = 5.0
+_ANSWER_SECONDS = 120.0
+# Servers and the scheduler end after the last worker.
+_FAREWELL_SECONDS = 10.0
+
+
+@dataclasses.dataclass
+class Member:
+    """A process of the job.
+
+    Attributes:
+        task: what it is.
+        where: the address of its node.
+        actor: Ray's handle of it.
+    """
+
+    task: Task
+    where: str
+    actor: ray.actor.ActorHandle
+
+    def __str__(self):
+        return f"{self.task.label} on {self.where}"
+
+
+class RunningJob:
+    """Use as a context manager: at its end no process is left.
+
+    Args:
+        plan: a `Plan`.
+        placement: the `Placement` that it comes from.
+        environment: variables that processes start with. Ray shows them on its dashboard.
+        secrets: further variables, which nobody else is to see.
+    """
+
+    def __init__(self, plan, placement, environment, secrets):
+        self._plan, self._placement = plan, placement
+        self._environment, self._secrets = environment, secrets
+        self._members = []
+        self._scheduler = None
+        self._pending = {}  # what an actor's method will return: the `Member`
+        self._results = {}  # by rank
+        self._first_return = None  # when the first worker has returned
+        self._has_started = False  # all have come together
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for member in self._members:
+            ray.kill(member.actor)
+
+    def run(self, call):
+        """Runs all processes to their end.
+
+        Args:
+            call: see `Worker.run`.
+
+        Returns:
+            What the workers' functions returned, in the order of ranks.
+
+        Raises:
+            BytePSError: the job has failed.
+        """
+        call = ray.put(call)
+        address, port = "", 0
+        if self._plan.needs_scheduler:
+            address = self._placement.scheduler_address
+            port = self._start_scheduler(address)
+        for task in self._plan.server_tasks(address, port):
+            self._start(task, Server)
+        for task in self._plan.worker_tasks(address, port):
+            self._start(task, Worker, call)
+        while len(self._results) < self._plan.workers:
+            self._take_next()
+            self._look_for_early_return()
+        if self._pending:
+            ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
+        return [ray.cloudpickle.loads(self._results[rank]) for rank in range(self._plan.workers)]
+
+    def _start_scheduler(self, address):
+        """Returns its port."""
+        # Its port and its reports are asked for while it runs.
+        task = self._plan.scheduler_task(address, None)
+        self._scheduler = self._start(task, Scheduler, max_concurrency=3)
+        port = self._ask(self._scheduler.actor.port.remote())
+        if port is None:
+            failure = self._ask(next(iter(self._pending)))
+            raise BytePSError(f"{self._scheduler} did not start: {failure}")
+        return port
+
+    def _start(self, task, kind, *arguments, **options):
+        """Starts an actor, and its work; returns the `Member`."""
+        where = self._placement.address_of(task)
+        variables = {**task.variables, **self._secrets, "DMLC_NODE_HOST": where}
+        actor = ray.remote(kind).options(
+            runtime_env={"env_vars": self._environment},
+            **self._placement.options(task),
+            **options,
+        )
+        member = Member(task, where, actor.remote(variables))
+        self._members.append(member)
+        self._pending[member.actor.run.remote(*arguments)] = member
+        return member
+
+    def _ask(self, answer):
+        """What the scheduler answers."""
+        try:
+            return ray.get(answer, timeout=_ANSWER_SECONDS)
+        except RayError as error:
+            raise _died(self._scheduler, error) from error
+
+    def _take_next(self):
+        """Waits a moment for a process to end, and handles it."""
+        for member, outcome in self._wait():
+            if isinstance(outcome, Raised):
+                raise self._find_cause(member, outcome)
+            if isinstance(outcome, RayError):
+                self._check_needless(member, outcome)
+            elif member.task.role == "worker":
+                self._results[member.task.number] = outcome.value
+                self._first_return = self._first_return or time.monotonic()
+
+    def _wait(self):
+        """Yields the member that has ended and its outcome, at most one pair."""
+        ended, _ = ray.wait(list(self._pending), timeout=_TICK_SECONDS)
+        for result in ended:
+            member = self._pending.pop(result)
+            try:
+                yield member, ray.get(result)
+            except RayError as error:
+                yield member, error
+
+    def _check_needless(self, member, error):
+        """A server that is lost while the job runs is replaced by the others."""
+        servers = [m for m in self._pending.values() if m.task.role == "server"]
+        if member.task.role != "server" or not servers or "started" not in self._reports():
+            raise _died(member, error) from error
+        _logger.warning("%s was lost; the job goes on with the other servers", member)
+
+    def _find_cause(self, member, raised):
+        """The exception for the job's end, with who has failed first."""
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        later = raised.may_follow
+        while later and self._pending and time.monotonic() < deadline:
+            for other, outcome in self._wait():
+                if isinstance(outcome, RayError):
+                    return _died(other, outcome)
+                if isinstance(outcome, Raised) and not outcome.may_follow:
+                    member, raised, later = other, outcome, False
+        failure = BytePSError(f"the job has failed: {member} raised\n{raised.text}")
+        if raised.error is not None:
+            failure.__cause__ = ray.cloudpickle.loads(raised.error)
+        return failure
+
+    def _look_for_early_return(self):
+        """Others would wait for a worker that has returned and was never in the job."""
+        if self._scheduler is None or self._first_return is None or self._has_started:
+            return
+        reports = self._reports()
+        self._has_started = "started" in reports
+        waited = time.monotonic() - self._first_return
+        if "joined" in reports and not self._has_started and waited > _EARLY_SECONDS:
+            numbers = ", ".join(map(str, sorted(self._results)))
+            raise BytePSError(
+                f"the job has failed: worker {numbers} returned before the job began, and others "
+                f"wait: all workers must call tf_byteps.init() or make a BytePSStrategy"
+            )
+
+    def _reports(self):
+        return self._ask(self._scheduler.actor.reports.remote())
+
+
+def _died(member, error):
+    return BytePSError(f"the job has failed: {member} was lost: {error}")
