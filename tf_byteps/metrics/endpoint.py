@@ -26,7 +26,7 @@ MOST_PORTS = 64  # that processes of a host take, one each
 _MOST_REQUESTS = 8  # at a time; those beyond are refused
 _REQUEST_SECONDS = 5.0
 _LOOK_SECONDS = 0.1  # whether the endpoint is to be closed
-_MAX_PORT = 65535
+MAX_PORT = 65535
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -113,9 +113,9 @@ def open_endpoint(config: Config, name: str, sources: Sequence[Source]) -> Endpo
     """
     if config.metrics_port is None:
         return None
-    first = _port(config.metrics_port)
+    first = read_port(config.metrics_port)
     if first is None:
-        _warn(f"{config.named('metrics_port')}, but must be a whole number from 1 to {_MAX_PORT}")
+        _warn(f"{config.named('metrics_port')}, but must be a whole number from 1 to {MAX_PORT}")
         return None
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -123,7 +123,7 @@ def open_endpoint(config: Config, name: str, sources: Sequence[Source]) -> Endpo
     try:
         server = _listen(config.metrics_address, first, _only_metrics(make_wsgi_app(registry)))
     except OSError as error:
-        last = min(first + MOST_PORTS - 1, _MAX_PORT)
+        last = ports_from(first)[-1]
         _warn(f"ports {first} to {last} of {config.metrics_address} cannot be used: {error}")
         return None
     host = config.metrics_address
@@ -146,15 +146,21 @@ def _warn(why: str) -> None:
     _logger.warning("%s. This process serves no metrics; the job goes on without them", why)
 
 
-def _port(given: str) -> int | None:
+def read_port(given: str) -> int | None:
+    """The number of a port, or None: the text is none."""
     port = int(given, 10) if given.isascii() and given.isdigit() and len(given) <= 5 else 0
-    return port if 1 <= port <= _MAX_PORT else None
+    return port if 1 <= port <= MAX_PORT else None
+
+
+def ports_from(first: int) -> range:
+    """Those that a host's processes share."""
+    return range(first, min(first + MOST_PORTS, MAX_PORT + 1))
 
 
 def _listen(host: str, first: int, app: WSGIApplication) -> _Server:
     """The first free port of those that this host's processes share."""
     in_use = None
-    for port in range(first, min(first + MOST_PORTS, _MAX_PORT + 1)):
+    for port in ports_from(first):
         try:
             return _Server((host, port), app)
         except OSError as error:
