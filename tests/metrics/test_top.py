@@ -281,7 +281,9 @@ def test_the_job_on_this_host_is_found(tmp_path):
         assert is_found or ("several jobs" in done.stderr and f":{first}" in done.stderr)
         env = clean_environment(BYTEPS_METRICS_PORT="9", BYTEPS_METRICS_ADDRESS="0.0.0.0")
         with subprocess.Popen(["sleep", "60"], env=env) as other:
-            (folder / str(other.pid)).symlink_to(f"/proc/{other.pid}")
+            link = folder / str(other.pid)
+            link.symlink_to(f"/proc/{other.pid}")
+            wait_until((link / "environ").read_bytes)  # it is empty for a moment
             with pytest.raises(BytePSError, match=f"choose one of 127.0.0.1:9, 127.0.0.1:{first}"):
                 find_here(folder)
             other.kill()
