@@ -176,6 +176,11 @@ def test_64_workers_fit_80_columns_and_the_slowest_are_shown():
     assert str(round(63 * 12345.6)) in text
 
 
+def test_the_end_of_a_job_is_one_line():
+    text = on_screen(View([a_worker(rank, LOST) for rank in range(3)], [], [], [], []))
+    assert "no process answers any more" in text and "lost: " not in text
+
+
 def test_20_workers_are_all_shown():
     text = on_screen(View([a_worker(rank) for rank in range(20)], [], [], [], []))
     shown = {line.split()[0] for line in text.splitlines() if line.strip()}

@@ -141,7 +141,10 @@ def _remarks(view: View) -> list[tuple[str, str]]:
     remarks = []
     for row in view.schedulers:
         remarks += _of_scheduler(row)
-    for state in (LOST, SILENT):
+    is_over = bool(view.rows) and all(row.state == LOST for row in view.rows)
+    if is_over:
+        remarks.append(("no process answers any more: the job has ended", _STYLES[LOST]))
+    for state in (SILENT,) if is_over else (LOST, SILENT):
         names = [f"{row.role} {row.rank}" for row in view.rows if row.state == state]
         if names:
             remarks.append((f"{state}: {_listed(names)}", _STYLES[state]))
