@@ -3,6 +3,7 @@
 import http.client
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import tf_byteps
 from tests.cluster import ROOT, Cluster, clean_environment, run_workers, wait_until
 from tf_byteps import _engine
 from tf_byteps.metrics import names
+from tf_byteps.metrics.job_sum import JobSum
+from tf_byteps.metrics.reading import Reading
 
 PROCESSES = 4  # scheduler, server, two workers
 ELEMENTS = 1000
@@ -158,6 +161,86 @@ def test_a_job_is_scraped_while_it_runs_and_garbage_does_nothing(tmp_path):
         assert value(after, "arrivals_total", role="server", rank=0, worker=rank) > 0
         assert 0 < value(after, "exchanging_seconds_total", **own) < 1000
     assert results[0] == results[1]
+
+
+def test_the_scheduler_serves_the_sum_of_all_processes(tmp_path):
+    first = free_ports()
+    env = {"BYTEPS_METRICS_PORT": str(first)}
+    stop = tmp_path / "stop"
+    with Cluster(exchange_until, workers=2, servers=1, env=env, args=[str(stop)]) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
+        port = next(p for p in range(first, first + PROCESSES) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 3, SECONDS)
+        assert of_job(port, "unread_processes") == 0
+        stopped = [process.popen.pid for process in [*job.workers, *job.servers]]
+        for pid in stopped[:2]:
+            os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: of_job(port, "unread_processes") == 2, SECONDS)
+        counted = of_job(port, "exchanges_ended_total")
+        assert counted > 0 and of_job(port, "credit_bytes") == 0
+        for pid in stopped[:2]:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: of_job(port, "unread_processes") == 0, SECONDS)
+        wait_until(lambda: of_job(port, "exchanges_ended_total") > counted, SECONDS)
+        before = scrape(first)
+        time.sleep(1.1)  # a sum is kept for a second
+        summed, own = page(port, "/metrics"), page(port, "/process")
+        after = scrape(first)
+        stop.touch()
+        assert all(outcome.code == 0 for outcome in job.wait(SECONDS))
+    for name in ("exchanges_ended_total", "pushed_bytes_total", "server_rounds_total"):
+        assert all_of(before, name) <= summed[f"tf_byteps_job_{name}"] <= all_of(after, name)
+    assert summed["tf_byteps_job_credit_bytes"] > 0
+    assert "tf_byteps_scheduler_failed" in own
+    assert not any(name.startswith("tf_byteps_job") for name in own)
+
+
+def page(port, path):
+    return {s.name: s.value for family in parse(get(port, path)[2]) for s in family.samples}
+
+
+def of_job(port, name):
+    return page(port, "/metrics")[f"tf_byteps_job_{name}"]
+
+
+def all_of(samples, name):
+    return sum(v for (n, _), v in samples.items() if n == f"tf_byteps_{name}")
+
+
+def test_a_worker_that_hosts_everything_serves_the_sum(tmp_path):
+    first = free_ports()
+    env = {"BYTEPS_METRICS_PORT": str(first)}
+    stop = tmp_path / "stop"
+    with Cluster(exchange_until, workers=2, servers=0, env=env, args=[str(stop)]) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES - 1)), SECONDS)
+        wait_until(lambda: "tf_byteps_job_server_rounds_total" in get(first)[2], SECONDS)
+        stop.touch()
+        job.wait(SECONDS)
+
+
+def reading(count):
+    samples = {
+        ("tf_byteps_pushed_bytes_total", ()): count,
+        ("tf_byteps_in_flight_bytes", ()): 5.0,
+        ("tf_byteps_path_pushed_bytes_total", (0, 0)): count,
+    }
+    return Reading(0.0, {("worker", 0): samples}, {})
+
+
+def test_sums_of_counters_never_fall():
+    added = JobSum()
+
+    def take(present, **counts):
+        values = added.take({name: reading(count) for name, count in counts.items()}, present)
+        return [
+            values[key] for key in ("tf_byteps_pushed_bytes_total", "tf_byteps_in_flight_bytes")
+        ] + [values["read_processes"], values["unread_processes"]]
+
+    assert take({"a": 1, "b": 1}, a=10.0, b=20.0) == [30, 10, 2, 0]
+    assert take({"a": 1, "b": 1}, a=11.0) == [31, 5, 1, 1]  # b does not answer
+    assert take({"a": 1, "b": 1}, a=2.0, b=20.0) == [33, 10, 2, 0]  # a counts anew
+    assert take({"a": 1, "c": 1}, a=2.0, c=1.0) == [34, 10, 2, 0]  # c has come, b has gone
+    assert take({}) == [34, 0, 0, 0]
 
 
 def just_train():

@@ -111,7 +111,7 @@ async def _fetch(address: Address) -> bytes:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         # HTTP 1.0: the answer ends with the connection.
-        writer.write(f"GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+        writer.write(f"GET /process HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
         answer = bytearray()
         while chunk := await reader.read(_CHUNK_BYTES):
             answer += chunk
