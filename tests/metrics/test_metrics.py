@@ -1,6 +1,7 @@
 """Metrics of a real job, scraped while it runs."""
 
 import http.client
+import json
 import os
 import pathlib
 import signal
@@ -15,7 +16,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import tf_byteps
-from tests.cluster import ROOT, Cluster, clean_environment, run_workers, wait_until
+from tests.cluster import (
+    ROOT,
+    Cluster,
+    clean_environment,
+    free_port,
+    run_workers,
+    wait_until,
+    worker_command,
+)
 from tf_byteps import _engine
 from tf_byteps.metrics import names
 from tf_byteps.metrics.job_sum import JobSum
@@ -207,15 +216,30 @@ def all_of(samples, name):
     return sum(v for (n, _), v in samples.items() if n == f"tf_byteps_{name}")
 
 
-def test_a_worker_that_hosts_everything_serves_the_sum(tmp_path):
-    first = free_ports()
-    env = {"BYTEPS_METRICS_PORT": str(first)}
-    stop = tmp_path / "stop"
-    with Cluster(exchange_until, workers=2, servers=0, env=env, args=[str(stop)]) as job:
-        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES - 1)), SECONDS)
-        wait_until(lambda: "tf_byteps_job_server_rounds_total" in get(first)[2], SECONDS)
+def test_a_worker_that_hosts_scheduler_and_server_adds_up_itself_too(tmp_path):
+    first, stop = free_ports(), tmp_path / "stop"
+    workers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    processes = []
+    try:
+        for rank in range(2):
+            task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            env = clean_environment(
+                TF_CONFIG=json.dumps(task),
+                BYTEPS_METRICS_PORT=str(first),
+                TESTS_RESULT_FILE=str(tmp_path / f"{rank}.json"),
+            )
+            command = worker_command(exchange_until, [str(stop)])
+            processes.append(subprocess.Popen(command, env=env, cwd=ROOT))
+        wait_until(lambda: listens(first) and listens(first + 1), SECONDS)
+        port = next(p for p in (first, first + 1) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 2, SECONDS)
+        wait_until(lambda: of_job(port, "server_rounds_total") > 0, SECONDS)
         stop.touch()
-        job.wait(SECONDS)
+        assert [process.wait(SECONDS) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def reading(count):

@@ -90,8 +90,8 @@ def join(
 def _request(
     config: Config,
     server_endpoint: messages.Address | None,
-    member: str | None,
-    metrics: messages.Address | None,
+    member: str | None = None,
+    metrics: messages.Address | None = None,
 ) -> messages.Join:
     return messages.Join(
         participant=secrets.token_hex(16),
