@@ -180,6 +180,7 @@ def test_the_scheduler_serves_the_sum_of_all_processes(tmp_path):
         wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
         port = next(p for p in range(first, first + PROCESSES) if "tf_byteps_job" in get(p)[2])
         wait_until(lambda: of_job(port, "read_processes") == 3, SECONDS)
+        wait_until(lambda: of_job(port, "exchanges_ended_total") > 0, SECONDS)
         assert of_job(port, "unread_processes") == 0
         stopped = [process.popen.pid for process in [*job.workers, *job.servers]]
         for pid in stopped[:2]:
