@@ -163,7 +163,7 @@ def _remarks(view: View) -> list[tuple[str, str]]:
 
 def _of_scheduler(row: Scheduler) -> list[tuple[str, str]]:
     if row.failed:
-        return [("the scheduler says that the job has failed", _STYLES[LOST])]
+        return [("the scheduler has lost a process: the job ends, or begins anew", _STYLES[LOST])]
     if row.lost_servers:
         return [(f"the scheduler misses {row.lost_servers} servers", _STYLES[LOST])]
     return []

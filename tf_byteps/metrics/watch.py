@@ -12,8 +12,8 @@ from tf_byteps.metrics.reading import Place, Reading, Silence, read_all
 from tf_byteps.rendezvous.messages import Address
 
 RUNS, SILENT, LOST = "runs", "silent", "lost"
-# Below a second: a stopped process shows in the next look.
-_ANSWER_SECONDS = 0.8
+# With a second between looks a stopped process shows in less than two.
+ANSWER_SECONDS = 0.8
 # Processes that come, or come back, are looked for so often.
 _SEARCH_SECONDS = 5.0
 
@@ -202,7 +202,7 @@ class Watch:
         if time.monotonic() >= self._search_at:
             self._search_at = time.monotonic() + _SEARCH_SECONDS
             asked = [*dict.fromkeys([*asked, *self._candidates])]
-        for address, answer in read_all(asked, _ANSWER_SECONDS).items():
+        for address, answer in read_all(asked, ANSWER_SECONDS).items():
             known = self._processes.get(address)
             if known is not None:
                 known.take(answer)
