@@ -243,6 +243,20 @@ def test_a_worker_that_hosts_scheduler_and_server_adds_up_itself_too(tmp_path):
             process.wait()
 
 
+def test_a_job_that_listens_everywhere_is_added_up(tmp_path):
+    first, stop = free_ports(), tmp_path / "stop"
+    env = {"BYTEPS_METRICS_PORT": str(first), "BYTEPS_METRICS_ADDRESS": "0.0.0.0"}
+    env["DMLC_NODE_HOST"] = "localhost"
+    with Cluster(exchange_until, workers=2, servers=1, env=env, args=[str(stop)]) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
+        port = next(p for p in range(first, first + PROCESSES) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 3, SECONDS)
+        stop.touch()
+        assert all(outcome.code == 0 for outcome in job.wait(SECONDS))
+    alone = {"BYTEPS_METRICS_PORT": str(first), "BYTEPS_METRICS_ADDRESS": "0.0.0.0"}
+    assert run_workers(count_alone, workers=1, servers=0, env=alone) == [[3, 3, 0, []]]
+
+
 def reading(count):
     samples = {
         ("tf_byteps_pushed_bytes_total", ()): count,

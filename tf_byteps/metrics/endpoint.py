@@ -14,8 +14,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
+from tf_byteps.errors import ConfigError
 from tf_byteps.metrics.collector import Collector
-from tf_byteps.rendezvous.host import ALL_INTERFACES, own_address
+from tf_byteps.rendezvous.host import ALL_INTERFACES, numeric_addresses, own_address
 from tf_byteps.rendezvous.messages import Address
 
 if typing.TYPE_CHECKING:
@@ -132,8 +133,17 @@ def open_endpoint(
         return None
     host = config.metrics_address
     _logger.info("%s serves metrics at http://%s:%d/metrics", name, host, server.server_port)
-    reached_at = own_address(config) if host == ALL_INTERFACES else host
-    return Endpoint(server, reached_at)
+    return Endpoint(server, _reached_at(config, str(server.server_address[0])))
+
+
+def _reached_at(config: Config, bound: str) -> str:
+    """The numeric address that this process gives to others."""
+    if bound != ALL_INTERFACES or config.scheduler_host is None:
+        return bound
+    try:
+        return next(iter(numeric_addresses(own_address(config))), bound)
+    except ConfigError:  # whom the job needs at this address says so
+        return bound
 
 
 def _app(sources: Sequence[Source]) -> WSGIApplication:
