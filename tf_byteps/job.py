@@ -25,7 +25,7 @@ from tf_byteps.rendezvous.secret import engine_key, job_secret
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
-    from tf_byteps.rendezvous.messages import Book
+    from tf_byteps.rendezvous.messages import Book, Join
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _SPIN_MICROSECONDS = 20
@@ -188,6 +188,11 @@ class JobScheduler:
     def address(self) -> Address:
         """Where processes join."""
         return self._rendezvous.address
+
+    @property
+    def joins(self) -> list[Join]:
+        """See `Scheduler.joins`."""
+        return self._rendezvous.joins
 
     def run_rendezvous(
         self, patience: float | None = None, on_worker: Callable[[], None] | None = None

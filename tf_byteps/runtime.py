@@ -18,8 +18,9 @@ from tf_byteps import _engine, logs, spawned
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
-from tf_byteps.metrics.collector import Source, scheduler_source, server_source, worker_source
-from tf_byteps.metrics.endpoint import open_endpoint
+from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
+from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
+from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.environments import openmpi
 from tf_byteps.rendezvous.host import host_id, own_address as host_address
@@ -103,6 +104,9 @@ class _Runtime:
                 _logger.warning("%s", remark)
         if self.config.hosts_scheduler:
             self._scheduler = _SchedulerThread(self.config)
+        if self.config.distributed and self.config.hosts_server:
+            self.server = SummationServer(self.config)
+        self.metrics = self._open_metrics()
         book = self._join() if self.config.distributed else _book_of_one(self.config)
         self.worker_hosts = book.worker_hosts
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
@@ -123,27 +127,28 @@ class _Runtime:
         )
         if self.config.timeline:
             self.start_timeline(self.config.timeline)
-        self.metrics = open_endpoint(self.config, f"worker {self.rank}", self._metrics_sources())
 
-    def _metrics_sources(self) -> list[Source]:
-        sources = [worker_source(self.rank)]
+    def _open_metrics(self) -> Endpoint | None:
+        """Before it joins, as it says then where others read them."""
+        sources, job = [worker_source(lambda: self.rank)], None
         if self.server is not None:
             sources.append(server_source(self.server))
         if self._scheduler is not None:
             sources.append(scheduler_source(self._scheduler.scheduler))
-        return sources
+            job = job_source(self._scheduler.scheduler, self.config)
+        return open_endpoint(self.config, "the worker", sources, job)
 
     def _join(self) -> Book:
         """Takes part in rendezvous; returns the address book."""
         address = self._scheduler.address if self._scheduler else None
-        if self.config.hosts_server:
-            self.server = SummationServer(self.config)
-            start_server = self.server.start
-            endpoint = self.server.address
-        else:
-            start_server = endpoint = None
-        name = self.member.name if self.member else None
-        book, self.rank = client.join(self.config, endpoint, start_server, address, member=name)
+        book, self.rank = client.join(
+            self.config,
+            self.server.address if self.server else None,
+            self.server.start if self.server else None,
+            address,
+            member=self.member.name if self.member else None,
+            metrics=self.metrics.address if self.metrics else None,
+        )
         return book
 
     @property
@@ -211,6 +216,8 @@ class _Runtime:
             self._scheduler.end_thread()
 
     def _stop_hosted(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
         if self.server is not None:
             self.server.stop()
         if self._scheduler is not None:

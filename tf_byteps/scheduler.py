@@ -21,6 +21,7 @@ from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInter
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
 from tf_byteps.metrics.collector import scheduler_source
 from tf_byteps.metrics.endpoint import Endpoint, serving
+from tf_byteps.metrics.job_sum import job_source
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
@@ -117,7 +118,8 @@ def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
 
 
 def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint | None]:
-    return serving(config, "the scheduler", [scheduler_source(scheduler)])
+    sources, job = [scheduler_source(scheduler)], job_source(scheduler, config)
+    return serving(config, "the scheduler", sources, job)
 
 
 def main() -> int:

@@ -68,8 +68,9 @@ def _serve_job(config: Config, patience: float | None = None) -> str:
     server = SummationServer(config)
     try:
         _logger.info("the server listens at %s", server.address)
-        with serving(config, "the server", [server_source(server)]):
-            client.join(config, server.address, server.start, patience=patience)
+        with serving(config, "the server", [server_source(server)]) as endpoint:
+            metrics = endpoint.address if endpoint else None
+            client.join(config, server.address, server.start, patience=patience, metrics=metrics)
             while not server.wait(WAIT_SECONDS):
                 pass
             return server.failure

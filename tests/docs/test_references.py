@@ -11,6 +11,7 @@ import pytest
 
 from tf_byteps import config
 from tf_byteps.launch import main as launch
+from tf_byteps.metrics import top
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _INDEX = _ROOT / "docs" / "index.md"
@@ -139,7 +140,7 @@ def _lines_of_shell_blocks(page):
 
 def _commands(page):
     """The commands of shell blocks and of prose."""
-    prose = [code for code in _code(page) if re.match(r"(make|bpslaunch|python) \S", code)]
+    prose = [code for code in _code(page) if re.match(r"(make|bpslaunch|bpstop|python) \S", code)]
     return _words([*prose, *_lines_of_shell_blocks(page)])
 
 
@@ -198,7 +199,16 @@ def _is_installed(words):
     return shutil.which(words[0]) or (_ROOT / words[0]).exists()
 
 
-_CHECKS = {"make": _is_target, "bpslaunch": _is_bpslaunch, "python": _is_python}
+def _is_bpstop(words):
+    return top._parser().parse_args(words[1:])
+
+
+_CHECKS = {
+    "make": _is_target,
+    "bpslaunch": _is_bpslaunch,
+    "bpstop": _is_bpstop,
+    "python": _is_python,
+}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,31 @@ def test_the_headline_knows_tls_and_elastic_jobs(launch):
 def test_the_summary_counts_who_failed(launch):
     running = launch("-np", "1", "sh", "-c", "exit 3")
     assert running.wait() == 3
-    assert "0 of 1 worker ended with code 0" in running.err
+    assert running.err.splitlines()[-1].startswith("bpslaunch: 0 of 1 worker ended with code 0")
+    assert running.err.endswith("; failed: worker 0\n")
+
+
+def test_the_summary_names_who_failed_first_and_nobody_that_was_ended(launch, program):
+    running = launch("-np", "2", "--servers", "1", *program("fail", "5"))
+    assert running.wait() == 5
+    assert running.err.splitlines()[-1].endswith("; failed: worker 1")
+
+
+def test_the_summary_of_an_elastic_job_names_whom_it_went_on_without(launch, tmp_path):
+    script = f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 3; }}; sleep 1"
+    running = launch("--min-np", "1", "--max-np", "1", "sh", "-c", script)
+    assert running.wait() == 0
+    last = running.err.splitlines()[-1]
+    assert last.startswith("bpslaunch: 1 of 2 workers ended with code 0")
+    assert last.endswith("; failed: worker 0")
+
+
+def test_quiet_is_one_line_when_all_is_well(launch, program):
+    running = launch("-np", "2", "--servers", "1", "--quiet", *program("train"))
+    assert running.wait() == 0
+    (line,) = running.err.splitlines()
+    assert line.startswith("bpslaunch: 2 of 2 workers ended with code 0, after ")
+    assert launch("-np", "1", "--quiet", "--verbose", "true").wait() == 2
 
 
 def test_a_log_file_for_each_process(launch, program, tmp_path):

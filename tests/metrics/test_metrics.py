@@ -1,8 +1,10 @@
 """Metrics of a real job, scraped while it runs."""
 
 import http.client
+import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -14,9 +16,19 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 import tf_byteps
-from tests.cluster import ROOT, Cluster, clean_environment, run_workers, wait_until
+from tests.cluster import (
+    ROOT,
+    Cluster,
+    clean_environment,
+    free_port,
+    run_workers,
+    wait_until,
+    worker_command,
+)
 from tf_byteps import _engine
 from tf_byteps.metrics import names
+from tf_byteps.metrics.job_sum import JobSum
+from tf_byteps.metrics.reading import Reading
 
 PROCESSES = 4  # scheduler, server, two workers
 ELEMENTS = 1000
@@ -158,6 +170,116 @@ def test_a_job_is_scraped_while_it_runs_and_garbage_does_nothing(tmp_path):
         assert value(after, "arrivals_total", role="server", rank=0, worker=rank) > 0
         assert 0 < value(after, "exchanging_seconds_total", **own) < 1000
     assert results[0] == results[1]
+
+
+def test_the_scheduler_serves_the_sum_of_all_processes(tmp_path):
+    first = free_ports()
+    env = {"BYTEPS_METRICS_PORT": str(first)}
+    stop = tmp_path / "stop"
+    with Cluster(exchange_until, workers=2, servers=1, env=env, args=[str(stop)]) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
+        port = next(p for p in range(first, first + PROCESSES) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 3, SECONDS)
+        wait_until(lambda: of_job(port, "exchanges_ended_total") > 0, SECONDS)
+        assert of_job(port, "unread_processes") == 0
+        stopped = [process.popen.pid for process in [*job.workers, *job.servers]]
+        for pid in stopped[:2]:
+            os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: of_job(port, "unread_processes") == 2, SECONDS)
+        counted = of_job(port, "exchanges_ended_total")
+        assert counted > 0 and of_job(port, "credit_bytes") == 0
+        for pid in stopped[:2]:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: of_job(port, "unread_processes") == 0, SECONDS)
+        wait_until(lambda: of_job(port, "exchanges_ended_total") > counted, SECONDS)
+        before = scrape(first)
+        time.sleep(1.1)  # a sum is kept for a second
+        summed, own = page(port, "/metrics"), page(port, "/process")
+        after = scrape(first)
+        stop.touch()
+        assert all(outcome.code == 0 for outcome in job.wait(SECONDS))
+    for name in ("exchanges_ended_total", "pushed_bytes_total", "server_rounds_total"):
+        assert all_of(before, name) <= summed[f"tf_byteps_job_{name}"] <= all_of(after, name)
+    assert summed["tf_byteps_job_credit_bytes"] > 0
+    assert "tf_byteps_scheduler_failed" in own
+    assert not any(name.startswith("tf_byteps_job") for name in own)
+
+
+def page(port, path):
+    return {s.name: s.value for family in parse(get(port, path)[2]) for s in family.samples}
+
+
+def of_job(port, name):
+    return page(port, "/metrics")[f"tf_byteps_job_{name}"]
+
+
+def all_of(samples, name):
+    return sum(v for (n, _), v in samples.items() if n == f"tf_byteps_{name}")
+
+
+def test_a_worker_that_hosts_scheduler_and_server_adds_up_itself_too(tmp_path):
+    first, stop = free_ports(), tmp_path / "stop"
+    workers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    processes = []
+    try:
+        for rank in range(2):
+            task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
+            env = clean_environment(
+                TF_CONFIG=json.dumps(task),
+                BYTEPS_METRICS_PORT=str(first),
+                TESTS_RESULT_FILE=str(tmp_path / f"{rank}.json"),
+            )
+            command = worker_command(exchange_until, [str(stop)])
+            processes.append(subprocess.Popen(command, env=env, cwd=ROOT))
+        wait_until(lambda: listens(first) and listens(first + 1), SECONDS)
+        port = next(p for p in (first, first + 1) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 2, SECONDS)
+        wait_until(lambda: of_job(port, "server_rounds_total") > 0, SECONDS)
+        stop.touch()
+        assert [process.wait(SECONDS) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_job_that_listens_everywhere_is_added_up(tmp_path):
+    first, stop = free_ports(), tmp_path / "stop"
+    env = {"BYTEPS_METRICS_PORT": str(first), "BYTEPS_METRICS_ADDRESS": "0.0.0.0"}
+    env["DMLC_NODE_HOST"] = "localhost"
+    with Cluster(exchange_until, workers=2, servers=1, env=env, args=[str(stop)]) as job:
+        wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
+        port = next(p for p in range(first, first + PROCESSES) if "tf_byteps_job" in get(p)[2])
+        wait_until(lambda: of_job(port, "read_processes") == 3, SECONDS)
+        stop.touch()
+        assert all(outcome.code == 0 for outcome in job.wait(SECONDS))
+    alone = {"BYTEPS_METRICS_PORT": str(first), "BYTEPS_METRICS_ADDRESS": "0.0.0.0"}
+    assert run_workers(count_alone, workers=1, servers=0, env=alone) == [[3, 3, 0, []]]
+
+
+def reading(count):
+    samples = {
+        ("tf_byteps_pushed_bytes_total", ()): count,
+        ("tf_byteps_in_flight_bytes", ()): 5.0,
+        ("tf_byteps_path_pushed_bytes_total", (0, 0)): count,
+    }
+    return Reading(0.0, {("worker", 0): samples}, {})
+
+
+def test_sums_of_counters_never_fall():
+    added = JobSum()
+
+    def take(present, **counts):
+        values = added.take({name: reading(count) for name, count in counts.items()}, present)
+        return [
+            values[key] for key in ("tf_byteps_pushed_bytes_total", "tf_byteps_in_flight_bytes")
+        ] + [values["read_processes"], values["unread_processes"]]
+
+    assert take({"a": 1, "b": 1}, a=10.0, b=20.0) == [30, 10, 2, 0]
+    assert take({"a": 1, "b": 1}, a=11.0) == [31, 5, 1, 1]  # b does not answer
+    assert take({"a": 1, "b": 1}, a=2.0, b=20.0) == [33, 10, 2, 0]  # a counts anew
+    assert take({"a": 1, "c": 1}, a=2.0, c=1.0) == [34, 10, 2, 0]  # c has come, b has gone
+    assert take({}) == [34, 0, 0, 0]
 
 
 def just_train():

@@ -71,9 +71,10 @@ def test_installs_with_tensorflow(with_tensorflow):
     assert output.splitlines()[-1] == "[1.0, 2.0]"
 
 
-def test_the_launcher_is_installed(with_tensorflow):
-    code, output = _run(with_tensorflow / "bin" / "bpslaunch", "--help")
-    assert code == 0 and "bpslaunch" in output
+def test_the_commands_are_installed(with_tensorflow):
+    for command in ("bpslaunch", "bpstop"):
+        code, output = _run(with_tensorflow / "bin" / command, "--help")
+        assert code == 0 and command in output
 
 
 def test_builds_with_the_targets_tensorflow_and_takes_no_other(with_tensorflow):

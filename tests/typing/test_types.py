@@ -100,8 +100,8 @@ def test_the_engine_has_what_its_types_say():
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             described[node.name] = {_name(member) for member in node.body}
-        elif isinstance(node, ast.FunctionDef):
-            described[node.name] = set()
+        elif isinstance(node, ast.FunctionDef | ast.AnnAssign):
+            described[_name(node)] = set()
     assert described.keys() == {name for name in vars(_engine) if not name.startswith("_")}
     for name, members in described.items():
         value = getattr(_engine, name)

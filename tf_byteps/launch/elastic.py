@@ -175,6 +175,7 @@ class ElasticJob(Job):
         if role == "worker":
             return self._on_worker_ended(running)
         if role == "server" and running.code != 0 and self._ending_since is None:
+            self._note_failed(running)
             self._screen.say(f"{running.task.label} failed with exit code {running.code}")
             if self._count_failure(running):
                 self.start(running.task)
@@ -206,6 +207,7 @@ class ElasticJob(Job):
         if running.task.number in self._leaving:
             return  # its host may have gone at once
         self._last_failed = running
+        self._note_failed(running)
         self._screen.say(
             f"{running.task.label} on {running.task.host} failed with exit code {running.code}"
         )

@@ -116,7 +116,8 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         "choice": _choice(options),
     }
     with Job(launcher, verbose=options.verbose, **settings) as job:
-        job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
+        if not options.quiet:
+            job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
         address, port = "", 0
         if plan.needs_scheduler:
             address = options.scheduler_host or address_for(plan.host_names())
@@ -149,7 +150,8 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
         least = limits["BYTEPS_MIN_WORKERS"]
         workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
-        job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
+        if not options.quiet:
+            job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
         names = [*(host.name for host in hosts), *plan.server_hosts]
         is_alone = not options.scheduler_host and all(map(is_local, names))
         job.begin(options.scheduler_host or address_for(names), is_alone)
@@ -449,7 +451,13 @@ def _parser() -> argparse.ArgumentParser:
         "takes it from there",
     )
     parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
-    parser.add_argument("--verbose", action="store_true", help="say what is started")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--verbose", action="store_true", help="say what is started")
+    amount.add_argument(
+        "--quiet",
+        action="store_true",
+        help="when all goes well, say no more than a line at the end",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
     return parser
 

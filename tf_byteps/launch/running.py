@@ -9,6 +9,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Self
 
@@ -29,6 +30,7 @@ _CAUSE_SECONDS = 1.0
 _EARLY_SECONDS = 5.0
 # What a pipe of Linux holds before its reader comes.
 _PIPE_BYTES = 1 << 16
+_NAMED = 8  # of those that failed, in the summary
 
 Process = subprocess.Popen[bytes]
 
@@ -119,6 +121,7 @@ class RunningTask:
         self.process = process
         self.code: int | None = None
         self.told_to_end = False
+        self.is_noted = False  # among those that failed
         self.last_lines = last_lines()
         self._log = log
         self.streams = [
@@ -189,6 +192,7 @@ class Job:
         self._choice = choice or Choice()
         self._began = time.monotonic()
         self._worker_codes = []
+        self._failed = Counter()  # labels of processes that ended badly, not because of others
         self._tasks: list[RunningTask] = []
         self._first_failed: RunningTask | None = None
         self._suspect = None
@@ -314,10 +318,19 @@ class Job:
         ended = len(self._worker_codes)
         well = self._worker_codes.count(0)
         noun = "worker" if ended == 1 else "workers"
-        self.say(
-            f"{well} of {ended} {noun} ended with code 0, after "
-            f"{time.monotonic() - self._began:.1f} s"
-        )
+        seconds = time.monotonic() - self._began
+        self.say(f"{well} of {ended} {noun} ended with code 0, after {seconds:.1f} s{self._who()}")
+
+    def _who(self) -> str:
+        """Who has failed, for the summary."""
+        named = [label if n == 1 else f"{label} ({n} times)" for label, n in self._failed.items()]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return f"; failed: {', '.join(named[:_NAMED])}{more}" if named else ""
+
+    def _note_failed(self, running: RunningTask) -> None:
+        if not running.is_noted:
+            running.is_noted = True
+            self._failed[running.task.label] += 1
 
     def _workers_have_ended(self) -> bool:
         return not self._alive(role="worker")
@@ -393,6 +406,7 @@ class Job:
         if running.code == 0 or running.told_to_end:
             return
         if self._goes_on_without(running):
+            self._note_failed(running)
             again = self._server_restarts > 0 and self._ending_since is None
             self._screen.say(
                 f"{running.task.label} failed with exit code {running.code}; the job goes on with "
@@ -414,7 +428,9 @@ class Job:
         return self._server_failover and self._rendezvous_done and not is_needed
 
     def _blame(self, running: RunningTask) -> None:
-        self._first_failed = self._first_failed or running
+        if self._first_failed is None:
+            self._note_failed(running)
+            self._first_failed = running
         self._end(signal.SIGTERM)
 
     def _end(self, number: int, role: str | None = None) -> None:

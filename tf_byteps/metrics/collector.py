@@ -50,14 +50,18 @@ class Collector:
             yield family
 
 
-def worker_source(rank: int) -> Source:
-    """The source of worker `rank`, in this process."""
+def worker_source(rank: Callable[[], int]) -> Source:
+    """The source of the worker in this process, empty before it has joined its job.
+
+    Args:
+        rank: called when it has joined.
+    """
 
     def read():
         values = _engine.worker_counters()
-        if not values:  # it has left
+        if not values:  # or it has left
             return []
-        own = ("worker", rank)
+        own = ("worker", rank())
         paths = [("path", (*own, p["server"], p["path"]), p) for p in values["paths"]]
         return [("worker", own, values), *paths]
 

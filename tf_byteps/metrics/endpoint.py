@@ -8,13 +8,16 @@ import logging
 import socketserver
 import threading
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
+from tf_byteps.errors import ConfigError
 from tf_byteps.metrics.collector import Collector
+from tf_byteps.rendezvous.host import ALL_INTERFACES, numeric_addresses, own_address
+from tf_byteps.rendezvous.messages import Address
 
 if typing.TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -26,7 +29,7 @@ MOST_PORTS = 64  # that processes of a host take, one each
 _MOST_REQUESTS = 8  # at a time; those beyond are refused
 _REQUEST_SECONDS = 5.0
 _LOOK_SECONDS = 0.1  # whether the endpoint is to be closed
-_MAX_PORT = 65535
+MAX_PORT = 65535
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -78,11 +81,12 @@ class Endpoint:
 
     Args:
         server: listens already.
+        host: at which others reach it.
     """
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _Server, host: str) -> None:
         self._server = server
-        self.port = server.server_port
+        self.address = Address(host, server.server_port)
         threading.Thread(
             target=server.serve_forever,
             args=[_LOOK_SECONDS],
@@ -91,7 +95,7 @@ class Endpoint:
         ).start()
 
     def close(self) -> None:
-        """Frees the port. Requests that are being answered end by themselves."""
+        """Frees the port. Requests that are being answered end by themselves. Idempotent."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -100,41 +104,61 @@ class Endpoint:
         self._server.socket.close()
 
 
-def open_endpoint(config: Config, name: str, sources: Sequence[Source]) -> Endpoint | None:
+def open_endpoint(
+    config: Config, name: str, sources: Sequence[Source], job: Source | None = None
+) -> Endpoint | None:
     """Opens the endpoint if `Config.metrics_port` asks for one.
 
     Args:
         config: the `Config` of this process.
         name: what the log calls this process.
         sources: see `Collector`.
+        job: what /metrics has besides: the job's sums. Who reads all processes takes /process.
 
     Returns:
         An `Endpoint`; None if there is none. The log says why none could be opened.
     """
     if config.metrics_port is None:
         return None
-    first = _port(config.metrics_port)
+    first = read_port(config.metrics_port)
     if first is None:
-        _warn(f"{config.named('metrics_port')}, but must be a whole number from 1 to {_MAX_PORT}")
+        _warn(f"{config.named('metrics_port')}, but must be a whole number from 1 to {MAX_PORT}")
         return None
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    registry.register(Collector(sources))
+    apps = {"/process": _app(sources), "/metrics": _app([*sources, *([job] if job else [])])}
     try:
-        server = _listen(config.metrics_address, first, _only_metrics(make_wsgi_app(registry)))
+        server = _listen(config.metrics_address, first, _only_metrics(apps))
     except OSError as error:
-        last = min(first + MOST_PORTS - 1, _MAX_PORT)
+        last = ports_from(first)[-1]
         _warn(f"ports {first} to {last} of {config.metrics_address} cannot be used: {error}")
         return None
     host = config.metrics_address
     _logger.info("%s serves metrics at http://%s:%d/metrics", name, host, server.server_port)
-    return Endpoint(server)
+    return Endpoint(server, _reached_at(config, str(server.server_address[0])))
+
+
+def _reached_at(config: Config, bound: str) -> str:
+    """The numeric address that this process gives to others."""
+    if bound != ALL_INTERFACES or config.scheduler_host is None:
+        return bound
+    try:
+        return next(iter(numeric_addresses(own_address(config))), bound)
+    except ConfigError:  # whom the job needs at this address says so
+        return bound
+
+
+def _app(sources: Sequence[Source]) -> WSGIApplication:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(Collector(sources))
+    return make_wsgi_app(registry)
 
 
 @contextlib.contextmanager
-def serving(config: Config, name: str, sources: Sequence[Source]) -> Iterator[Endpoint | None]:
+def serving(
+    config: Config, name: str, sources: Sequence[Source], job: Source | None = None
+) -> Iterator[Endpoint | None]:
     """`open_endpoint` for the time of a `with` block."""
-    endpoint = open_endpoint(config, name, sources)
+    endpoint = open_endpoint(config, name, sources, job)
     try:
         yield endpoint
     finally:
@@ -146,15 +170,21 @@ def _warn(why: str) -> None:
     _logger.warning("%s. This process serves no metrics; the job goes on without them", why)
 
 
-def _port(given: str) -> int | None:
+def read_port(given: str) -> int | None:
+    """The number of a port, or None: the text is none."""
     port = int(given, 10) if given.isascii() and given.isdigit() and len(given) <= 5 else 0
-    return port if 1 <= port <= _MAX_PORT else None
+    return port if 1 <= port <= MAX_PORT else None
+
+
+def ports_from(first: int) -> range:
+    """Those that a host's processes share."""
+    return range(first, min(first + MOST_PORTS, MAX_PORT + 1))
 
 
 def _listen(host: str, first: int, app: WSGIApplication) -> _Server:
     """The first free port of those that this host's processes share."""
     in_use = None
-    for port in range(first, min(first + MOST_PORTS, _MAX_PORT + 1)):
+    for port in ports_from(first):
         try:
             return _Server((host, port), app)
         except OSError as error:
@@ -164,10 +194,10 @@ def _listen(host: str, first: int, app: WSGIApplication) -> _Server:
     raise in_use or OSError(errno.EADDRINUSE, "no port is free")
 
 
-def _only_metrics(app: WSGIApplication) -> WSGIApplication:
+def _only_metrics(apps: Mapping[str, WSGIApplication]) -> WSGIApplication:
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        is_known = environ["PATH_INFO"] in ("/", "/metrics")
-        if not is_known or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        app = apps.get("/metrics" if environ["PATH_INFO"] == "/" else environ["PATH_INFO"])
+        if app is None or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"metrics are at /metrics\n"]
         return app(environ, start_response)

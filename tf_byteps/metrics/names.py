@@ -36,7 +36,10 @@ GROUPS = {
     "server": (),
     "lag": ("worker",),
     "scheduler": (),
+    "job": (),
 }
+# Groups that the scheduler adds up over all processes.
+ADDED_GROUPS = ("worker", "server")
 
 
 def _list(source, *rows):
@@ -45,7 +48,7 @@ def _list(source, *rows):
     ]
 
 
-METRICS = (
+_OF_PROCESSES = (
     *_list(
         "worker",
         ("exchanges_started_total", COUNTER, "started_exchanges", "Exchanges of tensors begun."),
@@ -110,6 +113,27 @@ METRICS = (
         "scheduler",
         ("scheduler_lost_servers", GAUGE, "lost_servers", "Servers that are lost now."),
         ("scheduler_failed", GAUGE, "failed", "1 if the job has failed, else 0."),
+    ),
+)
+
+
+def _added(metric):
+    name = metric.name.removeprefix("tf_byteps_")
+    return f"job_{name}", metric.kind, metric.name, f"All processes' `{metric.name}`, added up."
+
+
+METRICS = (
+    *_OF_PROCESSES,
+    *_list(
+        "job",
+        ("job_read_processes", GAUGE, "read_processes", "Workers' and servers' that are added up."),
+        (
+            "job_unread_processes",
+            GAUGE,
+            "unread_processes",
+            "Those that the scheduler cannot reach, or that have not answered it.",
+        ),
+        *(_added(metric) for metric in _OF_PROCESSES if metric.source in ADDED_GROUPS),
     ),
 )
 

@@ -40,6 +40,7 @@ def join(
     scheduler_address: messages.Address | None = None,
     patience: float | None = None,
     member: str | None = None,
+    metrics: messages.Address | None = None,
 ) -> tuple[messages.Book, int]:
     """Takes part in a job: returns when all are there and all servers run.
 
@@ -51,6 +52,7 @@ def join(
         patience: seconds until the scheduler must have answered. Default: the configured ones
             for the whole rendezvous, as a machine with rank 0 may start last.
         member: a worker's name in an elastic job.
+        metrics: `Address` at which this process serves its metrics, if it does.
 
     Returns:
         A worker's `Book` and rank; a server's `Book` and rank among servers.
@@ -64,7 +66,7 @@ def join(
     address = scheduler_address or messages.Address(
         config.scheduler_host or "", config.scheduler_port or 0
     )
-    request = _request(config, server_endpoint, member)
+    request = _request(config, server_endpoint, member, metrics)
     patience = patience or config.rendezvous_timeout
     last_stage = "worker" if config.role == "worker" else "server"
     book = None
@@ -86,7 +88,10 @@ def join(
 
 
 def _request(
-    config: Config, server_endpoint: messages.Address | None, member: str | None = None
+    config: Config,
+    server_endpoint: messages.Address | None,
+    member: str | None = None,
+    metrics: messages.Address | None = None,
 ) -> messages.Join:
     return messages.Join(
         participant=secrets.token_hex(16),
@@ -103,6 +108,7 @@ def _request(
         options=config.stated_values(),
         gpu=own_gpu(os.environ) if config.role == "worker" else None,
         member=member,
+        metrics=metrics,
     )
 
 

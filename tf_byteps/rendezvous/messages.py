@@ -92,6 +92,7 @@ class Join:
     options: dict[str, float]  # the shared options that were set here
     gpu: str | None = None  # the one that a worker computes on, as CUDA_VISIBLE_DEVICES names it
     member: str | None = None  # a worker's name in an elastic job
+    metrics: Address | None = None  # where the process serves its own
 
 
 @dataclasses.dataclass(frozen=True)

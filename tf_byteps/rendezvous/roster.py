@@ -270,14 +270,14 @@ class Roster:
         optional = (join.job_id, join.gpu, join.member)
         texts = (join.participant, join.process, join.host_id, *(text or "" for text in optional))
         numbers = (join.size, join.rank, join.server_id, join.num_servers)
-        endpoint = join.server_endpoint
+        endpoints = [address for address in (join.server_endpoint, join.metrics) if address]
         if (
             join.role not in ("worker", "server")
             or max(len(text) for text in texts) > _MAX_TEXT
             or not all(number is None or 0 <= number <= _MAX_NUMBER for number in numbers)
             or (join.role == "worker" and join.size < 1)
-            or (endpoint is not None and not 0 < endpoint.port < 65536)
-            or (endpoint is not None and len(endpoint.host) > _MAX_TEXT)
+            or not all(0 < address.port < 65536 for address in endpoints)
+            or any(len(address.host) > _MAX_TEXT for address in endpoints)
         ):
             raise Refusal("its request is malformed: install one version of tf_byteps everywhere")
         if join.options == self._usable_options:  # commonly all have the same ones

@@ -81,6 +81,11 @@ class Scheduler:
         self._prepare(self._socket)
         self.address = self._bind(config.scheduler_host or "127.0.0.1", config.scheduler_port or 0)
 
+    @property
+    def joins(self) -> list[messages.Join]:
+        """What those who take part, or want to, have said. For other threads, too."""
+        return [participant.join for participant in list(self._roster.participants.values())]
+
     def _new_roster(self) -> Roster:
         return Roster(**self._roster_settings())
 

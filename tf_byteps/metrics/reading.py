@@ -1,0 +1,157 @@
+"""Reads the endpoints of other processes, many at once, and never waits longer than asked."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from tf_byteps.metrics.names import GROUPS, METRICS
+from tf_byteps.rendezvous.messages import Address
+
+_MOST_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 16
+_MOST_CONNECTIONS = 128  # at a time: a process may open 1024 files
+_SHOWN = 40  # characters of an answer that is none
+_LABELS = {metric.name: GROUPS[metric.source] for metric in METRICS}
+_ROLES = {role: role for role in ("worker", "server", "scheduler")}
+
+# A sample's name, and the numbers in its labels besides `COMMON_LABELS`, as `GROUPS` has them.
+Key = tuple[str, tuple[int, ...]]
+# A role, and a rank in it, such as ("worker", 3).
+Place = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What a process has answered.
+
+    Attributes:
+        when: `time.monotonic()` of the answer.
+        places: the samples of each role that the process has; a worker may host others.
+        process: its samples that belong to no role, such as "process_resident_memory_bytes".
+    """
+
+    when: float
+    places: Mapping[Place, Mapping[Key, float]]
+    process: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Silence:
+    """Why an address has not answered as a process of a job does.
+
+    Attributes:
+        why: the end of a sentence that begins with the address.
+        nobody_listens: whether there is no process.
+        is_foreign: whether something answered that is no process of a job.
+    """
+
+    why: str
+    nobody_listens: bool = False
+    is_foreign: bool = False
+
+
+def read_all(addresses: Iterable[Address], seconds: float) -> Mapping[Address, Reading | Silence]:
+    """Asks all at the same time.
+
+    Args:
+        addresses: numeric ones. Those that matter most come first, should there be many.
+        seconds: how long each answer may take.
+
+    Returns:
+        What came from each.
+    """
+    listed = tuple(addresses)
+    answers = asyncio.run(_fetch_all(listed, seconds))
+    # Only now: it takes milliseconds each, in which other answers would seem late.
+    return {
+        address: answer if isinstance(answer, Silence) else _understand(*answer)
+        for address, answer in zip(listed, answers)
+    }
+
+
+# What came, and when.
+Answer = tuple[bytes, float]
+
+
+async def _fetch_all(addresses: Sequence[Address], seconds: float) -> Sequence[Answer | Silence]:
+    free = asyncio.Semaphore(_MOST_CONNECTIONS)
+
+    async def fetch(address: Address) -> Answer | Silence:
+        async with free:
+            return await _fetch_in_time(address, seconds)
+
+    return await asyncio.gather(*map(fetch, addresses))
+
+
+async def _fetch_in_time(address: Address, seconds: float) -> Answer | Silence:
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await _fetch(address)
+    except TimeoutError:
+        return Silence(f"has not answered in {seconds:g} s")
+    except OSError as error:
+        # asyncio's own text repeats the address.
+        why = f"cannot be reached: {os.strerror(error.errno) if error.errno else error}"
+        has_closed = isinstance(error, (BrokenPipeError, ConnectionResetError))
+        return Silence(why, nobody_listens=not has_closed)
+    if not answer:
+        return Silence("closed the connection without an answer")
+    return answer, time.monotonic()
+
+
+async def _fetch(address: Address) -> bytes:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        # HTTP 1.0: the answer ends with the connection.
+        writer.write(f"GET /process HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+        answer = bytearray()
+        while chunk := await reader.read(_CHUNK_BYTES):
+            answer += chunk
+            if len(answer) > _MOST_BYTES:
+                break  # no process of a job says so much
+        return bytes(answer)
+    finally:
+        writer.transport.abort()
+
+
+def _understand(answer: bytes, when: float) -> Reading | Silence:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = re.match(rb"HTTP/1\.[01] (\d{3})", head)
+    if status is None or len(answer) > _MOST_BYTES:
+        return _foreign(f"something that is not HTTP: {answer[:_SHOWN]!r}")
+    if status[1] != b"200":
+        return _foreign(f"HTTP status {status[1].decode()}")
+    places: dict[Place, dict[Key, float]] = {}
+    process = {}
+    try:
+        for family in parse(body.decode()):
+            for name, labels, value, *_ in family.samples:
+                if name.startswith("process_") and not labels:
+                    process[name] = _finite(value)
+                elif name in _LABELS:
+                    place = _ROLES[labels["role"]], int(labels["rank"])
+                    key = name, tuple(int(labels[label]) for label in _LABELS[name])
+                    places.setdefault(place, {})[key] = _finite(value)
+    except (ValueError, KeyError):  # the parser's own errors are ValueErrors, too
+        return _foreign(f"something that is no metrics: {body[:_SHOWN]!r}")
+    if not places and not process:
+        return _foreign("no metrics")
+    return Reading(when, places, process)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no measured value")
+    return value
+
+
+def _foreign(what: str) -> Silence:
+    return Silence(f"is no process of a job: it has answered with {what}", is_foreign=True)
