@@ -217,7 +217,7 @@ OK = b"HTTP/1.0 200 OK\r\n\r\n"
     "data, said",
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP: b'SSH-2.0-OpenSSH_9.2"),
-        (os.urandom(100), "not HTTP"),
+        (bytes(range(128, 228)), "not HTTP"),
         (b"HTTP/1.1 404 Not Found\r\n\r\nno", "HTTP status 404"),
         (OK + b"<html>\nhello", "no metrics"),
         (OK + b"\xff\xfe", "no metrics"),
