@@ -8,7 +8,7 @@ from tests.codec import oracle
 CODECS = {
     "int8": ("int8:block=32,stochastic=0", "int8:block=32,stochastic=0"),
     "fp8": ("fp8:block=128", "fp8:block=128"),
-    "int4": ("int4:block=32", "int8:block=32,stochastic=0"),
+    "int4": ("int4:block=32,feedback=0", "int8:block=32,stochastic=0"),
 }
 
 
