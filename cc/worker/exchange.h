@@ -76,7 +76,7 @@ struct Exchange {
   const int64_t enqueued_ns;
   const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
-  std::vector<uint64_t> offsets;  // of the parts, in bytes
+  std::vector<uint64_t> offsets;             // of the parts, in bytes
   std::shared_ptr<TensorFeedback> feedback;  // set where it is placed; null: the codec wants none
 
   // ---- guarded by Worker::mutex_
