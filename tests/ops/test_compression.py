@@ -60,8 +60,8 @@ def test_what_else_is_asked_for():
         assert own["cross_step"][0] == "ValueError" and "cross_step" in own["cross_step"][1]
         assert own["unknown"][0] == "ValueError" and "'int9'" in own["unknown"][1]
         for option, message in {
-            "onebit:block=32": "unknown option \"block\"; known: feedback",
-            "int4:feedback=2": "feedback is \"2\", must be 0 or 1",
+            "onebit:block=32": 'unknown option "block"; known: feedback',
+            "int4:feedback=2": 'feedback is "2", must be 0 or 1',
             "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit'",
             "int9:block=32": "options are for",
         }.items():
