@@ -4,6 +4,7 @@ which every machine has."""
 import pathlib
 import sysconfig
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,7 +15,6 @@ _CHARACTERS = 96  # those that are printed, and the end of a line
 _WIDTHS = (_CHARACTERS, 16, 256, _CHARACTERS)  # of embedding, hidden layer, output
 _BATCH = 128  # of a worker
 _VALIDATED = 50_000
-_MOMENTUM = 0.9
 _text = {}  # "train" and "validation"
 
 
@@ -35,39 +35,49 @@ def leave():
     tf_byteps.shutdown()
 
 
-def train(compression, seed, steps, learning_rate):
-    """Trains with SGD with momentum.
+def train(optimizer, compression, seed, steps):
+    """Trains a model from the beginning.
 
     Args:
+        optimizer: "sgd", with momentum, or "adam".
         compression: of the gradients.
         seed: of the weights and the batches.
         steps: how many; the learning rate falls to a tenth until the last one.
-        learning_rate: the first step's.
 
     Returns:
         The loss of characters that it has not been trained with, in nats.
     """
     weights = _weights(np.random.default_rng(seed))
-    velocities = [tf.Variable(tf.zeros_like(weight)) for weight in weights]
+    applied = _optimizer(optimizer, steps)
+    applied.build(weights)
     random = tf.random.Generator.from_seed(1000 * seed + tf_byteps.rank())
 
     @tf.function(autograph=False)
-    def step(rate):
+    def step():
         with tf.GradientTape() as tape:
             loss = _loss(weights, *_windows(_text["train"], random, _BATCH))
-        gradients = tape.gradient(loss, weights)
+        gradients = tape.gradient(loss, [weight.value for weight in weights])
         # Names of this training only: no residual comes from another one.
         gradients = tf_byteps.push_pull(
-            gradients, op="average", name=f"{compression} {seed}", compression=compression
+            gradients,
+            op="average",
+            name=f"{optimizer} {compression} {seed}",
+            compression=compression,
         )
-        for weight, velocity, gradient in zip(weights, velocities, gradients, strict=True):
-            velocity.assign(_MOMENTUM * velocity - rate * gradient)
-            weight.assign_add(velocity)
+        applied.apply(gradients, weights)
 
-    for number in range(steps):
-        step(tf.constant(learning_rate * (1 - 0.9 * number / steps), tf.float32))
+    for _ in range(steps):
+        step()
     drawn = tf.random.Generator.from_seed(1)  # the same for all
     return float(_loss(weights, *_windows(_text["validation"], drawn, _VALIDATED)))
+
+
+def _optimizer(name, steps):
+    first = {"sgd": 0.1, "adam": 0.002}[name]
+    rate = keras.optimizers.schedules.PolynomialDecay(first, steps, first / 10)
+    if name == "sgd":
+        return keras.optimizers.SGD(rate, momentum=0.9)
+    return keras.optimizers.Adam(rate)
 
 
 def _weights(random):
@@ -75,10 +85,10 @@ def _weights(random):
     shapes = [(characters, embedding), (_CONTEXT * embedding, hidden), (hidden, output)]
     scales = [0.1, (2 / (_CONTEXT * embedding)) ** 0.5, (1 / hidden) ** 0.5]
     matrices = [
-        tf.Variable(random.normal(scale=scale, size=shape).astype(np.float32))
+        keras.Variable(random.normal(scale=scale, size=shape).astype(np.float32))
         for shape, scale in zip(shapes, scales, strict=True)
     ]
-    biases = [tf.Variable(tf.zeros([width])) for width in (hidden, output)]
+    biases = [keras.Variable(np.zeros(width, np.float32)) for width in (hidden, output)]
     return matrices + biases
 
 
@@ -89,7 +99,7 @@ def _windows(text, random, count):
 
 
 def _loss(weights, context, following):
-    table, first, second, first_bias, second_bias = weights
+    table, first, second, first_bias, second_bias = (weight.value for weight in weights)
     # Not tf.gather: its gradient is rows, which are not compressed.
     embedded = tf.reshape(tf.one_hot(context, _CHARACTERS), [-1, _CHARACTERS]) @ table
     hidden = tf.nn.relu(tf.reshape(embedded, [-1, first.shape[0]]) @ first + first_bias)
