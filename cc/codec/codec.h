@@ -77,6 +77,9 @@ class Codec {
   virtual Status Receive(const EncodedPart& part, DecodeMode mode, float* target,
                          std::unique_ptr<PartReceiver>* receiver) const = 0;
 
+  // Whether workers add what encoding loses of a gradient to the next one (codec/error_feedback.h).
+  virtual bool wants_feedback() const { return false; }
+
   // How to send the sum of what this codec has sent, as ParseCodec takes it.
   virtual std::string SumCodec() const { return name(); }
 };

@@ -11,10 +11,14 @@ namespace byteps {
 
 class Int4Codec : public BlockCodec {
  public:
-  explicit Int4Codec(uint64_t block) : BlockCodec(block) {}
+  Int4Codec(uint64_t block, bool feedback) : BlockCodec(block), feedback_(feedback) {}
 
   CodecId id() const override { return CodecId::kInt4; }
-  std::string name() const override { return "int4:block=" + std::to_string(block_elements()); }
+  std::string name() const override {
+    return "int4:block=" + std::to_string(block_elements()) +
+           ",feedback=" + std::to_string(static_cast<int>(feedback_));
+  }
+  bool wants_feedback() const override { return feedback_; }
   uint64_t BlockBytes(uint64_t elements) const override { return 2 + (elements + 1) / 2; }
   void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
                     const CounterRandom& random, uint8_t* out) const override;
@@ -22,6 +26,9 @@ class Int4Codec : public BlockCodec {
                     float* target) const override;
   // A second rounding to 4 bits would double the error.
   std::string SumCodec() const override { return "int8:block=32,stochastic=0"; }
+
+ private:
+  const bool feedback_;
 };
 
 }  // namespace byteps

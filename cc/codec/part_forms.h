@@ -24,6 +24,9 @@ class PartForms {
   const BlockCodec* push(uint64_t elements) const { return Shorter(push_.get(), elements); }
   const BlockCodec* sum(uint64_t elements) const { return Shorter(sum_.get(), elements); }
 
+  // Of the contributions: see Codec.
+  bool wants_feedback() const { return push_ != nullptr && push_->wants_feedback(); }
+
  private:
   static const BlockCodec* Shorter(const BlockCodec* codec, uint64_t elements) {
     const bool is_shorter =

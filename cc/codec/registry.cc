@@ -43,11 +43,15 @@ const std::vector<Entry>& Entries() {
          return std::make_unique<Fp8Codec>(options.at("block"));
        }},
       {"int4",
-       {{"block", 32}},
+       {{"block", 32}, {"feedback", 0}},
        [](const Options& options) -> MadeCodec {
-         return std::make_unique<Int4Codec>(options.at("block"));
+         return std::make_unique<Int4Codec>(options.at("block"), options.at("feedback") == 1);
        }},
-      {"onebit", {}, [](const Options&) -> MadeCodec { return std::make_unique<OneBitCodec>(); }},
+      {"onebit",
+       {{"feedback", 1}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<OneBitCodec>(options.at("feedback") == 1);
+       }},
   };
   return entries;
 }

@@ -20,11 +20,11 @@ inline constexpr uint64_t kScaleBytes = 2;
 
 // The largest magnitude, as bits: what is not finite is larger than all that is.
 inline uint32_t LargestBits(const float* values, uint64_t count) {
-  uint32_t largest = 0;
+  int32_t largest = 0;  // SSE2 compares signed integers only
   for (uint64_t i = 0; i < count; ++i) {
-    largest = std::max(largest, BitCast<uint32_t>(values[i]) & 0x7fffffff);
+    largest = std::max(largest, BitCast<int32_t>(values[i]) & 0x7fffffff);
   }
-  return largest;
+  return static_cast<uint32_t>(largest);
 }
 
 struct Scale {

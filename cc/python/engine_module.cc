@@ -20,6 +20,7 @@
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
 #include "cc/base/tensor_description.h"
+#include "cc/codec/part_forms.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/placement.h"
 #include "cc/engine/engine.h"
@@ -587,6 +588,14 @@ void DefineWorker(py::module_& module) {
       "declare", &DeclareAll, py::arg("tensors"),
       "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers, codec) "
       "each.");
+  module.def(
+      "full_codec_name",
+      [](const std::string& codec) {
+        std::string name;
+        ThrowIfError(NameCodec(codec, &name));
+        return name;
+      },
+      py::arg("codec"), "A codec's name with all options.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),

@@ -14,6 +14,14 @@ constexpr size_t kMostReasonBytes = 4096;
 // Compressed bytes that are received before they are decoded: they stay in a core's cache.
 constexpr size_t kDecodedAtOnce = 64 * 1024;
 
+std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const float* values,
+                                             uint64_t elements, const PartSeed& seed) {
+  // Uninitialized.
+  std::shared_ptr<uint8_t[]> encoded(new uint8_t[codec.EncodedBytes(elements)]);
+  codec.Encode(values, elements, seed, encoded.get());
+  return encoded;
+}
+
 }  // namespace
 
 Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
@@ -121,10 +129,11 @@ void Exchange::EncodePush(OutgoingFrame* frame) const {
   seed.part = header.part;
   seed.round = header.round;
   seed.sender = static_cast<uint64_t>(header.worker);
-  // Uninitialized.
-  std::shared_ptr<uint8_t[]> encoded(new uint8_t[codec.EncodedBytes(header.element_count)]);
-  codec.Encode(static_cast<const float*>(frame->payload), header.element_count, seed,
-               encoded.get());
+  const auto* const values = static_cast<const float*>(frame->payload);
+  std::shared_ptr<const uint8_t[]> encoded =
+      feedback != nullptr
+          ? feedback->part(header.part).Encode(codec, values, header.element_count, seed)
+          : EncodeAlone(codec, values, header.element_count, seed);
   frame->payload = encoded.get() + header.payload_offset;
   frame->keep_alive = std::move(encoded);
 }

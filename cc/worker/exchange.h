@@ -12,6 +12,7 @@
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 #include "cc/worker/exchange_request.h"
+#include "cc/worker/tensor_feedback.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
@@ -45,8 +46,8 @@ struct Exchange {
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch, uint64_t offset = 0) const;
 
-  // Compresses the payload of such a frame; from any thread, without the worker's mutex. The same
-  // input gives the same bytes each time, so that a push can go on in the middle.
+  // Compresses the payload of such a frame; from any thread, without the worker's mutex. A part
+  // gives the same bytes each time, so that a push can go on in the middle.
   void EncodePush(OutgoingFrame* frame) const;
 
   // Whether the result of a part is here and can be sent to others; after Place.
@@ -75,7 +76,8 @@ struct Exchange {
   const int64_t enqueued_ns;
   const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
-  std::vector<uint64_t> offsets;  // of the parts, in bytes
+  std::vector<uint64_t> offsets;             // of the parts, in bytes
+  std::shared_ptr<TensorFeedback> feedback;  // set where it is placed; null: the codec wants none
 
   // ---- guarded by Worker::mutex_
   std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part

@@ -380,6 +380,8 @@ void Worker::DispatchIfPlaced(Key& key, Actions* actions) {
   const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(live->round);
   if (entry == nullptr) return;
   live->Place(entry);
+  RenewFeedback(*entry, job_.epoch, &key.feedback);
+  live->feedback = key.feedback;
   Dispatch(live, actions);
 }
 

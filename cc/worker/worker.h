@@ -159,6 +159,7 @@ class Worker : private ConnectionHandler {
     int64_t ended_ns = 0;            // when that was
     bool is_reported = false;        // the coordinator has been told that its result is here
     std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
+    std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
     // Parts of a round that the servers would like to have next, before they are there to be
     // pushed. Each once.
     struct {

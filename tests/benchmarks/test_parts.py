@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from benchmarks import cluster, goodput, loopback
+from benchmarks import cluster, compression_training, goodput, loopback
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.jobs import Job
 from benchmarks.measure import Runs, interleaved, ratios
@@ -96,6 +96,15 @@ def test_loopback():
         job.workers.call("check", group="small")
         loads = [counters["pushed_bytes"] for counters in job.finish()]
     assert len(loads) == 2 and sum(loads) >= 2 * small.bytes
+
+
+@pytest.mark.slow
+@pytest.mark.time_limit(600)
+def test_onebit_needs_its_error_feedback():
+    """The only figures of a benchmark that do not depend on the machine's speed."""
+    rows, _ = compression_training.run(2, "sgd", seeds=1, steps=1500)
+    verdicts = {row.case.rpartition(" ")[2]: row.passed for row in rows}
+    assert verdicts["onebit"] and verdicts["onebit:feedback=0"], rows
 
 
 @needs_hosts

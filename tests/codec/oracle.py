@@ -14,8 +14,8 @@ CODECS = (
     "int8:block=256,stochastic=0",
     "int8:block=256,stochastic=1",
     "fp8:block=128",
-    "int4:block=32",
-    "onebit",
+    "int4:block=32,feedback=0",
+    "onebit:feedback=1",
 )
 SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
 

@@ -13,14 +13,20 @@ import time
 import numpy as np
 
 import tf_byteps
+from tests.codec import sums
 from tf_byteps import _engine, runtime
 
 _COMMIT = 5
 _STEP_SECONDS = 0.01
+_LENGTH = 20_000
 
 
-def count():
-    """Counts steps, through all changes of the workers."""
+def count(compression=""):
+    """Counts steps, through all changes of the workers.
+
+    Args:
+        compression: a key of `sums.CODECS`: compressed sums are checked in each step, too.
+    """
     tf_byteps.init()
     committed = 0
     while True:
@@ -28,7 +34,7 @@ def count():
             committed = _from_first(committed)
             place = f"rank {tf_byteps.rank()} of {tf_byteps.size()}"
             print(f"member {os.environ['BYTEPS_MEMBER']}: {place} from {committed}", flush=True)
-            is_done, committed = _count(committed)
+            is_done, committed = _count(committed, compression)
             if is_done:
                 break
         except _engine.EngineError as error:
@@ -60,12 +66,17 @@ def fail():
     sys.exit(3)
 
 
-def _count(step):
+def _count(step, compression):
     """Returns whether all is done, and the last commit."""
+    compressed = sums.Exchanges(compression, "compressed", _LENGTH) if compression else None
     while True:
         for _ in range(_COMMIT):
             total = _sum("steps", np.ones(1000, np.float32))
             np.testing.assert_array_equal(total, tf_byteps.size())
+            if compressed is not None:
+                gradients = [sums.gradient(r, step, _LENGTH) for r in range(tf_byteps.size())]
+                total = _sum("compressed", gradients[tf_byteps.rank()], compression)
+                np.testing.assert_array_equal(total, compressed.next(gradients))
             time.sleep(_STEP_SECONDS)
             step += 1
         wishes = [bool(runtime.coming_change()), os.path.exists(os.environ["TESTS_STOP_FILE"])]
@@ -79,8 +90,8 @@ def _from_first(value):
     return int(_sum("from first", np.array([mine], np.float32))[0])
 
 
-def _sum(name, array):
-    return _engine.exchange(array, dtype="float32", name=name).wait(30)
+def _sum(name, array, codec=""):
+    return _engine.exchange(array, dtype="float32", name=name, codec=codec).wait(30)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,25 @@ def test_the_rest_goes_on_and_a_new_worker_is_let_in(elastic):
     assert "worker 0 on localhost failed with exit code 137" in output
 
 
+def test_error_feedback_begins_at_zero_in_each_epoch(elastic):
+    """Sums are those of an oracle that has no residual when workers have changed."""
+    # Three contributions round by their order.
+    variables = {"BYTEPS_MIN_COMPRESS_BYTES": "0", "BYTEPS_DETERMINISTIC": "1"}
+    job = elastic("--min-np", "2", "--max-np", "3", program="count onebit", **variables)
+    job.running.wait_for("of 3 from 0", 3)
+    job.kill(0)
+    job.running.wait_for("member 3: rank 2 of 3 from")
+    code, output = job.finish()
+    assert code == 0, output
+    assert output.count("finished with 3") == 3
+    lines = output.splitlines()
+    for worker in ("[worker 1]", "[worker 2]"):
+        own = [line for line in lines if worker in line]
+        changes = sum("of 2 from" in line or "of 3 from" in line for line in own) - 1
+        said = sum("error feedback of compressed gradients begins at zero" in line for line in own)
+        assert 1 <= said <= changes, output  # an epoch may end before it has compressed anything
+
+
 @pytest.mark.slow
 def test_a_stopped_worker_is_given_up(elastic):
     job = elastic("--min-np", "1", "--max-np", "2")

@@ -26,6 +26,20 @@ def test_sums_that_are_compressed():
     assert outcome.kills == 2 and len(outcome.digests) == 6
 
 
+def test_sums_with_error_feedback():
+    """What is pushed again changes no residual."""
+    environment = {"BYTEPS_MIN_COMPRESS_BYTES": "0"}
+    undisturbed, disturbed = (
+        server_kills.run(
+            kills, seed=5, steps=_STEPS, servers=3, environment=environment, compression="onebit"
+        )
+        for kills in (0, 2)
+    )
+    assert not undisturbed.faults, undisturbed.output
+    assert not disturbed.faults, disturbed.output
+    assert disturbed.kills == 2 and disturbed.digests == undisturbed.digests
+
+
 @pytest.mark.slow
 def test_servers_that_are_started_again(tmp_path):
     """They get parts of the tensors back, so that the others may be killed."""

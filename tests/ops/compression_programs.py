@@ -10,6 +10,7 @@ from tests.codec import sums
 
 LENGTH = 50_001
 ROUNDS = 3
+NOT_FINITE = {2: np.nan, 4: np.inf}  # what one element is, by round
 
 
 def digest(tensor):
@@ -50,6 +51,35 @@ def exchanges():
     return results
 
 
+def perhaps_not_finite(rank, round_number):
+    """A gradient, with something else in a part of worker 1's in some rounds."""
+    values = sums.gradient(rank, round_number, LENGTH)
+    if rank == 1 and round_number in NOT_FINITE:
+        values[LENGTH // 2] = NOT_FINITE[round_number]
+    return values
+
+
+def not_finite_in_between():
+    """Rounds of each codec with error feedback."""
+    bps.init()
+    results = {
+        compression: [
+            digest(
+                bps.push_pull(
+                    tf.constant(perhaps_not_finite(bps.rank(), round_number)),
+                    op="sum",
+                    name=compression,
+                    compression=compression,
+                )
+            )
+            for round_number in range(6)
+        ]
+        for compression in ("onebit", "int4:feedback=1")
+    }
+    bps.shutdown()
+    return results
+
+
 def others():
     """Dtypes, rows, short tensors, and what is refused."""
     bps.init()
@@ -72,9 +102,13 @@ def others():
                 [ones * 2, ones * 4], op="sum", compression=bps.Compression.fp8, name="list"
             )
         ],
-        "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="int8"),
-        "maximum": error_of(bps.push_pull, ones, op="max", compression="fp8"),
-        "cross_step": error_of(bps.BytePSStrategy, cross_step=True, compression="int8"),
+        "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="onebit"),
+        "maximum": error_of(bps.push_pull, ones, op="max", compression="onebit"),
+        "cross_step": error_of(bps.BytePSStrategy, cross_step=True, compression="onebit"),
+        "options": {
+            option: error_of(bps.push_pull, ones, compression=option)
+            for option in ("onebit:block=32", "int4:feedback=2", "bf16:feedback=1", "int9:block=32")
+        },
         "unknown": error_of(bps.BytePSStrategy, compression="int9"),
         "not finite": bool(
             tf.math.is_finite(
@@ -84,7 +118,7 @@ def others():
             )
         ),
     }
-    own = ("int8", "int4", "none")[bps.rank() % 3]
+    own = ("int8", "onebit", "none")[bps.rank() % 3]
     results["disagreement"] = error_of(
         bps.push_pull, ones, op="sum", compression=own, name="dense/kernel"
     )

@@ -1,5 +1,6 @@
 """Compressed tensors in jobs of real processes, against NumPy (protocol rules 2 and 29)."""
 
+import numpy as np
 import pytest
 
 from tests.cluster import run_workers
@@ -23,14 +24,25 @@ def test_every_worker_has_the_bits_of_the_oracle(size):
     for compression in sums.CODECS:
         for how in ("eager", "traced", "compiled", "average"):
             name = f"{how} {compression}"
+            exchanges = sums.Exchanges(compression, name, _PART_ELEMENTS)
             for round_number, digest in enumerate(results[0][name]):
                 gradients = [
                     sums.gradient(rank, round_number, programs.LENGTH) for rank in range(size)
                 ]
-                expected = sums.expected(
-                    compression, gradients, name, round_number, _PART_ELEMENTS, how == "average"
-                )
+                expected = exchanges.next(gradients, how == "average")
                 assert digest == programs.digest(expected), (name, round_number)
+
+
+def test_error_feedback_passes_over_what_is_not_finite():
+    results = run_workers(programs.not_finite_in_between, 2, 2, _SETTINGS, timeout=200)
+    assert results[0] == results[1]
+    for compression, digests in results[0].items():
+        exchanges = sums.Exchanges(compression, compression, _PART_ELEMENTS)
+        for round_number, digest in enumerate(digests):
+            gradients = [programs.perhaps_not_finite(rank, round_number) for rank in range(2)]
+            expected = exchanges.next(gradients)
+            assert digest == programs.digest(expected), (compression, round_number)
+            assert np.isfinite(expected).all() == (round_number not in programs.NOT_FINITE)
 
 
 def test_what_else_is_asked_for():
@@ -47,10 +59,18 @@ def test_what_else_is_asked_for():
         assert own["maximum"][0] == "ValueError" and "'max'" in own["maximum"][1]
         assert own["cross_step"][0] == "ValueError" and "cross_step" in own["cross_step"][1]
         assert own["unknown"][0] == "ValueError" and "'int9'" in own["unknown"][1]
+        for option, message in {
+            "onebit:block=32": 'unknown option "block"; known: feedback',
+            "int4:feedback=2": 'feedback is "2", must be 0 or 1',
+            "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit'",
+            "int9:block=32": "options are for",
+        }.items():
+            assert own["options"][option][0] == "ValueError", option
+            assert message in own["options"][option][1], option
         assert not own["not finite"]
         kind, message = own["disagreement"]
         assert kind == "FailedPreconditionError"
-        for part in ("dense/kernel", "int8:block=32,stochastic=0", "int4:block=32", "worker 1"):
+        for part in ("dense/kernel", "int8:block=32,stochastic=0", "onebit:feedback=1", "worker 1"):
             assert part in message, message
 
 

@@ -70,7 +70,7 @@ def train_all():
     x, y = _rows()
     results = {}
     for train in (_fit, _with_optimizer, _with_tape):
-        for compression in ("none", "int8", "fp8", "int4"):
+        for compression in ("none", "int8", "fp8", "int4", "onebit"):
             model = train(compression)
             loss = float(np.mean((model(x).numpy() - y) ** 2))
             weights = [float(np.sum(weight.astype(np.float64))) for weight in model.get_weights()]

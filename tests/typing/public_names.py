@@ -93,7 +93,7 @@ def watch(folder: pathlib.Path) -> None:
 
 
 def fit(images: np.ndarray, labels: np.ndarray) -> None:
-    with bps.BytePSStrategy(compression=bps.Compression.int8, merge_repeated_rows=False).scope():
+    with bps.BytePSStrategy(compression=bps.Compression.onebit, merge_repeated_rows=False).scope():
         model = keras.Sequential([keras.layers.Dense(10)])
         model.compile("adam", "mse")
     model.fit(images, labels, batch_size=48, callbacks=[bps.keras.callbacks.LeaveOnSignal()])
@@ -113,7 +113,7 @@ def loop(data: tf.data.Dataset) -> tf.Tensor:
 
 
 def tape(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> None:
-    optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3), compression="bf16")
+    optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3), compression="int4:feedback=1")
     optimizer.learning_rate = 1e-4  # still an Adam
     with bps.DistributedGradientTape(tf.GradientTape(), op=bps.Average) as recording:
         recording.register_local_source(model.trainable_variables[0])

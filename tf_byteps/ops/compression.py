@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
+
+from tf_byteps import _engine
 
 
 class Compressor:
@@ -130,6 +133,14 @@ class Int4Compressor(_Coded):
     codec = "int4"
 
 
+class OneBitCompressor(_Coded):
+    """Sends 1 bit for an element, its sign, and the mean magnitude of each 4096; sums come back as
+    `int8`. What that loses of a gradient is added to the next one: error feedback, which keeps as
+    many bytes as the gradients have."""
+
+    codec = "onebit"
+
+
 class Compression:
     """The compressors that come with tf_byteps. Servers add up in float32 and round once, whatever
     was sent.
@@ -146,32 +157,51 @@ class Compression:
     int8 = Int8Compressor
     fp8 = FP8Compressor
     int4 = Int4Compressor
+    onebit = OneBitCompressor
 
 
 # What callers give: a class with static methods, an object, or a name.
 AnyCompressor = type[Compressor] | Compressor | str
 
 _NAMED = {
-    name: getattr(Compression, name) for name in ("none", "fp16", "bf16", "int8", "fp8", "int4")
+    name: getattr(Compression, name)
+    for name in ("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit")
 }
+
+
+@functools.cache
+def _with_options(codec: str) -> type[Compressor]:
+    """That of a codec whose name has options. Raises ValueError, which says what is wrong."""
+    compressor = _NAMED.get(codec.partition(":")[0], NoneCompressor)
+    if not codec_of(compressor):
+        known = ", ".join(repr(name) for name, each in _NAMED.items() if each.codec)
+        raise ValueError(f"compression {codec!r}: options are for {known}")
+    try:
+        full = _engine.full_codec_name(codec)
+    except _engine.EngineError as error:
+        raise ValueError(f"compression: {error}") from None
+    return type(compressor.__name__, (compressor,), {"codec": full})
 
 
 def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     """The compressor that a caller asked for.
 
     Args:
-        given: a `Compressor` or an object with its two methods, its name in any case, or `None`.
+        given: a `Compressor` or an object with its two methods, its name in any case, perhaps with
+            a codec's options, as in `"int4:feedback=1"`, or `None`.
 
     Returns:
         What has `compress` and `decompress`.
 
     Raises:
-        ValueError: there is no compressor of this name.
+        ValueError: there is no compressor of this name, or no such option.
         TypeError: it is something else.
     """
     if given is None:
         return NoneCompressor
     if isinstance(given, str):
+        if ":" in given:
+            return _with_options(given.lower())
         if given.lower() not in _NAMED:
             known = ", ".join(map(repr, _NAMED))
             raise ValueError(f"unknown compression {given!r}: use one of {known}")
