@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from tf_byteps import config
-from tf_byteps.launch import main as launch
+from tf_byteps.launch import arguments as launch
 from tf_byteps.metrics import top
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ def test_python_programs_compile(page):
 
 
 def _options_of_bpslaunch():
-    actions = launch._parser()._actions
+    actions = launch.new_parser()._actions
     return {option for action in actions for option in action.option_strings}, {
         option
         for action in actions
@@ -165,7 +165,7 @@ def test_commands_exist(page):
 def test_command_lines_of_bpslaunch_can_be_parsed(page):
     for words in _words(_lines_of_shell_blocks(page)):
         if pathlib.Path(words[0]).name == "bpslaunch":
-            launch._parser().parse_args(words[1:])
+            launch.new_parser().parse_args(words[1:])
 
 
 def _is_target(words):

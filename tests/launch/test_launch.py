@@ -229,7 +229,7 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         ([], 2, "-np is missing"),
         (["-np", "2"], 2, "the command that the workers run is missing"),
         (["-np", "0", "true"], 2, "0 is not at least 1"),
-        (["-np", "two", "true"], 2, "argument -np/--workers: 'two' is not a whole number"),
+        (["-np", "two", "true"], 2, "argument -np/--np/--workers: 'two' is not a whole number"),
         (["-np", "2", "--grace", "-3", "true"], 2, "--grace: -3 is not a number of seconds"),
         (["-np", "2", "--min-np", "3", "true"], 2, "--min-np 3 is more than the 2 workers at most"),
         (["-H", "a:x", "true"], 2, "'a:x' is not of the form"),

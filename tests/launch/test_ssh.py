@@ -30,6 +30,21 @@ def test_servers_on_hosts_of_their_own(launch, program, sshd):
     assert running.out.count("trained") == 2
 
 
+def test_a_network_interface_is_chosen(launch, program, sshd):
+    """127.0.0.1 is what lo has; the route to 127.0.0.2 has that address at this end."""
+    place = ["-H", HOSTS, "--servers", "1", "--network-interface", "lo"]
+    show = ["sh", "-c", 'echo "$DMLC_INTERFACE $DMLC_PS_ROOT_URI"; exec "$@"', "sh"]
+    running = launch(*place, *sshd.options, *show, *program("train"))
+    assert running.wait() == 0, running.err
+    assert running.out.count("] lo 127.0.0.1\n") == 2 and running.out.count("trained") == 2
+
+
+def test_a_network_interface_that_is_not_there_is_named(launch, sshd):
+    running = launch("-H", HOSTS, "--network-interface", "nope0", *sshd.options, "true")
+    assert running.wait() == 2
+    assert "DMLC_INTERFACE is 'nope0'" in running.err and "this machine has" in running.err
+
+
 def test_command_and_variables_arrive_as_they_are(launch, sshd):
     awkward = "a 'b' \"c\" $HOME `id` \\ * ; ü"
     script = 'echo "$BYTEPS_JOB_ID|$GIVEN|$1|$PWD|$NOT_PASSED"'

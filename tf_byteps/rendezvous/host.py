@@ -44,7 +44,7 @@ def own_address(config: Config) -> str:
     if config.node_host:
         return config.node_host
     if config.interface:
-        return _interface_address(config.interface)
+        return interface_address(config.interface)
     if config.scheduler_host is None:  # a job inside this process
         return "127.0.0.1"
     return route_address(config.scheduler_host)
@@ -71,7 +71,7 @@ def listening_address(config: Config, host: str) -> str:
     """
     address = bindable_address(host, here_only=config.on_one_machine)
     if address == ALL_INTERFACES and config.interface:
-        address = _interface_address(config.interface)
+        address = interface_address(config.interface)
     if not (config.has_secret or config.allow_open or ipaddress.ip_address(address).is_loopback):
         where = host if address == host else f"{host}, that is at {address}"
         raise ConfigError(
@@ -120,7 +120,12 @@ def numeric_addresses(host: str) -> list[str]:
     return sorted({str(target[0]) for *_, target in found}, key=lambda address: ":" in address)
 
 
-def _interface_address(name: str) -> str:
+def interface_address(name: str) -> str:
+    """The IPv4 address of one of this machine's network interfaces.
+
+    Raises:
+        ConfigError: there is no such interface, or it has none.
+    """
     request = struct.pack("256s", name.encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,0 +1,314 @@
+"""The arguments of bpslaunch."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tf_byteps import __version__
+from tf_byteps.errors import ConfigError
+from tf_byteps.launch import job_file, kubernetes
+
+_DESCRIPTION = """\
+Starts a training job: a scheduler, servers, and the workers that run the command.
+
+    bpslaunch -np 2 --servers 1 python train.py
+    bpslaunch -np 8 -H host1:4,host2:4 --servers 2 --server-hosts host3,host4 python train.py
+    bpslaunch --min-np 2 --max-np 8 --host-discovery-script hosts.sh python train.py
+    bpslaunch --config job.yaml python train.py
+    bpslaunch -np 4 --dry-run kubernetes --image example/train:1 python train.py
+
+Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
+are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
+All processes end together; the exit code is that of the first one that failed. With --min-np or
+--host-discovery-script the job is elastic: workers that fail are started again, and the others go
+on meanwhile (docs/elastic.md).
+"""
+
+
+def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Reads a command line, and the file that it names with --config.
+
+    Args:
+        arguments: words after the program's name. Default: those of this process.
+
+    Raises:
+        ConfigError: the file cannot be read, or says what bpslaunch does not understand.
+        SystemExit: the command line is wrong, or asks for help.
+    """
+    options = new_parser().parse_args(arguments)
+    if options.config:
+        given = _of_file(options.config)
+        options = new_parser().parse_args(arguments, namespace=argparse.Namespace(**vars(given)))
+        options.command = options.command or given.command
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if options.module:
+        options.command = [sys.executable, "-m", *options.module]
+    return options
+
+
+def _of_file(path: str) -> argparse.Namespace:
+    words, command = job_file.read(path)
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise ConfigError(
+                f"{path}: {message} (a key is an option of bpslaunch without its dashes; "
+                f"bpslaunch --help lists them)"
+            )
+
+    parser = new_parser(Parser)
+    parser.allow_abbrev = False  # what is short for one option today may be short for two later
+    options = parser.parse_args(words)
+    options.command = command
+    return options
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def _port(text: str) -> str:
+    if not 1 <= _whole(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 1 to 65535")
+    return text
+
+
+def _not_negative(text: str) -> int:
+    number = _whole(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+    if not (math.isfinite(number) and number >= 0):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0")
+    return number
+
+
+def new_parser(
+    kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
+    """A parser of bpslaunch's arguments, of this class."""
+    parser = kind(
+        prog="bpslaunch",
+        usage="bpslaunch -np N [--servers K] [-H host1:4,host2:4] [options] [--] command ...",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    job = parser.add_argument_group("the job")
+    job.add_argument(
+        "-np",
+        "--np",
+        "--workers",
+        dest="workers",
+        type=_positive,
+        metavar="N",
+        help="workers (default: all that -H takes)",
+    )
+    job.add_argument(
+        "--servers",
+        type=_not_negative,
+        metavar="K",
+        help="server processes; 0, the default, makes every worker host a server",
+    )
+    job.add_argument(
+        "--server-restarts",
+        type=_not_negative,
+        default=0,
+        metavar="N",
+        help="how often servers that fail are started again, in all, while the job goes on with "
+        "the others (default: 0; an elastic job starts them again anyway)",
+    )
+    job.add_argument(
+        "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
+    )
+    job.add_argument(
+        "--hostfile",
+        metavar="FILE",
+        help='a file instead of -H, with a line for each host: "host", "host:4" or "host slots=4"',
+    )
+    job.add_argument(
+        "--server-hosts", metavar="HOST,...", help="hosts for the servers (default: those of -H)"
+    )
+    job.add_argument(
+        "--scheduler-host",
+        metavar="ADDRESS",
+        help="address of this machine at which all hosts reach it (default: found by routing)",
+    )
+    job.add_argument(
+        "--config",
+        metavar="FILE",
+        help="read options from this YAML file; those of the command line count more",
+    )
+    job.add_argument(
+        "--env",
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for all processes, remote ones too; may be repeated",
+    )
+    job.add_argument(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="the command is this module of Python, with the arguments that follow",
+    )
+    job.add_argument(
+        "--network-interface",
+        metavar="NAME",
+        help="all processes use this interface's address, such as eth0 (sets DMLC_INTERFACE)",
+    )
+    _add_output_arguments(parser.add_argument_group("output"))
+    _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
+    _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
+    ssh = parser.add_argument_group("remote hosts")
+    ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
+    ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
+    ssh.add_argument(
+        "--ssh-option",
+        dest="ssh_options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="passed on with -o; may be repeated",
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="from asking a process to end to killing it (default: 10)",
+    )
+    parser.add_argument(
+        "--stall-shutdown-seconds",
+        type=_positive,
+        metavar="SECONDS",
+        help="end the job when a tensor waits so long for other workers (default: wait on)",
+    )
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
+    )
+    parser.add_argument(
+        "--compile-cache",
+        metavar="DIR",
+        help="keep what XLA compiles for GPUs in this folder on each host, so that the next start "
+        "takes it from there",
+    )
+    parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--verbose", action="store_true", help="say what is started")
+    amount.add_argument(
+        "--quiet",
+        action="store_true",
+        help="when all goes well, say no more than a line at the end",
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
+    return parser
+
+
+def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--log-dir",
+        metavar="DIR",
+        help="also write the output of each process to a file there, such as worker-0.log",
+    )
+    group.add_argument(
+        "--metrics-port",
+        type=_port,
+        metavar="PORT",
+        help="every process serves metrics for Prometheus from this port on (sets "
+        "BYTEPS_METRICS_PORT)",
+    )
+    group.add_argument(
+        "--show",
+        metavar="RANKS",
+        help='print the output of these workers only, such as "0" or "0,4-7" (default: all)',
+    )
+
+
+def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--dry-run",
+        choices=kubernetes.KINDS,
+        help="start nothing, but print the job's manifests for `kubectl apply -f -`: Indexed Jobs, "
+        "a JobSet, or a TrainJob of Kubeflow Trainer",
+    )
+    group.add_argument("--image", help="the container image, with tf_byteps and the program")
+    group.add_argument("--name", default="train", help="name of the job (default: train)")
+    group.add_argument(
+        "--resources",
+        metavar="NAME=QUANTITY,...",
+        help="of each worker's pod, such as cpu=4,memory=8Gi,nvidia.com/gpu=1",
+    )
+
+
+def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--min-np",
+        dest="min_workers",
+        type=_positive,
+        metavar="N",
+        help="go on with so few workers; below, wait (default: -np, or 1)",
+    )
+    group.add_argument(
+        "--max-np",
+        dest="max_workers",
+        type=_positive,
+        metavar="N",
+        help="start no more workers (default: as many as the hosts take)",
+    )
+    group.add_argument(
+        "--host-discovery-script",
+        dest="host_script",
+        metavar="FILE",
+        help='is run every second and prints the hosts to use: lines "host" or "host:workers"',
+    )
+    group.add_argument(
+        "--slots-per-host",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="workers of a host that is printed without a number (default: 1)",
+    )
+    group.add_argument(
+        "--elastic-timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long to wait for --min-np workers (default: 600)",
+    )
+    group.add_argument(
+        "--reset-limit",
+        type=_not_negative,
+        metavar="N",
+        help="end the job when its workers have changed more often (default: never)",
+    )
+    group.add_argument(
+        "--host-failures",
+        type=_not_negative,
+        default=3,
+        metavar="N",
+        help="use a host no more when so many of its processes have failed in 10 minutes; 0: "
+        "however many (default: 3)",
+    )
