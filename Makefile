@@ -10,6 +10,7 @@ BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
 
 SOAK_MINUTES ?= 30
 PYTHONS ?= 3.12 3.13
+TENSORFLOW ?= 2.20
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 PROPERTY_SEEDS ?= 200
 
@@ -18,7 +19,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-pythons wheels sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-pythons test-tensorflow wheels sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +64,9 @@ test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoC
 
 test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.13 (PYTHONS) and runs README's program.
 	tools/check_pythons.sh $(PYTHONS)
+
+test-tensorflow:  ## Builds for TensorFlow 2.20 (TENSORFLOW) in an environment of its own and runs the Python tests (25 minutes).
+	tools/check_tensorflow.sh $(TENSORFLOW)
 
 wheels: $(VENV)/environment.stamp  ## Builds wheels for Python 3.11 to 3.13 (WHEEL_PYTHONS) into dist/ and runs README's program with each.
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/build_wheels.sh $(WHEEL_PYTHONS)

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import sysconfig
 
-SUPPORTED_TENSORFLOW = "2.21"
-TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW}.*"
+SUPPORTED_TENSORFLOW = ("2.21", "2.20")  # the one that a build brings along comes first
+TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW[0]}.*"
 
 _SHOW_PACKAGES = """
 import importlib.util, json, sys
@@ -87,10 +87,10 @@ def tensorflow_requirements():
     version = target_packages()["tensorflow"]
     if version is None:
         return [TENSORFLOW_REQUIREMENT]
-    if not version.startswith(SUPPORTED_TENSORFLOW + "."):
+    if version.rpartition(".")[0] not in SUPPORTED_TENSORFLOW:
         raise BuildError(
-            f"tf_byteps needs TensorFlow {SUPPORTED_TENSORFLOW}, and {sys.prefix} has {version}. "
-            f"Install the one it needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new "
+            f"tf_byteps needs TensorFlow {' or '.join(SUPPORTED_TENSORFLOW)}, and {sys.prefix} has "
+            f"{version}. Install one it needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new "
             "virtual environment."
         )
     return []

@@ -67,9 +67,10 @@ def test_tensorflow_is_required_when_the_target_has_none(environment):
     assert _ask("tensorflow_requirements", python) == ["tensorflow-cpu==2.21.*"]
 
 
-def test_the_targets_tensorflow_is_used(environment):
+@pytest.mark.parametrize("version", ["2.21.3", "2.20.0", "2.21.0rc1"])
+def test_the_targets_tensorflow_is_used(environment, version):
     python, packages = environment
-    _pretend_tensorflow(packages, "__version__ = '2.21.3'")
+    _pretend_tensorflow(packages, f"__version__ = '{version}'")
     assert _ask("tensorflow_requirements", python) == []
 
 
@@ -78,7 +79,7 @@ def test_another_tensorflow_is_refused(environment):
     _pretend_tensorflow(packages, "__version__ = '2.19.1'")
     message = _ask("tensorflow_requirements", python)
     assert message.startswith("BuildError: ")
-    assert "needs TensorFlow 2.21" in message and "has 2.19.1" in message
+    assert "needs TensorFlow 2.21 or 2.20," in message and "has 2.19.1" in message
     assert "pip install 'tensorflow-cpu==2.21.*'" in message
 
 
