@@ -432,6 +432,12 @@ class Config:
         choice("DEBUG", "INFO", "WARNING", "ERROR", aliases={"TRACE": "DEBUG", "FATAL": "ERROR"}),
         "Messages below this level are not printed (TRACE means DEBUG, FATAL means ERROR).",
     )
+    log_format: str = option(
+        "text",
+        "BYTEPS_LOG_FORMAT",
+        choice("text", "json"),
+        "json writes each message as one JSON object on a line (see [logs](logs.md)).",
+    )
     server_stats_file: str | None = option(
         None,
         "BYTEPS_SERVER_STATS_FILE",

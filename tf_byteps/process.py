@@ -26,7 +26,7 @@ def run(role: str, work: Callable[[Config], str]) -> int:
     try:
         with raise_on_signals():
             config = Config.from_environment(default_role=role)
-            logs.set_level(config.log_level)
+            logs.configure(config)
             failure = work(config)
     except Interrupted as interrupted:
         _logger.info("%s", interrupted)
@@ -35,5 +35,5 @@ def run(role: str, work: Callable[[Config], str]) -> int:
         _logger.error("%s", error)
         return 1
     if failure:
-        _logger.error("the job has failed: %s", failure)
+        _logger.error("the job has failed: %s", failure, extra=logs.event("job_failed"))
     return 1 if failure else 0

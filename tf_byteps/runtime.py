@@ -108,6 +108,7 @@ class _Runtime:
             self.server = SummationServer(self.config)
         self.metrics = self._open_metrics()
         book = self._join() if self.config.distributed else _book_of_one(self.config)
+        logs.configure(self.config, self.rank)
         self.worker_hosts = book.worker_hosts
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
         try:
@@ -258,7 +259,7 @@ def init(config: Config | None = None, **overrides: Any) -> None:
         if _runtime is not None:
             _check_same(config)
             return
-        logs.set_level(config.log_level)
+        logs.configure(config)
         if config.distributed or _is_elastic(config):
             spawned.refuse()
         _runtime = _join_elastic_job(config) if _is_elastic(config) else _Runtime(config)

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from tf_byteps import process
+from tf_byteps import logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
 from tf_byteps.metrics.collector import scheduler_source
@@ -62,6 +62,7 @@ def schedule(
             "the job has failed: %s. Waiting %g s for its processes to come back",
             failure,
             config.restart_timeout,
+            extra=logs.event("job_failed"),
         )
         try:
             failure = _run_job(config, JobScheduler(config), report, config.restart_timeout)

@@ -12,7 +12,7 @@ import logging
 import sys
 import typing
 
-from tf_byteps import process
+from tf_byteps import logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
 from tf_byteps.metrics.collector import server_source
@@ -43,7 +43,9 @@ def serve(config: Config) -> str:
         return _serve_elastic_job(config)
     failure = _serve_job(config)
     while failure and config.restart_timeout:
-        _logger.warning("the job has failed: %s. Joining again", failure)
+        _logger.warning(
+            "the job has failed: %s. Joining again", failure, extra=logs.event("job_failed")
+        )
         try:
             failure = _serve_job(config, config.restart_timeout)
         except RendezvousError as error:
@@ -70,7 +72,10 @@ def _serve_job(config: Config, patience: float | None = None) -> str:
         _logger.info("the server listens at %s", server.address)
         with serving(config, "the server", [server_source(server)]) as endpoint:
             metrics = endpoint.address if endpoint else None
-            client.join(config, server.address, server.start, patience=patience, metrics=metrics)
+            _, rank = client.join(
+                config, server.address, server.start, patience=patience, metrics=metrics
+            )
+            logs.configure(config, rank)
             while not server.wait(WAIT_SECONDS):
                 pass
             return server.failure

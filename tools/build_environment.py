@@ -90,8 +90,8 @@ def tensorflow_requirements():
     if version.rpartition(".")[0] not in SUPPORTED_TENSORFLOW:
         raise BuildError(
             f"tf_byteps needs TensorFlow {' or '.join(SUPPORTED_TENSORFLOW)}, and {sys.prefix} has "
-            f"{version}. Install one it needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a new "
-            "virtual environment."
+            f"{version}. Install one it needs (pip install '{TENSORFLOW_REQUIREMENT}') or use a "
+            "new virtual environment."
         )
     return []
 

@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 
 #include "cc/base/clock.h"
 #include "cc/base/fork.h"
+#include "cc/base/json.h"
 
 namespace byteps {
 namespace {
@@ -72,21 +74,6 @@ size_t WriteSome(const char* text, size_t bytes) {
   return errno == EAGAIN || errno == EINTR ? 0 : bytes;
 }
 
-// With the mutex held.
-void WriteWaiting(WaitingLines* waiting) {
-  while (!waiting->text.empty()) {
-    const size_t written = WriteSome(waiting->text.data(), waiting->text.size());
-    if (written == 0) break;
-    waiting->text.erase(0, written);
-  }
-  if (waiting->text.empty() && waiting->left_out > 0) {
-    waiting->text = "tf_byteps: " + std::to_string(waiting->left_out) +
-                    " lines are left out here: nobody read the log\n";
-    waiting->left_out = 0;
-  }
-  waiting->is_empty = waiting->text.empty();
-}
-
 const char* LevelName(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
@@ -101,24 +88,75 @@ const char* LevelName(LogLevel level) {
   return "?";
 }
 
+// "2026-01-31 12:00:00.123", or in UTC with a T and a Z.
+std::string TimeNow(bool is_utc) {
+  const int64_t now = WallNanos();
+  const time_t seconds = now / 1000000000;
+  tm parts;
+  is_utc ? gmtime_r(&seconds, &parts) : localtime_r(&seconds, &parts);
+  char date[32];
+  strftime(date, sizeof(date), is_utc ? "%Y-%m-%dT%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &parts);
+  char text[48];
+  snprintf(text, sizeof(text), "%s.%03d%s", date, static_cast<int>(now / 1000000 % 1000),
+           is_utc ? "Z" : "");
+  return text;
+}
+
+// ', "rank": 3, "host": "h"'.
+std::string MembersOf(const LogFields& fields) {
+  std::string text;
+  for (const auto& [name, value] : fields) {
+    text += ", " + JsonString(name) + ": ";
+    const auto* number = std::get_if<int64_t>(&value);
+    text += number != nullptr ? std::to_string(*number) : JsonString(std::get<std::string>(value));
+  }
+  return text;
+}
+
+// What every line of JSON has; null: lines are text. Read and written as a whole.
+std::shared_ptr<const std::string> g_members_of_process;
+
+std::string LineOf(LogLevel level, const std::string& message, const LogEvent& event) {
+  const auto process = std::atomic_load(&g_members_of_process);
+  if (process == nullptr)
+    return TimeNow(/*is_utc=*/false) + " " + LevelName(level) + " tf_byteps: " + message + "\n";
+  return "{\"time\": \"" + TimeNow(/*is_utc=*/true) + "\", \"level\": \"" + LevelName(level) +
+         "\"" + *process + ", \"event\": " + JsonString(event.name) +
+         ", \"message\": " + JsonString(message) + MembersOf(event.fields) + "}\n";
+}
+
+// With the mutex held.
+void WriteWaiting(WaitingLines* waiting) {
+  while (!waiting->text.empty()) {
+    const size_t written = WriteSome(waiting->text.data(), waiting->text.size());
+    if (written == 0) break;
+    waiting->text.erase(0, written);
+  }
+  if (waiting->text.empty() && waiting->left_out > 0) {
+    const std::string number = std::to_string(waiting->left_out);
+    waiting->text =
+        LineOf(LogLevel::kWarning, number + " lines are left out here: nobody read the log",
+               {"lines_left_out", {{"lines", static_cast<int64_t>(waiting->left_out)}}});
+    waiting->left_out = 0;
+  }
+  waiting->is_empty = waiting->text.empty();
+}
+
 }  // namespace
 
 void SetLogLevel(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
 bool LogEnabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
 
-void Log(LogLevel level, const std::string& message) {
+void LogAsJson(const LogFields& process) {
+  std::atomic_store(&g_members_of_process, std::make_shared<const std::string>(MembersOf(process)));
+}
+
+void LogAsText() { std::atomic_store(&g_members_of_process, {}); }
+
+void Log(LogLevel level, const std::string& message, const LogEvent& event) {
   if (!LogEnabled(level)) return;
-  const int64_t now = WallNanos();
-  const time_t seconds = now / 1000000000;
-  tm local;
-  localtime_r(&seconds, &local);
-  char prefix[64];
-  const size_t length = strftime(prefix, sizeof(prefix), "%Y-%m-%d %H:%M:%S", &local);
-  char rest[48];
-  snprintf(rest, sizeof(rest), ".%03d %s tf_byteps: ", static_cast<int>(now / 1000000 % 1000),
-           LevelName(level));
-  const std::string line = std::string(prefix, length) + rest + message + "\n";
+  const std::string line = LineOf(level, message, event);
   // The lock may have been held by a thread that a forked child does not have.
   if (!CheckNotForked().ok()) {
     WriteSome(line.data(), line.size());

@@ -81,6 +81,25 @@ TEST_P(LoggingTest, LinesThatAreLeftOutAreCounted) {
   EXPECT_NE(Read().find("again"), std::string::npos);
 }
 
+TEST_P(LoggingTest, LinesOfJsonHaveTheProcessAndTheEvent) {
+  LogAsJson({{"role", "worker"}, {"rank", int64_t{3}}});
+  LogWarning("a \"b\"\nc", {"process_lost", {{"lost_role", "server"}, {"lost_rank", int64_t{1}}}});
+  LogWarning("plain");
+  LogAsText();
+  LogWarning("text");
+  const std::string text = Read();
+  const size_t rest = text.find("Z\", ");
+  EXPECT_EQ(text.substr(0, 10), "{\"time\": \"");
+  ASSERT_NE(rest, std::string::npos) << text;
+  EXPECT_EQ(text.find("\"level\": \"WARNING\", \"role\": \"worker\", \"rank\": 3, "
+                      "\"event\": \"process_lost\", \"message\": \"a \\\"b\\\"\\u000ac\", "
+                      "\"lost_role\": \"server\", \"lost_rank\": 1}\n"),
+            rest + 4)
+      << text;
+  EXPECT_NE(text.find("\"event\": \"\", \"message\": \"plain\"}\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" WARNING tf_byteps: text\n"), std::string::npos) << text;
+}
+
 INSTANTIATE_TEST_SUITE_P(Where, LoggingTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Socket" : "Pipe"; });
 

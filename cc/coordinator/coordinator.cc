@@ -154,7 +154,10 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
   if (is_new && first_lost_.has_value()) outbox.Add(*peer, *first_lost_);
   for (Relay& relay : peer->relayed) outbox.Add(*peer, std::move(relay));
   peer->relayed.clear();
-  LogInfo(connection->peer_name() + (connection->peer().again ? " is here again" : " is here"));
+  if (connection->peer().again)
+    LogInfo(peer->name + " is here again", {"process_back", FieldsOf(*peer)});
+  else
+    LogInfo(peer->name + " is here", {"process_here", FieldsOf(*peer)});
   WelcomeBackIfReady(&outbox);
 }
 
@@ -335,10 +338,14 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
     return count == 0 ? "" : "; " + std::string(what) + ": " + std::to_string(count) + " bytes";
   };
   LogInfo("by what the workers' links carry, " + tuning_->Links() +
-          bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes));
+              bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
+          {"retuned",
+           {{"credit_bytes", static_cast<int64_t>(sizes.credit_bytes)},
+            {"part_bytes", static_cast<int64_t>(sizes.part_bytes)}}});
   if (tuning_->LinksDiffer()) {
     LogWarning("the slowest link holds up all workers: " + tuning_->Links() +
-               "; look at its host, or say what links carry with BYTEPS_LINK_BYTES_PER_SECOND");
+                   "; look at its host, or say what links carry with BYTEPS_LINK_BYTES_PER_SECOND",
+               {"slow_link", {}});
   }
   Retune retune;
   retune.credit_bytes = sizes.credit_bytes;
@@ -457,9 +464,9 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   SetPresence(peer, Presence::kLost);
   // Others may follow it by the hundred, because of it.
   if (failure_.empty())
-    LogError(what);
+    LogError(what, {"process_lost", FieldsOf(*peer)});
   else
-    LogInfo(what);
+    LogInfo(what, {"process_lost", FieldsOf(*peer)});
   const PeerLost lost{peer->role, peer->rank, what};
   // The first one ends the job for all. The peer, too: one that was only stopped learns what it has
   // missed.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/logging.h"
 #include "cc/base/lowest_round.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/absent_peers.h"
@@ -83,6 +84,10 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
     bool is_declaring = false;   // workers: waits for DeclareReply
     std::vector<Relay> relayed;  // workers: for when they come
   };
+  // What the log says of it.
+  static LogFields FieldsOf(const Peer& peer) {
+    return {{"peer_role", RoleName(peer.role)}, {"peer_rank", peer.rank}};
+  }
   struct PendingReply {
     int32_t worker = -1;
     uint64_t request_id = 0;

@@ -44,7 +44,8 @@ void Coordinator::GoOnWithout(Peer* server, const std::string& what, Outbox* out
   table_->Lose(server->rank);
   moved_.reset();
   const uint32_t version = failover_->Begin();
-  LogWarning(what + "; training goes on with the other servers");
+  LogWarning(what + "; training goes on with the other servers",
+             {"process_lost", FieldsOf(*server)});
   // One that was only stopped learns that nobody needs it any more.
   outbox->Add(*server, PeerLost{server->role, server->rank, what});
   server->session->Forget();
@@ -105,7 +106,7 @@ Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::
 
 // It owned nothing, and nobody was told of it.
 void Coordinator::LoseReturning(Peer* server, const std::string& what, Outbox* outbox) {
-  LogWarning(what + "; training goes on without it");
+  LogWarning(what + "; training goes on without it", {"process_lost", FieldsOf(*server)});
   outbox->Add(*server, PeerLost{server->role, server->rank, what});
   server->session->Forget();
   SetPresence(server, Presence::kLost);
@@ -151,7 +152,8 @@ void Coordinator::WelcomeBackIfReady(Outbox* outbox) {
           back.parts.push_back({entry.key, entry.variant, part});
       }
     }
-    LogWarning(server.name + " has been started again and gets a share of the parts");
+    LogWarning(server.name + " has been started again and gets a share of the parts",
+               {"process_back", FieldsOf(server)});
     ToRole(Role::kWorker, back, outbox);
     return MovePartsIfReady(outbox);  // others wait for the end of this
   }

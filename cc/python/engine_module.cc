@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -421,6 +422,19 @@ void SetLogLevelByName(const std::string& name) {
       InvalidArgument("unknown log level \"" + name + "\"; use DEBUG, INFO, WARNING or ERROR")};
 }
 
+// `process` has the fields of each line; None: lines are text.
+void SetLogFormat(const std::optional<std::map<std::string, py::object>>& process) {
+  if (!process.has_value()) return LogAsText();
+  LogFields fields;
+  for (const auto& [name, value] : *process) {
+    if (py::isinstance<py::int_>(value))
+      fields.emplace_back(name, value.cast<int64_t>());
+    else
+      fields.emplace_back(name, value.cast<std::string>());
+  }
+  LogAsJson(fields);
+}
+
 Transport TransportByName(const std::string& name) {
   if (name == "tcp") return Transport::kTcp;
   if (name == "auto") return Transport::kRdmaOrTcp;
@@ -630,6 +644,8 @@ PYBIND11_MODULE(_engine, module) {
   DefineWorker(module);
   DefineTimeline(module);
   module.def("set_log_level", &SetLogLevelByName, py::arg("level"));
+  module.def("set_log_format", &SetLogFormat, py::arg("process"),
+             "Lines become JSON objects with these texts and whole numbers in each; None: text.");
   module.def("sum_kernels", [] {
     std::vector<std::string> names;
     for (const SumKernels* kernels : AvailableSumKernels()) names.push_back(kernels->name);

@@ -125,11 +125,13 @@ void Server::OnMessage(const ControlMessage& message) {
   if (const auto* update = std::get_if<TableUpdate>(&message)) {
     const Status status = service_->AddEntries(update->entries);
     // The workers learn of it when they push a tensor that this server does not know.
-    if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
+    if (!status.ok())
+      LogError("the scheduler's table is refused: " + status.ToString(), {"table_refused", {}});
     link_->Send(TableAck{update->update_id});
   } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
     const Status status = service_->MoveParts(*moved);
-    if (!status.ok()) LogError("the scheduler's table is refused: " + status.ToString());
+    if (!status.ok())
+      LogError("the scheduler's table is refused: " + status.ToString(), {"table_refused", {}});
     link_->Send(TableAck{moved->update_id});
   } else if (const auto* retune = std::get_if<Retune>(&message)) {
     service_->LimitUnsent(retune->unsent_bytes);

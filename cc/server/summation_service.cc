@@ -649,7 +649,8 @@ void SummationService::OnClosed(Connection& connection, const Status& reason) {
   if (reason.code() == StatusCode::kCancelled) return;
   // What this side has closed is not let in again.
   if (reason.code() != StatusCode::kUnavailable) {
-    LogWarning("nothing more is taken from " + connection.peer_name() + ": " + reason.message());
+    LogWarning("nothing more is taken from " + connection.peer_name() + ": " + reason.message(),
+               {"peer_refused", {{"peer", connection.peer_name()}}});
     impl_->membership().Disconnect(rank, reason);
   }
   if (impl_->membership().HasGone(rank)) impl_->OnGone({{rank, /*cut_off=*/true}});

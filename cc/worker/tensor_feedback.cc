@@ -22,7 +22,8 @@ void NoteEpoch(uint32_t epoch) {
   static std::optional<uint32_t> last;
   std::lock_guard<std::mutex> lock(mutex);
   if (last.has_value() && *last != epoch)
-    LogWarning("the workers have changed: error feedback of compressed gradients begins at zero");
+    LogWarning("the workers have changed: error feedback of compressed gradients begins at zero",
+               {"feedback_reset", {}});
   last = epoch;
 }
 

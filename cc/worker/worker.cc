@@ -786,7 +786,7 @@ void Worker::OnControl(ControlMessage message) {
     }
   }
   if (!stall_text.empty()) {
-    LogWarning(stall_text);
+    LogWarning(stall_text, {"stalled", {}});
     std::lock_guard<std::mutex> lock(mutex_);
     last_stall_notice_ns_ = MonotonicNanos();
   }
@@ -800,7 +800,7 @@ void Worker::Fail(const Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok() || stopping_) return;
     failure_ = reason;
-    LogError(reason.message());
+    LogError(reason.message(), {"job_failed", {}});
     FinishAll(reason, &actions);
     companion = companion_;
   }

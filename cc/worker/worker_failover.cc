@@ -41,7 +41,8 @@ bool Worker::WasLost(int32_t server) const {
 }
 
 void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
-  LogInfo("server " + std::to_string(lost.server) + " is lost; its parts get other owners");
+  LogInfo("server " + std::to_string(lost.server) + " is lost; its parts get other owners",
+          {"process_lost", {{"peer_role", "server"}, {"peer_rank", lost.server}}});
   held_version_ = lost.version;
   ServerLink& link = servers_[lost.server];
   link.is_lost = link.was_lost = true;
@@ -61,7 +62,8 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
                     ", which was not lost");
   const std::string name =
       "server " + std::to_string(back.server) + " at " + Endpoint{back.host, back.port}.ToString();
-  LogInfo(name + " has been started again; it gets parts of the others");
+  LogInfo(name + " has been started again; it gets parts of the others",
+          {"process_back", {{"peer_role", "server"}, {"peer_rank", back.server}}});
   held_version_ = back.version;
   ServerLink& link = servers_[back.server];
   link.is_lost = false;

@@ -1,5 +1,6 @@
 """What bpslaunch says of a job, where output goes, and which hosts and modules it takes."""
 
+import json
 import sys
 
 import pytest
@@ -176,3 +177,13 @@ def test_addresses_of_ipv6():
 def test_the_module_runs_with_the_same_python(launch):
     running = launch("-np", "1", "-m", "platform")
     assert running.wait() == 0 and sys.platform in running.out.lower()
+
+
+def test_lines_that_are_objects_go_out_as_they_are(launch):
+    code = "from tests.logs.test_logs import says_something; says_something()"
+    command = [sys.executable, "-c", code]
+    running = launch("-np", "1", *command, BYTEPS_LOG_FORMAT="json", BYTEPS_LOG_LEVEL="INFO")
+    assert running.wait() == 0, running.err
+    lines = [line for line in running.err.splitlines() if "über" in line]
+    assert [json.loads(line)["rank"] for line in lines] == [0]
+    assert "[worker 0] in between\n" in running.err

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
-from tf_byteps import _engine, runtime
+from tf_byteps import _engine, logs, runtime
 from tf_byteps.elastic import retracing
 from tf_byteps.elastic.states import HostsUpdatedInterrupt, State
 from tf_byteps.strategy import membership
@@ -53,12 +53,18 @@ def run(function: FunctionT) -> FunctionT:
                 has_begun = True
                 return function(state, *args, **kwargs)
             except HostsUpdatedInterrupt as change:
-                _logger.warning("the workers change: %s", change)
+                _logger.warning(
+                    "the workers change: %s", change, extra=logs.event("workers_change")
+                )
                 _come_together_again()
             except (tf.errors.OpError, _engine.EngineError) as error:
                 if not _is_loss(error):
                     raise
-                _logger.warning("going back to the last commit: %s", _sentence(error))
+                _logger.warning(
+                    "going back to the last commit: %s",
+                    _sentence(error),
+                    extra=logs.event("state_restored"),
+                )
                 state.restore()
                 _come_together_again()
             state.on_reset()
@@ -73,7 +79,11 @@ def _come_together_again() -> None:
     runtime.init(config)
     retracing.next_epoch()
     _logger.warning(
-        "rank %d of %d workers now, after %d workers", runtime.rank(), runtime.size(), before
+        "rank %d of %d workers now, after %d workers",
+        runtime.rank(),
+        runtime.size(),
+        before,
+        extra=logs.event("workers_changed", workers=runtime.size(), workers_before=before),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps import runtime
+from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.training.equality import difference
@@ -52,7 +52,7 @@ def check(optimizer: Any, variables: Sequence[Any]) -> None:
     if mode == "error":
         raise on_all_workers(BytePSError(message))
     if runtime.rank() == 0:
-        _logger.warning("%s", message)
+        _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
 def check_again(optimizer: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TextIO
 
+from tf_byteps import logs
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.plan import Task
 
@@ -59,7 +60,8 @@ class Screen:
         if self._open[target] not in (None, stream):
             file.write("\n")
             self._open[target] = None
-        if self._open[target] is None:
+        # A line of JSON says itself whose it is, and programs read it.
+        if self._open[target] is None and not text.startswith(logs.JSON_BEGIN):
             file.write(stream.prefix)
         file.write(text)
         self._open[target] = None if text.endswith("\n") else stream

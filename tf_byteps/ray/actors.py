@@ -129,7 +129,7 @@ def _enter(variables):
 
 def _run(work, *args):
     config = Config.from_environment()
-    logs.set_level(config.log_level)
+    logs.configure(config)
     try:
         return work(config, *args)
     except BytePSError as error:

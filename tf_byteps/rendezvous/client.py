@@ -13,6 +13,7 @@ from collections.abc import Callable
 import zmq
 
 import tf_byteps
+from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.launch.gpus import own_gpu
 from tf_byteps.rendezvous import messages
@@ -140,7 +141,11 @@ def _wait_for_assignment(
         _check_patience(line, config, patience, now - begin, silent, progress)
         if now > next_log:
             next_log = now + _LOG_SECONDS
-            _logger.warning("waiting for the job to begin: %s", progress or _no_answer(line))
+            _logger.warning(
+                "waiting for the job to begin: %s",
+                progress or _no_answer(line),
+                extra=logs.event("job_awaited"),
+            )
 
 
 def _read_answer(message: messages.Message, line: _Line, config: Config) -> str:

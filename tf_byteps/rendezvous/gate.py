@@ -15,6 +15,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from tf_byteps import logs
 from tf_byteps.rendezvous.secret import curve_keys
 
 _DOMAIN = b"tf_byteps"
@@ -119,6 +120,7 @@ class Gate:
             "the scheduler refused a connection from %s, which has not this job's secret%s",
             address,
             more,
+            extra=logs.event("connection_refused", address=address),
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import zmq
 
+from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.roster import Participant, PlaceTaken, Refusal, Roster, place_of
@@ -203,7 +204,11 @@ class ElasticScheduler(Scheduler):
                 f"{limit} times (--reset-limit, BYTEPS_RESET_LIMIT)"
             )
         if self._epochs > 1:
-            _logger.warning("the job goes on with %s", _counted(members))
+            _logger.warning(
+                "the job goes on with %s",
+                _counted(members),
+                extra=logs.event("workers_changed", workers=len(members)),
+            )
         if self._members and not set(members) & set(self._members):
             _logger.warning("none of them was there before: what was not saved to files is lost")
 
@@ -320,7 +325,7 @@ class ElasticScheduler(Scheduler):
             return
         self._announced = True
         text = "; ".join(reasons)
-        _logger.warning("%s: at the next commit", text)
+        _logger.warning("%s: at the next commit", text, extra=logs.event("workers_change"))
         for member in self._members:
             self._send(route_of(member), messages.Changed(self._book.epoch, text))
 

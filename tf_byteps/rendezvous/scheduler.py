@@ -12,6 +12,7 @@ from typing import Any
 
 import zmq
 
+from tf_byteps import logs
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.gate import Gate
@@ -385,7 +386,13 @@ class Scheduler:
         self._send(route, messages.Progress(self._roster.progress(), admitted=True))
 
     def _refuse(self, route: bytes, join: Join, refusal: Refusal) -> None:
-        _logger.warning("a %s (%s) is refused: %s", join.role, join.process, refusal)
+        _logger.warning(
+            "a %s (%s) is refused: %s",
+            join.role,
+            join.process,
+            refusal,
+            extra=logs.event("process_refused", peer_role=join.role, peer=join.process),
+        )
         self._send(route, messages.Refused(str(refusal)))
 
     def _drop_silent(self) -> None:

@@ -168,7 +168,8 @@ Status RdmaConnection::GoOnOverTcp(const Status& reason) {
     return refused;
   }
   if (!BeginToOpen()) return Cancelled("the connection was given up");
-  LogWarning("no RDMA connection with " + peer_name() + ", going on over TCP: " + reason.message());
+  LogWarning("no RDMA connection with " + peer_name() + ", going on over TCP: " + reason.message(),
+             {"rdma_unavailable", {{"peer", peer_name()}}});
   stage_ = Stage::kTcp;
   handler_->OnOpen(shared_from_this());
   SetOpened(OkStatus());

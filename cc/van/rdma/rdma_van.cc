@@ -25,7 +25,8 @@ class RdmaVan : public Van {
       tcp_options.features |= kRdmaFeature;
       parts_.memory = std::make_shared<RegisteredMemory>(parts_.devices);
     } else if (options.transport == Transport::kRdmaOrTcp) {
-      LogWarning("RDMA is off, going on over TCP: " + available_.message());
+      LogWarning("RDMA is off, going on over TCP: " + available_.message(),
+                 {"rdma_unavailable", {}});
     }
     tcp_ = NewTcpVan(tcp_options);
   }
@@ -70,8 +71,9 @@ class RdmaVan : public Van {
       made->Close(status);
       const bool may_be_without = parts_.options.transport == Transport::kRdmaOrTcp && !hello.again;
       if (!made->has_no_path() || !may_be_without) return status;
-      LogWarning("no RDMA connection with " + peer.PeerName() +
-                 ", going on over TCP: " + status.message());
+      LogWarning(
+          "no RDMA connection with " + peer.PeerName() + ", going on over TCP: " + status.message(),
+          {"rdma_unavailable", {{"peer", peer.PeerName()}}});
       return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
     }
     *connection = made;

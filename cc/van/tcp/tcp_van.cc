@@ -65,7 +65,8 @@ class Listener : public Watcher {
     if (logged_at_ns_ == 0 || now - logged_at_ns_ >= kLogNanos) {
       logged_at_ns_ = now;
       LogError(what + ": " + DescriptorsInWords() +
-               "; raise the hard limit (ulimit -Hn) if the job needs more");
+                   "; raise the hard limit (ulimit -Hn) if the job needs more",
+               {"descriptors_short", {}});
     }
     strangers_->MakeRoom();
     disarmed_ = true;

@@ -9,7 +9,7 @@ import logging
 
 import keras
 
-from tf_byteps import runtime
+from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.strategy import kinds
 from tf_byteps.training.equality import difference
@@ -42,7 +42,7 @@ def check(model, mode):
     if mode == "error":
         raise on_all_workers(BytePSError(message))
     if runtime.rank() == 0:
-        _logger.warning("%s", message)
+        _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
 def _common_variables(model):
