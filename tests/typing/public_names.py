@@ -115,6 +115,10 @@ def loop(data: tf.data.Dataset) -> tf.Tensor:
 def tape(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> None:
     optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3), compression="int4:feedback=1")
     optimizer.learning_rate = 1e-4  # still an Adam
+    bps.DistributedOptimizer(
+        keras.optimizers.SGD(0.1),
+        compression=lambda variable: "int8" if len(variable.shape) > 1 else None,
+    )
     with bps.DistributedGradientTape(tf.GradientTape(), op=bps.Average) as recording:
         recording.register_local_source(model.trainable_variables[0])
         loss = tf.reduce_mean(tf.square(model(images) - labels))

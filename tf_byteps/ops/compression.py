@@ -211,11 +211,12 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     return given
 
 
-def codec_of(compression: type[Compressor] | Compressor) -> str:
+def codec_of(compression: object) -> str:
     """The name of the engine's codec that a compressor wants, or `""`.
 
     Args:
-        compression: what `resolve` returned; another library's has no `codec`.
+        compression: what `resolve` returned; another library's has no `codec`, and no function that
+            chooses has one.
     """
     return getattr(compression, "codec", "")
 
