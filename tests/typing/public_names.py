@@ -92,6 +92,16 @@ def watch(folder: pathlib.Path) -> None:
     print(slowest.server, counters and counters["pushes"], lags[0]["mean_ms"])
 
 
+def codecs(tensor: tf.Tensor) -> None:
+    for compression in (
+        bps.Compression.int8(block=256, stochastic=True),
+        bps.Compression.fp8(block=64),
+        bps.Compression.int4(block=64, feedback=True),
+        bps.Compression.onebit(feedback=False),
+    ):
+        bps.push_pull(tensor, compression=compression)
+
+
 def fit(images: np.ndarray, labels: np.ndarray) -> None:
     with bps.BytePSStrategy(compression=bps.Compression.onebit, merge_repeated_rows=False).scope():
         model = keras.Sequential([keras.layers.Dense(10)])
