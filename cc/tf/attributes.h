@@ -131,18 +131,27 @@ inline absl::Status ReadExchanges(tensorflow::OpKernelConstruction* context,
   std::vector<std::string> names;
   std::vector<tensorflow::DataType> types;
   std::vector<int64_t> priorities;
+  std::vector<std::string> codecs;
   TF_RETURN_IF_ERROR(context->GetAttr("tensor_names", &names));
   TF_RETURN_IF_ERROR(context->GetAttr("T", &types));
   TF_RETURN_IF_ERROR(context->GetAttr("priorities", &priorities));
+  TF_RETURN_IF_ERROR(context->GetAttr("codecs", &codecs));
   if (names.size() != types.size() || priorities.size() != types.size()) {
     return absl::InvalidArgumentError(
         "each of " + std::to_string(types.size()) + " tensors needs a name and a priority, got " +
         std::to_string(names.size()) + " and " + std::to_string(priorities.size()));
   }
+  if (codecs.empty()) codecs.resize(types.size());
+  if (codecs.size() != types.size()) {
+    return absl::InvalidArgumentError("each of " + std::to_string(types.size()) +
+                                      " tensors needs a codec, or none does, got " +
+                                      std::to_string(codecs.size()));
+  }
   exchanges->resize(types.size());
   for (size_t i = 0; i < types.size(); ++i) {
     NamedExchange& exchange = (*exchanges)[i];
     TF_RETURN_IF_ERROR(ReadReduction(context, &exchange.tensor));
+    exchange.tensor.codec = codecs[i];
     TF_RETURN_IF_ERROR(SetNameAndType(names[i], types[i], priorities[i], &exchange));
   }
   return absl::OkStatus();

@@ -82,7 +82,7 @@ REGISTER_OP("BytePSPushPullAll")
     .Attr("priorities: list(int)")
     .Attr("op: {'sum', 'average', 'min', 'max'}")
     .Attr("backup_workers: int >= 0 = 0")
-    .Attr("codec: string = ''")
+    .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(SameShapesAsValues)

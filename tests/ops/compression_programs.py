@@ -51,6 +51,43 @@ def exchanges():
     return results
 
 
+def called_with_options():
+    """Options by a call on worker 1 and in the name on worker 0, and those that are refused."""
+    bps.init()
+    codecs = bps.Compression
+    made = {
+        "int8": codecs.int8(block=32, stochastic=False),
+        "fp8": codecs.fp8(),
+        "int4:feedback=1": codecs.int4(feedback=True),
+        "onebit:feedback=0": codecs.onebit(feedback=False),
+    }
+    mine = tf.constant(sums.gradient(bps.rank(), 0, LENGTH))
+    results = {
+        "digests": {
+            name: digest(
+                bps.push_pull(
+                    mine, op="sum", name=name, compression=compression if bps.rank() else name
+                )
+            )
+            for name, compression in made.items()
+        },
+        "refused": [
+            error_of(codecs.int8, block=33),
+            error_of(codecs.fp8, block=64.0),
+            error_of(codecs.int4, feedback=2),
+            error_of(codecs.onebit, block=32),
+        ],
+        "equal": [
+            codecs.int4(feedback=True) == codecs.int4(32, True),
+            len({codecs.int8(64), codecs.int8(64), codecs.int8(128)}) == 2,
+            codecs.int8() != codecs.fp8(),
+        ],
+        "shown": repr(codecs.int8(64)),
+    }
+    bps.shutdown()
+    return results
+
+
 def perhaps_not_finite(rank, round_number):
     """A gradient, with something else in a part of worker 1's in some rounds."""
     values = sums.gradient(rank, round_number, LENGTH)

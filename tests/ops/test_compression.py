@@ -33,6 +33,21 @@ def test_every_worker_has_the_bits_of_the_oracle(size):
                 assert digest == programs.digest(expected), (name, round_number)
 
 
+def test_options_by_a_call_are_those_by_name():
+    first, second = run_workers(programs.called_with_options, 2, 2, _SETTINGS, timeout=200)
+    assert first == second
+    for name, digest in first["digests"].items():
+        gradients = [sums.gradient(rank, 0, programs.LENGTH) for rank in range(2)]
+        expected = sums.Exchanges(name, name, _PART_ELEMENTS).next(gradients)
+        assert digest == programs.digest(expected), name
+    kinds, messages = zip(*first["refused"], strict=True)
+    assert kinds == ("ValueError", "ValueError", "ValueError", "TypeError")
+    for given, message in zip(('"33"', '"64.0"', '"2"', "'block'"), messages, strict=True):
+        assert given in message, message
+    assert all(first["equal"])
+    assert first["shown"] == "<Int8Compressor 'int8:block=64,stochastic=0'>"
+
+
 def test_error_feedback_passes_over_what_is_not_finite():
     results = run_workers(programs.not_finite_in_between, 2, 2, _SETTINGS, timeout=200)
     assert results[0] == results[1]

@@ -92,6 +92,16 @@ def watch(folder: pathlib.Path) -> None:
     print(slowest.server, counters and counters["pushes"], lags[0]["mean_ms"])
 
 
+def codecs(tensor: tf.Tensor) -> None:
+    for compression in (
+        bps.Compression.int8(block=256, stochastic=True),
+        bps.Compression.fp8(block=64),
+        bps.Compression.int4(block=64, feedback=True),
+        bps.Compression.onebit(feedback=False),
+    ):
+        bps.push_pull(tensor, compression=compression)
+
+
 def fit(images: np.ndarray, labels: np.ndarray) -> None:
     with bps.BytePSStrategy(compression=bps.Compression.onebit, merge_repeated_rows=False).scope():
         model = keras.Sequential([keras.layers.Dense(10)])
@@ -115,6 +125,10 @@ def loop(data: tf.data.Dataset) -> tf.Tensor:
 def tape(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> None:
     optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3), compression="int4:feedback=1")
     optimizer.learning_rate = 1e-4  # still an Adam
+    bps.DistributedOptimizer(
+        keras.optimizers.SGD(0.1),
+        compression=lambda variable: "int8" if len(variable.shape) > 1 else None,
+    )
     with bps.DistributedGradientTape(tf.GradientTape(), op=bps.Average) as recording:
         recording.register_local_source(model.trainable_variables[0])
         loss = tf.reduce_mean(tf.square(model(images) - labels))

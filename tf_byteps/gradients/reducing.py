@@ -37,7 +37,8 @@ def reduce_gradients(gradients, variables, reduction, scope=""):
         The list of results; `None` stays.
     """
     prepared = _prepared(gradients, reduction)
-    return reduction.exchange_all(prepared, [names.in_scope(scope, n) for n in _names(variables)])
+    scoped = [names.in_scope(scope, name) for name in _names(variables)]
+    return reduction.exchange_all(prepared, scoped, variables=variables)
 
 
 def start_reductions(gradients, variables, reduction):

@@ -25,7 +25,7 @@ from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.keras import first_step, hooks
 from tf_byteps.ops import Average, Compression, ReduceOp
-from tf_byteps.ops.compression import AnyCompressor
+from tf_byteps.ops.compression_choice import CompressionChoice
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.unsupported import refuse_process_set
 
@@ -140,7 +140,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: AnyCompressor = Compression.none,
+    compression: CompressionChoice = Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     op: ReduceOp | str = Average,
@@ -168,7 +168,8 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
             named after the variable's path alone.
         device_dense: accepted for compatibility and not used.
         device_sparse: accepted for compatibility and not used.
-        compression: a member of `tf_byteps.Compression` or its name; see docs/compression.md.
+        compression: a member of `tf_byteps.Compression` or its name, or a function that returns one
+            (or `None`) for a variable; see docs/compression.md.
         sparse_as_dense: whether to turn `tf.IndexedSlices` (of embeddings) into dense tensors
             before the exchange.
         backward_passes_per_step: a number k of steps, of which only the last updates, with the sum

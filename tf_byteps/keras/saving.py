@@ -8,14 +8,14 @@ import keras
 
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.ops import Compression
-from tf_byteps.ops.compression import AnyCompressor
+from tf_byteps.ops.compression_choice import CompressionChoice
 
 
 def load_model(
     filepath: str | os.PathLike[str],
     custom_optimizers: Iterable[type] | None = None,
     custom_objects: Mapping[str, Any] | None = None,
-    compression: AnyCompressor = Compression.none,
+    compression: CompressionChoice = Compression.none,
     **options: Any,
 ) -> keras.Model:
     """Loads a Keras model and makes its optimizer distributed; the optimizer's state is kept.

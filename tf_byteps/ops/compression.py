@@ -112,43 +112,133 @@ class _Coded(_CastBack):
             return tensor, None
         return tf.cast(tensor, tf.float32), tensor.dtype
 
+    @classmethod
+    def of_name(cls, name: str) -> _Coded:
+        """That of a codec's name with options, which the engine checks. Raises ValueError."""
+        made = cls.__new__(cls)
+        made._set_codec(name)
+        return made
+
+    def _set_codec(self, name: str) -> None:
+        try:
+            self.codec = _engine.full_codec_name(name)
+        except _engine.EngineError as error:
+            raise ValueError(f"compression: {error}") from None
+
+    def _set_options(self, **options: int) -> None:
+        # Not int(): the engine's error must show what came.
+        values = {name: int(v) if isinstance(v, bool) else v for name, v in options.items()}
+        given = ",".join(f"{name}={value}" for name, value in values.items())
+        self._set_codec(f"{type(self).codec}:{given}")
+
+    # A function that chooses may make a new one in each call, and a traced function is kept for
+    # equal ones.
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and codec_of(other) == self.codec
+
+    def __hash__(self) -> int:
+        return hash(self.codec)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.codec!r}>"
+
 
 class Int8Compressor(_Coded):
-    """Sends 8.5 bits for an element, both ways: blocks of 32, rounded to nearest."""
+    """Sends 8.5 bits for an element, both ways: blocks of 32, rounded to nearest.
+
+    Args:
+        block: how many elements have a scale in common: a power of two from 32 to 4096.
+        stochastic: whether elements are rounded up or down at random, so that they are right on
+            average, instead of to nearest.
+
+    Raises:
+        ValueError: an option is none of these.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.int8(block=256))
+    """
 
     codec = "int8"
+
+    def __init__(self, block: int = 32, stochastic: bool = False) -> None:
+        self._set_options(block=block, stochastic=stochastic)
 
 
 class FP8Compressor(_Coded):
     """Sends 8.125 bits for an element, both ways: e4m3 in blocks of 128, with smaller errors than
-    `int8` in small elements and larger ones in large elements."""
+    `int8` in small elements and larger ones in large elements.
+
+    Args:
+        block: how many elements have a scale in common: a power of two from 32 to 4096.
+
+    Raises:
+        ValueError: it is not.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.fp8(block=64))
+    """
 
     codec = "fp8"
+
+    def __init__(self, block: int = 128) -> None:
+        self._set_options(block=block)
 
 
 class Int4Compressor(_Coded):
     """Sends 4.5 bits for an element, stochastically rounded in blocks of 32; sums come back as
-    `int8`."""
+    `int8`.
+
+    Args:
+        block: how many elements have a scale in common: a power of two from 32 to 4096.
+        feedback: whether each worker adds what a gradient loses to the next one: error feedback,
+            which keeps as many bytes as the gradients have.
+
+    Raises:
+        ValueError: an option is none of these.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.int4(feedback=True))
+    """
 
     codec = "int4"
+
+    def __init__(self, block: int = 32, feedback: bool = False) -> None:
+        self._set_options(block=block, feedback=feedback)
 
 
 class OneBitCompressor(_Coded):
     """Sends 1 bit for an element, its sign, and the mean magnitude of each 4096; sums come back as
     `int8`. What that loses of a gradient is added to the next one: error feedback, which keeps as
-    many bytes as the gradients have."""
+    many bytes as the gradients have.
+
+    Args:
+        feedback: `False`, for comparisons, leaves that out.
+
+    Raises:
+        ValueError: it is neither `True` nor `False`.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.onebit(feedback=False))
+    """
 
     codec = "onebit"
+
+    def __init__(self, feedback: bool = True) -> None:
+        self._set_options(feedback=feedback)
 
 
 class Compression:
     """The compressors that come with tf_byteps. Servers add up in float32 and round once, whatever
-    was sent.
+    was sent. Those with options may be called with them; see docs/compression.md.
 
     Example:
 
-    >>> optimizer = tf_byteps.DistributedOptimizer(optimizer,
-    compression=tf_byteps.Compression.int8)
+    >>> compression = tf_byteps.Compression.int4(feedback=True)
+    >>> optimizer = tf_byteps.DistributedOptimizer(optimizer, compression=compression)
     """
 
     none = NoneCompressor
@@ -163,24 +253,20 @@ class Compression:
 # What callers give: a class with static methods, an object, or a name.
 AnyCompressor = type[Compressor] | Compressor | str
 
-_NAMED = {
+_NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in ("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit")
 }
 
 
 @functools.cache
-def _with_options(codec: str) -> type[Compressor]:
+def _with_options(codec: str) -> Compressor:
     """That of a codec whose name has options. Raises ValueError, which says what is wrong."""
     compressor = _NAMED.get(codec.partition(":")[0], NoneCompressor)
-    if not codec_of(compressor):
+    if not issubclass(compressor, _Coded):
         known = ", ".join(repr(name) for name, each in _NAMED.items() if each.codec)
         raise ValueError(f"compression {codec!r}: options are for {known}")
-    try:
-        full = _engine.full_codec_name(codec)
-    except _engine.EngineError as error:
-        raise ValueError(f"compression: {error}") from None
-    return type(compressor.__name__, (compressor,), {"codec": full})
+    return compressor.of_name(codec)
 
 
 def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
@@ -211,11 +297,12 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     return given
 
 
-def codec_of(compression: type[Compressor] | Compressor) -> str:
+def codec_of(compression: object) -> str:
     """The name of the engine's codec that a compressor wants, or `""`.
 
     Args:
-        compression: what `resolve` returned; another library's has no `codec`.
+        compression: what `resolve` returned; another library's has no `codec`, and no function that
+            chooses has one.
     """
     return getattr(compression, "codec", "")
 

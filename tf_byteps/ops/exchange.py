@@ -18,7 +18,7 @@ from tf_byteps.ops.arguments import (
     checked_tensor,
     exchange_name,
 )
-from tf_byteps.ops.compression import AnyCompressor, Compression
+from tf_byteps.ops.compression import AnyCompressor, Compression, resolve as resolve_compression
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.plain_errors import in_plain_words
 from tf_byteps.ops.reduce_op import ReduceOp
@@ -148,7 +148,7 @@ def push_pull(
         raise NotImplementedError("asynchronous training is not supported: leave enable_async out")
     reduction = Reduction(
         reduce_op.resolve(average, op),
-        compression,
+        resolve_compression(compression),
         prescale_factor,
         postscale_factor,
         sparse_as_dense,

@@ -9,14 +9,8 @@ import tensorflow as tf
 from tf_byteps import _engine
 from tf_byteps.ops import compiling, reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
-from tf_byteps.ops.compression import (
-    AnyCompressor,
-    Compression,
-    Compressor,
-    codec_of,
-    of_rows,
-    resolve as resolve_compression,
-)
+from tf_byteps.ops.compression import Compression, Compressor, codec_of, of_rows
+from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
 from tf_byteps.ops.library import kernels, token
 
 
@@ -25,7 +19,7 @@ class Reduction:
 
     Args:
         op: a `ReduceOp`.
-        compression: see `push_pull`.
+        compression: see `push_pull`; or a function of a variable, for gradients.
         prescale_factor: see `push_pull`.
         postscale_factor: see `push_pull`.
         sparse_as_dense: see `push_pull`.
@@ -36,7 +30,7 @@ class Reduction:
     def __init__(
         self,
         op: reduce_op.ReduceOp,
-        compression: AnyCompressor = Compression.none,
+        compression: CompressionChoice = Compression.none,
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         sparse_as_dense: bool = False,
@@ -44,7 +38,7 @@ class Reduction:
         merge_repeated_rows: bool = True,
     ) -> None:
         self.op = op
-        self.compression = resolve_compression(compression)
+        self.compression = resolve_choice(compression)
         self.prescale_factor = prescale_factor
         self.postscale_factor = postscale_factor
         self.sparse_as_dense = sparse_as_dense
@@ -87,7 +81,11 @@ class Reduction:
         return tensor
 
     def exchange_all(
-        self, tensors: Sequence[Any], tensor_names: Sequence[str], priority: int = BACKWARD_ORDER
+        self,
+        tensors: Sequence[Any],
+        tensor_names: Sequence[str],
+        priority: int = BACKWARD_ORDER,
+        variables: Sequence[Any] | None = None,
     ) -> list[Any]:
         """Exchanges prepared tensors. None waits for another.
 
@@ -97,16 +95,19 @@ class Reduction:
             tensors: a list of what `prepare` returned, or `None`.
             tensor_names: their names.
             priority: the first one's, from which it falls by one to each next; or learned.
+            variables: what the tensors are gradients of, which a function that chooses compression
+                is called with.
 
         Returns:
             The list of results; `None` stays.
         """
         step = 0 if priority == BACKWARD_ORDER else 1
         present = [index for index, tensor in enumerate(tensors) if tensor is not None]
+        of = [None] * len(present) if variables is None else [variables[i] for i in present]
         scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
         group = _Group(
             self.op,
-            self.compression,
+            tuple(of_variables(self.compression, of)),
             tuple(tensor_names[index] for index in present),
             tuple(priority - index * step for index in present),
             self.backup_workers,
@@ -127,7 +128,7 @@ class _Group:
     """Exchanges that do not depend on each other. Equal ones can share a traced function."""
 
     op: reduce_op.ReduceOp
-    compression: type[Compressor] | Compressor
+    compressions: tuple[type[Compressor] | Compressor, ...]
     names: tuple
     priorities: tuple
     backup_workers: int = 0
@@ -137,20 +138,27 @@ class _Group:
         if not tf.executing_eagerly():
             _engine.declare(
                 [
-                    self._declaration(tensor, name)
-                    for tensor, name in zip(tensors, self.names, strict=True)
+                    self._declaration(tensor, name, compression)
+                    for tensor, name, compression in zip(
+                        tensors, self.names, self.compressions, strict=True
+                    )
                     if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined()
                 ]
             )
         if compiling.is_compiled():
             return self._exchange_compiled(tensors)
-        return [self._exchange(*each) for each in zip(tensors, self.names, self.priorities)]
+        each = zip(tensors, self.names, self.priorities, self.compressions, strict=True)
+        return [self._exchange(*one) for one in each]
 
     def _exchange_compiled(self, tensors: Sequence[Any]) -> list[Any]:
         """One operation: XLA must know that none waits for another (cc/tf/xla_kernels.cc)."""
         if not tensors:
             return []
-        sent, contexts = zip(*map(self.compression.compress, tensors), strict=True)
+        compressed = [
+            compression.compress(tensor)
+            for compression, tensor in zip(self.compressions, tensors, strict=True)
+        ]
+        sent, contexts = zip(*compressed, strict=True)
         results = kernels().byte_ps_push_pull_all(
             [token(name) for name in self.names],
             sent,
@@ -158,14 +166,25 @@ class _Group:
             op=str(self.op),
             priorities=self.priorities,
             backup_workers=self.backup_workers,
-            codec=codec_of(self.compression),
+            codecs=[codec_of(compression) for compression in self.compressions],
         )
-        return [self.compression.decompress(*each) for each in zip(results, contexts, strict=True)]
+        return [
+            compression.decompress(result, context)
+            for compression, result, context in zip(
+                self.compressions, results, contexts, strict=True
+            )
+        ]
 
-    def _exchange(self, tensor: Any, name: str, priority: int) -> Any:
+    def _exchange(
+        self,
+        tensor: Any,
+        name: str,
+        priority: int,
+        compression: type[Compressor] | Compressor,
+    ) -> Any:
         if isinstance(tensor, tf.IndexedSlices):
-            return self._exchange_slices(tensor, f"{name}/rows", priority)
-        sent, context = self.compression.compress(tensor)
+            return self._exchange_slices(tensor, f"{name}/rows", priority, of_rows(compression))
+        sent, context = compression.compress(tensor)
         result = kernels().byte_ps_push_pull(
             token(name),
             sent,
@@ -173,12 +192,16 @@ class _Group:
             op=str(self.op),
             priority=priority,
             backup_workers=self.backup_workers,
-            codec=codec_of(self.compression),
+            codec=codec_of(compression),
         )
-        return self.compression.decompress(result, context)
+        return compression.decompress(result, context)
 
     def _exchange_slices(
-        self, tensor: tf.IndexedSlices, name: str, priority: int
+        self,
+        tensor: tf.IndexedSlices,
+        name: str,
+        priority: int,
+        compression: type[Compressor] | Compressor,
     ) -> tf.IndexedSlices:
         def gather(rows):
             return kernels().byte_ps_gather(token(name), rows, tensor_name=name, priority=priority)
@@ -187,14 +210,15 @@ class _Group:
             tensor,
             gather,
             average=self.op == reduce_op.Average,
-            compression=of_rows(self.compression),
+            compression=compression,
             merges=self.merge_repeated_rows,
         )
 
-    def _declaration(self, tensor: tf.Tensor, name: str) -> tuple:
-        sent, _ = self.compression.compress(tensor)
-        codec = codec_of(self.compression)
-        return declaration(sent, name, self.op, self.backup_workers, codec)
+    def _declaration(
+        self, tensor: tf.Tensor, name: str, compression: type[Compressor] | Compressor
+    ) -> tuple:
+        sent, _ = compression.compress(tensor)
+        return declaration(sent, name, self.op, self.backup_workers, codec_of(compression))
 
 
 def declaration(

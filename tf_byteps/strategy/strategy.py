@@ -9,11 +9,8 @@ from tf_byteps import runtime
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import (
-    AnyCompressor,
-    Compression,
-    resolve as resolve_compression,
-)
+from tf_byteps.ops.compression import Compression
+from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.input import shuffle
@@ -82,7 +79,8 @@ class BytePSStrategy(tf.distribute.Strategy):
             itself. `False` gives Keras's numbers, more bytes travel, and XLA does not compile the
             steps.
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
-            name, such as `"int8"`; the same on all workers. See docs/compression.md.
+            name, such as `"int8"`, or a function that returns one (or `None`) for a
+            `keras.Variable`; the same on all workers. See docs/compression.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
@@ -109,7 +107,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         backup_workers: int | None = None,
         sparse_as_dense: bool = False,
         merge_repeated_rows: bool = True,
-        compression: AnyCompressor = Compression.none,
+        compression: CompressionChoice = Compression.none,
     ) -> None:
         flags = {
             "cross_step": cross_step,
@@ -119,7 +117,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         for name, flag in flags.items():
             if flag not in (True, False):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
-        compression = resolve_compression(compression)
+        compression = resolve_choice(compression)
         if cross_step and compression is not Compression.none:
             raise ValueError(
                 "compression does not work with cross_step, which leaves updates to the next step; "

@@ -9,7 +9,7 @@ from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.reducing import reduce_gradients
 from tf_byteps.ops import Average, Compression, ReduceOp, Sum, reduce_op
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import AnyCompressor, resolve as resolve_compression
+from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op
 
@@ -19,7 +19,8 @@ class GradientReduction:
 
     Args:
         op: `Average` or `Sum`, or its name.
-        compression: a member of `Compression` or its name.
+        compression: a member of `Compression` or its name, or a function of a variable that
+            returns one.
         sparse_as_dense: whether `tf.IndexedSlices` become dense tensors first.
         gradient_predivide_factor: a positive number f: gradients are divided by f before the
             exchange and multiplied by f after it.
@@ -36,7 +37,7 @@ class GradientReduction:
     def __init__(
         self,
         op: ReduceOp | str = Average,
-        compression: AnyCompressor = Compression.none,
+        compression: CompressionChoice = Compression.none,
         sparse_as_dense: bool = False,
         gradient_predivide_factor: float = 1.0,
         scale_local_gradients: bool = True,
@@ -57,7 +58,7 @@ class GradientReduction:
             raise ValueError("backup_workers needs op=Average: the sum of some is not that of all")
         self.op = op
         self.backup_workers = backup_workers if op == Average else 0
-        self.compression = resolve_compression(compression)
+        self.compression = resolve_choice(compression)
         self.sparse_as_dense = sparse_as_dense
         self.merge_repeated_rows = merge_repeated_rows
         self.predivide_factor = gradient_predivide_factor

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.ops import Average, Compression, ReduceOp
-from tf_byteps.ops.compression import AnyCompressor
+from tf_byteps.ops.compression_choice import CompressionChoice
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.unsupported import refuse_process_set
 
@@ -20,7 +20,8 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: the `tf.GradientTape` to wrap, before, while or after it records.
         device_dense: accepted for compatibility and not used.
         device_sparse: accepted for compatibility and not used.
-        compression: a member of `tf_byteps.Compression` or its name; see docs/compression.md.
+        compression: a member of `tf_byteps.Compression` or its name, or a function that returns one
+            (or `None`) for a source; see docs/compression.md.
         sparse_as_dense: whether to turn `tf.IndexedSlices` into dense tensors before the exchange.
         op: `tf_byteps.Average` (the default) or `Sum`, or its name.
         gradient_predivide_factor: a number f, with `op=Average` only: gradients are divided by f
@@ -56,7 +57,7 @@ class DistributedGradientTape(tf.GradientTape):
         gradtape: tf.GradientTape,
         device_dense: str = "",
         device_sparse: str = "",
-        compression: AnyCompressor = Compression.none,
+        compression: CompressionChoice = Compression.none,
         sparse_as_dense: bool = False,
         op: ReduceOp | str = Average,
         gradient_predivide_factor: float = 1.0,
