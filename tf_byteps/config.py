@@ -466,6 +466,12 @@ class Config:
         text(),
         "Address at which metrics are served. 0.0.0.0: all; whoever reaches the port reads them.",
     )
+    summary_file: str | None = option(
+        None,
+        "BYTEPS_SUMMARY_FILE",
+        text(),
+        "Where a worker leaves what it has counted, for the last line of bpslaunch, which sets it.",
+    )
     sources: Mapping[str, str] = dataclasses.field(
         default_factory=dict, compare=False, repr=False, kw_only=True
     )

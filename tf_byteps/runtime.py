@@ -18,6 +18,7 @@ from tf_byteps import _engine, logs, spawned
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
+from tf_byteps.metrics import farewell
 from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.job_sum import job_source
@@ -159,8 +160,11 @@ class _Runtime:
     def stop(self) -> None:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
+        told = farewell.counts(_engine.worker_counters())
         _engine.stop_worker()
         self._end_timeline()
+        if self.config.summary_file and told:
+            farewell.tell(self.config.summary_file, self.rank, told, self.config.timeline)
         if self.metrics is not None:
             self.metrics.close()
         try:

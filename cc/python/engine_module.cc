@@ -288,6 +288,10 @@ py::dict WorkerCountersDict() {
   counters["received_bytes"] = values.received_bytes;
   counters["received_parts"] = values.received_parts;
   counters["exchanging_seconds"] = static_cast<double>(values.exchanging_ns) * 1e-9;
+  counters["steps"] = values.steps.steps;
+  counters["unmeasured_steps"] = values.steps.unmeasured_steps;
+  counters["step_seconds"] = static_cast<double>(values.steps.step_ns) * 1e-9;
+  counters["exposed_seconds"] = static_cast<double>(values.steps.exposed_ns) * 1e-9;
   counters["in_flight_bytes"] = values.in_flight_bytes;
   counters["unanswered_bytes"] = values.unanswered_bytes;
   counters["queued_parts"] = values.queued_parts;

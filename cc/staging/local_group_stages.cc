@@ -57,6 +57,7 @@ void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request, OnIts
       tensor->gpu.tensor.kind != ExchangeKind::kGather) {
     tensor->on_its_way = std::move(on_its_way);
     tensor->computed = true;
+    by_parts.is_awaited_elsewhere = true;
     status = device_->Mark(stream, &tensor->input_ready);
   } else {
     const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
@@ -100,6 +101,7 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
     if (!ready || tensor->reported || !tensor->failure.ok() || tensor->finished) return;
     tensor->reported = true;
   }
+  worker_->NoteInput(tensor->exchange);
   const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
   for (uint32_t part = 0; part < parts; ++part)
     worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);

@@ -87,6 +87,7 @@ struct Exchange {
   size_t parts_left = 0;
   bool finished = false;
   bool is_early = false;   // in kForwardOrder, and more exchanges of its step are to come
+  uint64_t step = 0;       // see StepMeter::Begin
   bool has_moved = false;  // someone may still read the input: a server that lives, or EncodePush
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 

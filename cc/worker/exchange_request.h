@@ -73,6 +73,9 @@ struct ExchangeRequest {
   // worker's with Worker::SendPart and ends the exchange with Worker::End. `input`, `output` and
   // `keep_alive` are unused. Must not block. A kGather has one part, which cannot be sent.
   std::function<void(const std::shared_ptr<Exchange>&)> placed;
+
+  // What waits for the result does so where the engine cannot see it: on a GPU's stream.
+  bool is_awaited_elsewhere = false;
 };
 
 // One part of an exchange by parts.

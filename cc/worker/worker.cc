@@ -82,6 +82,7 @@ WorkerCounters Worker::counters() const {
   counters.unanswered_bytes = queue_.unanswered();
   counters.in_flight_bytes = queue_.bytes_on_the_way();
   counters.queued_parts = queue_.size();
+  counters.steps = step_meter_.counters();
   if (counters.started_exchanges > counters.exchanges)
     counters.exchanging_ns += MonotonicNanos() - exchanging_since_ns_;
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -122,7 +123,10 @@ void Worker::Enqueue(ExchangeRequest request) {
         request.priority = order_.PriorityOf(key.number, request.priority);
         const int64_t now = MonotonicNanos();
         CountStart(now);
+        const bool is_awaited = !is_early && !request.is_awaited_elsewhere;
         auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
+        exchange->step = step_meter_.Begin(key.name, is_awaited);
+        if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
         key.live = exchange;
         repeats_ = repeats_ || RepeatsAStep(*exchange);
         exchange->is_early = is_early;
@@ -218,6 +222,11 @@ void Worker::End(const std::shared_ptr<Exchange>& exchange, const Status& status
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   Finish(exchange, status, &actions);
+}
+
+void Worker::NoteInput(const std::shared_ptr<Exchange>& exchange) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!exchange->finished) step_meter_.NoteInput(exchange->step, MonotonicNanos());
 }
 
 void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
@@ -692,6 +701,7 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   exchange->CloseOutput();
   const int64_t now = MonotonicNanos();
   CountEnd(status.ok(), now);
+  step_meter_.End(exchange->step, now);
   if (!status.ok()) Withdraw(exchange, status, actions);
   for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
     ExpectNoAnswer(exchange.get(), part);
@@ -816,6 +826,10 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
     ++counters_.started_exchanges;
     ++counters_.exchanges;
     if (!refusal.ok()) ++counters_.failed_exchanges;
+    const int64_t now = MonotonicNanos();
+    const uint64_t step = step_meter_.Begin(request.tensor.name, true);
+    step_meter_.NoteInput(step, now);
+    step_meter_.End(step, now);
   }
   if (!refusal.ok()) return request.done(refusal);
   void* output = request.output;

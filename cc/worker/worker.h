@@ -29,6 +29,7 @@
 #include "cc/worker/learned_order.h"
 #include "cc/worker/link_meter.h"
 #include "cc/worker/part_queue.h"
+#include "cc/worker/step_meter.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
@@ -59,6 +60,7 @@ struct WorkerCounters {
   uint64_t retried_parts = 0;    // that are pushed again: the connection broke, or the part moved
   uint64_t lost_servers = 0;     // while training went on
   uint64_t returned_servers = 0;
+  StepCounters steps;
   std::vector<PathCounters> paths;
   VanCounters van;
 };
@@ -106,6 +108,8 @@ class Worker : private ConnectionHandler {
   void SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request);
   // Ends an exchange by parts; nothing happens if it has ended.
   void End(const std::shared_ptr<Exchange>& exchange, const Status& status);
+  // The input of an exchange by parts has been computed: until now its step has not waited for it.
+  void NoteInput(const std::shared_ptr<Exchange>& exchange);
   // Notes in the timeline, if one is recorded, that a part of an exchange by parts is past a stage.
   void NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
                  int64_t PartTrace::* end_of_stage);
@@ -342,6 +346,7 @@ class Worker : private ConnectionHandler {
   bool coordinator_is_lost_ = false;  // says a server
   bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
+  StepMeter step_meter_;
   int64_t exchanging_since_ns_ = 0;      // while an exchange is in flight
   std::vector<ArrivalReport> arrivals_;  // the last one of each server
 };

@@ -1,6 +1,7 @@
 """What bpslaunch says of a job, where output goes, and which hosts and modules it takes."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -48,6 +49,24 @@ def test_the_summary_of_an_elastic_job_names_whom_it_went_on_without(launch, tmp
     last = running.err.splitlines()[-1]
     assert last.startswith("bpslaunch: 1 of 2 workers ended with code 0")
     assert last.endswith("; failed: worker 0")
+
+
+def test_the_summary_has_what_workers_have_counted(launch, program, tmp_path):
+    logs, trace = tmp_path / "logs", tmp_path / "trace.json"
+    files = "--log-dir", logs, "--env", f"BYTEPS_TIMELINE={trace}"
+    running = launch("-np", "2", "--servers", "1", "--quiet", *files, *program("train_steps", "5"))
+    assert running.wait() == 0
+    (line,) = running.err.splitlines()
+    steps = r"4 steps of \d+\.\d ms, \d+% of it exposed communication"
+    sent = r"20\.0 KB sent per worker"
+    assert re.search(f"; {steps}; {sent}; timeline in {trace}; logs in {logs}$", line), line
+
+
+def test_the_summary_says_how_many_workers_it_is_of(launch, program):
+    running = launch("-np", "2", "--servers", "1", *program("train_steps", "5", "kill"))
+    assert running.wait() != 0
+    line = running.err.splitlines()[-1]
+    assert "KB sent per worker (of 1 of 2 workers)" in line and line.endswith("; failed: worker 1")
 
 
 def test_quiet_is_one_line_when_all_is_well(launch, program):

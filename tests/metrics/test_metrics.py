@@ -43,7 +43,7 @@ def exchange_until(stop_file):
     while going_on:
         vote = np.array([float(os.path.exists(stop_file))], np.float32)
         going_on = _engine.exchange(vote, name="stop").wait(SECONDS)[0] == 0
-        _engine.exchange(np.ones(ELEMENTS, np.float32), name="weights").wait(SECONDS)
+        _engine.exchange(np.ones(ELEMENTS, np.float32), name="gradient/weights").wait(SECONDS)
         rounds += 1
     counters = _engine.worker_counters()
     tf_byteps.shutdown()
@@ -198,7 +198,8 @@ def test_the_scheduler_serves_the_sum_of_all_processes(tmp_path):
         after = scrape(first)
         stop.touch()
         assert all(outcome.code == 0 for outcome in job.wait(SECONDS))
-    for name in ("exchanges_ended_total", "pushed_bytes_total", "server_rounds_total"):
+    of_all = ("exchanges_ended_total", "pushed_bytes_total", "server_rounds_total")
+    for name in (*of_all, "steps_total", "exposed_communication_seconds_total"):
         assert all_of(before, name) <= summed[f"tf_byteps_job_{name}"] <= all_of(after, name)
     assert summed["tf_byteps_job_credit_bytes"] > 0
     assert "tf_byteps_scheduler_failed" in own

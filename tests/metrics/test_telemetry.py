@@ -19,7 +19,8 @@ def fit(directory, kind, trainings=1):
     from tf_byteps.strategy import BytePSStrategy
 
     bps.init()
-    strategy = BytePSStrategy() if kind == "strategy" else None
+    is_cross_step = kind == "cross_step"
+    strategy = BytePSStrategy(cross_step=is_cross_step) if kind != "optimizer" else None
 
     def compiled():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, use_bias=False)])
@@ -62,18 +63,28 @@ def read(directory):
 def test_worker_0_writes_points_of_steps_and_epochs(tmp_path, kind):
     run_workers(fit, 2, args=[str(tmp_path), kind])
     scalars = read(tmp_path / "0")
-    names = {"seconds", "exchanging_seconds", "pushed_bytes", "pulled_bytes"}
+    exposed = "exposed_communication_seconds"
+    names = {"seconds", "exchanging_seconds", exposed, "pushed_bytes", "pulled_bytes"}
     for part, positions in ("step", range(EVERY, 13, EVERY)), ("epoch", range(EPOCHS)):
         for name in names:
             assert list(scalars[f"tf_byteps/{part}/{name}_per_step"]) == list(positions)
         seconds = scalars[f"tf_byteps/{part}/seconds_per_step"]
         exchanging = scalars[f"tf_byteps/{part}/exchanging_seconds_per_step"]
         assert all(0 < exchanging[at] <= seconds[at] for at in positions)
+        waiting = scalars[f"tf_byteps/{part}/{exposed}_per_step"]
+        assert all(0 < waiting[at] <= exchanging[at] for at in positions)
         for name in "pushed", "pulled":
             measured = scalars[f"tf_byteps/{part}/{name}_bytes_per_step"]
             assert all(value >= PER_STEP for value in measured.values())
     assert len(scalars) == 2 * len(names)
     assert not (tmp_path / "1").exists()
+
+
+def test_what_is_not_known_of_overlapping_steps_is_not_written(tmp_path):
+    run_workers(fit, 2, args=[str(tmp_path), "cross_step"])
+    scalars = read(tmp_path / "0")
+    assert "tf_byteps/step/exchanging_seconds_per_step" in scalars
+    assert not any("exposed" in name or "unmeasured" in name for name in scalars)
 
 
 def test_one_worker_writes_the_time_of_all_trainings(tmp_path):

@@ -70,6 +70,7 @@ def test_once_and_json_have_each_process_of_a_running_job(tmp_path):
     for worker in shown["workers"]:
         assert worker["state"] == "runs" and worker["exchanges_per_second"] > 0
         assert worker["pushed_bytes_per_second"] > 0 and worker["credit_bytes"] > 0
+        assert worker["step_seconds"] > 0 and 0 < worker["exposed_share"] <= 1
         assert 0 < worker["exchanging_share"] <= 1.1 and worker["lag_seconds"] >= 0
     (server,) = shown["servers"]
     assert server["received_bytes_per_second"] > 0 and server["memory_bytes"] > 1e6
@@ -81,7 +82,7 @@ def test_once_and_json_have_each_process_of_a_running_job(tmp_path):
     each = [worker["pushed_bytes_per_second"] for worker in shown["workers"]]
     assert sums["pushed_bytes_per_second"] == sum(each)
     assert text.returncode == 0
-    assert "2 workers, 1 server" in text.stdout and "credit MB" in text.stdout
+    assert "2 workers, 1 server" in text.stdout and "exp %" in text.stdout
     assert max(map(len, text.stdout.splitlines())) <= 80
 
 
@@ -141,6 +142,8 @@ def a_worker(rank, state=RUNS, **changes):
         "pushed_bytes_per_second": 12345.6e6,
         "pulled_bytes_per_second": 12345.6e6,
         "exchanging_share": 1.0,
+        "step_seconds": 12.3456,
+        "exposed_share": 1.0,
         "in_flight_bytes": 123.4e6,
         "credit_bytes": 123.4e6,
         "queued_parts": 10.0,

@@ -10,8 +10,11 @@ import tensorflow as tf
 
 from tf_byteps import _engine, runtime
 
+_EXPOSED = "exposed_communication_seconds_per_step"
+_STEPS = ("steps", "unmeasured_steps")  # the engine's own, which begin with the second
 _COUNTED = {  # the scalar's name, and the engine's for the counter
     "exchanging_seconds_per_step": "exchanging_seconds",
+    _EXPOSED: "exposed_seconds",
     "pushed_bytes_per_step": "pushed_bytes",
     "pulled_bytes_per_step": "received_bytes",
 }
@@ -22,8 +25,9 @@ class Telemetry(keras.callbacks.Callback):
 
     Scalars are means over the steps since the last point, and begin with `tf_byteps/step/` or
     `tf_byteps/epoch/`: `seconds_per_step`, `exchanging_seconds_per_step` (with at least one
-    exchange in flight, hidden behind computation or not), `pushed_bytes_per_step` and
-    `pulled_bytes_per_step`.
+    exchange in flight, hidden behind computation or not), `exposed_communication_seconds_per_step`
+    (in which the step only waited for sums; not with `cross_step=True`, where that is not known),
+    `pushed_bytes_per_step` and `pulled_bytes_per_step`.
     The first point has the time in which TensorFlow traced the step. With one worker nothing is
     exchanged, and only the time is written. Steps are counted on from one `fit` to the next. If the
     files cannot be written, there is a warning, and training goes on without them.
@@ -102,12 +106,17 @@ class Telemetry(keras.callbacks.Callback):
         now = _now()
         steps = self._epoch_steps - first
         with self._writer.as_default(step=position):
-            for name in before.keys() & now.keys():
+            written = (before.keys() & now.keys()) - {*_STEPS}
+            counted, unmeasured = (now.get(key, 0) - before.get(key, 0) for key in _STEPS)
+            if not counted or unmeasured:
+                written -= {_EXPOSED}  # it is not known
+            for name in written:
                 tf.summary.scalar(f"tf_byteps/{kind}/{name}", (now[name] - before[name]) / steps)
         return self._epoch_steps, now
 
 
 def _now() -> dict[str, float]:
     counters = _engine.worker_counters()
-    values = {name: counters[key] for name, key in _COUNTED.items()} if counters else {}
+    keys = {**_COUNTED, **{key: key for key in _STEPS}}
+    values = {name: counters[key] for name, key in keys.items()} if counters else {}
     return {"seconds_per_step": time.monotonic(), **values}

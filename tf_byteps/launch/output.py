@@ -206,6 +206,11 @@ class Choice:
         self._labels.add(task.label)
         return log
 
+    @property
+    def where(self) -> str:
+        """Where the files are, for the last line."""
+        return f"; logs in {self._folder}" if self._labels else ""
+
     def shows(self, task: Task) -> bool:
         """Whether the screen gets a task's output."""
         return task.role != "worker" or self._ranks is None or task.number in self._ranks

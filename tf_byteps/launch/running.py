@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -17,6 +18,7 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import Ssh, guarded, is_local, to_start_python
 from tf_byteps.launch.output import Choice, LogFile, Screen, Stream, last_lines
 from tf_byteps.launch.plan import Task
+from tf_byteps.launch.summary import Farewells
 
 _TICK_SECONDS = 0.2
 # How long servers and the scheduler may take to end by themselves after the last worker.
@@ -190,6 +192,7 @@ class Job:
         self._server_failover = server_failover
         self._server_restarts = server_restarts
         self._choice = choice or Choice()
+        self._farewells = Farewells()
         self._began = time.monotonic()
         self._worker_codes = []
         self._failed = Counter()  # labels of processes that ended badly, not because of others
@@ -228,6 +231,7 @@ class Job:
         try:
             self._kill_all()
         finally:
+            self._farewells.close()
             signal.set_wakeup_fd(self._old_wakeup)
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
@@ -281,6 +285,10 @@ class Job:
         if self._verbose:
             self._screen.say(self._launcher.describe(task))
         log = self._choice.open_log(task, self._screen)
+        if task.role == "worker" and is_local(task.host):
+            task = dataclasses.replace(
+                task, variables={**task.variables, **self._farewells.variables}
+            )
         process = self._launcher.start(task, keep)
         running = RunningTask(
             task, process, self._screen, len(self._tasks), log, self._choice.shows(task)
@@ -319,7 +327,11 @@ class Job:
         well = self._worker_codes.count(0)
         noun = "worker" if ended == 1 else "workers"
         seconds = time.monotonic() - self._began
-        self.say(f"{well} of {ended} {noun} ended with code 0, after {seconds:.1f} s{self._who()}")
+        steps = self._farewells.text(ended)
+        self.say(
+            f"{well} of {ended} {noun} ended with code 0, after {seconds:.1f} s{steps}"
+            f"{self._choice.where}{self._who()}"
+        )
 
     def _who(self) -> str:
         """Who has failed, for the summary."""

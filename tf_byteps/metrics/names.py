@@ -61,6 +61,25 @@ _OF_PROCESSES = (
             "Time with at least one exchange in flight. Its rate is the share of time in which "
             "tensors are exchanged, hidden behind computation or not.",
         ),
+        ("steps_total", COUNTER, "steps", "Training steps, but for the first."),
+        (
+            "step_seconds_total",
+            COUNTER,
+            "step_seconds",
+            "Their time, each from the end of the step before.",
+        ),
+        (
+            "exposed_communication_seconds_total",
+            COUNTER,
+            "exposed_seconds",
+            "Of it: from a step's last gradient to its last sum. Nothing hides this wait.",
+        ),
+        (
+            "unmeasured_steps_total",
+            COUNTER,
+            "unmeasured_steps",
+            "Of the steps: those whose exposed communication is not known, and counted as 0.",
+        ),
         ("pushed_parts_total", COUNTER, "pushed_parts", "Parts handed to the network."),
         ("pushed_bytes_total", COUNTER, "pushed_bytes", "Their payload."),
         ("pulled_parts_total", COUNTER, "received_parts", "Replies of servers."),

@@ -41,12 +41,12 @@ def _in_milli(value: float) -> str:
 
 
 _WORKER_COLUMNS: tuple[Column, ...] = (
-    ("exch/s", "exchanges_per_second", _short),
+    ("step ms", "step_seconds", _in_milli),
+    ("exp %", "exposed_share", _in_percent),
     ("up MB/s", "pushed_bytes_per_second", _in_mega),
     ("down MB/s", "pulled_bytes_per_second", _in_mega),
     ("exch %", "exchanging_share", _in_percent),
     ("fly MB", "in_flight_bytes", _in_mega),
-    ("credit MB", "credit_bytes", _in_mega),
     ("lag ms", "lag_seconds", _in_milli),
 )
 _SERVER_COLUMNS: tuple[Column, ...] = (
@@ -59,7 +59,7 @@ _SERVER_COLUMNS: tuple[Column, ...] = (
     ("conn", "connections", str),
 )
 # Sums of these say nothing.
-_NOT_ADDED = ("lag_seconds", "exchanging_share", "exchanges_per_second")
+_NOT_ADDED = ("lag_seconds", "exchanging_share", "step_seconds", "exposed_share")
 
 
 def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:

@@ -48,6 +48,8 @@ class Worker(Row):
         pushed_bytes_per_second: to servers.
         pulled_bytes_per_second: from servers.
         exchanging_share: the share of time with an exchange in flight.
+        step_seconds: the mean time of the steps that have ended since the look before.
+        exposed_share: the share of that time in which the steps only waited for sums.
         in_flight_bytes: pushed, and not taken in by a server yet.
         credit_bytes: how much may be in flight.
         queued_parts: parts that wait for credit.
@@ -59,6 +61,8 @@ class Worker(Row):
     pushed_bytes_per_second: float | None
     pulled_bytes_per_second: float | None
     exchanging_share: float | None
+    step_seconds: float | None
+    exposed_share: float | None
     in_flight_bytes: float | None
     credit_bytes: float | None
     queued_parts: float | None
@@ -281,13 +285,27 @@ class Watch:
         return sentences
 
 
+def _step_time(process: _Process, place: Place) -> tuple[float | None, float | None]:
+    """The mean time of the last steps, and the share of it that was exposed communication."""
+    steps = process.rate(place, "steps")
+    spent = process.rate(place, "step_seconds")
+    if not steps or not spent:
+        return None, None
+    exposed = process.rate(place, "exposed_communication_seconds")
+    is_known = exposed is not None and process.rate(place, "unmeasured_steps") == 0
+    return spent / steps, exposed / spent if is_known else None
+
+
 def _worker(process: _Process, place: Place, lag: float | None) -> Worker:
+    step_seconds, exposed_share = _step_time(process, place)
     return Worker(
         **process.common(place),
         exchanges_per_second=process.rate(place, "exchanges_ended"),
         pushed_bytes_per_second=process.rate(place, "pushed_bytes"),
         pulled_bytes_per_second=process.rate(place, "pulled_bytes"),
         exchanging_share=process.rate(place, "exchanging_seconds"),
+        step_seconds=step_seconds,
+        exposed_share=exposed_share,
         in_flight_bytes=process.value(place, "in_flight_bytes"),
         credit_bytes=process.value(place, "credit_bytes"),
         queued_parts=process.value(place, "queued_parts"),

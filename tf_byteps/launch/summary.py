@@ -1,0 +1,95 @@
+"""What the last line of bpslaunch says of the workers' steps, as they have told when they left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tf_byteps.metrics.farewell import COUNTED, FILE_NAME
+
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
+
+
+class Farewells:
+    """Where this machine's workers leave what they have counted.
+
+    A file in memory: nothing is left of it, however bpslaunch ends.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.fdopen(os.memfd_create(FILE_NAME), "rb")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a worker is told by."""
+        return {"BYTEPS_SUMMARY_FILE": f"/proc/{os.getpid()}/fd/{self._file.fileno()}"}
+
+    def close(self) -> None:
+        """Forgets all."""
+        self._file.close()
+
+    def text(self, workers: int) -> str:
+        """Clauses for a sentence, each behind "; ".
+
+        Args:
+            workers: how many have ended. If others than these have told, it says so.
+
+        Returns:
+            "" if none has told anything, as on other hosts or when it was killed.
+        """
+        self._file.seek(0)
+        told = list(filter(None, map(_read, self._file)))
+        if not told:
+            return ""
+        total = {key: sum(each[key] for each in told) for key in COUNTED}
+        ranks = len({each["rank"] for each in told})
+        clauses = _clauses(total, _most(told, "steps"), ranks)
+        clauses += [_counted(_most(told, "lost_servers"), "lost server")]
+        clauses += sorted({f"timeline in {each['timeline']}" for each in told if each["timeline"]})
+        of = "" if ranks >= workers else f" (of {ranks} of {workers} workers)"
+        shown = "; ".join(filter(None, clauses))
+        return f"; {shown}{of}" if shown else ""
+
+
+def _clauses(total: Mapping[str, float], steps: float, ranks: int) -> list[str]:
+    clauses = []
+    if total["steps"]:
+        mean = total["step_seconds"] / total["steps"]
+        clauses.append(f"{_counted(steps, 'step')} of {mean * 1e3:.1f} ms")
+        if not total["unmeasured_steps"] and total["step_seconds"]:
+            share = total["exposed_seconds"] / total["step_seconds"]
+            clauses[-1] += f", {share:.0%} of it exposed communication"
+    if total["pushed_bytes"]:
+        clauses.append(f"{_in_bytes(total['pushed_bytes'] / ranks)} sent per worker")
+    if total["retried_parts"]:
+        clauses.append(f"{_counted(total['retried_parts'], 'part')} pushed again")
+    return [*clauses, _counted(total["reconnects"], "reconnect")]
+
+
+def _most(told: list[dict[str, Any]], key: str) -> float:
+    """The largest sum of a rank, which may have left several times."""
+    sums: dict[int, float] = {}
+    for each in told:
+        sums[each["rank"]] = sums.get(each["rank"], 0) + each[key]
+    return max(sums.values())
+
+
+def _counted(number: float, noun: str) -> str:
+    return f"{number:.0f} {noun}{'' if number == 1 else 's'}" if number else ""
+
+
+def _in_bytes(value: float) -> str:
+    for unit, size in _UNITS:
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except ValueError:  # it was killed meanwhile
+        return None
+    return told if all(key in told for key in COUNTED) else None
