@@ -120,9 +120,9 @@ Status GpuRankDevice::Launch(const Start& start, Done done) {
   });
 }
 
-Status GpuRankDevice::AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) {
+Status GpuRankDevice::AllReduce(const std::vector<Reduction>& reductions, Done done) {
   const auto start = [&](CudaStreamHandle stream) {
-    return communicator_->AllReduce(span.from, span.to, span.count, span.dtype, operation, stream);
+    return communicator_->AllReduce(reductions, stream);
   };
   return Launch(start, std::move(done));
 }
@@ -151,13 +151,16 @@ Status GpuRankDevice::CopyToDevice(const void* from, void* to, size_t bytes, Don
   return copies_->CopyToDevice(from, Address(to), bytes, std::move(done));
 }
 
-Status GpuRankDevice::CopyWithin(const DeviceSpan& span, Done done) {
+Status GpuRankDevice::CopyWithin(const std::vector<DeviceSpan>& spans, Done done) {
   const CudaDriver& driver = device_->driver();
   const auto start = [&](CudaStreamHandle stream) {
-    if (span.from == span.to) return OkStatus();
-    return driver.Check(
-        driver.cuMemcpyDtoDAsync(Address(span.to), Address(span.from), span.bytes(), stream),
-        "cuMemcpyDtoDAsync");
+    for (const DeviceSpan& span : spans) {
+      if (span.from == span.to) continue;
+      BYTEPS_RETURN_IF_ERROR(driver.Check(
+          driver.cuMemcpyDtoDAsync(Address(span.to), Address(span.from), span.bytes(), stream),
+          "cuMemcpyDtoDAsync"));
+    }
+    return OkStatus();
   };
   return collectives_->Add(nullptr, start, std::move(done));
 }

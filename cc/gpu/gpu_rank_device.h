@@ -31,12 +31,12 @@ class GpuRankDevice : public RankDevice {
   Status Mark(CudaStreamHandle stream, DeviceMark* mark) override;
   Status StartAfterMark(const DeviceMark& mark) override;
   Status MarkEnd(DeviceMark* mark) override;
-  Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override;
+  Status AllReduce(const std::vector<Reduction>& reductions, Done done) override;
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override;
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
-  Status CopyWithin(const DeviceSpan& span, Done done) override;
+  Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override;
   PinnedPool& pinned_pool() override { return *pool_; }
 
  private:

@@ -45,6 +45,8 @@ Status Nccl::Load(const std::vector<std::string>& names) {
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclCommDestroy", &ncclCommDestroy));
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclCommAbort", &ncclCommAbort));
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclCommGetAsyncError", &ncclCommGetAsyncError));
+  BYTEPS_RETURN_IF_ERROR(library.Find("ncclGroupStart", &ncclGroupStart));
+  BYTEPS_RETURN_IF_ERROR(library.Find("ncclGroupEnd", &ncclGroupEnd));
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclReduce", &ncclReduce));
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclBroadcast", &ncclBroadcast));
   BYTEPS_RETURN_IF_ERROR(library.Find("ncclAllReduce", &ncclAllReduce));
@@ -124,13 +126,22 @@ Status NcclCommunicator::Broadcast(const void* from, void* to, size_t count, DTy
                      "ncclBroadcast", handle_);
 }
 
-Status NcclCommunicator::AllReduce(const void* from, void* to, size_t count, DType dtype,
-                                   NcclOperation operation, CudaStreamHandle stream) {
+Status NcclCommunicator::AllReduce(const std::vector<Reduction>& reductions,
+                                   CudaStreamHandle stream) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  return nccl_.Check(nccl_.ncclAllReduce(from, to, count, NcclDType(dtype),
-                                         static_cast<int>(operation), handle_, stream),
-                     "ncclAllReduce", handle_);
+  BYTEPS_RETURN_IF_ERROR(nccl_.Check(nccl_.ncclGroupStart(), "ncclGroupStart", handle_));
+  Status status;
+  for (const Reduction& each : reductions) {
+    if (!status.ok()) break;
+    const DeviceSpan& span = each.span;
+    const int operation = static_cast<int>(each.operation);
+    status = nccl_.Check(nccl_.ncclAllReduce(span.from, span.to, span.count, NcclDType(span.dtype),
+                                             operation, handle_, stream),
+                         "ncclAllReduce", handle_);
+  }
+  const Status ended = nccl_.Check(nccl_.ncclGroupEnd(), "ncclGroupEnd", handle_);
+  return status.ok() ? ended : status;
 }
 
 Status NcclCommunicator::AsynchronousError() const {

@@ -30,6 +30,22 @@ struct NcclUniqueId {
 // kAverage: of floating types.
 enum class NcclOperation : int { kSum = 0, kMax = 2, kMin = 3, kAverage = 4 };
 
+// `count` elements of GPU memory, before and after a collective; may be the same.
+struct DeviceSpan {
+  const void* from = nullptr;
+  void* to = nullptr;
+  size_t count = 0;
+  DType dtype = DType::kFloat32;
+
+  size_t bytes() const { return count * DTypeSize(dtype); }
+};
+
+// What is added up, in place or not.
+struct Reduction {
+  DeviceSpan span;
+  NcclOperation operation = NcclOperation::kSum;
+};
+
 struct Nccl {
   // The library, opened by the first call; valid until the process ends. `names` are tried in
   // order, by the first call only. FAILED_PRECONDITION, "no NCCL: ...", if there is none or it is
@@ -51,6 +67,8 @@ struct Nccl {
   NcclResult (*ncclCommDestroy)(NcclCommunicatorHandle communicator);
   NcclResult (*ncclCommAbort)(NcclCommunicatorHandle communicator);
   NcclResult (*ncclCommGetAsyncError)(NcclCommunicatorHandle communicator, NcclResult* error);
+  NcclResult (*ncclGroupStart)();
+  NcclResult (*ncclGroupEnd)();
   NcclResult (*ncclReduce)(const void* from, void* to, size_t count, int dtype, int operation,
                            int root, NcclCommunicatorHandle communicator, CudaStreamHandle stream);
   NcclResult (*ncclBroadcast)(const void* from, void* to, size_t count, int dtype, int root,
@@ -80,8 +98,8 @@ class NcclCommunicator {
                 int root, CudaStreamHandle stream);
   Status Broadcast(const void* from, void* to, size_t count, DType dtype, int root,
                    CudaStreamHandle stream);
-  Status AllReduce(const void* from, void* to, size_t count, DType dtype, NcclOperation operation,
-                   CudaStreamHandle stream);
+  // All of them as one launch.
+  Status AllReduce(const std::vector<Reduction>& reductions, CudaStreamHandle stream);
 
   // An error that NCCL found after a launch: a peer is gone. From any thread.
   Status AsynchronousError() const;

@@ -65,7 +65,7 @@ struct Rank {
 class NcclTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    BYTEPS_NEED_GPUS(2);
+    BYTEPS_NEED_GPUS(1);  // a group of one adds up nothing, but launches all the same
     const Nccl* nccl = nullptr;
     const Status status = Nccl::Get(&nccl);
     if (!status.ok()) GTEST_SKIP() << status.message();
@@ -117,8 +117,9 @@ TEST_F(NcclTest, SumsMinimaAndMaximaAreExactForAllTypes) {
         });
         const std::vector<uint8_t> poison(expected.size(), 0xAB);
         Upload(poison, *output, mine.stream.get());
-        Status status = mine.communicator->AllReduce(input->pointer(), output->pointer(), kCount,
-                                                     dtype, operation, mine.stream->handle());
+        Status status = mine.communicator->AllReduce(
+            {{{input->pointer(), output->pointer(), kCount, dtype}, operation}},
+            mine.stream->handle());
         ASSERT_TRUE(status.ok()) << status.ToString();
         EXPECT_EQ(Download(*output, mine.stream.get()), expected) << DTypeName(dtype);
 
@@ -157,6 +158,40 @@ TEST_F(NcclTest, BroadcastsAreExactForAllTypesAndRoots) {
             << DTypeName(dtype);
       }
     }
+    EXPECT_TRUE(mine.communicator->Finish().ok());
+  });
+}
+
+TEST_F(NcclTest, SumsThatAreLaunchedTogetherAreExact) {
+  OnAllRanks([&](Rank& mine) {
+    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+    std::vector<std::vector<uint8_t>> expected;
+    std::vector<Reduction> reductions;
+    for (size_t i = 0; i < 40; ++i) {
+      Reduction& each = reductions.emplace_back();
+      each.span.dtype = kDTypes[i % std::size(kDTypes)];
+      each.span.count = 1 + i * i * 997;
+      each.operation = i % 3 == 0 ? NcclOperation::kMax : NcclOperation::kSum;
+      const bool is_sum = each.operation == NcclOperation::kSum;
+      const size_t bytes = each.span.bytes();
+      buffers.push_back(NewDeviceBuffer(mine.device, bytes));
+      each.span.from = each.span.to = buffers.back()->pointer();
+      Upload(Tensor(each.span.dtype, each.span.count,
+                    [&](size_t j) { return RankValue(mine.rank, i + j); }),
+             *buffers.back(), mine.stream.get());
+      expected.push_back(Tensor(each.span.dtype, each.span.count, [&](size_t j) {
+        int result = RankValue(0, i + j);
+        for (int rank = 1; rank < mine.size; ++rank) {
+          const int value = RankValue(rank, i + j);
+          result = is_sum ? result + value : std::max(result, value);
+        }
+        return result;
+      }));
+    }
+    const Status status = mine.communicator->AllReduce(reductions, mine.stream->handle());
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (size_t i = 0; i < buffers.size(); ++i)
+      EXPECT_EQ(Download(*buffers[i], mine.stream.get()), expected[i]) << i;
     EXPECT_TRUE(mine.communicator->Finish().ok());
   });
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "cc/base/dtype.h"
 #include "cc/base/status.h"
@@ -20,16 +21,6 @@
 #include "cc/gpu/pinned_pool.h"
 
 namespace byteps {
-
-// `count` elements of GPU memory, before and after a collective; may be the same.
-struct DeviceSpan {
-  const void* from = nullptr;
-  void* to = nullptr;
-  size_t count = 0;
-  DType dtype = DType::kFloat32;
-
-  size_t bytes() const { return count * DTypeSize(dtype); }
-};
 
 // A point in the work of one of a device's streams; of a GPU a CudaEvent.
 using DeviceMark = std::shared_ptr<void>;
@@ -63,7 +54,8 @@ class RankDevice {
   // The end of all collectives and copies within the device that have been called.
   virtual Status MarkEnd(DeviceMark* mark) = 0;
 
-  virtual Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) = 0;
+  // All at once, which is one collective: the same ones on all ranks.
+  virtual Status AllReduce(const std::vector<Reduction>& reductions, Done done) = 0;
   // `to` counts at `root` only.
   virtual Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root,
                         Done done) = 0;
@@ -72,7 +64,7 @@ class RankDevice {
 
   virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
   virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;
-  virtual Status CopyWithin(const DeviceSpan& span, Done done) = 0;
+  virtual Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) = 0;
 
   // Host memory that the copies are fast with.
   virtual PinnedPool& pinned_pool() = 0;

@@ -1,5 +1,7 @@
 #include "cc/gpu/sequencer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -26,10 +28,10 @@ Sequencer::~Sequencer() {
   thread_.join();
 }
 
-void Sequencer::Add(LaunchReport report) {
+void Sequencer::Add(std::vector<LaunchReport> reports) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    reports_.push_back(std::move(report));
+    std::move(reports.begin(), reports.end(), std::back_inserter(reports_));
   }
   changed_.notify_one();
 }

@@ -28,7 +28,7 @@ class Sequencer {
   ~Sequencer();
 
   // Returns at once. What arrives while a slice is published is in the next one.
-  void Add(LaunchReport report);
+  void Add(std::vector<LaunchReport> reports);
 
  private:
   void Run();

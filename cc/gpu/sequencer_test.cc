@@ -183,10 +183,10 @@ TEST(Sequencer, FailsOnce) {
     Sequencer sequencer(
         1, ResultsFrom::kServers, [](const LogSlice&) { ADD_FAILURE(); },
         [&](const Status&) { ++failures; });
-    sequencer.Add(Ready(7, 0, 0));
+    sequencer.Add({Ready(7, 0, 0)});
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (failures == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    sequencer.Add(Ready(7, 0, 0));
+    sequencer.Add({Ready(7, 0, 0)});
   }
   EXPECT_EQ(failures, 1);
 }
@@ -350,7 +350,7 @@ class Rank {
     for (uint64_t step = 0; step < steps; ++step) {
       std::shuffle(order.begin(), order.end(), random_);
       left_ = tensors;
-      for (const uint64_t key : order) host_.sequencer->Add(Ready(local_rank_, key, step));
+      for (const uint64_t key : order) host_.sequencer->Add({Ready(local_rank_, key, step)});
       while (left_ > 0) {
         if (!HandleEvents()) return false;
       }
@@ -399,7 +399,7 @@ class Rank {
       }
     }
     std::shuffle(replied.begin(), replied.end(), random_);
-    for (LaunchReport& report : replied) host_.sequencer->Add(std::move(report));
+    host_.sequencer->Add(std::move(replied));
     return true;
   }
 

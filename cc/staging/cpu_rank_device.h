@@ -92,6 +92,7 @@ class CpuCommunicator {
     DeviceSpan span;
     NcclOperation operation = NcclOperation::kSum;
     int32_t root = 0;
+    size_t together = 1;  // how many were called at once
     RankDevice::Done done;
     CpuStream* stream = nullptr;
   };
@@ -144,7 +145,7 @@ class CpuCommunicator {
     for (const Call& call : calls) {
       if (call.kind != first.kind || call.span.count != first.span.count ||
           call.root != first.root || call.operation != first.operation ||
-          call.span.dtype != DType::kFloat32) {
+          call.together != first.together || call.span.dtype != DType::kFloat32) {
         return Internal("the ranks launch different collectives");
       }
     }
@@ -228,6 +229,12 @@ class CpuRankDevice : public RankDevice {
     return finished_;
   }
 
+  // How often AllReduce was called.
+  int all_reduces() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return all_reduces_;
+  }
+
   // Puts work on the stream that computes inputs.
   void Compute(std::function<void()> work) { computed_.Add(std::move(work)); }
 
@@ -242,14 +249,32 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   Status MarkEnd(DeviceMark* mark) override { return MarkOn(&collectives_, mark); }
-  Status AllReduce(const DeviceSpan& span, NcclOperation operation, Done done) override {
-    return Launch({'a', span, operation, 0, std::move(done), &collectives_});
+  Status AllReduce(const std::vector<Reduction>& reductions, Done done) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++all_reduces_;
+    }
+    struct Ends {
+      size_t left;
+      Status status;
+    };
+    const auto ends = std::make_shared<Ends>(Ends{reductions.size(), OkStatus()});
+    // Of the stream's thread.
+    const auto end = [ends, done = std::move(done)](const Status& status) {
+      if (!status.ok()) ends->status = status;
+      if (--ends->left == 0) done(ends->status);
+    };
+    for (const Reduction& each : reductions) {
+      BYTEPS_RETURN_IF_ERROR(
+          Launch({'a', each.span, each.operation, 0, reductions.size(), end, &collectives_}));
+    }
+    return OkStatus();
   }
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override {
-    return Launch({'r', span, operation, root, std::move(done), &collectives_});
+    return Launch({'r', span, operation, root, 1, std::move(done), &collectives_});
   }
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override {
-    return Launch({'b', span, NcclOperation::kSum, root, std::move(done), &collectives_});
+    return Launch({'b', span, NcclOperation::kSum, root, 1, std::move(done), &collectives_});
   }
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override {
     return Copy(&to_host_, from, to, bytes, std::move(done));
@@ -257,8 +282,14 @@ class CpuRankDevice : public RankDevice {
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override {
     return Copy(&to_device_, from, to, bytes, std::move(done));
   }
-  Status CopyWithin(const DeviceSpan& span, Done done) override {
-    return Copy(&collectives_, span.from, span.to, span.bytes(), std::move(done));
+  Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
+    collectives_.Add([spans, done = std::move(done)] {
+      for (const DeviceSpan& span : spans) {
+        if (span.to != span.from) std::memcpy(span.to, span.from, span.bytes());
+      }
+      done(OkStatus());
+    });
+    return OkStatus();
   }
   PinnedPool& pinned_pool() override { return *pool_; }
 
@@ -292,6 +323,7 @@ class CpuRankDevice : public RankDevice {
   int32_t rank_ = 0;
   Status failure_;
   int finished_ = 0;
+  int all_reduces_ = 0;
 
   // The last to be made and the first to end: what runs there uses all above.
   CpuStream to_device_;

@@ -63,17 +63,22 @@ Status GpuExchanger::OfStream(CudaStreamHandle stream, GpuExchanger** exchanger)
   return OkStatus();
 }
 
-void GpuExchanger::Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-                           LocalGroup::OnItsWay on_its_way) {
+void GpuExchanger::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
   const std::shared_ptr<Worker> worker = find_worker_();
-  // The engine says that there is none.
-  if (worker == nullptr) return byteps::Enqueue(std::move(request));
   std::shared_ptr<LocalGroup> group;
-  const Status status = FindGroup(worker, &group);
-  if (!status.ok()) return request.done(status);
-  if (group->CanExchange(request.tensor))
-    return group->Enqueue(stream, std::move(request), std::move(on_its_way));
-  Gather(worker, stream, std::move(request));
+  const Status status = worker != nullptr ? FindGroup(worker, &group) : OkStatus();
+  std::vector<DeviceRequest> for_group;
+  for (DeviceRequest& each : together) {
+    if (worker == nullptr)
+      byteps::Enqueue(std::move(each.request));  // the engine says that there is none
+    else if (!status.ok())
+      each.request.done(status);
+    else if (group->CanExchange(each.request.tensor))
+      for_group.push_back(std::move(each));
+    else
+      Gather(worker, stream, std::move(each.request));
+  }
+  if (!for_group.empty()) group->Enqueue(stream, std::move(for_group));
 }
 
 Status GpuExchanger::FindGroup(const std::shared_ptr<Worker>& worker,

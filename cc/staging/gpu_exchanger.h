@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/gpu/copy_engine.h"
@@ -32,12 +33,17 @@ class GpuExchanger {
   // for a GPU, and never destroyed.
   static Status OfStream(CudaStreamHandle stream, GpuExchanger** exchanger);
 
-  // Exchanges a tensor whose `input` and `output` (and what `allocate_output` returns) are
-  // addresses in the GPU's memory. `stream` is where the input is computed, possibly later, and in
-  // whose order the output's memory became free. Otherwise as Enqueue of engine/engine.h.
-  // `on_its_way`: see LocalGroup::Enqueue.
+  // Exchanges tensors whose `input` and `output` (and what `allocate_output` returns) are
+  // addresses in the GPU's memory. `stream` is where the inputs are computed, possibly later, and
+  // in whose order the outputs' memory became free. Otherwise as Enqueue of engine/engine.h.
+  void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-               LocalGroup::OnItsWay on_its_way = nullptr);
+               std::function<void(DeviceMark end)> on_its_way = nullptr) {
+    std::vector<DeviceRequest> one(1);
+    one[0].request = std::move(request);
+    one[0].on_its_way = std::move(on_its_way);
+    Enqueue(stream, std::move(one));
+  }
 
   PinnedPoolCounters pool_counters() const { return pool_->counters(); }
 

@@ -114,13 +114,13 @@ void LocalGroup::OnRelay(int32_t from, const std::string& bytes) {
 }
 
 Status LocalGroup::Receive(LocalMessage message) {
-  const bool is_report = std::holds_alternative<LaunchReport>(message);
+  const bool is_report = std::holds_alternative<std::vector<LaunchReport>>(message);
   if (is_report != (local_rank_ == 0)) {
     return InvalidArgument("local rank " + std::to_string(local_rank_) +
                            " got a message that is not for it");
   }
   if (is_report) {
-    sequencer_->Add(std::move(std::get<LaunchReport>(message)));
+    sequencer_->Add(std::move(std::get<std::vector<LaunchReport>>(message)));
     return OkStatus();
   }
   {
@@ -165,7 +165,10 @@ Status LocalGroup::ConnectToRankZero(const std::string& port) {
 
 Status LocalGroup::Handle(const LocalMessage& message) {
   if (const auto* id = std::get_if<NcclUniqueId>(&message)) return Connect(*id);
-  return follower_.Receive(std::get<LogSlice>(message));
+  BYTEPS_RETURN_IF_ERROR(follower_.Receive(std::get<LogSlice>(message)));
+  // All ranks get the same slices, so that they launch the same together.
+  StartExchanges(std::exchange(together_, {}));
+  return OkStatus();
 }
 
 // NCCL waits for all ranks without a limit. Should one of them be lost meanwhile, the attempt is
@@ -213,6 +216,7 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
     if (it != live_.end() && it->second->exchange->round == entry.round) tensor = it->second;
   }
   const bool is_failure = entry.kind == LaunchEntry::Kind::kFail;
+  if (is_failure) StartExchanges(std::exchange(together_, {}));
   if (tensor == nullptr) {
     // What has failed may have ended here before, or not begun.
     return is_failure ? OkStatus() : Internal(entry.ToString() + ": it is not ready here");
@@ -228,8 +232,13 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
   if (entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part);
   if (entry.kind == LaunchEntry::Kind::kBroadcast) StartBroadcast(tensor, entry.part);
   if (entry.kind == LaunchEntry::Kind::kExchange) {
-    const bool is_gather = tensor->gpu.tensor.kind == ExchangeKind::kGather;
-    is_gather ? StartGather(tensor, entry.rows) : StartExchange(tensor);
+    const ExchangeKind kind = tensor->gpu.tensor.kind;
+    if (kind != ExchangeKind::kGather && kind != ExchangeKind::kBroadcast) {
+      together_.push_back(tensor);
+      return OkStatus();
+    }
+    StartExchanges(std::exchange(together_, {}));
+    kind == ExchangeKind::kGather ? StartGather(tensor, entry.rows) : StartExchanges({tensor});
   }
   return OkStatus();
 }
@@ -250,8 +259,33 @@ void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange,
 
 void LocalGroup::Report(LaunchReport report) {
   report.local_rank = local_rank_;
-  if (sequencer_ != nullptr) return sequencer_->Add(std::move(report));
-  link_->Send(0, report);
+  Hold();
+  {
+    std::lock_guard<std::mutex> lock(held_mutex_);
+    held_reports_.push_back(std::move(report));
+  }
+  Release();
+}
+
+void LocalGroup::Hold() {
+  std::lock_guard<std::mutex> lock(held_mutex_);
+  ++holding_;
+}
+
+void LocalGroup::Release() {
+  std::vector<TensorPointer> tensors;
+  {
+    std::lock_guard<std::mutex> lock(held_mutex_);
+    if (--holding_ > 0) return;
+    tensors.swap(held_tensors_);
+    std::vector<LaunchReport> reports = std::exchange(held_reports_, {});
+    // Sent with the lock: a later report of a tensor must not overtake an earlier one.
+    if (!reports.empty()) {
+      sequencer_ != nullptr ? sequencer_->Add(std::move(reports))
+                            : link_->Send(0, std::move(reports));
+    }
+  }
+  StartExchanges(tensors);
 }
 
 void LocalGroup::Publish(const LogSlice& slice) {

@@ -31,11 +31,19 @@
 
 namespace byteps {
 
+// A tensor in a device's memory, and what its exchange is to be.
+struct DeviceRequest {
+  ExchangeRequest request;
+  // If given: the caller's stream can wait by itself. Then a collective that gives all ranks the
+  // result is put on the device's stream before the input is computed, as soon as all ranks have
+  // come so far, and this is called with its end. An error that comes later ends the next
+  // exchanges. If there is no such collective, or it has failed, there is only `request.done`.
+  std::function<void(DeviceMark end)> on_its_way;
+};
+
 // Thread-safe.
 class LocalGroup : public WorkerCompanion {
  public:
-  using OnItsWay = std::function<void(DeviceMark end)>;
-
   // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
   // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
   static Status Create(Worker* worker, std::shared_ptr<RankDevice> device,
@@ -47,17 +55,19 @@ class LocalGroup : public WorkerCompanion {
     return tensor.kind != ExchangeKind::kGather || results_from_ == ResultsFrom::kCollective;
   }
 
-  // Exchanges a tensor whose `input` and `output` (and what `allocate_output` returns) are in the
-  // device's memory. `stream` is where the input is computed, possibly later, and in whose order
-  // the output's memory became free. Otherwise as Enqueue of engine/engine.h; input and output may
-  // be the same memory.
-  //
-  // `on_its_way`, if given: the caller's stream can wait by itself. Then a collective that gives
-  // all ranks the result is put on the device's stream before the input is computed, as soon as
-  // all ranks have come so far, and `on_its_way` is called with its end. An error that comes later
-  // ends the next exchanges. If there is no such collective, or it has failed, there is only
-  // `done`.
-  void Enqueue(CudaStreamHandle stream, ExchangeRequest request, OnItsWay on_its_way = nullptr);
+  // Exchanges tensors whose `input` and `output` (and what `allocate_output` returns) are in the
+  // device's memory. `stream` is where the inputs are computed, possibly later, and in whose order
+  // the outputs' memory became free. Otherwise as Enqueue of engine/engine.h; input and output may
+  // be the same memory. Tensors of one call cost the host less than one by one: they have one mark
+  // on the stream, one report and, where all ranks have them at one time, one collective.
+  void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
+  void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
+               std::function<void(DeviceMark end)> on_its_way = nullptr) {
+    std::vector<DeviceRequest> one(1);
+    one[0].request = std::move(request);
+    one[0].on_its_way = std::move(on_its_way);
+    Enqueue(stream, std::move(one));
+  }
 
   void OnRelay(int32_t from, const std::string& bytes) override;
   void OnFailure(const Status& reason) override { Fail(reason); }
@@ -68,7 +78,7 @@ class LocalGroup : public WorkerCompanion {
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
-    OnItsWay on_its_way;
+    std::function<void(DeviceMark end)> on_its_way;
     CudaStreamHandle stream = nullptr;
     DeviceMark input_ready;              // null: the input is computed before anything begins
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
@@ -96,6 +106,9 @@ class LocalGroup : public WorkerCompanion {
   Status ConnectToRankZero(const std::string& port);
   Status Follow(const LaunchEntry& entry);
   void Report(LaunchReport report);
+  // Until Release, what is ready waits in held_, for whatever else becomes ready meanwhile.
+  void Hold();
+  void Release();
   void ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
                     const Status& reason);
   void Publish(const LogSlice& slice);
@@ -104,6 +117,10 @@ class LocalGroup : public WorkerCompanion {
   Status failure();
 
   // ---- local_group_stages.cc: the stages of a tensor
+  // Null if its request was refused.
+  TensorPointer NewTensor(CudaStreamHandle stream, DeviceRequest request);
+  Status WhenComputed(CudaStreamHandle stream, const std::vector<TensorPointer>& tensors);
+  void Place(const TensorPointer& tensor);
   void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
   void OnComputed(const TensorPointer& tensor, const Status& status);
   void OnEnded(const TensorPointer& tensor, const Status& status);
@@ -120,16 +137,25 @@ class LocalGroup : public WorkerCompanion {
   void StartBroadcast(const TensorPointer& tensor, uint32_t part);
   void OnPartDone(const TensorPointer& tensor);
   void FinishIfDone(const TensorPointer& tensor);
-  void StartExchange(const TensorPointer& tensor);
-  void StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows);
   // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
-  template <typename StartStep>
+  using StartStep = std::function<Status(const RankDevice::Done&)>;
   void Step(const TensorPointer& tensor, const StartStep& start, std::function<void()> next);
+  // Whether it may begin one; EndStep follows if so.
+  bool BeginStep(const TensorPointer& tensor);
+  void EndStep(const TensorPointer& tensor, const Status& status,
+               const std::function<void()>& next);
   void FailTensor(const TensorPointer& tensor, const Status& reason);
   void FinishTensor(const TensorPointer& tensor, const Status& status);
   DeviceSpan SpanOf(const Tensor& tensor, uint32_t part) const;
+  static NcclOperation OperationOf(const TensorDescription& tensor);
   bool RootIsHere(const TensorDescription& tensor) const;
   int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
+
+  // ---- local_group_one_host.cc: the only stage in a job on one host
+  void StartExchanges(const std::vector<TensorPointer>& tensors);
+  Status StartCollective(const std::vector<TensorPointer>& tensors, const RankDevice::Done& done);
+  void OnExchanged(const TensorPointer& tensor);
+  void StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows);
 
   Worker* const worker_;                // outlives OnStop
   std::shared_ptr<RankDevice> device_;  // only a connection that never came about keeps it, too
@@ -142,7 +168,13 @@ class LocalGroup : public WorkerCompanion {
   std::unique_ptr<LocalLink> link_;       // null if alone
   std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
   LogFollower follower_;                  // of the thread
+  std::vector<TensorPointer> together_;   // of the thread: for one collective
   std::thread thread_;
+
+  std::mutex held_mutex_;  // guards these three; taken without mutex_
+  int holding_ = 0;
+  std::vector<LaunchReport> held_reports_;
+  std::vector<TensorPointer> held_tensors_;  // if alone
 
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

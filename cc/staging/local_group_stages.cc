@@ -9,17 +9,6 @@ namespace {
 // What is copied out at a time: 0.1 ms of a GPU's link.
 constexpr size_t kBytesTogether = 4 << 20;
 
-NcclOperation OperationOf(const TensorDescription& tensor) {
-  switch (tensor.kind) {
-    case ExchangeKind::kMin:
-      return NcclOperation::kMin;
-    case ExchangeKind::kMax:
-      return NcclOperation::kMax;
-    default:
-      return NcclOperation::kSum;
-  }
-}
-
 }  // namespace
 
 struct LocalGroup::Part {
@@ -34,36 +23,70 @@ struct LocalGroup::Part {
   PinnedPool::Block output;
 };
 
-void LocalGroup::Enqueue(CudaStreamHandle stream, ExchangeRequest request, OnItsWay on_its_way) {
+void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
+  std::vector<TensorPointer> tensors;
+  Hold();
+  for (DeviceRequest& request : together) {
+    if (TensorPointer tensor = NewTensor(stream, std::move(request)))
+      tensors.push_back(std::move(tensor));
+  }
+  const Status status = WhenComputed(stream, tensors);
+  for (const TensorPointer& tensor : tensors)
+    status.ok() ? Place(tensor) : FinishTensor(tensor, status);
+  Release();
+}
+
+LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest request) {
   Status status = failure();
-  if (status.ok() && !CanExchange(request.tensor)) {
-    status = InvalidArgument("tensor \"" + request.tensor.name +
+  if (status.ok() && !CanExchange(request.request.tensor)) {
+    status = InvalidArgument("tensor \"" + request.request.tensor.name +
                              "\": the GPUs of several hosts do not gather rows");
   }
-  if (!status.ok()) return request.done(status);
-  const auto tensor = std::make_shared<Tensor>();
-  tensor->gpu = std::move(request);
+  if (!status.ok()) {
+    request.request.done(status);
+    return nullptr;
+  }
+  auto tensor = std::make_shared<Tensor>();
+  tensor->gpu = std::move(request.request);
   tensor->stream = stream;
+  if (results_from_ == ResultsFrom::kCollective && tensor->gpu.tensor.kind != ExchangeKind::kGather)
+    tensor->on_its_way = std::move(request.on_its_way);
+  return tensor;
+}
+
+// Those whose caller's stream waits by itself only get a mark of it.
+Status LocalGroup::WhenComputed(CudaStreamHandle stream,
+                                const std::vector<TensorPointer>& tensors) {
+  DeviceMark mark;
+  std::vector<TensorPointer> awaited;
+  for (const TensorPointer& tensor : tensors) {
+    if (tensor->on_its_way == nullptr) {
+      awaited.push_back(tensor);
+      continue;
+    }
+    if (mark == nullptr) BYTEPS_RETURN_IF_ERROR(device_->Mark(stream, &mark));
+    tensor->input_ready = mark;
+    tensor->computed = true;
+  }
+  if (awaited.empty()) return OkStatus();
+  return device_->WhenComputed(stream, [this, awaited](const Status& result) {
+    Hold();
+    for (const TensorPointer& tensor : awaited) OnComputed(tensor, result);
+    Release();
+  });
+}
+
+void LocalGroup::Place(const TensorPointer& tensor) {
   ExchangeRequest by_parts;
   by_parts.tensor = tensor->gpu.tensor;
   by_parts.tensor.per_host = shares_host_ && by_parts.tensor.kind != ExchangeKind::kGather;
   by_parts.gather_rows = tensor->gpu.gather_rows;
   by_parts.priority = tensor->gpu.priority;
+  by_parts.is_awaited_elsewhere = tensor->on_its_way != nullptr;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };
   by_parts.done = [this, tensor](const Status& ended) { OnEnded(tensor, ended); };
-  if (on_its_way != nullptr && results_from_ == ResultsFrom::kCollective &&
-      tensor->gpu.tensor.kind != ExchangeKind::kGather) {
-    tensor->on_its_way = std::move(on_its_way);
-    tensor->computed = true;
-    by_parts.is_awaited_elsewhere = true;
-    status = device_->Mark(stream, &tensor->input_ready);
-  } else {
-    const auto computed = [this, tensor](const Status& result) { OnComputed(tensor, result); };
-    status = device_->WhenComputed(stream, computed);
-  }
-  if (!status.ok()) return FinishTensor(tensor, status);
   worker_->Enqueue(std::move(by_parts));
 }
 
@@ -110,8 +133,13 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
   }
   if (tensor->gpu.tensor.kind == ExchangeKind::kGather)
     return StartGather(tensor, {tensor->gpu.gather_rows});
-  if (results_from_ == ResultsFrom::kCollective) return StartExchange(tensor);
-  StartAlone(tensor);
+  if (results_from_ != ResultsFrom::kCollective) return StartAlone(tensor);
+  Hold();
+  {
+    std::lock_guard<std::mutex> lock(held_mutex_);
+    held_tensors_.push_back(tensor);
+  }
+  Release();
 }
 
 // The worker has ended the exchange: by FinishTensor, or because it failed.
@@ -131,29 +159,36 @@ void LocalGroup::OnEnded(const TensorPointer& tensor, const Status& status) {
   ReportTensor(LaunchReport::Kind::kFailed, *tensor->exchange, 0, status);
 }
 
-template <typename StartStep>
-void LocalGroup::Step(const TensorPointer& tensor, const StartStep& start,
-                      std::function<void()> next) {
+bool LocalGroup::BeginStep(const TensorPointer& tensor) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!tensor->failure.ok()) return false;  // its memory may be gone
+  ++tensor->at_work;
+  return true;
+}
+
+void LocalGroup::EndStep(const TensorPointer& tensor, const Status& status,
+                         const std::function<void()>& next) {
+  bool failed = false;
+  bool last = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!tensor->failure.ok()) return;  // its memory may be gone
-    ++tensor->at_work;
+    last = --tensor->at_work == 0;
+    failed = !tensor->failure.ok();
   }
+  if (failed) {
+    if (last) FinishTensor(tensor, tensor->failure);
+    return;
+  }
+  if (!status.ok()) return Fail(status);
+  next();
+  FinishIfDone(tensor);
+}
+
+void LocalGroup::Step(const TensorPointer& tensor, const StartStep& start,
+                      std::function<void()> next) {
+  if (!BeginStep(tensor)) return;
   const auto ended = [this, tensor, next = std::move(next)](const Status& status) {
-    bool failed = false;
-    bool last = false;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      last = --tensor->at_work == 0;
-      failed = !tensor->failure.ok();
-    }
-    if (failed) {
-      if (last) FinishTensor(tensor, tensor->failure);
-      return;
-    }
-    if (!status.ok()) return Fail(status);
-    next();
-    FinishIfDone(tensor);
+    EndStep(tensor, status, next);
   };
   const Status status = start(ended);
   if (status.ok()) return;
@@ -170,6 +205,17 @@ DeviceSpan LocalGroup::SpanOf(const Tensor& tensor, uint32_t part) const {
   span.count = tensor.exchange->entry->parts[part].element_count;
   span.dtype = tensor.gpu.tensor.dtype;
   return span;
+}
+
+NcclOperation LocalGroup::OperationOf(const TensorDescription& tensor) {
+  switch (tensor.kind) {
+    case ExchangeKind::kMin:
+      return NcclOperation::kMin;
+    case ExchangeKind::kMax:
+      return NcclOperation::kMax;
+    default:
+      return NcclOperation::kSum;
+  }
 }
 
 bool LocalGroup::RootIsHere(const TensorDescription& tensor) const {
@@ -226,7 +272,7 @@ void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number) {
   const int32_t owner = OwnerOf(*tensor, number);
   const DeviceSpan& span = part->span;
   const auto start = [&](const RankDevice::Done& done) {
-    if (alone()) return device_->CopyWithin(span, done);
+    if (alone()) return device_->CopyWithin({span}, done);
     if (is_broadcast)
       return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
     return device_->Reduce(span, OperationOf(description), owner, done);
@@ -332,71 +378,6 @@ void LocalGroup::FinishIfDone(const TensorPointer& tensor) {
     if (!tensor->failure.ok() || tensor->parts_left > 0 || tensor->at_work > 0) return;
   }
   FinishTensor(tensor, OkStatus());
-}
-
-// Jobs on one host.
-void LocalGroup::StartExchange(const TensorPointer& tensor) {
-  DeviceSpan span;
-  span.from = tensor->gpu.input;
-  span.to = tensor->gpu.output;
-  span.count = tensor->gpu.tensor.ElementCount();
-  span.dtype = tensor->gpu.tensor.dtype;
-  const TensorDescription& description = tensor->gpu.tensor;
-  const auto collective = [&](const RankDevice::Done& done) {
-    if (alone()) return device_->CopyWithin(span, done);
-    if (description.kind == ExchangeKind::kBroadcast)
-      return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
-    const bool average = description.average;
-    return device_->AllReduce(span, average ? NcclOperation::kAverage : OperationOf(description),
-                              done);
-  };
-  const auto start = [&](const RankDevice::Done& done) {
-    if (tensor->input_ready != nullptr)
-      BYTEPS_RETURN_IF_ERROR(device_->StartAfterMark(tensor->input_ready));
-    BYTEPS_RETURN_IF_ERROR(collective(done));
-    DeviceMark end;
-    if (tensor->on_its_way != nullptr && device_->MarkEnd(&end).ok()) tensor->on_its_way(end);
-    return OkStatus();
-  };
-  const auto next = [this, tensor] {
-    const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-    for (uint32_t part = 0; part < parts; ++part) {
-      worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
-      OnPartDone(tensor);
-    }
-  };
-  span.count == 0 ? next() : Step(tensor, start, next);
-}
-
-// Jobs on one host, too: each rank broadcasts its rows to where they belong. The result's memory is
-// new, and free only behind what TensorFlow's stream holds now.
-void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows) {
-  ExchangeRequest& gpu = tensor->gpu;
-  gpu.output = gpu.allocate_output(rows);
-  Status status;
-  if (gpu.output == nullptr)
-    status = ResourceExhausted(tensor->exchange->Name() + ": no GPU memory for the gathered rows");
-  if (status.ok()) status = device_->StartAfter(tensor->stream);
-  // The others wait for this rank's rows.
-  if (!status.ok()) return Fail(status);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    tensor->parts_left = static_cast<uint32_t>(rows.size());
-  }
-  DeviceSpan span;
-  span.from = gpu.input;
-  span.to = gpu.output;
-  span.dtype = gpu.tensor.dtype;
-  for (size_t rank = 0; rank < rows.size(); ++rank) {
-    span.count = rows[rank] * gpu.tensor.ElementCount();
-    const auto start = [&](const RankDevice::Done& done) {
-      if (alone()) return device_->CopyWithin(span, done);
-      return device_->Broadcast(span, static_cast<int32_t>(rank), done);
-    };
-    const auto next = [this, tensor] { OnPartDone(tensor); };
-    span.count == 0 ? next() : Step(tensor, start, next);
-    span.to = static_cast<char*>(span.to) + span.bytes();
-  }
 }
 
 void LocalGroup::FailTensor(const TensorPointer& tensor, const Status& reason) {

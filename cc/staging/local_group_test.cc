@@ -582,6 +582,48 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   }
 }
 
+// Also when the ranks call in different order, and when there is nothing to add up.
+TEST_P(LocalGroupTest, TensorsOfOneCallAreOneCollective) {
+  StartJob({"a", "a", "a"});
+  if (IsSkipped()) return;
+  constexpr int kRounds = 5;
+  OnEachRank([&](Rank& mine, int32_t rank) {
+    int before = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      // The first round declares them, one by one.
+      if (round == 1 && mine.cpu_device != nullptr) before = mine.cpu_device->all_reduces();
+      std::vector<std::shared_ptr<Sent>> sent;
+      std::vector<DeviceRequest> together;
+      for (int i = 0; i < 12; ++i) {
+        const int number = rank == 1 ? 11 - i : i;
+        sent.push_back(std::make_shared<Sent>());
+        sent.back()->input = mine.NewValues(number * 10);
+        sent.back()->input->Set(std::vector<float>(number * 10, number + rank + 1.0f));
+        DeviceRequest& each = together.emplace_back();
+        each.request.tensor = Tensor("together/" + std::to_string(number), number * 10);
+        each.request.tensor.average = number % 2 == 1;
+        each.request.input = each.request.output = sent.back()->input->pointer();
+        each.request.done = [last = sent.back()](const Status& status) {
+          last->ended.set_value(status);
+        };
+        each.on_its_way = [](const DeviceMark&) {};
+      }
+      mine.group->Enqueue(mine.stream_handle(), std::move(together));
+      for (int i = 0; i < 12; ++i) {
+        const int number = rank == 1 ? 11 - i : i;
+        const Status status = sent[i]->Wait();
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        const float average = number + 2.0f;
+        EXPECT_EQ(sent[i]->input->Get(),
+                  std::vector<float>(number * 10, number % 2 == 1 ? average : 3 * average));
+      }
+    }
+    if (mine.cpu_device != nullptr) {
+      EXPECT_EQ(mine.cpu_device->all_reduces() - before, kRounds - 1);
+    }
+  });
+}
+
 TEST_P(LocalGroupTest, OneHostGathersRowsAlsoNone) {
   StartJob({"a", "a", "a"});
   if (IsSkipped()) return;

@@ -120,9 +120,11 @@ Status LocalLink::OnFrame(Connection& connection, const FrameHeader&,
   if (sink == nullptr) return InvalidArgument(connection.peer_name() + " sent an empty message");
   LocalMessage message;
   BYTEPS_RETURN_IF_ERROR(DecodeLocal(static_cast<BufferSink&>(*sink).Take(), &message));
-  if (auto* report = std::get_if<LaunchReport>(&message)) {
-    if (report->local_rank != LocalRankOf(connection.peer()))
-      return InvalidArgument(connection.peer_name() + " reported as another worker");
+  if (const auto* reports = std::get_if<std::vector<LaunchReport>>(&message)) {
+    for (const LaunchReport& report : *reports) {
+      if (report.local_rank != LocalRankOf(connection.peer()))
+        return InvalidArgument(connection.peer_name() + " reported as another worker");
+    }
   }
   return options_.on_message(std::move(message));
 }

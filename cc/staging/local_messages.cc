@@ -7,8 +7,9 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 16384;
 constexpr size_t kMinEntryBytes = 1 + 8 + 8 + 4 + 1 + 4 + 4;
+constexpr size_t kMinReportBytes = 1 + 4 + 8 + 8 + 4 + 4 + 8 + 8 + 1 + 4;
 
-void Put(ByteWriter& writer, const Status& status) {
+void PutStatus(ByteWriter& writer, const Status& status) {
   writer.Put(status.code());
   writer.PutString(status.message().substr(0, kMaxTextBytes));
 }
@@ -26,7 +27,11 @@ struct Encoder {
   void operator()(const NcclUniqueId& id) {
     for (const char byte : id.bytes) writer.Put(byte);
   }
-  void operator()(const LaunchReport& report) {
+  void operator()(const std::vector<LaunchReport>& reports) {
+    writer.Put(static_cast<uint32_t>(reports.size()));
+    for (const LaunchReport& report : reports) Put(report);
+  }
+  void Put(const LaunchReport& report) {
     writer.Put(report.kind);
     writer.Put(report.local_rank);
     writer.Put(report.key);
@@ -35,7 +40,7 @@ struct Encoder {
     writer.Put(report.part_count);
     writer.Put(report.rows);
     writer.Put(report.agreement);
-    Put(writer, report.reason);
+    PutStatus(writer, report.reason);
   }
   void operator()(const LogSlice& slice) {
     writer.Put(slice.first);
@@ -45,7 +50,7 @@ struct Encoder {
       writer.Put(entry.key);
       writer.Put(entry.round);
       writer.Put(entry.part);
-      Put(writer, entry.reason);
+      PutStatus(writer, entry.reason);
       writer.Put(static_cast<uint32_t>(entry.rows.size()));
       for (const int64_t rows : entry.rows) writer.Put(rows);
     }
@@ -58,7 +63,11 @@ struct Decoder {
   void operator()(NcclUniqueId& id) {
     for (char& byte : id.bytes) byte = reader.Get<char>();
   }
-  void operator()(LaunchReport& report) {
+  void operator()(std::vector<LaunchReport>& reports) {
+    reports.resize(reader.GetCount(kMinReportBytes));
+    for (LaunchReport& report : reports) Get(report);
+  }
+  void Get(LaunchReport& report) {
     report.kind = reader.Get<LaunchReport::Kind>();
     report.local_rank = reader.Get<int32_t>();
     report.key = reader.Get<uint64_t>();
@@ -99,7 +108,7 @@ Status DecodeLocal(const std::string& bytes, LocalMessage* message) {
   ByteReader reader(bytes.data(), bytes.size());
   const uint8_t index = reader.Get<uint8_t>();
   if (index == 0) message->emplace<NcclUniqueId>();
-  if (index == 1) message->emplace<LaunchReport>();
+  if (index == 1) message->emplace<std::vector<LaunchReport>>();
   if (index == 2) message->emplace<LogSlice>();
   if (index > 2) reader.Fail();
   std::visit(Decoder{reader}, *message);

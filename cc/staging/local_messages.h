@@ -4,6 +4,7 @@
 
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/gpu/launch_log.h"
@@ -12,7 +13,7 @@
 namespace byteps {
 
 // Local rank 0 sends the first and the last, all others the second.
-using LocalMessage = std::variant<NcclUniqueId, LaunchReport, LogSlice>;
+using LocalMessage = std::variant<NcclUniqueId, std::vector<LaunchReport>, LogSlice>;
 
 std::string EncodeLocal(const LocalMessage& message);
 

@@ -28,7 +28,7 @@ std::vector<LocalMessage> OneOfEach() {
   slice.entries[0].rows = {3, 0};
   slice.entries[1].kind = LaunchEntry::Kind::kFail;
   slice.entries[1].reason = FailedPrecondition("they disagree");
-  return {id, report, slice};
+  return {id, std::vector<LaunchReport>{report, LaunchReport()}, slice};
 }
 
 TEST(LocalMessages, EveryMessageSurvivesARoundTrip) {
@@ -44,7 +44,9 @@ TEST(LocalMessages, EveryMessageSurvivesARoundTrip) {
 TEST(LocalMessages, FieldsArriveWhereTheyBelong) {
   LocalMessage received;
   ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[1]), &received).ok());
-  const auto& report = std::get<LaunchReport>(received);
+  const auto& reports = std::get<std::vector<LaunchReport>>(received);
+  ASSERT_EQ(reports.size(), 2u);
+  const LaunchReport& report = reports[0];
   EXPECT_EQ(report.part, 6u);
   EXPECT_EQ(report.part_count, 7u);
   EXPECT_EQ(report.rows, 9);

@@ -1,13 +1,17 @@
 // The custom calls that an exchange becomes in a program that XLA has compiled, and what the
 // compiler (xla_kernels.cc) tells their handlers (host_handlers.cc, gpu_handlers.cc).
 //
-//   run()                  -> run             a number for this run of the computation
-//   start(x, run, after...) -> x', handle      hands x to the engine and returns; x' is x's memory
-//                          or  x', handle, all   of a gather, whose result has another shape
-//   gate(handles...)       -> handle          nothing; what needs it comes after all these starts
-//   done(x', run, handle)  -> result          ends with the exchange; the result is in x's memory
-//     or (x', run, handle, all)                 or in that of `all`
-//   place()                -> number          of this worker, when it runs
+//   run()                     -> run             a number for this run of the computation
+//   start(x..., run, after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
+//                                                   memory
+//                          or   x', handle, all   of one gather, whose result has another shape
+//   gate(handles...)          -> handle          nothing; what needs it comes after all of these
+//   done(x'..., run, handle)  -> result...       ends with the exchanges; each result is in its x's
+//     or (x', run, handle, all)                    memory, or in that of `all`
+//   place()                   -> number          of this worker, when it runs
+//
+// A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of
+// what it computes between two calls, and a call costs the host several microseconds.
 //
 // x' says that the memory is in use between start and done. A handle is never read or written: it
 // gives the calls an order, because XLA knows none but that of data. XLA's own numbers of runs are
@@ -15,9 +19,11 @@
 #ifndef TF_BYTEPS_CC_TF_COMPILED_CALL_H_
 #define TF_BYTEPS_CC_TF_COMPILED_CALL_H_
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "cc/base/status.h"
@@ -37,15 +43,16 @@ inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
 inline constexpr char kPlaceCall[] = "byteps_place";
 
-// What a start and a done know of their exchange.
+// What a start and a done know of their exchanges. Of one call they differ in name, codec and
+// priority.
 struct CallAttributes {
-  std::string_view name;   // in hexadecimal digits: names have quotes and the like
-  std::string_view codec;  // too
+  std::string_view names;       // in hexadecimal digits, as they have quotes and the like; "6a.6b"
+  std::string_view codecs;      // too
+  std::string_view priorities;  // "-1.2"
   int64_t kind;
   int64_t average;
   int64_t root_rank;
   int64_t backup_workers;
-  int64_t priority;
 };
 
 inline std::string ToDigits(const std::string& text) {
@@ -67,21 +74,39 @@ inline std::string FromDigits(std::string_view digits) {
 }
 
 // The attributes as XLA takes them.
-inline std::string ToCallConfig(const NamedExchange& exchange) {
+inline std::string ToCallConfig(const std::vector<NamedExchange>& exchanges) {
+  std::string names, codecs, priorities;
+  for (const NamedExchange& exchange : exchanges) {
+    const char* const dot = &exchange == &exchanges.front() ? "" : ".";
+    names += dot + ToDigits(exchange.tensor.name);
+    codecs += dot + ToDigits(exchange.tensor.codec);
+    priorities += dot + std::to_string(exchange.priority);
+  }
   const auto number = [](const char* key, int64_t value) {
     return std::string(", ") + key + " = " + std::to_string(value) + " : i64";
   };
-  return "{name = \"" + ToDigits(exchange.tensor.name) + "\", codec = \"" +
-         ToDigits(exchange.tensor.codec) + "\"" +
-         number("kind", static_cast<int64_t>(exchange.tensor.kind)) +
-         number("average", exchange.tensor.average) +
-         number("root_rank", exchange.tensor.root_rank) +
-         number("backup_workers", exchange.tensor.backup_workers) +
-         number("priority", exchange.priority) + "}";
+  const TensorDescription& first = exchanges.front().tensor;
+  return "{names = \"" + names + "\", codecs = \"" + codecs + "\", priorities = \"" + priorities +
+         "\"" + number("kind", static_cast<int64_t>(first.kind)) +
+         number("average", first.average) + number("root_rank", first.root_rank) +
+         number("backup_workers", first.backup_workers) + "}";
 }
 
-inline std::string CallName(const CallAttributes& attributes) {
-  return FromDigits(attributes.name);
+// What is between dots.
+inline std::vector<std::string_view> Split(std::string_view text) {
+  std::vector<std::string_view> pieces;
+  for (size_t dot = 0; dot != std::string_view::npos;) {
+    dot = text.find('.');
+    pieces.push_back(text.substr(0, dot));
+    text.remove_prefix(dot == std::string_view::npos ? text.size() : dot + 1);
+  }
+  return pieces;
+}
+
+inline std::vector<std::string> CallNames(const CallAttributes& attributes) {
+  std::vector<std::string> names;
+  for (const std::string_view digits : Split(attributes.names)) names.push_back(FromDigits(digits));
+  return names;
 }
 
 inline xla::ffi::Error ToCallError(const Status& status) {
@@ -122,25 +147,36 @@ inline bool ToDType(xla::ffi::DataType type, DType* dtype) {
   }
 }
 
-// Fills in all of a request that a start call says; where the result goes, and what happens at the
-// end, is left to the caller.
-inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::AnyBuffer& value,
-                            ExchangeRequest* request) {
-  TensorDescription& tensor = request->tensor;
-  tensor.name = CallName(attributes);
-  if (!ToDType(value.element_type(), &tensor.dtype))
-    return Internal("tensor \"" + tensor.name + "\" was compiled with another type");
-  tensor.shape.assign(value.dimensions().begin(), value.dimensions().end());
-  tensor.kind = static_cast<ExchangeKind>(attributes.kind);
-  tensor.average = attributes.average != 0;
-  tensor.root_rank = static_cast<int32_t>(attributes.root_rank);
-  tensor.backup_workers = static_cast<int32_t>(attributes.backup_workers);
-  tensor.codec = FromDigits(attributes.codec);
-  request->priority = static_cast<int32_t>(attributes.priority);
-  request->input = value.untyped_data();
-  if (tensor.kind == ExchangeKind::kGather) {
-    request->gather_rows = tensor.shape[0];
-    tensor.shape[0] = -1;
+// Fills in all of the requests that a start call says; where the results go, and what happens at
+// the end, is left to the caller. `values` are the call's first results.
+inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::RemainingRets& values,
+                            std::vector<ExchangeRequest>* requests) {
+  const std::vector<std::string> names = CallNames(attributes);
+  const std::vector<std::string_view> codecs = Split(attributes.codecs);
+  const std::vector<std::string_view> priorities = Split(attributes.priorities);
+  requests->resize(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    auto value = values.get<xla::ffi::AnyBuffer>(i);
+    if (!value.has_value() || codecs.size() != names.size() || priorities.size() != names.size())
+      return Internal("tensor \"" + names[i] + "\" was compiled by another version");
+    ExchangeRequest& request = (*requests)[i];
+    TensorDescription& tensor = request.tensor;
+    tensor.name = names[i];
+    if (!ToDType((*value)->element_type(), &tensor.dtype))
+      return Internal("tensor \"" + tensor.name + "\" was compiled with another type");
+    tensor.shape.assign((*value)->dimensions().begin(), (*value)->dimensions().end());
+    tensor.kind = static_cast<ExchangeKind>(attributes.kind);
+    tensor.average = attributes.average != 0;
+    tensor.root_rank = static_cast<int32_t>(attributes.root_rank);
+    tensor.backup_workers = static_cast<int32_t>(attributes.backup_workers);
+    tensor.codec = FromDigits(codecs[i]);
+    std::from_chars(priorities[i].data(), priorities[i].data() + priorities[i].size(),
+                    request.priority);
+    request.input = (*value)->untyped_data();
+    if (tensor.kind == ExchangeKind::kGather) {
+      request.gather_rows = tensor.shape[0];
+      tensor.shape[0] = -1;
+    }
   }
   return OkStatus();
 }
@@ -148,9 +184,9 @@ inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::An
 }  // namespace byteps
 
 XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    ::byteps::CallAttributes, StructMember<std::string_view>("name"),
-    StructMember<std::string_view>("codec"), StructMember<int64_t>("kind"),
-    StructMember<int64_t>("average"), StructMember<int64_t>("root_rank"),
-    StructMember<int64_t>("backup_workers"), StructMember<int64_t>("priority"));
+    ::byteps::CallAttributes, StructMember<std::string_view>("names"),
+    StructMember<std::string_view>("codecs"), StructMember<std::string_view>("priorities"),
+    StructMember<int64_t>("kind"), StructMember<int64_t>("average"),
+    StructMember<int64_t>("root_rank"), StructMember<int64_t>("backup_workers"));
 
 #endif  // TF_BYTEPS_CC_TF_COMPILED_CALL_H_

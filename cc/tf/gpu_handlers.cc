@@ -107,37 +107,47 @@ Exchanges& AllExchanges() {
   return *all;
 }
 
-ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::AnyBuffer,
-                 ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> value, ffi::Result<ffi::AnyBuffer>,
-                 ffi::RemainingRets gathered) {
-  ExchangeRequest request;
-  GpuExchanger* exchanger = nullptr;
-  Status status = DescribeStart(attributes, *value, &request);
-  if (status.ok()) status = GpuExchanger::OfStream(stream, &exchanger);
-  if (!status.ok()) return ToCallError(status);
-  const auto exchange = std::make_shared<GpuExchange>();
-  exchange->name = request.tensor.name;
-  exchange->input = request.input;
-  exchange->stream = stream;
+// The end of the exchange, on an engine's or a device's thread. A gather's result has its place.
+void SetEnd(const std::shared_ptr<GpuExchange>& exchange, ffi::RemainingRets results,
+            ExchangeRequest* request) {
   const auto mistake = std::make_shared<Status>();
-  if (request.tensor.kind == ExchangeKind::kGather) {
-    ffi::Result<ffi::AnyBuffer> all = *gathered.get<ffi::AnyBuffer>(0);
-    request.allocate_output = [mistake, name = exchange->name, own_rows = request.gather_rows,
-                               all_rows = all->dimensions().front(),
-                               memory = all->untyped_data()](const std::vector<int64_t>& rows) {
+  if (request->tensor.kind == ExchangeKind::kGather) {
+    ffi::Result<ffi::AnyBuffer> all = *results.get<ffi::AnyBuffer>(2);
+    request->allocate_output = [mistake, name = exchange->name, own_rows = request->gather_rows,
+                                all_rows = all->dimensions().front(),
+                                memory = all->untyped_data()](const std::vector<int64_t>& rows) {
       *mistake = CheckGatheredRows(name, own_rows, all_rows, rows);
       return mistake->ok() ? memory : nullptr;
     };
   } else {
-    request.output = value->untyped_data();
+    request->output = const_cast<void*>(request->input);
   }
-  request.done = [exchange, mistake](const Status& result) {
+  request->done = [exchange, mistake](const Status& result) {
     AllExchanges().End(exchange, mistake->ok() ? result : *mistake);
   };
-  AllExchanges().Begin(exchange);
-  exchanger->Enqueue(stream, std::move(request), [exchange](DeviceMark end) {
-    AllExchanges().SetOnItsWay(exchange, std::move(end));
-  });
+}
+
+ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs,
+                 ffi::RemainingRets results) {
+  std::vector<ExchangeRequest> requests;
+  GpuExchanger* exchanger = nullptr;
+  Status status = DescribeStart(attributes, results, &requests);
+  if (status.ok()) status = GpuExchanger::OfStream(stream, &exchanger);
+  if (!status.ok()) return ToCallError(status);
+  std::vector<DeviceRequest> together(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto exchange = std::make_shared<GpuExchange>();
+    exchange->name = requests[i].tensor.name;
+    exchange->input = requests[i].input;
+    exchange->stream = stream;
+    SetEnd(exchange, results, &requests[i]);
+    together[i].request = std::move(requests[i]);
+    together[i].on_its_way = [exchange](DeviceMark end) {
+      AllExchanges().SetOnItsWay(exchange, std::move(end));
+    };
+    AllExchanges().Begin(exchange);
+  }
+  exchanger->Enqueue(stream, std::move(together));
   return ffi::Error::Success();
 }
 
@@ -145,12 +155,21 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::AnyBuffer value,
-                ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) {
-  DeviceMark end;
-  Status status = AllExchanges().Wait(stream, CallName(attributes), value.untyped_data(), &end);
-  if (status.ok() && end != nullptr) status = static_cast<CudaEvent*>(end.get())->HoldUp(stream);
-  return ToCallError(status);
+ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs values,
+                ffi::RemainingRets) {
+  const std::vector<std::string> names = CallNames(attributes);
+  DeviceMark last;
+  for (size_t i = 0; i < names.size(); ++i) {
+    DeviceMark end;
+    Status status =
+        AllExchanges().Wait(stream, names[i], values.get<ffi::AnyBuffer>(i)->untyped_data(), &end);
+    // Several of them have the end of one collective.
+    if (status.ok() && end != nullptr && end != last)
+      status = static_cast<CudaEvent*>(end.get())->HoldUp(stream);
+    if (!status.ok()) return ToCallError(status);
+    last = end;
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error Place(CudaStreamHandle stream, int64_t what, ffi::Result<ffi::AnyBuffer> number) {
@@ -166,23 +185,13 @@ ffi::Error Place(CudaStreamHandle stream, int64_t what, ffi::Result<ffi::AnyBuff
 }
 
 XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kStart, Start,
-                       ffi::Ffi::Bind()
-                           .Ctx<Stream>()
-                           .Attrs<CallAttributes>()
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::AnyBuffer>()
-                           .Ret<ffi::AnyBuffer>()
-                           .RemainingRets());
+XLA_FFI_DEFINE_HANDLER(
+    kStart, Start,
+    ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kDone, Done,
-                       ffi::Ffi::Bind()
-                           .Ctx<Stream>()
-                           .Attrs<CallAttributes>()
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(
+    kDone, Done,
+    ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kPlace, Place,
                        ffi::Ffi::Bind().Ctx<Stream>().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 

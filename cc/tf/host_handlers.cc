@@ -7,9 +7,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cc/base/clock.h"
 #include "cc/engine/engine.h"
@@ -79,30 +82,43 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer> run) {
   return ffi::Error::Success();
 }
 
-ffi::Error Start(CallAttributes attributes, ffi::AnyBuffer, ffi::AnyBuffer run, ffi::RemainingArgs,
-                 ffi::Result<ffi::AnyBuffer> value, ffi::Result<ffi::AnyBuffer>,
-                 ffi::RemainingRets gathered) {
-  ExchangeRequest request;
-  Status status = DescribeStart(attributes, *value, &request);
+// The run's number comes behind the tensors.
+uint32_t RunOf(const ffi::RemainingArgs& operands, size_t tensors) {
+  return NumberOf(*operands.get<ffi::AnyBuffer>(tensors));
+}
+
+ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
+                 ffi::RemainingRets results) {
+  std::vector<ExchangeRequest> requests;
+  const Status status = DescribeStart(attributes, results, &requests);
   if (!status.ok()) return ToCallError(status);
-  int64_t all_rows = 0;
-  if (gathered.size() > 0) all_rows = (*gathered.get<ffi::AnyBuffer>(0))->dimensions().front();
-  return ToCallError(Runs().Start(NumberOf(run), std::move(request), all_rows));
+  const uint32_t run = RunOf(operands, requests.size());
+  for (ExchangeRequest& request : requests) {
+    int64_t all_rows = 0;
+    if (request.tensor.kind == ExchangeKind::kGather)
+      all_rows = (*results.get<ffi::AnyBuffer>(2))->dimensions().front();
+    const Status started = Runs().Start(run, std::move(request), all_rows);
+    if (!started.ok()) return ToCallError(started);
+  }
+  return ffi::Error::Success();
 }
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Future Done(CallAttributes attributes, ffi::AnyBuffer value, ffi::AnyBuffer run,
-                 ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> result) {
-  ffi::Promise promise;
+ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
+                 ffi::RemainingRets results) {
+  const std::vector<std::string> names = CallNames(attributes);
+  const uint32_t run = RunOf(operands, names.size());
+  ffi::CountDownPromise promise(static_cast<int64_t>(names.size()));
   ffi::Future future(promise);
-  Runs().WhenEnded(NumberOf(run), CallName(attributes), value.untyped_data(),
-                   [promise, to = result->untyped_data()](const Status& status, const void* from,
-                                                          uint64_t bytes) mutable {
-                     if (!status.ok()) return promise.SetError(ToCallError(status));
-                     if (bytes > 0) std::memcpy(to, from, bytes);
-                     promise.SetAvailable();
-                   });
+  for (size_t i = 0; i < names.size(); ++i) {
+    void* const to = (*results.get<ffi::AnyBuffer>(i))->untyped_data();
+    Runs().WhenEnded(run, names[i], operands.get<ffi::AnyBuffer>(i)->untyped_data(),
+                     [promise, to](const Status& status, const void* from, uint64_t bytes) mutable {
+                       if (status.ok() && bytes > 0) std::memcpy(to, from, bytes);
+                       promise.CountDown(ToCallError(status));
+                     });
+  }
   return future;
 }
 
@@ -115,22 +131,10 @@ ffi::Error Place(int64_t what, ffi::Result<ffi::AnyBuffer> number) {
 
 XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kStart, Start,
-                       ffi::Ffi::Bind()
-                           .Attrs<CallAttributes>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::AnyBuffer>()
-                           .Ret<ffi::AnyBuffer>()
-                           .RemainingRets());
+                       ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kDone, Done,
-                       ffi::Ffi::Bind()
-                           .Attrs<CallAttributes>()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::AnyBuffer>()
-                           .RemainingArgs()
-                           .Ret<ffi::AnyBuffer>());
+                       ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);

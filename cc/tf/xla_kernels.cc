@@ -6,8 +6,10 @@
 // programs of their own. So the starts of a program come in one order everywhere: that in which
 // TensorFlow compiles them, which follows from the graph and not from shapes. Only those of a group
 // (BytePSPushPullAll) come as their inputs do, and before all its ends.
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,11 +81,12 @@ absl::Status FindCompiled(XlaOpKernelContext* context,
   return absl::OkStatus();
 }
 
-// An exchange that is being compiled.
+// Exchanges of one start that are being compiled.
 struct Begun {
-  XlaOp value;
+  std::vector<NamedExchange> exchanges;
+  std::vector<XlaOp> values;
+  std::vector<Shape> shapes;  // of the results
   XlaOp handle;
-  Shape shape;              // of the result
   std::vector<XlaOp> room;  // of a gather, for its result
 };
 
@@ -102,43 +105,70 @@ absl::Status ShapeOf(XlaOpKernelContext* context, int input, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status Start(XlaOpKernelContext* context, const NamedExchange& exchange, int input,
-                   std::vector<XlaOp> after, const Compiled& compiled, Begun* begun) {
-  TF_RETURN_IF_ERROR(ShapeOf(context, input, exchange.tensor.name, &begun->shape));
-  // Uses of one name keep their order (protocol rule 11).
-  const auto before = compiled.ends.find(exchange.tensor.name);
-  if (before != compiled.ends.end()) after.push_back(before->second);
-  std::vector<XlaOp> operands = {context->Input(input), compiled.run};
+// `inputs` are the numbers of the operation's.
+absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> exchanges,
+                   const std::vector<int>& inputs, std::vector<XlaOp> after,
+                   const Compiled& compiled, Begun* begun) {
+  std::vector<XlaOp> operands;
+  Aliases in_place;
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    const std::string& name = exchanges[i].tensor.name;
+    begun->shapes.emplace_back();
+    TF_RETURN_IF_ERROR(ShapeOf(context, inputs[i], name, &begun->shapes.back()));
+    operands.push_back(context->Input(inputs[i]));
+    const auto number = static_cast<int64_t>(i);
+    in_place.push_back({ShapeIndex{number}, {number, ShapeIndex{}}});
+    // Uses of one name keep their order (protocol rule 11).
+    const auto before = compiled.ends.find(name);
+    if (before != compiled.ends.end()) after.push_back(before->second);
+  }
+  operands.push_back(compiled.run);
   operands.insert(operands.end(), after.begin(), after.end());
-  std::vector<Shape> results = {begun->shape, HandleShape()};
-  if (exchange.tensor.kind == ExchangeKind::kGather) {
-    if (begun->shape.dimensions().empty()) {
-      return absl::InvalidArgumentError("'" + exchange.tensor.name +
+  std::vector<Shape> results = begun->shapes;
+  results.push_back(HandleShape());
+  if (exchanges[0].tensor.kind == ExchangeKind::kGather) {
+    Shape& shape = begun->shapes[0];
+    if (shape.dimensions().empty()) {
+      return absl::InvalidArgumentError("'" + exchanges[0].tensor.name +
                                         "': a scalar has no axis 0 to gather along");
     }
     WorkerPlace place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
-    begun->shape.set_dimensions(0, begun->shape.dimensions(0) * place.size);
-    results.push_back(begun->shape);
+    shape.set_dimensions(0, shape.dimensions(0) * place.size);
+    results.push_back(shape);
   }
-  const Aliases in_place = {{ShapeIndex{0}, {0, ShapeIndex{}}}};
-  const XlaOp start = Call(context, kStartCall, operands, ShapeUtil::MakeTupleShape(results),
-                           ToCallConfig(exchange), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
-  begun->value = xla::GetTupleElement(start, 0);
-  begun->handle = xla::GetTupleElement(start, 1);
-  if (results.size() > 2) begun->room.push_back(xla::GetTupleElement(start, 2));
+  const XlaOp start =
+      Call(context, kStartCall, operands, ShapeUtil::MakeTupleShape(results),
+           ToCallConfig(exchanges), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
+  const auto count = static_cast<int64_t>(exchanges.size());
+  for (int64_t i = 0; i < count; ++i) begun->values.push_back(xla::GetTupleElement(start, i));
+  begun->handle = xla::GetTupleElement(start, count);
+  if (begun->shapes.size() < results.size() - 1)
+    begun->room.push_back(xla::GetTupleElement(start, count + 1));
+  begun->exchanges = std::move(exchanges);
   return absl::OkStatus();
 }
 
-XlaOp End(XlaOpKernelContext* context, const NamedExchange& exchange, const Begun& begun,
-          XlaOp after, Compiled* compiled) {
-  std::vector<XlaOp> operands = {begun.value, compiled->run, after};
+// The results, in the order of the exchanges.
+std::vector<XlaOp> End(XlaOpKernelContext* context, const Begun& begun, XlaOp after,
+                       Compiled* compiled) {
+  std::vector<XlaOp> operands = begun.values;
+  operands.push_back(compiled->run);
+  operands.push_back(after);
+  const auto room = static_cast<int64_t>(operands.size());
   operands.insert(operands.end(), begun.room.begin(), begun.room.end());
-  const Aliases in_place = {{ShapeIndex{}, {begun.room.empty() ? 0 : 3, ShapeIndex{}}}};
-  const XlaOp result = Call(context, kDoneCall, operands, begun.shape, ToCallConfig(exchange),
-                            in_place, CustomCallSchedule::SCHEDULE_LATEST);
-  compiled->ends[exchange.tensor.name] = result;
-  return result;
+  Aliases in_place;
+  for (int64_t i = 0; i < static_cast<int64_t>(begun.values.size()); ++i)
+    in_place.push_back({ShapeIndex{i}, {begun.room.empty() ? i : room, ShapeIndex{}}});
+  const XlaOp done =
+      Call(context, kDoneCall, operands, ShapeUtil::MakeTupleShape(begun.shapes),
+           ToCallConfig(begun.exchanges), in_place, CustomCallSchedule::SCHEDULE_LATEST);
+  std::vector<XlaOp> results;
+  for (size_t i = 0; i < begun.values.size(); ++i) {
+    results.push_back(xla::GetTupleElement(done, static_cast<int64_t>(i)));
+    compiled->ends[begun.exchanges[i].tensor.name] = results.back();
+  }
+  return results;
 }
 
 template <ReadKind kReadKind>
@@ -152,14 +182,26 @@ class ExchangeCompiler : public XlaOpKernel {
     tensorflow::core::RefCountPtr<Compiled> compiled;
     Begun begun;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
-    OP_REQUIRES_OK(context, Start(context, exchange_, 1, compiled->last, *compiled, &begun));
+    OP_REQUIRES_OK(context, Start(context, {exchange_}, {1}, compiled->last, *compiled, &begun));
     compiled->last = {begun.handle};
-    context->SetOutput(0, End(context, exchange_, begun, begun.handle, compiled.get()));
+    context->SetOutput(0, End(context, begun, begun.handle, compiled.get())[0]);
   }
 
  private:
   NamedExchange exchange_;
 };
+
+// How many bytes one start takes. All that is known while a step is compiled is that gradients of
+// neighbours are ready at about one time.
+//
+// More of them in a start mean fewer calls and longer CUDA graphs, and exchanges that begin later.
+// Between the GPUs of a host 64 MB take less than a millisecond; to servers they take longer than
+// all of a short step's calls.
+int64_t BytesOfAStart(int64_t all_bytes, bool by_nccl) {
+  constexpr int64_t kMegabyte = 1 << 20;
+  if (!by_nccl) return kMegabyte;
+  return std::clamp(all_bytes / 16, 8 * kMegabyte, 64 * kMegabyte);
+}
 
 class PushPullAllCompiler : public XlaOpKernel {
  public:
@@ -168,24 +210,61 @@ class PushPullAllCompiler : public XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* context) override {
-    const int count = static_cast<int>(exchanges_.size());
     tensorflow::core::RefCountPtr<Compiled> compiled;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
-    std::vector<Begun> begun(count);
+    std::vector<std::vector<int>> groups;
+    OP_REQUIRES_OK(context, Group(context, &groups));
+    std::vector<Begun> begun(groups.size());
     std::vector<XlaOp> handles = compiled->last;
-    for (int i = 0; i < count; ++i) {
-      const int input = count + i;  // behind the tokens
-      OP_REQUIRES_OK(context, Start(context, exchanges_[i], input, {}, *compiled, &begun[i]));
+    for (size_t i = 0; i < groups.size(); ++i) {
+      std::vector<NamedExchange> together;
+      std::vector<int> inputs;
+      for (const int number : groups[i]) {
+        together.push_back(exchanges_[number]);
+        inputs.push_back(count() + number);  // behind the tokens
+      }
+      OP_REQUIRES_OK(context, Start(context, together, inputs, {}, *compiled, &begun[i]));
       handles.push_back(begun[i].handle);
     }
     const XlaOp gate = Call(context, kGateCall, handles, HandleShape(), "{}", {},
                             CustomCallSchedule::SCHEDULE_NONE);
     compiled->last = {gate};
-    for (int i = 0; i < count; ++i)
-      context->SetOutput(i, End(context, exchanges_[i], begun[i], gate, compiled.get()));
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const std::vector<XlaOp> results = End(context, begun[i], gate, compiled.get());
+      for (size_t j = 0; j < results.size(); ++j) context->SetOutput(groups[i][j], results[j]);
+    }
   }
 
  private:
+  int count() const { return static_cast<int>(exchanges_.size()); }
+
+  // Cuts the exchanges into groups of neighbours, by their numbers.
+  absl::Status Group(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
+    WorkerPlace place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    const bool is_gpu =
+        context->compiler()->options().device_type.type_string() == tensorflow::DEVICE_GPU_XLA_JIT;
+    std::vector<int64_t> bytes;
+    for (int number = 0; number < count(); ++number) {
+      Shape shape;
+      TF_RETURN_IF_ERROR(
+          ShapeOf(context, count() + number, exchanges_[number].tensor.name, &shape));
+      bytes.push_back(ShapeUtil::ByteSizeOf(shape));
+    }
+    const int64_t limit = BytesOfAStart(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}),
+                                        is_gpu && place.size == place.local_size);
+    int64_t filled = 0;
+    for (int number = 0; number < count(); ++number) {
+      if (groups->empty() || filled + bytes[number] > limit) {
+        groups->emplace_back();
+        filled = 0;
+      }
+      filled += bytes[number];
+      groups->back().push_back(number);
+    }
+    return absl::OkStatus();
+  }
+
   std::vector<NamedExchange> exchanges_;
 };
 

@@ -51,6 +51,12 @@ def all_dtypes():
     return results
 
 
+def _many(value):
+    """Tensors of 1.2 MB, and short ones among them: several that start together, and alone."""
+    lengths = [1, 300_000, 2, 3, 300_000, 300_000, 4, 5]
+    return [tf.fill([length], value * (number + 1)) for number, length in enumerate(lengths)]
+
+
 def options():
     """Compression, factors, a list, rows that become dense, and what is asked when it runs."""
     x = tf.fill([3], 1.0 + bps.rank())
@@ -64,6 +70,7 @@ def options():
             "compressed": bps.push_pull(x, op="sum", compression=bps.Compression.bf16),
             "scaled": bps.push_pull(x, op="sum", prescale_factor=2.0, postscale_factor=0.5),
             "list": bps.push_pull([x, 2 * x, 3 * x[:2]], op="sum"),
+            "many": [tf.reduce_mean(sum) for sum in bps.push_pull(_many(x[0]), op="sum")],
             "rows": bps.push_pull(rows, op="sum"),
             "place": [bps.rank_op(), bps.size_op(), bps.local_rank_op(), bps.local_size_op()],
             "scalar": bps.push_pull(x[0], op="sum"),

@@ -73,6 +73,7 @@ def test_options(group):
             "compressed": [total] * 3,
             "scaled": [total] * 3,
             "list": [[total] * 3, [2 * total] * 3, [3 * total] * 2],
+            "many": [total * (number + 1) for number in range(8)],
             "rows": rows.tolist(),
             "place": [rank, size, rank, size],
             "scalar": total,

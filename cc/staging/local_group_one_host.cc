@@ -1,0 +1,103 @@
+// What happens to a tensor in a job on one host: one collective gives all ranks the result.
+#include <utility>
+
+#include "cc/staging/local_group.h"
+
+namespace byteps {
+
+// Reductions, or one broadcast.
+void LocalGroup::StartExchanges(const std::vector<TensorPointer>& tensors) {
+  std::vector<TensorPointer> some;
+  for (const TensorPointer& tensor : tensors) {
+    const bool is_there = alone() && tensor->gpu.input == tensor->gpu.output;
+    if (is_there || tensor->gpu.tensor.ElementCount() == 0)
+      OnExchanged(tensor);
+    else if (BeginStep(tensor))
+      some.push_back(tensor);
+  }
+  if (some.empty()) return;
+  const auto ended = [this, some](const Status& status) {
+    for (const TensorPointer& tensor : some)
+      EndStep(tensor, status, [this, tensor] { OnExchanged(tensor); });
+  };
+  const Status status = StartCollective(some, ended);
+  if (status.ok()) return;
+  // The device is broken: no rank can count on this one any more.
+  Fail(status);
+  ended(status);
+}
+
+Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
+                                   const RankDevice::Done& done) {
+  std::vector<Reduction> reductions;
+  std::vector<DeviceSpan> spans;
+  DeviceMark last;
+  for (const TensorPointer& tensor : tensors) {
+    const TensorDescription& description = tensor->gpu.tensor;
+    spans.push_back({tensor->gpu.input, tensor->gpu.output,
+                     static_cast<size_t>(description.ElementCount()), description.dtype});
+    const NcclOperation operation =
+        description.average ? NcclOperation::kAverage : OperationOf(description);
+    reductions.push_back({spans.back(), operation});
+    if (tensor->input_ready != nullptr && tensor->input_ready != last) {
+      last = tensor->input_ready;
+      BYTEPS_RETURN_IF_ERROR(device_->StartAfterMark(last));
+    }
+  }
+  const TensorDescription& first = tensors.front()->gpu.tensor;
+  if (alone())
+    BYTEPS_RETURN_IF_ERROR(device_->CopyWithin(spans, done));
+  else if (first.kind == ExchangeKind::kBroadcast)
+    BYTEPS_RETURN_IF_ERROR(
+        device_->Broadcast(spans.front(), hosts_.LocalRank(first.root_rank), done));
+  else
+    BYTEPS_RETURN_IF_ERROR(device_->AllReduce(reductions, done));
+  DeviceMark end;
+  for (const TensorPointer& tensor : tensors) {
+    if (tensor->on_its_way == nullptr) continue;
+    if (end == nullptr && !device_->MarkEnd(&end).ok()) break;
+    tensor->on_its_way(end);
+  }
+  return OkStatus();
+}
+
+void LocalGroup::OnExchanged(const TensorPointer& tensor) {
+  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  for (uint32_t part = 0; part < parts; ++part) {
+    worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
+    OnPartDone(tensor);
+  }
+}
+
+// Each rank broadcasts its rows to where they belong. The result's memory is
+// new, and free only behind what TensorFlow's stream holds now.
+void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows) {
+  ExchangeRequest& gpu = tensor->gpu;
+  gpu.output = gpu.allocate_output(rows);
+  Status status;
+  if (gpu.output == nullptr)
+    status = ResourceExhausted(tensor->exchange->Name() + ": no GPU memory for the gathered rows");
+  if (status.ok()) status = device_->StartAfter(tensor->stream);
+  // The others wait for this rank's rows.
+  if (!status.ok()) return Fail(status);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->parts_left = static_cast<uint32_t>(rows.size());
+  }
+  DeviceSpan span;
+  span.from = gpu.input;
+  span.to = gpu.output;
+  span.dtype = gpu.tensor.dtype;
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    span.count = rows[rank] * gpu.tensor.ElementCount();
+    const auto start = [&](const RankDevice::Done& done) {
+      if (alone()) return device_->CopyWithin({span}, done);
+      return device_->Broadcast(span, static_cast<int32_t>(rank), done);
+    };
+    const auto next = [this, tensor] { OnPartDone(tensor); };
+    span.count == 0 ? next() : Step(tensor, start, next);
+    span.to = static_cast<char*>(span.to) + span.bytes();
+  }
+}
+
+}  // namespace byteps
