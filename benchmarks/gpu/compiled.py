@@ -23,6 +23,7 @@ from benchmarks.sessions import ROOT
 _STEPS = 20
 _PROFILED_STEPS = 5
 _OURS = "BytePSPushPull"
+_PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
 
 
@@ -98,30 +99,33 @@ def _on_gpu(plane):
 
 
 def _on_host(plane):
-    """What the thread that runs the compiled program does in a step."""
+    """What the threads that run the compiled program do in a step."""
     time, calls, timeline = collections.Counter(), collections.Counter(), []
     for line in plane.lines:
         events = _events(plane, line)
-        steps = [event for event in events if event[2] == "GpuExecutable::ExecuteThunks"]
-        if not steps:
-            continue
         for begin, end, name in events:
             kind = "ours" if name.startswith(_OURS) else name
             time[kind] += (end - begin) / _PROFILED_STEPS / _MILLISECOND
             calls[kind] += 1 / _PROFILED_STEPS
-        first, last = steps[1][1], steps[2][1]  # the end of a step to that of the next
-        timeline += [
-            ((begin - first) / _MILLISECOND, (end - begin) / _MILLISECOND, name)
-            for begin, end, name in events
-            if begin < last and end > first and end - begin > _MILLISECOND / 10
-        ]
+        steps = [event for event in events if event[2] == _PROGRAM]
+        if not timeline and len(steps) > 1:
+            timeline = _between(events, steps[-2][1], steps[-1][1])
     return {
         "graphs": calls["command_buffer"],
         "calls": calls["ours"],
         "calls_ms": time["ours"],
-        "program_ms": time["GpuExecutable::ExecuteThunks"],
+        "program_ms": time[_PROGRAM],
         "timeline": timeline,
     }
+
+
+def _between(events, first, last):
+    """Those that take 0.1 ms or more: milliseconds after `first`, milliseconds, name."""
+    return [
+        ((begin - first) / _MILLISECOND, (end - begin) / _MILLISECOND, name)
+        for begin, end, name in events
+        if begin < last and end > first and end - begin > _MILLISECOND / 10
+    ]
 
 
 def _start(strategy, model):

@@ -66,8 +66,9 @@ class PushPullAllOp : public HostKernel {
     EnqueueFunction enqueue;
     OP_REQUIRES_OK_ASYNC(context, FindWay(context, &enqueue), done);
     std::vector<ExchangeRequest> requests(count);
+    const int tokens = context->num_inputs() - count;
     for (int i = 0; i < count; ++i) {
-      const Tensor& input = context->input(count + i);  // behind the tokens
+      const Tensor& input = context->input(tokens + i);
       OP_REQUIRES_OK_ASYNC(
           context,
           MakeRequest(exchanges_[i], std::make_shared<ExchangeOfGroup>(pending, input, i),

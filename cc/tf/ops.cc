@@ -40,7 +40,8 @@ absl::Status SameShapeAsValue(InferenceContext* context) {
 
 absl::Status SameShapesAsValues(InferenceContext* context) {
   const int count = context->num_outputs();
-  for (int i = 0; i < count; ++i) context->set_output(i, context->input(count + i));
+  const int tokens = context->num_inputs() - count;
+  for (int i = 0; i < count; ++i) context->set_output(i, context->input(tokens + i));
   return absl::OkStatus();
 }
 

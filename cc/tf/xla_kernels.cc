@@ -216,12 +216,13 @@ class PushPullAllCompiler : public XlaOpKernel {
     OP_REQUIRES_OK(context, Group(context, &groups));
     std::vector<Begun> begun(groups.size());
     std::vector<XlaOp> handles = compiled->last;
+    const int tokens = context->num_inputs() - count();
     for (size_t i = 0; i < groups.size(); ++i) {
       std::vector<NamedExchange> together;
       std::vector<int> inputs;
       for (const int number : groups[i]) {
         together.push_back(exchanges_[number]);
-        inputs.push_back(count() + number);  // behind the tokens
+        inputs.push_back(tokens + number);
       }
       OP_REQUIRES_OK(context, Start(context, together, inputs, {}, *compiled, &begun[i]));
       handles.push_back(begun[i].handle);
@@ -245,10 +246,10 @@ class PushPullAllCompiler : public XlaOpKernel {
     const bool is_gpu =
         context->compiler()->options().device_type.type_string() == tensorflow::DEVICE_GPU_XLA_JIT;
     std::vector<int64_t> bytes;
+    const int tokens = context->num_inputs() - count();
     for (int number = 0; number < count(); ++number) {
       Shape shape;
-      TF_RETURN_IF_ERROR(
-          ShapeOf(context, count() + number, exchanges_[number].tensor.name, &shape));
+      TF_RETURN_IF_ERROR(ShapeOf(context, tokens + number, exchanges_[number].tensor.name, &shape));
       bytes.push_back(ShapeUtil::ByteSizeOf(shape));
     }
     const int64_t limit = BytesOfAStart(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}),
