@@ -21,6 +21,7 @@ _RUNTIME = (
     "is_homogeneous",
     "server_counters",
     "arrival_lags",
+    "lost_process",
     "start_timeline",
     "stop_timeline",
 )
@@ -165,6 +166,7 @@ if typing.TYPE_CHECKING:
         is_initialized as is_initialized,
         local_rank as local_rank,
         local_size as local_size,
+        lost_process as lost_process,
         rank as rank,
         server_counters as server_counters,
         shutdown as shutdown,

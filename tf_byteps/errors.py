@@ -1,8 +1,27 @@
-"""Errors of start-up and configuration.
+"""Errors of start-up and configuration, and who was lost.
 
 What goes wrong inside an exchange is another layer's: `tf.errors.OpError` from the TensorFlow
 operations, `tf_byteps._engine.EngineError` from the engine's own Python module.
 """
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class LostProcess:
+    """A process whose loss has ended the job.
+
+    Attributes:
+        role: "worker", "server" or "scheduler".
+        rank: the worker's or server's; `None` for the scheduler.
+        address: where the server or scheduler listened, such as "10.0.0.2:4711"; "" for a worker.
+        reason: what has happened, in a sentence that names it and its host.
+    """
+
+    role: str
+    rank: int | None
+    address: str
+    reason: str
 
 
 class BytePSError(RuntimeError):

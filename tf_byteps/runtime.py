@@ -16,7 +16,13 @@ from typing import Any
 
 from tf_byteps import _engine, logs, spawned
 from tf_byteps.config import OPTIONS, Config
-from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
+from tf_byteps.errors import (
+    BytePSError,
+    ConfigError,
+    LostProcess,
+    RendezvousError,
+    StartInterruptedError,
+)
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.metrics import farewell
 from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
@@ -539,6 +545,30 @@ def arrival_lags() -> list[dict[str, float]]:
     """
     _current("arrival_lags")
     return _engine.arrival_lags()
+
+
+def lost_process() -> LostProcess | None:
+    """Who has ended the job by being lost. For what catches an error of a training.
+
+    Errors that `Model.fit`, `evaluate` and `predict` raise then have it as `byteps_lost`.
+
+    Returns:
+        A `LostProcess`, or `None` if nobody was: the job goes on, or it has failed otherwise.
+
+    Example:
+
+    >>> try:
+    ...     model.fit(dataset)
+    ... except tf.errors.UnavailableError:
+    ...     print(tf_byteps.lost_process())
+    LostProcess(role='worker', rank=3, address='', reason='worker 3 on host7 (10.0.0.7) ...')
+    """
+    lost = _engine.lost_peer()
+    if lost is None:
+        return None
+    role, rank, address = lost
+    known_rank = None if role == "scheduler" else rank
+    return LostProcess(role, known_rank, address, _engine.worker_failure())
 
 
 def start_timeline(path: str | os.PathLike[str], mark_cycles: bool = False) -> None:

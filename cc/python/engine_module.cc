@@ -439,6 +439,18 @@ void SetLogFormat(const std::optional<std::map<std::string, py::object>>& proces
   LogAsJson(fields);
 }
 
+py::object LostPeerTuple() {
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  const std::optional<LostPeer> lost = worker != nullptr ? worker->lost_peer() : std::nullopt;
+  if (!lost.has_value()) return py::none();
+  Endpoint address;
+  if (lost->role == Role::kCoordinator) address = worker->job().coordinator_endpoint;
+  if (lost->role == Role::kServer) address = worker->job().server_endpoints[lost->rank];
+  const bool listens = lost->role != Role::kWorker;
+  return py::make_tuple(lost->role == Role::kCoordinator ? "scheduler" : RoleName(lost->role),
+                        lost->rank, listens ? address.ToString() : "");
+}
+
 Transport TransportByName(const std::string& name) {
   if (name == "tcp") return Transport::kTcp;
   if (name == "auto") return Transport::kRdmaOrTcp;
@@ -575,6 +587,9 @@ void DefineWorker(py::module_& module) {
     const std::shared_ptr<Worker> worker = CurrentWorker();
     return worker != nullptr ? worker->failure().message() : std::string();
   });
+  module.def(
+      "lost_peer", &LostPeerTuple,
+      "Who ended the job by being lost: role, rank, and where it listened; None: nobody was.");
   module.def("worker_counters", &WorkerCountersDict);
   module.def("arrival_lags", [] {
     const std::shared_ptr<Worker> worker = CurrentWorker();

@@ -57,7 +57,7 @@ Status Worker::Start() {
   PreparePaths();
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
-      [this](const Status& reason) { Fail(reason); });
+      [this](const Status& reason) { Fail(reason, LostPeer{Role::kCoordinator, 0}); });
   BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job_.num_servers() * job_.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(coordinator_->Start(van_.get(), job_, Role::kWorker, rank_));
   BYTEPS_RETURN_IF_ERROR(ConnectToServers());
@@ -73,6 +73,11 @@ bool Worker::CoordinatorIsLost() const {
 Status Worker::failure() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return failure_;
+}
+
+std::optional<LostPeer> Worker::lost_peer() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return lost_peer_;
 }
 
 WorkerCounters Worker::counters() const {
@@ -765,7 +770,7 @@ void Worker::OnControl(ControlMessage message) {
       std::lock_guard<std::mutex> lock(mutex_);
       coordinator_is_lost_ = coordinator_is_lost_ || lost->role == Role::kCoordinator;
     }
-    return Fail(Unavailable(lost->description));
+    return Fail(Unavailable(lost->description), LostPeer{lost->role, lost->rank});
   }
   Status status;
   std::string stall_text;
@@ -803,13 +808,14 @@ void Worker::OnControl(ControlMessage message) {
   if (!status.ok()) Fail(status);
 }
 
-void Worker::Fail(const Status& reason) {
+void Worker::Fail(const Status& reason, const std::optional<LostPeer>& lost) {
   std::shared_ptr<WorkerCompanion> companion;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok() || stopping_) return;
     failure_ = reason;
+    lost_peer_ = lost;
     LogError(reason.message(), {"job_failed", {}});
     FinishAll(reason, &actions);
     companion = companion_;

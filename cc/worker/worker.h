@@ -44,6 +44,12 @@ struct PathCounters {
   uint64_t reconnects = 0;  // to the same process
 };
 
+// Who ended the job by being lost.
+struct LostPeer {
+  Role role = Role::kWorker;
+  int32_t rank = 0;  // the coordinator has none
+};
+
 struct WorkerCounters {
   uint64_t started_exchanges = 0;
   uint64_t exchanges = 0;  // tensors that ended, well or not
@@ -130,6 +136,8 @@ class Worker : private ConnectionHandler {
 
   // Why nothing can be exchanged any more; OK while all is well.
   Status failure() const;
+  // Whose loss it was, if it was a loss.
+  std::optional<LostPeer> lost_peer() const;
 
   WorkerCounters counters() const;
 
@@ -227,7 +235,7 @@ class Worker : private ConnectionHandler {
   void LoseServer(int32_t server, int life, const Status& reason);
   void OnControl(ControlMessage message);
   void Watch();
-  void Fail(const Status& reason);
+  void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
   void FinishLocally(const ExchangeRequest& request);
   void OnRelay(const Relay& relay);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
@@ -342,6 +350,7 @@ class Worker : private ConnectionHandler {
   int64_t next_stall_report_ns_ = 0;
   int64_t last_stall_notice_ns_ = 0;  // when it was in the log
   Status failure_;
+  std::optional<LostPeer> lost_peer_;
   bool stopping_ = false;
   bool coordinator_is_lost_ = false;  // says a server
   bool left_ = false;                 // the coordinator has answered our goodbye

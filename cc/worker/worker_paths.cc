@@ -208,7 +208,7 @@ void Worker::LoseServer(int32_t server, int life, const Status& reason) {
     coordinator_->Send(PeerLost{Role::kServer, server, reason.message()});
   }
   // Else it is the coordinator that says how this goes on.
-  if (!may_go_on) Fail(Unavailable(reason.message()));
+  if (!may_go_on) Fail(Unavailable(reason.message()), LostPeer{Role::kServer, server});
 }
 
 Worker::Path* Worker::FindPath(const Connection& connection) {

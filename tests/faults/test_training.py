@@ -27,7 +27,10 @@ def test_fit_ends_with_a_sentence(role):
         survivors = [o for o in outcomes if o.label.startswith("worker") and o.code == 0]
         assert len(survivors) == (1 if role == "worker" else 2), describe(outcomes)
         for outcome in survivors:
-            message, when = outcome.result
+            message, when, lost_role, lost_rank, address, reason = outcome.result
+            assert lost_role == role and reason in message
+            assert lost_rank == {"worker": 1, "server": 0, "scheduler": None}[role]
+            assert address.startswith("127.0.0.1:") if role != "worker" else address == ""
             assert when - begin < DETECTION
             assert message.startswith('tensor "') and "round " in message
             assert named[role].label in message and "127.0.0.1" in message

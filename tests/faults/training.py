@@ -11,7 +11,7 @@ import tf_byteps as bps
 
 
 def fit_until_a_fault():
-    """Trains for longer than the test waits; returns the error and when it came."""
+    """Trains for longer than the test waits; returns the error, when it came, and who was lost."""
     with bps.BytePSStrategy().scope():
         model = keras.Sequential([keras.layers.Dense(8), keras.layers.Dense(2)])
         model.compile("sgd", "mse")
@@ -26,8 +26,10 @@ def fit_until_a_fault():
         model.fit(*rows, batch_size=32, epochs=100_000, verbose=0, callbacks=[Announce()])
     except tf.errors.UnavailableError as error:
         when = time.monotonic()
+        assert error.byteps_lost == bps.lost_process()
+        lost = error.byteps_lost
         bps.shutdown()
-        return [str(error), when]
+        return [str(error), when, lost.role, lost.rank, lost.address, lost.reason]
     return None
 
 

@@ -89,6 +89,8 @@ def watch(folder: pathlib.Path) -> None:
     slowest: timeline.Part = max(bps.timeline.read(folder), key=lambda part: part.done)
     counters = bps.server_counters()
     lags = bps.arrival_lags()
+    lost: errors.LostProcess | None = bps.lost_process()
+    print(lost and (lost.role, lost.rank, lost.address, lost.reason))
     print(slowest.server, counters and counters["pushes"], lags[0]["mean_ms"])
 
 

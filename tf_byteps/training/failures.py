@@ -5,7 +5,7 @@ import re
 
 import tensorflow as tf
 
-from tf_byteps import _engine
+from tf_byteps import _engine, runtime
 
 # What the engine says of an exchange (cc/worker), among what TensorFlow adds around it.
 _SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*?(?:, round \d+:|: round \d+)[^\n]*?(?= \[Op:|\n|$)')
@@ -18,7 +18,8 @@ def in_a_sentence():
     """Raises an error of the engine again, without the graph that TensorFlow describes around it.
 
     For what users call with a whole training inside; where an operation was made, and by which of
-    Keras's functions it was called, says nothing about a lost process.
+    Keras's functions it was called, says nothing about a lost process. Who that is, if it was a
+    loss, is the error's `byteps_lost`.
 
     Example:
 
@@ -37,4 +38,6 @@ def in_a_sentence():
             raise  # not ours
         sentence = found.group() if found else _engine.worker_failure()
         kind = type(error) if found else tf.errors.UnavailableError
-        raise kind(error.node_def, error.op, sentence) from None
+        raised = kind(error.node_def, error.op, sentence)
+        raised.byteps_lost = runtime.lost_process()  # pyright: ignore[reportAttributeAccessIssue]
+        raise raised from None
