@@ -48,6 +48,7 @@ def manifests(kind, *command, workers=3, servers=2, options=()):
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset", "trainjob"])
 def test_every_object_is_what_the_api_takes(kind):
     options = ("--resources", "cpu=4,memory=8Gi,nvidia.com/gpu=1", "--env", "A=b c", "--tls")
+    options = (*options, "--metrics-port", "9000")
     found = manifests(kind, "python", "train.py", options=options)
     for each in found:
         model = _MODELS.get(each["kind"])
@@ -103,6 +104,44 @@ def test_pods_need_nothing_but_their_manifest(tmp_path):
     assert sums == [f"sum {rank} 3 6.0" for rank in range(3)]
 
 
+def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    program = "import tf_byteps as bps; bps.init(); print('here', flush=True); input()"
+    options = ("--metrics-port", "9000")
+    command = (sys.executable, "-c", program)
+    objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
+    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
+    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
+        running = [
+            _start(pod, namespace, address, secret)
+            for pod, namespace, address in zip(pods, cluster.namespaces, cluster.addresses)
+        ]
+        assert "here" in running[0].stdout.readline()  # and so all have joined
+        answers = [
+            _probe(cluster.namespaces[-1 - number], address, container["livenessProbe"], container)
+            for number, ((*_, container), address) in enumerate(zip(pods, cluster.addresses))
+        ]
+        for process in running:  # all before one is waited for, which waits for the others
+            process.stdin.write("\n")
+            process.stdin.flush()
+        outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(pods), "\n".join(outputs)
+    assert all("tf_byteps_" in answer for answer in answers)
+
+
+def _probe(namespace, address, probe, container):
+    """What the kubelet gets: it asks from elsewhere."""
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    get = probe["httpGet"]
+    url = f"http://{address}:{ports[get['port']]}{get['path']}"
+    program = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=10).read().decode())"
+    command = ["ip", "netns", "exec", namespace, sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def _pods(job):
     """For each pod of an Indexed Job its name, the name of its Service, index and container."""
     spec = job["spec"]
@@ -131,6 +170,7 @@ def _start(pod, namespace, address, secret):
         ["ip", "netns", "exec", namespace, *command],
         cwd=ROOT,
         env=clean_environment(**variables),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

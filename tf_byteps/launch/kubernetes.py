@@ -21,6 +21,10 @@ _PORT = 8890  # the scheduler's; a pod has its ports for itself
 _SERVER = ["python", "-m", "tf_byteps.server"]
 _SECONDS_TO_SAVE = 60  # from SIGTERM to the end: callbacks that save on a signal need it
 _RESTARTS = 3
+_SECONDS_TO_START = 1800  # until tf_byteps.init: programs prepare their data first
+_SECONDS_OF_SILENCE = (
+    300  # of a process that hangs as a whole; of exchanges there are stall reports
+)
 # What the API takes for a name from which those of pods are made.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
@@ -165,24 +169,32 @@ class PodJob:
             "DMLC_NUM_SERVER": str(self._servers),
             "BYTEPS_JOB_ID": self._name,
         }
-        variables = [{"name": name, "value": value} for name, value in common.items()]
+        variables: list[Manifest] = [
+            {"name": name, "value": value} for name, value in common.items()
+        ]
+        own_address = {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+        port = self._variables.get("BYTEPS_METRICS_PORT")
+        probes = _probes(int(port)) if port else {}
+        if port:  # the kubelet and Prometheus come from outside of the pod
+            variables.append({"name": "BYTEPS_METRICS_ADDRESS", **own_address})
         variables += [
-            {"name": "DMLC_NODE_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "DMLC_NODE_HOST", **own_address},
             {
                 "name": "BYTEPS_JOB_SECRET",
                 "valueFrom": {"secretKeyRef": {"name": self._name, "key": _SECRET_KEY}},
             },
         ]
         worker: Manifest = {"name": "worker", "image": self._image, "command": self._command}
-        worker["env"] = variables
+        worker.update(env=variables, **probes)
         if self._resources:
             worker["resources"] = _quantities(self._resources)
         roles = [("worker", self._workers, [worker])]
         if self._servers:
             index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
             own = [{"name": "DMLC_ROLE", "value": "server"}, {"name": "BYTEPS_SERVER_ID", **index}]
-            server = {"name": "server", "image": self._image, "command": _SERVER}
-            roles.append(("server", self._servers, [{**server, "env": [*variables, *own]}]))
+            server: Manifest = {"name": "server", "image": self._image, "command": _SERVER}
+            server.update(env=[*variables, *own], **probes)
+            roles.append(("server", self._servers, [server]))
         return roles
 
     def _pod(self, containers: list[Manifest], more: Manifest) -> Manifest:
@@ -199,6 +211,23 @@ def _indexed(pods: int, template: Manifest) -> Manifest:
         "completions": pods,
         "parallelism": pods,
         "template": template,
+    }
+
+
+def _probes(port: int) -> Manifest:
+    """What a container with metrics adds: the port, and how the kubelet sees that it is alive.
+
+    Metrics are served from `tf_byteps.init` on, by a thread that also answers while XLA compiles.
+    """
+    get = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
+    return {
+        "ports": [{"name": "metrics", "containerPort": port}],
+        "startupProbe": {**get, "periodSeconds": 10, "failureThreshold": _SECONDS_TO_START // 10},
+        "livenessProbe": {
+            **get,
+            "periodSeconds": 30,
+            "failureThreshold": _SECONDS_OF_SILENCE // 30,
+        },
     }
 
 
