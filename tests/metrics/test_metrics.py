@@ -114,15 +114,21 @@ def send_garbage(port, seconds, rate=50):
     return sent
 
 
+def has_exchanged(first, rank):
+    """Whether a worker has come so far; before it has joined, its values have another rank."""
+    try:
+        return value(scrape(first), "exchanges_ended_total", role="worker", rank=rank) > 10
+    except KeyError:
+        return False
+
+
 def test_a_job_is_scraped_while_it_runs_and_garbage_does_nothing(tmp_path):
     first = free_ports()
     env = {"BYTEPS_METRICS_PORT": str(first)}
     stop = tmp_path / "stop"
     with Cluster(exchange_until, workers=2, servers=1, env=env, args=[str(stop)]) as job:
         wait_until(lambda: all(listens(first + n) for n in range(PROCESSES)), SECONDS)
-        wait_until(
-            lambda: value(scrape(first), "exchanges_ended_total", role="worker", rank=0) > 10
-        )
+        wait_until(lambda: all(has_exchanged(first, rank) for rank in (0, 1)), SECONDS)
         assert not listens(first + PROCESSES)
         before = scrape(first)
         processes = [psutil.Process(p.popen.pid) for p in [*job.workers, *job.servers]]
