@@ -449,9 +449,9 @@ class Config:
         None,
         "BYTEPS_TIMELINE",
         text(),
-        "Where each worker writes, when it leaves, a Chrome trace of its exchanges (see "
-        "tf_byteps.timeline): trace.json becomes trace.0.json for rank 0; in a directory the file "
-        "is worker-0.json.",
+        "Where each worker and server writes a Chrome trace of its exchanges (see "
+        "[timeline](timeline.md)): trace.json becomes trace.0.json for worker 0 and "
+        "trace.server-0.json for server 0; in a directory worker-0.json and server-0.json.",
     )
     metrics_port: str | None = option(
         None,

@@ -1,7 +1,9 @@
 """Files that processes of a job write: one for each, whole or not at all."""
 
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from typing import IO
 
 
 def path_for(configured: str, role: str, rank: int) -> str:
@@ -24,3 +26,56 @@ def write_whole(path: str, lines: Iterable[str]) -> None:
     with open(f"{path}.{os.getpid()}.part", "w", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in lines)
     os.replace(file.name, path)
+
+
+class GrowingFile:
+    """A file that a thread adds to while its process runs, so that one that is killed leaves it.
+
+    Args:
+        path: where it is written, anew.
+        head: its first lines.
+        take: returns the lines that have come since its last call.
+        seconds: between two calls.
+    """
+
+    def __init__(
+        self, path: str, head: str, take: Callable[[], Iterable[str]], seconds: float = 2.0
+    ) -> None:
+        self._path, self._head, self._take, self._seconds = path, head, take, seconds
+        self._file: IO[str] | None = None
+        self._error: OSError | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="byteps-timeline", daemon=True)
+        self._thread.start()
+
+    def end(self, last: str) -> None:
+        """Adds what is left, and a last line.
+
+        Raises:
+            OSError: some of the file could not be written.
+        """
+        self._ended.set()
+        self._thread.join()
+        self._add(last)
+        if self._file is not None:
+            self._file.close()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._add()
+
+    def _add(self, *last: str) -> None:
+        lines = [*self._take(), *last]
+        if self._error is not None:
+            return
+        try:
+            if self._file is None:
+                os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+                self._file = open(self._path, "w", encoding="utf-8")
+                self._file.write(self._head + "\n")
+            self._file.writelines(line + "\n" for line in lines)
+            self._file.flush()
+        except OSError as error:
+            self._error = error

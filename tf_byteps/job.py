@@ -22,6 +22,8 @@ from tf_byteps.rendezvous.membership import ElasticScheduler
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
+from tf_byteps.timeline import FORMAT
+from tf_byteps.timeline_server import ServerRecorder
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
@@ -123,6 +125,7 @@ class SummationServer:
         self.address = Address(host, self._server.endpoint.port)
         self._rank = None
         self._job_id = None
+        self._recorder: ServerRecorder | None = None
 
     def start(self, book: Book, rank: int) -> None:
         """Joins the job as server `rank`."""
@@ -131,6 +134,8 @@ class SummationServer:
         except _engine.EngineError as error:
             raise BytePSError(f"server {rank} cannot start: {error}") from error
         self._rank, self._job_id = rank, book.job_id
+        if self._config.timeline:
+            self._recorder = ServerRecorder(self._server, self._config.timeline, rank, FORMAT)
 
     @property
     def failure(self) -> str:
@@ -164,6 +169,9 @@ class SummationServer:
             except OSError as error:
                 _logger.error("BYTEPS_SERVER_STATS_FILE: %s cannot be written: %s", path, error)
         self._server.stop()
+        if self._recorder is not None:
+            self._recorder.stop()
+            self._recorder = None
 
 
 class JobScheduler:

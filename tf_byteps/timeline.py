@@ -19,14 +19,14 @@ from typing import Any
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError
-from tf_byteps.files import path_for, write_whole
+from tf_byteps.files import GrowingFile, path_for, write_whole
 
 __all__ = ["MAX_PARTS", "Part", "read"]
 
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
 
-_FORMAT = "tf_byteps timeline 1"
+FORMAT = "tf_byteps timeline 1"
 
 _logger = logging.getLogger("tf_byteps")
 _written = set()  # paths of this process's timelines
@@ -141,7 +141,12 @@ class Recorder:
     def __init__(self, path: str | os.PathLike[str], rank: int) -> None:
         self._rank = rank
         self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
+        self._dropped = 0
+        about = json.dumps({"format": FORMAT, "worker": rank})
+        label = json.dumps(_label("process_name", rank, 0, f"worker {rank}"))
+        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
         _engine.timeline_start(MAX_PARTS)
+        self._file = GrowingFile(self.path, head, self._lines)
 
     def stop(self) -> str:
         """Writes the file and returns its path.
@@ -150,8 +155,8 @@ class Recorder:
             OSError: it cannot be written.
         """
         _engine.timeline_stop()
-        exchanges, dropped = _engine.timeline_take()
-        parts = [part for exchange in exchanges for part in _parts(exchange, self._rank)]
+        self._file.end("]}")
+        parts, dropped = read(self.path), self._dropped
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -163,6 +168,13 @@ class Recorder:
         write_whole(self.path, trace(parts, worker=self._rank, dropped_exchanges=dropped))
         _written.add(self.path)
         return self.path
+
+    def _lines(self) -> Iterator[str]:
+        exchanges, dropped = _engine.timeline_take()
+        self._dropped += dropped
+        for exchange in exchanges:
+            for part in _parts(exchange, self._rank):
+                yield "," + json.dumps({**_whole(part), "pid": self._rank, "tid": 0})
 
 
 def read(path: str | os.PathLike[str]) -> list[Part]:
@@ -194,16 +206,42 @@ def read(path: str | os.PathLike[str]) -> list[Part]:
 
 
 def _read_file(path: str) -> list[Part]:
-    with open(path, encoding="utf-8") as file:
-        try:
-            found = json.load(file)
-            if found["otherData"]["format"] == _FORMAT:
-                parts = [Part(**e["args"]) for e in found["traceEvents"] if e.get("cat") == "part"]
-                if all(isinstance(n, int) for p in parts for n in (p.enqueued, p.done, p.worker)):
-                    return parts
-        except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or other contents
-            pass
+    try:
+        parts = [Part(**event["args"]) for event in events_of(path) if event.get("cat") == "part"]
+        if all(isinstance(n, int) for p in parts for n in (p.enqueued, p.done, p.worker)):
+            return parts
+    except (KeyError, TypeError, AttributeError):  # other contents
+        pass
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
+
+
+def events_of(path: str) -> list[dict[str, Any]]:
+    """The events in a process's file; in one that is cut off, those before the cut.
+
+    Raises:
+        BytePSError: it is no timeline.
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        head, _, rest = file.read().partition("\n")
+    found: Any = None
+    try:
+        found = json.loads(head + "]}")
+        if found["otherData"]["format"] == FORMAT:
+            return _whole_events(rest)
+    except (ValueError, KeyError, TypeError):  # no JSON, or other contents
+        pass
+    raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
+
+
+def _whole_events(text: str) -> list[dict[str, Any]]:
+    """One line each, see `trace`; a process that was killed has left the last one unfinished."""
+    events = []
+    for line in text.splitlines():
+        try:
+            events.append(json.loads(line.removeprefix(",")))
+        except ValueError:  # the end, or the cut
+            break
+    return events
 
 
 def _unwritten(path: str) -> str:
@@ -252,7 +290,7 @@ def trace(parts: Iterable[Part], **about: Any) -> Iterator[str]:
         parts: a list of `Part`.
         **about: what else the file says of itself.
     """
-    about = {"format": _FORMAT, **about}
+    about = {"format": FORMAT, **about}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
     for event in _all_events(parts):
@@ -283,13 +321,14 @@ def _label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 def _events(part: Part) -> Iterator[dict[str, Any]]:
     """The exchange of a part, with all that is known of it, and its stages within."""
-    yield {
-        **_span(f"{part.kind} round {part.round}", part.enqueued, part.done),
-        "cat": "part",
-        "args": dataclasses.asdict(part),
-    }
+    yield _whole(part)
     for name, begin, end in part.stages():
         yield {**_span(name, begin, end), "cat": "stage"}
+
+
+def _whole(part: Part) -> dict[str, Any]:
+    span = _span(f"{part.kind} round {part.round}", part.enqueued, part.done)
+    return {**span, "cat": "part", "args": dataclasses.asdict(part)}
 
 
 def _span(name: str, begin: int, end: int) -> dict[str, Any]:

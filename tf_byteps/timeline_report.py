@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import glob
 import os
 import statistics
 import sys
@@ -11,8 +12,12 @@ from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
 from tf_byteps.timeline import Part
+from tf_byteps.timeline_job import job_trace
+from tf_byteps.timeline_server import Served
 
-MERGED = "merged.json"
+MERGED = "job.json"
+_NOTHING_DONE = 2
+_SLOWEST = 3
 
 
 def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
@@ -82,17 +87,104 @@ def breakdown(parts):
 
 
 def _lines(parts):
-    by_worker = collections.defaultdict(list)
-    for part in parts:
-        by_worker[part.worker].append(part)
-    for worker in sorted(by_worker):
+    by_worker = _by_worker(parts)
+    for worker in by_worker:
         found = breakdown(by_worker[worker])
         step = f"a step takes {_ms(found['step'])}; " if found["step"] else ""
         yield f"worker {worker}, {found['steps']} steps: {step}exchanges {_ms(found['exchange'])}"
+        if cost := cost_of_steps(by_worker[worker]):
+            length, exposed = cost
+            yield (
+                f"  a step in the middle: {_ms(length)}, of which compute {_ms(length - exposed)} "
+                f"(with the wait for input), exposed communication {_ms(exposed)}"
+            )
         for name, time in found["stages"].items():
             yield f"  {name:12}{_ms(time):>12}"
         yield f"  most often last: {found['last']}"
+    yield "slowest tensors:"
+    for tensor, time, stages in slowest(parts):
+        shown = ", ".join(f"{name} {_ms(length)}" for name, length in stages.items())
+        yield f"  {tensor}: {_ms(time)}: {shown}"
     yield "Stages of different parts overlap: each line is the time with at least one part in it."
+
+
+def _by_worker(parts: Iterable[Part]) -> dict[int, list[Part]]:
+    found: dict[int, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.worker):
+        found.setdefault(part.worker, []).append(part)
+    return found
+
+
+def _of_steps(parts: list[Part]) -> list[Part]:
+    """The gradients; where nothing is named so, all sums."""
+    sums = [part for part in parts if part.kind == "sum"]
+    gradients = [
+        p for p in sums if "/gradient/" in f"/{p.tensor}" or "/gradient@" in f"/{p.tensor}"
+    ]
+    return gradients or sums
+
+
+def steps_in_time(parts: list[Part]) -> list[tuple[int, int, int]]:
+    """A worker's steps but for its first, whose begin nobody knows.
+
+    Args:
+        parts: a worker's.
+
+    Returns:
+        For each its begin, when the last tensor was computed, and its end, when the last sum was
+        there. It begins where the one before ends. Steps that overlap have none.
+    """
+    found, before = [], None
+    for step in steps_of(_of_steps(parts)):
+        end = max(part.done for part in step)
+        begin = min(part.enqueued for part in step)
+        if before is not None and begin >= before:
+            last_input = max(part.computed or part.enqueued for part in step)
+            found.append((before, min(last_input, end), end))
+        before = end
+    return found
+
+
+def cost_of_steps(parts: list[Part]) -> tuple[float, float] | None:
+    """Medians of a worker's steps: their length, and exposed communication, in nanoseconds.
+
+    Args:
+        parts: a worker's.
+
+    Returns:
+        None where there is but one step, or steps overlap.
+    """
+    steps = steps_in_time(parts)
+    if not steps:
+        return None
+    lengths = [end - begin for begin, _, end in steps]
+    return statistics.median(lengths), statistics.median(end - last for _, last, end in steps)
+
+
+def slowest(parts: Iterable[Part]) -> list[tuple[str, float, dict[str, float]]]:
+    """The tensors whose exchanges take longest: name, median time, and median of each stage."""
+    by_tensor = collections.defaultdict(list)
+    for part in parts:
+        by_tensor[part.tensor].append(part)
+    found = []
+    for tensor, of_tensor in by_tensor.items():
+        stages = collections.defaultdict(list)
+        for part in of_tensor:
+            for name, begin, end in part.stages():
+                stages[name].append(end - begin)
+        medians = {name: statistics.median(times) for name, times in stages.items()}
+        time = statistics.median(part.done - part.enqueued for part in of_tensor)
+        found.append((tensor, time, medians))
+    return sorted(found, key=lambda row: -row[1])[:_SLOWEST]
+
+
+def _served(path: str) -> list[Served]:
+    """What the servers have written in a directory."""
+    if not os.path.isdir(path):
+        return []
+    paths = sorted(glob.glob(os.path.join(glob.escape(path), "server-*.json")))
+    events = [event for each in paths for event in timeline.events_of(each)]
+    return [Served(**event["args"]) for event in events if event.get("cat") == "served"]
 
 
 def _ms(nanoseconds: float) -> str:
@@ -107,10 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("path", help="a directory of BYTEPS_TIMELINE, or one file of it")
     parser.add_argument(
-        "--output", metavar="FILE", help=f"the merged timeline (default: {MERGED} in a directory)"
+        "--out", metavar="FILE", help=f"the job's timeline (default: {MERGED} in a directory)"
     )
     given = parser.parse_args(arguments)
-    output = given.output
+    output = given.out
     if output is None and os.path.isdir(given.path):
         output = os.path.join(given.path, MERGED)
     try:
@@ -119,10 +211,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
         print("\n".join(_lines(parts)))
         if output is not None:
-            workers = sorted({part.worker for part in parts})
-            write_whole(output, timeline.trace(parts, workers=workers))
+            steps = {
+                worker: [(begin, end) for begin, _, end in steps_in_time(of_worker)]
+                for worker, of_worker in _by_worker(parts).items()
+            }
+            write_whole(output, job_trace(parts, _served(given.path), steps))
             print(f"all in one: {output}")
     except (BytePSError, OSError) as error:
         print(f"tf_byteps.timeline: {error}", file=sys.stderr)
-        return 1
+        return _NOTHING_DONE
     return 0

@@ -3,8 +3,12 @@
 #include <pthread.h>
 #include <time.h>
 
+#include <atomic>
+
 namespace byteps {
 namespace {
+
+std::atomic<int64_t> wall_shift{0};
 
 int64_t Read(clockid_t clock) {
   timespec now;
@@ -16,7 +20,9 @@ int64_t Read(clockid_t clock) {
 
 int64_t MonotonicNanos() { return Read(CLOCK_MONOTONIC); }
 
-int64_t WallNanos() { return Read(CLOCK_REALTIME); }
+int64_t WallNanos() { return Read(CLOCK_REALTIME) + wall_shift.load(std::memory_order_relaxed); }
+
+void ShiftWallClock(int64_t nanoseconds) { wall_shift = nanoseconds; }
 
 void SetThreadName(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());

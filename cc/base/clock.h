@@ -13,6 +13,9 @@ int64_t MonotonicNanos();
 // Nanoseconds since 1970; for timelines that are merged over hosts.
 int64_t WallNanos();
 
+// For tests: from now on this process's WallNanos() is so much ahead.
+void ShiftWallClock(int64_t nanoseconds);
+
 inline int64_t SecondsToNanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 // Shown by top -H, gdb and perf; cut to 15 characters by the kernel.

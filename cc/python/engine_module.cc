@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/clock.h"
 #include "cc/base/fork.h"
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
@@ -398,6 +399,25 @@ std::pair<py::list, uint64_t> TakeTimeline() {
   return {exchanges, recording.dropped};
 }
 
+void StartServerTimeline(Server& server, uint64_t max_replies) {
+  ServerTimeline* const timeline = server.timeline();
+  if (timeline == nullptr) throw EngineError{FailedPrecondition("the server has no job yet")};
+  timeline->Start(max_replies);
+}
+
+std::pair<py::list, uint64_t> TakeServerTimeline(Server& server) {
+  py::list pushes;
+  ServerTimeline* const timeline = server.timeline();
+  if (timeline == nullptr) return {pushes, 0};
+  const ServerTimeline::Recording recording = timeline->Take();
+  for (const ServedPush& push : recording.pushes) {
+    pushes.append(py::make_tuple(*push.tensor, push.part, push.round, push.worker,
+                                 StatusCodeName(push.status), push.arrival_begin_ns,
+                                 push.arrival_end_ns, push.sum_ns, push.answer_ns));
+  }
+  return {pushes, recording.dropped};
+}
+
 std::vector<std::vector<std::pair<uint64_t, int32_t>>> PlaceShapes(
     const std::vector<std::vector<int64_t>>& shapes, const std::vector<std::string>& worker_hosts,
     const std::vector<std::string>& server_hosts, uint64_t part_bytes) {
@@ -570,6 +590,12 @@ void DefineProcesses(py::module_& module) {
       .def("counters", &ServerCountersDict)
       .def("tensor_counters", &TensorCountersList)
       .def("arrival_lags", [](const Server& self) { return LagsList(self.arrival_lags()); })
+      .def("timeline_start", &StartServerTimeline, py::arg("max_replies"),
+           "Begins to record pushes and replies, with nothing recorded. After `start`.")
+      .def("timeline_take", &TakeServerTimeline,
+           "What was recorded since the last call, as tuples (tensor, part, round, worker, status, "
+           "arrival_began, arrived, summed, answered), and how many more there were than could be "
+           "recorded.")
       .def("stop", &Server::Stop, ReleaseLock());
 }
 
@@ -646,6 +672,8 @@ void DefineTimeline(py::module_& module) {
       "timeline_start", [](uint64_t max_parts) { ProcessTimeline().Start(max_parts); },
       py::arg("max_parts"), "Begins to record exchanges, with nothing recorded.");
   module.def("timeline_stop", [] { ProcessTimeline().Stop(); });
+  module.def("shift_wall_clock", &ShiftWallClock, py::arg("nanoseconds"),
+             "For tests: the times that this process records are so much ahead from now on.");
   module.def("timeline_take", &TakeTimeline,
              "What was recorded since the last call: a list of exchanges, and how many more there "
              "were than could be recorded. Times are wall clock nanoseconds, 0 if it did not "

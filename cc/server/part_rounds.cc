@@ -277,6 +277,7 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
     return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
                      replies);
   }
+  const int64_t sum_ns = WallNanos();
   RoundHistory::Ended ended{aggregation_entry_, result, std::numeric_limits<int64_t>::max()};
   // With backup workers the next round may end before all have the result of this one.
   const bool is_kept_for_each = aggregation_entry_->tensor.backup_workers > 0;
@@ -288,6 +289,7 @@ void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
       continue;
     }
     Reply reply = ResultReply(contribution, round_, result);
+    reply.sum_ns = sum_ns;
     if (is_kept_for_each) {
       HandOut(std::move(reply), replies);
     } else {

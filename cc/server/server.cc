@@ -93,6 +93,11 @@ std::vector<WorkerLag> Server::arrival_lags() const {
   return service_ ? service_->arrival_lags() : std::vector<WorkerLag>();
 }
 
+ServerTimeline* Server::timeline() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return service_ ? &service_->timeline() : nullptr;
+}
+
 void Server::Stop() {
   CoordinatorLink* link = nullptr;
   {

@@ -41,6 +41,8 @@ class Server : private ConnectionAcceptor {
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
   std::vector<WorkerLag> arrival_lags() const;
+  // Null before Start. Lives as long as this object, as what it has recorded does.
+  ServerTimeline* timeline();
   VanCounters van_counters() const { return van_->counters(); }
 
   // Closes all connections. Idempotent.

@@ -89,6 +89,7 @@ class SummationService::Impl {
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
   std::vector<WorkerLag> arrival_lags() const { return lags_.workers(); }
+  ServerTimeline& timeline() { return timeline_; }
 
  private:
   static HostMap HostsOf(const Options& options) {
@@ -114,6 +115,7 @@ class SummationService::Impl {
   const AggregationMemory memory_;
   Tally tally_;
   ArrivalLags lags_;
+  ServerTimeline timeline_;
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
   mutable std::shared_mutex tensors_mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
@@ -360,6 +362,7 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
   for (Reply& reply : replies) {
     FrameHeader& header = reply.frame.header;
     header.send_time_ns = WallNanos();
+    timeline_.Add(tensor->name(), reply);
     for (Tally* tally : {&tally_, &tensor->tally()}) {
       ++tally->replies;
       if (header.status == StatusCode::kOk) tally->replied_bytes += header.payload_bytes;
@@ -580,6 +583,8 @@ std::vector<TensorCounters> SummationService::tensor_counters() const {
 }
 
 std::vector<WorkerLag> SummationService::arrival_lags() const { return impl_->arrival_lags(); }
+
+ServerTimeline& SummationService::timeline() { return impl_->timeline(); }
 
 void SummationService::SendToWorkers(const OutgoingFrame& frame) { impl_->SendToWorkers(frame); }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/server/server_timeline.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
@@ -84,6 +85,8 @@ class SummationService : public ConnectionHandler {
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
   std::vector<WorkerLag> arrival_lags() const;          // by rank; of sums and averages
+  // Its recordings refer to this object.
+  ServerTimeline& timeline();
 
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
   Status OnHeader(Connection& connection, const FrameHeader& header,

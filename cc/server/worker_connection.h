@@ -149,6 +149,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
 struct Reply {
   std::shared_ptr<WorkerConnection> to;
   uint64_t generation = 0;
+  int64_t sum_ns = 0;  // when the sum was complete; 0: not now, or never
   OutgoingFrame frame;
 };
 

@@ -25,7 +25,7 @@ void ExchangeTrace::OnPlaced(const TableEntry& entry) {
 void Timeline::Start(uint64_t max_parts) {
   std::lock_guard<std::mutex> lock(mutex_);
   recorded_ = Recording();
-  max_parts_ = parts_left_ = max_parts;
+  parts_left_ = max_parts;
   recording_ = true;
 }
 
@@ -59,7 +59,6 @@ void Timeline::Add(std::unique_ptr<ExchangeTrace> trace, const Status& status) {
 
 Timeline::Recording Timeline::Take() {
   std::lock_guard<std::mutex> lock(mutex_);
-  parts_left_ = max_parts_;
   return std::exchange(recorded_, Recording());
 }
 

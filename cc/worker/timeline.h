@@ -52,7 +52,8 @@ struct ExchangeTrace {
 // Thread-safe.
 class Timeline {
  public:
-  // Forgets what it has. Once `max_parts` parts are recorded, further exchanges are only counted.
+  // Forgets what it has. Of more than `max_parts` parts until Stop, further ones are only
+  // counted.
   void Start(uint64_t max_parts);
   void Stop();
 
@@ -73,7 +74,6 @@ class Timeline {
  private:
   std::atomic<bool> recording_{false};
   std::mutex mutex_;  // guards all below
-  uint64_t max_parts_ = 0;
   uint64_t parts_left_ = 0;
   Recording recorded_;
 };

@@ -11,6 +11,7 @@ import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline_report import breakdown, covered
+from tf_byteps.timeline_server import FIRST_PID
 
 SECONDS = 40
 STEPS = 4
@@ -48,11 +49,11 @@ def test_it_prints_every_worker_and_merges(folder):
         assert f"worker {rank}, {STEPS} steps: a step takes " in done.stdout
     for stage in ("queue", "push", "sum", "pull"):
         assert f"\n  {stage} " in done.stdout
-    merged = folder / "merged.json"
+    assert "exposed communication" in done.stdout and "slowest tensors" in done.stdout
+    merged = folder / "job.json"
     assert str(merged) in done.stdout
-    assert timeline.read(merged) == timeline.read(folder)
     events = json.loads(merged.read_text())["traceEvents"]
-    assert {event["pid"] for event in events} == {0, 1}
+    assert {event["pid"] for event in events} == {0, 1, FIRST_PID}
     assert report(folder).stdout == done.stdout, "the merged file is not read again"
 
 
@@ -77,17 +78,28 @@ def test_time_that_overlaps_counts_once():
 def test_what_is_no_timeline_gives_one_sentence(tmp_path, text):
     (tmp_path / "worker-0.json").write_text(text)
     done = report(tmp_path)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "worker-0.json is not a timeline" in done.stderr
 
 
 def test_an_empty_or_missing_place_gives_one_sentence(tmp_path):
     assert "no timeline: no file is named" in report(tmp_path).stderr
     done = report(tmp_path / "missing")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "No such file" in done.stderr
 
 
 def test_an_output_that_cannot_be_written_gives_one_sentence(folder):
-    done = report(folder, "--output", folder / "worker-0.json" / "x.json")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    done = report(folder, "--out", folder / "worker-0.json" / "x.json")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_cut_off_gives_what_was_recorded_until_then(folder, tmp_path):
+    whole = (folder / "worker-0.json").read_text()
+    (tmp_path / "worker-0.json").write_text(whole[: len(whole) // 2])
+    done = report(tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = timeline.read(tmp_path)
+    recorded = [part for part in timeline.read(folder) if part.worker == 0]
+    assert 0 < len(found) < len(recorded)
+    assert all(part in recorded for part in found)

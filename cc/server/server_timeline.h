@@ -1,0 +1,76 @@
+// ServerTimeline: when each worker's push of a part arrived, when the sum was there, and when the
+// reply left, recorded while somebody wants to know.
+#ifndef TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_
+#define TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/server/worker_connection.h"
+
+namespace byteps {
+
+// One push and its reply. Times are this server's wall clock.
+struct ServedPush {
+  const std::string* tensor = nullptr;  // lives as long as the service
+  uint64_t round = 0;
+  uint32_t part = 0;
+  int32_t worker = -1;
+  StatusCode status = StatusCode::kOk;
+  int64_t arrival_begin_ns = 0;  // the push's header
+  int64_t arrival_end_ns = 0;    // its last byte
+  int64_t sum_ns = 0;            // the sum was complete; 0: it failed, or is an older round's
+  int64_t answer_ns = 0;         // the reply was queued
+};
+
+// Thread-safe.
+class ServerTimeline {
+ public:
+  // Forgets what it has. Of more than `max_replies` until Stop, further ones are only counted.
+  void Start(uint64_t max_replies) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    recorded_ = Recording();
+    replies_left_ = max_replies;
+    recording_ = true;
+  }
+  void Stop() { recording_ = false; }
+
+  // A look at a flag is all that it costs while nobody wants to know. `reply` is about to leave.
+  void Add(const std::string& tensor, const Reply& reply) {
+    if (!recording_.load(std::memory_order_relaxed)) return;
+    const FrameHeader& header = reply.frame.header;
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (replies_left_ == 0) {
+      ++recorded_.dropped;
+      return;
+    }
+    --replies_left_;
+    recorded_.pushes.push_back({&tensor, header.round, header.part, header.worker, header.status,
+                                header.begin_time_ns, header.receive_time_ns, reply.sum_ns,
+                                header.send_time_ns});
+  }
+
+  // What has been recorded since Start or the last Take.
+  struct Recording {
+    std::vector<ServedPush> pushes;
+    uint64_t dropped = 0;  // replies beyond the limit
+  };
+  Recording Take() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(recorded_, Recording());
+  }
+
+ private:
+  std::atomic<bool> recording_{false};
+  std::mutex mutex_;  // guards all below
+  uint64_t replies_left_ = 0;
+  Recording recorded_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_SERVER_TIMELINE_H_

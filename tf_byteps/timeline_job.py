@@ -1,0 +1,150 @@
+"""One trace of a whole job: a track for each stage and process, flows, steps, bytes in flight.
+
+Many parts are in a stage at a time. On its track each part has the time from the end of the one
+before, if that is later than its own begin: what lies on top of each other elsewhere is here a row
+of parts in the order in which they ended. The arguments of a slice tell its own begin.
+"""
+
+import collections
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tf_byteps.timeline import STAGES, Part
+from tf_byteps.timeline_clocks import Clock, Process, align, aligned, aligned_served
+from tf_byteps.timeline_server import FIRST_PID, Served
+
+FORMAT = "tf_byteps job timeline 1"
+
+_TRACKS = ("step", *(name for name, _ in STAGES), "arrive")
+_Identity = tuple[int, str, int, int]  # server, tensor, part, round
+
+
+def job_trace(
+    parts: Sequence[Part], served: Sequence[Served], steps: Mapping[int, Sequence[tuple[int, int]]]
+) -> Iterator[str]:
+    """The lines of the job's trace.
+
+    Args:
+        parts: all workers', as they are in their files.
+        served: all servers'. What a server has not recorded is taken from the workers' parts.
+        steps: begin and end of each worker's steps, by its own clock.
+    """
+    clocks = align(parts)
+    parts = [aligned(part, clocks) for part in parts]
+    recorded = {(s.server, s.tensor, s.part, s.round, s.worker): s for s in map(_of_part, parts)}
+    recorded |= {
+        (s.server, s.tensor, s.part, s.round, s.worker): s
+        for s in (aligned_served(each, clocks) for each in served)
+    }
+    pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
+    times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
+    for worker, spans in steps.items():
+        times += [begin - _offset(clocks, worker) for begin, _ in spans]
+    origin = min(times, default=0)
+    about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(clocks)}
+    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
+    separator = ""
+    for event in _events(parts, pushes, steps, clocks):
+        if "ts" in event:
+            event["ts"] = (event["ts"] - origin) / 1e3
+        yield separator + json.dumps(event)
+        separator = ","
+    yield "]}"
+
+
+def _offset(clocks: Mapping[Process, Clock], worker: int) -> int:
+    return clocks["worker", worker].offset_ns
+
+
+def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, int | None]]:
+    return {
+        f"{role} {rank}": {"offset_ns": clock.offset_ns, "error_ns": clock.error_ns}
+        for (role, rank), clock in clocks.items()
+    }
+
+
+def _of_part(part: Part) -> Served:
+    times = [part.arrival_began or 0, part.arrived or 0, 0, part.answered or 0]
+    names = (part.server, part.tensor, part.part, part.round, part.worker, part.status)
+    return Served(*names, *times)
+
+
+def _events(
+    parts: Sequence[Part],
+    pushes: Sequence[Served],
+    steps: Mapping[int, Sequence[tuple[int, int]]],
+    clocks: Mapping[Process, Clock],
+) -> Iterator[dict[str, Any]]:
+    tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
+    for worker, spans in steps.items():
+        offset = _offset(clocks, worker)
+        for number, (begin, end) in enumerate(spans):
+            tracks[worker, "step"].append((end - offset, begin - offset, f"step {number}", None))
+    for part in parts:
+        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        for name, begin, end in part.stages():
+            tracks[part.worker, name].append((end, begin, _title(part), key))
+    sums: dict[_Identity, list[Served]] = collections.defaultdict(list)
+    for push in pushes:
+        name = f"{_title(push)} of worker {push.worker}"
+        tracks[FIRST_PID + push.server, "arrive"].append(
+            (push.arrived, push.arrival_began, name, None)
+        )
+        sums[push.server, push.tensor, push.part, push.round].append(push)
+    for key, of_round in sums.items():
+        begin = min(push.arrival_began for push in of_round)
+        end = max(begin, min(push.answered for push in of_round))
+        tracks[FIRST_PID + key[0], "sum"].append((end, begin, _title(of_round[0]), key))
+    ends: dict[tuple[str, Any], tuple[int, int, dict[str, int]]] = {}
+    for pid in sorted({pid for pid, _ in tracks}):
+        role = f"server {pid - FIRST_PID}" if pid >= FIRST_PID else f"worker {pid}"
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": role}}
+    for (pid, stage), spans in sorted(tracks.items(), key=lambda item: item[0]):
+        where = {"pid": pid, "tid": _TRACKS.index(stage)}
+        yield {"ph": "M", "name": "thread_name", **where, "args": {"name": stage}}
+        reached = 0
+        for end, begin, name, key in sorted(spans, key=lambda span: span[:3]):
+            shown = min(max(begin, reached), end)
+            reached = end
+            took = {"began_earlier_ms": (shown - begin) / 1e6}
+            slice_ = {"ph": "X", "name": name, "cat": stage, "ts": shown, **where, "args": took}
+            yield {**slice_, "dur": (end - shown) / 1e3}
+            if key is not None:
+                ends[f"{stage} {pid >= FIRST_PID}", key] = (shown, end, where)
+    yield from _flows(parts, ends)
+    yield from _in_flight(parts)
+
+
+def _title(of: Part | Served) -> str:
+    return f"{of.tensor} part {of.part} round {of.round}"
+
+
+def _flows(
+    parts: Sequence[Part], ends: Mapping[tuple[str, Any], tuple[int, int, dict[str, int]]]
+) -> Iterator[dict[str, Any]]:
+    """From each worker's push through the server's sum to its result."""
+    for number, part in enumerate(parts):
+        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        push, pull = ends.get(("push False", key)), ends.get(("pull False", key))
+        summed = ends.get(("sum True", key[:4]))
+        if not (push and pull and summed and push[0] <= summed[1] <= pull[1]):
+            continue  # it failed, or came too late for its round
+        flow = {"name": "exchange", "cat": "flow", "id": number}
+        yield {"ph": "s", **flow, "ts": push[0], **push[2]}
+        yield {"ph": "t", **flow, "ts": summed[1], **summed[2]}
+        yield {"ph": "f", "bp": "e", **flow, "ts": pull[1], **pull[2]}
+
+
+def _in_flight(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+    changes: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
+    for part in parts:
+        if part.pushed:
+            changes[part.worker].append((part.pushed, part.bytes))
+            changes[part.worker].append((part.reply_received or part.done, -part.bytes))
+    for worker, of_worker in changes.items():
+        total = 0
+        for time, change in sorted(of_worker, key=lambda c: (c[0], -c[1])):
+            total += change
+            counter = {"ph": "C", "name": "bytes in flight", "pid": worker, "ts": time}
+            yield {**counter, "args": {"bytes": total}}

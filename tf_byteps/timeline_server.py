@@ -1,0 +1,98 @@
+"""What a server records of a timeline: each worker's push of each part, the sum, the reply."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Iterator
+
+from tf_byteps import _engine
+from tf_byteps.files import GrowingFile, path_for
+
+# Some 30 MB of memory if nothing could be written, and 150 MB on disk.
+MAX_REPLIES = 400_000
+
+FIRST_PID = 1_000_000  # of servers; workers have their ranks
+
+_logger = logging.getLogger("tf_byteps")
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """One worker's push of a part, at its server; times are its clock's, in ns since 1970.
+
+    Attributes:
+        server: rank of the server.
+        tensor: name of the exchange.
+        part: number of the part.
+        round: how often the tensor had been exchanged before.
+        worker: who pushed.
+        status: "OK", or how the round failed.
+        arrival_began: the first bytes were there.
+        arrived: the last byte was there.
+        summed: the sum was complete; 0: it failed, or had been complete before.
+        answered: the reply was queued.
+    """
+
+    server: int
+    tensor: str
+    part: int
+    round: int
+    worker: int
+    status: str
+    arrival_began: int
+    arrived: int
+    summed: int
+    answered: int
+
+
+class ServerRecorder:
+    """Records what a server does, from now to `stop`.
+
+    Args:
+        server: the engine's, which has started.
+        configured: `Config.timeline`.
+        rank: the server's.
+        form: what the file says of its form.
+    """
+
+    def __init__(self, server: _engine.Server, configured: str, rank: int, form: str) -> None:
+        self._server, self._rank, self._dropped = server, rank, 0
+        if os.path.isdir(configured) or configured.endswith("/"):
+            path = path_for(configured, "server", rank)
+        else:  # a worker of this rank has a file, too
+            root, suffix = os.path.splitext(configured)
+            path = f"{root}.server-{rank}{suffix}"
+        about = json.dumps({"format": form, "server": rank})
+        label = {"ph": "M", "name": "process_name", "pid": FIRST_PID + rank}
+        label = json.dumps({**label, "args": {"name": f"server {rank}"}})
+        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
+        server.timeline_start(MAX_REPLIES)
+        self._file = GrowingFile(path, head, self._lines)
+
+    def stop(self) -> None:
+        """Writes what is left. That it cannot be written goes to the log."""
+        try:
+            self._file.end("]}")
+        except OSError as error:
+            _logger.error("the timeline cannot be written: %s", error)
+        if self._dropped:
+            _logger.warning(
+                "the timeline of server %d ends early: %d pushes came after its last one",
+                self._rank,
+                self._dropped,
+            )
+
+    def _lines(self) -> Iterator[str]:
+        pushes, dropped = self._server.timeline_take()
+        self._dropped += dropped
+        for values in pushes:
+            served = Served(self._rank, *values)
+            begin, end = served.arrival_began // 1000, served.arrived // 1000
+            event = {"ph": "X", "name": served.tensor, "cat": "served", "ts": begin}
+            event |= {"dur": max(0, end - begin), "pid": FIRST_PID + self._rank}
+            yield "," + json.dumps(
+                {**event, "tid": served.worker, "args": dataclasses.asdict(served)}
+            )
