@@ -87,7 +87,7 @@ def breakdown(parts):
 
 
 def _lines(parts):
-    by_worker = _by_worker(parts)
+    by_worker = by_workers(parts)
     for worker in by_worker:
         found = breakdown(by_worker[worker])
         step = f"a step takes {_ms(found['step'])}; " if found["step"] else ""
@@ -108,14 +108,15 @@ def _lines(parts):
     yield "Stages of different parts overlap: each line is the time with at least one part in it."
 
 
-def _by_worker(parts: Iterable[Part]) -> dict[int, list[Part]]:
+def by_workers(parts: Iterable[Part]) -> dict[int, list[Part]]:
+    """The parts of each worker, by rank."""
     found: dict[int, list[Part]] = {}
     for part in sorted(parts, key=lambda part: part.worker):
         found.setdefault(part.worker, []).append(part)
     return found
 
 
-def _of_steps(parts: list[Part]) -> list[Part]:
+def of_steps(parts: list[Part]) -> list[Part]:
     """The gradients; where nothing is named so, all sums."""
     sums = [part for part in parts if part.kind == "sum"]
     gradients = [
@@ -135,7 +136,7 @@ def steps_in_time(parts: list[Part]) -> list[tuple[int, int, int]]:
         there. It begins where the one before ends. Steps that overlap have none.
     """
     found, before = [], None
-    for step in steps_of(_of_steps(parts)):
+    for step in steps_of(of_steps(parts)):
         end = max(part.done for part in step)
         begin = min(part.enqueued for part in step)
         if before is not None and begin >= before:
@@ -201,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", metavar="FILE", help=f"the job's timeline (default: {MERGED} in a directory)"
     )
+    parser.add_argument(
+        "--explain", action="store_true", help="also say what the steps wait for, and what to do"
+    )
     given = parser.parse_args(arguments)
     output = given.out
     if output is None and os.path.isdir(given.path):
@@ -210,10 +214,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not parts:
             raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
         print("\n".join(_lines(parts)))
+        if given.explain:
+            from tf_byteps.timeline_explain import explain
+
+            print("\n".join(explain(parts)))
         if output is not None:
             steps = {
                 worker: [(begin, end) for begin, _, end in steps_in_time(of_worker)]
-                for worker, of_worker in _by_worker(parts).items()
+                for worker, of_worker in by_workers(parts).items()
             }
             write_whole(output, job_trace(parts, _served(given.path), steps))
             print(f"all in one: {output}")

@@ -235,6 +235,12 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
         help="also write the output of each process to a file there, such as worker-0.log",
     )
     group.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="records when each part of each tensor was where, in the folder FILE.d, and merges "
+        "that into FILE when the job ends (docs/timeline.md)",
+    )
+    group.add_argument(
         "--metrics-port",
         type=_port,
         metavar="PORT",

@@ -1,6 +1,7 @@
 """bpslaunch: from options to a job that runs."""
 
 import argparse
+import contextlib
 import logging
 import os
 import secrets
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from tf_byteps import timeline_report
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.launch import kubernetes
@@ -51,13 +53,22 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
         return _print_manifests(options, environment)
     if options.min_workers or options.host_script:
         _require_command(options)
-        return _run_elastic_job(options, environment)
+        return _merge_timeline(options.timeline, _run_elastic_job(options, environment))
     if not (options.workers or options.hosts or options.hostfile):
         if not environment.get("DMLC_ROLE"):
             _refuse("-np is missing: how many workers? (or set DMLC_ROLE)")
         return _run_one_role(options, environment)
     _require_command(options)
-    return _run_job(options, environment)
+    return _merge_timeline(options.timeline, _run_job(options, environment))
+
+
+def _merge_timeline(file: str | None, code: int) -> int:
+    """Merges what the processes have recorded; returns the job's exit code, or its own."""
+    if not file:
+        return code
+    with contextlib.redirect_stdout(sys.stderr):  # standard output is the workers'
+        merged = timeline_report.main([f"{os.path.abspath(file)}.d", "--out", file])
+    return code or merged
 
 
 def _refuse(message: str) -> NoReturn:

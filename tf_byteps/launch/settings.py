@@ -1,6 +1,7 @@
 """Which variables a job's processes get: from options, and from the environment of bpslaunch."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,14 @@ def new_launcher(
     return Launcher(environment, remote, ssh, options.grace, secret)
 
 
+def _timeline_folder(file: str) -> str:
+    """Where the processes write theirs; a job before this one has left nothing there."""
+    folder = os.path.abspath(f"{file}.d")
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise ConfigError(f"--timeline {file}: {folder} has files: remove it, or name another file")
+    return f"{folder}/"
+
+
 def variables_of(options: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that options stand for: --env, and those with a name of their own."""
     variables = dict(_read_variable(text, environment) for text in options.variables)
@@ -33,6 +42,8 @@ def variables_of(options: argparse.Namespace, environment: Mapping[str, str]) ->
         variables["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
     if options.metrics_port:
         variables["BYTEPS_METRICS_PORT"] = options.metrics_port
+    if options.timeline:
+        variables["BYTEPS_TIMELINE"] = _timeline_folder(options.timeline)
     if options.network_interface:
         variables["DMLC_INTERFACE"] = options.network_interface
     if options.tls:
