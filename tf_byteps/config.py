@@ -451,7 +451,8 @@ class Config:
         text(),
         "Where each worker and server writes a Chrome trace of its exchanges (see "
         "[timeline](timeline.md)): trace.json becomes trace.0.json for worker 0 and "
-        "trace.server-0.json for server 0; in a directory worker-0.json and server-0.json.",
+        "trace.server-0.json for server 0; in a directory worker-0.json and "
+        "timeline-server-0.json.",
     )
     metrics_port: str | None = option(
         None,

@@ -11,7 +11,7 @@ def path_for(configured: str, role: str, rank: int) -> str:
 
     Args:
         configured: what the user named, a file or a directory.
-        role: "worker" or "server".
+        role: "worker" or "server", or what begins the names of other files.
         rank: its rank.
     """
     if os.path.isdir(configured) or configured.endswith("/"):

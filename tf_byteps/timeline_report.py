@@ -183,7 +183,7 @@ def _served(path: str) -> list[Served]:
     """What the servers have written in a directory."""
     if not os.path.isdir(path):
         return []
-    paths = sorted(glob.glob(os.path.join(glob.escape(path), "server-*.json")))
+    paths = sorted(glob.glob(os.path.join(glob.escape(path), "timeline-server-*.json")))
     events = [event for each in paths for event in timeline.events_of(each)]
     return [Served(**event["args"]) for event in events if event.get("cat") == "served"]
 

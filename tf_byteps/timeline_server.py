@@ -61,7 +61,7 @@ class ServerRecorder:
     def __init__(self, server: _engine.Server, configured: str, rank: int, form: str) -> None:
         self._server, self._rank, self._dropped = server, rank, 0
         if os.path.isdir(configured) or configured.endswith("/"):
-            path = path_for(configured, "server", rank)
+            path = path_for(configured, "timeline-server", rank)  # others have counters there
         else:  # a worker of this rank has a file, too
             root, suffix = os.path.splitext(configured)
             path = f"{root}.server-{rank}{suffix}"

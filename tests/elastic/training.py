@@ -37,7 +37,7 @@ class Digits(keras.Model):
         super().__init__()
         layers = [keras.Input([64]), keras.layers.Dense(32, activation="relu")]
         self.classifier = keras.Sequential([*layers, keras.layers.Dense(10)])
-        self.counts = self.add_weight(shape=[images], dtype="int32", trainable=False, name="counts")
+        self.counts = self.add_weight(shape=[images], dtype="int64", trainable=False, name="counts")
         self.built = True
 
     def call(self, inputs):
@@ -45,7 +45,8 @@ class Digits(keras.Model):
 
     def count(self, numbers, weights):
         """Notes the images of this worker's part of a batch, and the other workers' images."""
-        rows = tf.reshape(tf.cast(weights, tf.int32), [-1])
+        # TensorFlow keeps int32 variables on the CPU, where XLA for a GPU cannot use them.
+        rows = tf.reshape(tf.cast(weights, tf.int64), [-1])
         # Unlike bincount of the rows that count, this has a shape that XLA knows.
         mine = tf.math.unsorted_segment_sum(rows, tf.reshape(numbers, [-1]), self.counts.shape[0])
         self.counts.assign_add(bps.push_pull(mine, op=bps.Sum, name="counts"))

@@ -63,7 +63,11 @@ def parts(tmp_path_factory):
     env = {"BYTEPS_TIMELINE": str(folder), "BYTEPS_PARTITION_BYTES": str(PART_BYTES)}
     run_workers(sums_of_three_parts, env=env)
     read = timeline.read(folder)
-    assert sorted(os.listdir(folder)) == ["server-0.json", "worker-0.json", "worker-1.json"]
+    assert sorted(os.listdir(folder)) == [
+        "timeline-server-0.json",
+        "worker-0.json",
+        "worker-1.json",
+    ]
     by_identity = {(p.worker, p.tensor, p.round, p.part): p for p in read}
     assert len(by_identity) == len(read)
     return by_identity

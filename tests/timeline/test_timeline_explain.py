@@ -40,6 +40,6 @@ def test_bpslaunch_records_and_merges(tmp_path):
     assert done.returncode == 0, done.stderr
     assert file.exists() and f"all in one: {file}" in done.stderr
     names = sorted(path.name for path in (tmp_path / "job.json.d").iterdir())
-    assert names == ["server-0.json", "worker-0.json", "worker-1.json"]
+    assert names == ["timeline-server-0.json", "worker-0.json", "worker-1.json"]
     again = subprocess.run(command, timeout=60, **how)
     assert again.returncode == 2 and "name another file" in again.stderr
