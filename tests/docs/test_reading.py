@@ -8,7 +8,8 @@ from textstat import textstat
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAMES = (
-    "start migration launchers performance determinism versions stragglers metrics tuning".split()
+    "start migration launchers performance determinism versions stragglers metrics tuning "
+    "troubleshooting".split()
 )
 _PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 _LEAST_EASE = 50.0  # Flesch: 60 to 70 is plain English, below 50 is for students
