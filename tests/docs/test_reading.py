@@ -8,7 +8,8 @@ from textstat import textstat
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAMES = (
-    "start migration launchers performance determinism versions stragglers metrics tuning".split()
+    "index start migration launchers versions api compression determinism elastic reliability "
+    "security logs metrics timeline performance stragglers troubleshooting tuning".split()
 )
 _PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 _LEAST_EASE = 50.0  # Flesch: 60 to 70 is plain English, below 50 is for students
@@ -18,11 +19,11 @@ _MOST_WORDS = 30
 def _paragraphs(text):
     """A page's paragraphs and list items, without headings, tables, programs and comments."""
     text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^[#|].*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *[#|].*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`]*`", "Name", text)  # code counts as a short word
-    parts = re.split(r"\n\s*\n|^[*-] ", text.replace("**", ""), flags=re.MULTILINE)
+    parts = re.split(r"\n\s*\n|^ *(?:[*-]|\d+\.) ", text.replace("**", ""), flags=re.MULTILINE)
     return [" ".join(part.split()) for part in parts if part.strip()]
 
 
@@ -50,3 +51,8 @@ def test_sentences_are_short(page):
 def test_what_counts_as_a_sentence():
     text = "# A title\n\nRun `make all`. Then [read](docs/start.md):\n\n* one\n* two\n\n| a | b |\n"
     assert _sentences(text) == ["Run Name.", "Then read:", "one", "two"]
+
+
+def test_lists_and_tables_within_lists():
+    text = "1. One.\n   Still one.\n2. two\n   * below\n\n   | a | b |\n   |---|---|\n"
+    assert _sentences(text) == ["One.", "Still one.", "two", "below"]

@@ -1,11 +1,11 @@
 """What README and docs refer to exists: pages, headings, files, commands, settings, programs."""
 
 import argparse
-import collections
 import pathlib
 import re
 import shlex
 import shutil
+import sys
 
 import pytest
 
@@ -13,15 +13,11 @@ from tf_byteps import config
 from tf_byteps.launch import arguments as launch
 from tf_byteps.metrics import top
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-_INDEX = _ROOT / "docs" / "index.md"
-PAGES = sorted(
-    page
-    for pattern in ("*.md", "docs/*.md", "benchmarks/*.md", "benchmarks/results/*.md")
-    for page in _ROOT.glob(pattern)
-)
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
+sys.path.append(str(pathlib.Path(__file__).parent))
+
+import pages  # noqa: E402
+
+_ROOT = pages.ROOT
 # Programs of the reader's own.
 _READERS = {"train.py"}
 _TARGETS = set(re.findall(r"^([a-z-]+):", (_ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -35,61 +31,23 @@ _SETTINGS = {option.variable for option in config.OPTIONS.values()} | {
 _FOLDERS = ("benchmarks", "cc", "docs", "examples", "tests", "tf_byteps", "third_party", "tools")
 
 
-def _name(page):
-    return str(page.relative_to(_ROOT))
-
-
-def _prose(page):
-    return _BLOCK.sub("", page.read_text())
-
-
 def _code(page):
     """All that stands between backquotes in a page's prose."""
-    return re.findall(r"`([^`\n]+)`", _prose(page))
+    return re.findall(r"`([^`\n]+)`", pages.prose(page))
 
 
-def _anchors(page):
-    """The anchors of a page's headings, where the repository is looked at and on the site."""
-    anchors = []
-    for heading in re.findall(r"^#+ (.*)$", _prose(page), re.MULTILINE):
-        text = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip()
-        anchors += [re.sub(r"\s", "-", text), re.sub(r"[-\s]+", "-", text)]
-    return anchors
-
-
-def _links(page):
-    """(page or other file, anchor) of all links that stay in the repository."""
-    for target in _LINK.findall(_prose(page)):
-        if not re.match(r"\w+:", target):
-            path, _, anchor = target.partition("#")
-            yield (page.parent / path).resolve() if path else page, anchor
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_links_lead_somewhere(page):
-    for target, anchor in _links(page):
+    for target, anchor in pages.links(page):
         assert target.exists(), f"there is no {target}"
-        assert not anchor or anchor in _anchors(target), f"{target} has no heading #{anchor}"
+        assert not anchor or anchor in pages.anchors(target), f"{target} has no heading #{anchor}"
 
 
-def test_the_index_leads_everywhere_within_two_clicks():
-    clicks = {_INDEX: 0}
-    pages = collections.deque([_INDEX])
-    while pages:
-        page = pages.popleft()
-        for target, _ in _links(page):
-            if target.suffix == ".md" and target not in clicks:
-                clicks[target] = clicks[page] + 1
-                pages.append(target)
-    far = [_name(p) for p in (_ROOT / "docs").glob("*.md") if clicks.get(p, 3) > 2]
-    assert far == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_files_exist(page):
     pattern = re.compile(rf"(?:{'|'.join(_FOLDERS)})/[\w./-]+")
     paths = [code for code in _code(page) if pattern.fullmatch(code)]
-    paths += re.findall(rf"\(((?:{'|'.join(_FOLDERS)})/[\w/]+\.\w+)\)", _prose(page))
+    paths += re.findall(rf"\(((?:{'|'.join(_FOLDERS)})/[\w/]+\.\w+)\)", pages.prose(page))
     assert [path for path in paths if not (_ROOT / path).exists()] == []
 
 
@@ -97,25 +55,25 @@ def test_every_example_is_listed():
     folder = _ROOT / "examples"
     found = [path for ending in ("*.py", "*.ipynb") for path in folder.rglob(ending)]
     listed = _code(_ROOT / "docs" / "start.md") + ["examples/demo_training.py"]  # the demo's
-    assert [_name(path) for path in found if _name(path) not in listed] == []
+    assert [pages.name(path) for path in found if pages.name(path) not in listed] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_settings_exist(page):
     named = set(re.findall(r"\bBYTEPS_[A-Z0-9_]*[A-Z0-9]\b", page.read_text()))
     assert named - _SETTINGS == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_blocks_say_their_language(page):
     """Else nobody looks at what is in them."""
-    languages = {language for language, _ in _BLOCK.findall(page.read_text())}
+    languages = {language for language, _ in pages.BLOCK.findall(page.read_text())}
     assert languages <= {"python", "shell", "text"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_python_programs_compile(page):
-    for language, text in _BLOCK.findall(page.read_text()):
+    for language, text in pages.BLOCK.findall(page.read_text()):
         if language == "python":
             compile(text, f"a program of {page.name}", "exec")
 
@@ -132,7 +90,7 @@ def _options_of_bpslaunch():
 
 
 def _lines_of_shell_blocks(page):
-    for language, text in _BLOCK.findall(page.read_text()):
+    for language, text in pages.BLOCK.findall(page.read_text()):
         if language == "shell":
             text = re.sub(r"\\\n|\s#.*", " ", text)
             yield from text.replace(";", "\n").splitlines()
@@ -154,14 +112,14 @@ def _words(lines):
             yield words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_commands_exist(page):
     for words in _commands(page):
         check = _CHECKS.get(pathlib.Path(words[0]).name)
         assert (check or _is_installed)(words), f"no such command: {shlex.join(words)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
 def test_command_lines_of_bpslaunch_can_be_parsed(page):
     for words in _words(_lines_of_shell_blocks(page)):
         if pathlib.Path(words[0]).name == "bpslaunch":
