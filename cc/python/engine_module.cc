@@ -680,6 +680,19 @@ void DefineTimeline(py::module_& module) {
              "happen.");
 }
 
+using FloatArray = py::array_t<float, py::array::c_style>;
+
+void AddTo(FloatArray sums, const FloatArray& values) {
+  if (sums.size() != values.size())
+    throw py::value_error("the arrays have " + std::to_string(sums.size()) + " and " +
+                          std::to_string(values.size()) + " elements");
+  float* const to = sums.mutable_data();
+  const float* const from = values.data();
+  const auto count = static_cast<size_t>(sums.size());
+  py::gil_scoped_release unlocked;
+  ActiveSumKernels().add(DType::kFloat32, to, from, count);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_engine, module) {
@@ -699,6 +712,8 @@ PYBIND11_MODULE(_engine, module) {
     return names;
   });
   module.def("force_sum_kernels", &ForceSumKernels, py::arg("name"));
+  module.def("add_to", &AddTo, py::arg("sums").noconvert(), py::arg("values").noconvert(),
+             "Adds float32 arrays of one size as a server does; `sums` changes.");
   module.def(
       "place", &PlaceShapes, py::arg("shapes"), py::arg("worker_hosts"), py::arg("server_hosts"),
       py::arg("part_bytes") = 0,

@@ -12,13 +12,13 @@ from tests.debian import find_program
 
 
 class Launch:
-    """A running bpslaunch, with its output in files."""
+    """A running bpslaunch, with its output in files; `inside`: the words before its command."""
 
-    def __init__(self, folder, arguments, variables):
+    def __init__(self, folder, arguments, variables, inside=()):
         self._files = [folder / "out.txt", folder / "err.txt"]
         with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tf_byteps.launch", *arguments],
+                [*inside, sys.executable, "-m", "tf_byteps.launch", *arguments],
                 cwd=ROOT,
                 env=clean_environment(**variables),
                 stdin=subprocess.DEVNULL,
@@ -88,16 +88,7 @@ def program():
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory):
     """A real sshd on 127.0.0.0/8 with a host key and configuration of its own."""
-    packages = ("openssh-server", "openssh-client")
-    find_program("ssh", *packages)
-    server = find_program("sshd", *packages)
-    folder = tmp_path_factory.mktemp("sshd")
-    for key in ("host_key", "user_key"):
-        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
-        subprocess.run(command, check=True)
-    (folder / "user_key.pub").rename(folder / "authorized_keys")
-    os.makedirs("/run/sshd", exist_ok=True) if os.geteuid() == 0 else None
-    running = _start_sshd(server, folder)
+    running = start_sshd(tmp_path_factory.mktemp("sshd"), ["127.0.0.2", "127.0.0.3"])
     yield running
     running.popen.terminate()
     running.popen.wait()
@@ -115,28 +106,36 @@ class Sshd:
         self.options += ["--ssh-option", f"ControlPath={folder}/none"]
 
 
-def _start_sshd(server, folder):
-    """Tries ports until one is free."""
+def start_sshd(folder, addresses, inside=()):
+    """Starts sshd with keys of its own; tries ports until one is free.
+
+    Args:
+        folder: for keys and configuration. Those of several servers share the keys in it.
+        addresses: where it listens.
+        inside: the words before its command.
+    """
+    packages = ("openssh-server", "openssh-client")
+    find_program("ssh", *packages)
+    server = find_program("sshd", *packages)
+    _make_keys(folder)
+    config, log = folder / f"sshd_config_{addresses[0]}", folder / f"log_{addresses[0]}.txt"
     for port in range(22022, 22122):
-        config = folder / "sshd_config"
-        config.write_text(
-            f"ListenAddress 127.0.0.2:{port}\n"
-            f"ListenAddress 127.0.0.3:{port}\n"
-            f"HostKey {folder}/host_key\n"
-            f"AuthorizedKeysFile {folder}/authorized_keys\n"
-            f"PidFile none\n"
-            f"PasswordAuthentication no\n"
-            f"KbdInteractiveAuthentication no\n"
-            f"PermitRootLogin prohibit-password\n"
-            f"UsePAM no\n"
-            # The files are in a temporary folder that others may write to.
-            f"StrictModes no\n"
-            f"MaxStartups 50\n"
-        )
-        log = folder / "log.txt"
+        lines = [f"ListenAddress {address}:{port}" for address in addresses]
+        lines += [
+            f"HostKey {folder}/host_key",
+            f"AuthorizedKeysFile {folder}/authorized_keys",
+            "PidFile none",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "UsePAM no",
+            "StrictModes no",  # the files are in a temporary folder that others may write to
+            "MaxStartups 50",
+        ]
+        config.write_text("\n".join([*lines, ""]))
         with open(log, "wb") as file:
-            popen = subprocess.Popen([server, "-D", "-e", "-f", str(config)], stderr=file)
-        wait_until(lambda popen=popen, log=log: _is_up(popen, log))
+            popen = subprocess.Popen([*inside, server, "-D", "-e", "-f", str(config)], stderr=file)
+        wait_until(lambda popen=popen: _is_up(popen, log, len(addresses)))
         if popen.poll() is None:
             return Sshd(popen, port, folder)
         if "Address already in use" not in log.read_text():
@@ -144,6 +143,16 @@ def _start_sshd(server, folder):
     pytest.skip("sshd found no free port")
 
 
-def _is_up(popen, log):
+def _make_keys(folder):
+    if (folder / "authorized_keys").exists():
+        return
+    for key in ("host_key", "user_key"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
+        subprocess.run(command, check=True)
+    (folder / "user_key.pub").rename(folder / "authorized_keys")
+    os.makedirs("/run/sshd", exist_ok=True) if os.geteuid() == 0 else None
+
+
+def _is_up(popen, log, addresses):
     listening = re.findall("Server listening on", log.read_text())
-    return len(listening) == 2 or popen.poll() is not None
+    return len(listening) == addresses or popen.poll() is not None

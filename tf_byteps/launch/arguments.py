@@ -18,7 +18,9 @@ Starts a training job: a scheduler, servers, and the workers that run the comman
     bpslaunch --min-np 2 --max-np 8 --host-discovery-script hosts.sh python train.py
     bpslaunch --config job.yaml python train.py
     bpslaunch -np 4 --dry-run kubernetes --image example/train:1 python train.py
+    bpslaunch doctor -H host1:4,host2:4
 
+The last one starts no job, but finds what would fail or be slow on these hosts (docs/doctor.md).
 Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
 are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
 All processes end together; the exit code is that of the first one that failed. With --min-np or
@@ -137,14 +139,7 @@ def new_parser(
         help="how often servers that fail are started again, in all, while the job goes on with "
         "the others (default: 0; an elastic job starts them again anyway)",
     )
-    job.add_argument(
-        "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
-    )
-    job.add_argument(
-        "--hostfile",
-        metavar="FILE",
-        help='a file instead of -H, with a line for each host: "host", "host:4" or "host slots=4"',
-    )
+    add_host_arguments(job)
     job.add_argument(
         "--server-hosts", metavar="HOST,...", help="hosts for the servers (default: those of -H)"
     )
@@ -181,17 +176,7 @@ def new_parser(
     _add_output_arguments(parser.add_argument_group("output"))
     _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
     _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
-    ssh = parser.add_argument_group("remote hosts")
-    ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
-    ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
-    ssh.add_argument(
-        "--ssh-option",
-        dest="ssh_options",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="passed on with -o; may be repeated",
-    )
+    add_ssh_arguments(parser)
     parser.add_argument(
         "--grace",
         type=_seconds,
@@ -226,6 +211,33 @@ def new_parser(
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
     return parser
+
+
+def add_host_arguments(group: argparse._ArgumentGroup) -> None:
+    """Adds the options that say which hosts there are; see `hosts.given_hosts`."""
+    group.add_argument(
+        "-H", "--hosts", metavar="HOST[:N],...", help="hosts, and how many workers each takes"
+    )
+    group.add_argument(
+        "--hostfile",
+        metavar="FILE",
+        help='a file instead of -H, with a line for each host: "host", "host:4" or "host slots=4"',
+    )
+
+
+def add_ssh_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say how to reach remote hosts."""
+    ssh = parser.add_argument_group("remote hosts")
+    ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
+    ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
+    ssh.add_argument(
+        "--ssh-option",
+        dest="ssh_options",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="passed on with -o; may be repeated",
+    )
 
 
 def _add_output_arguments(group: argparse._ArgumentGroup) -> None:

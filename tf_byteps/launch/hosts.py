@@ -65,6 +65,19 @@ def read_hostfile(path: str) -> list[Host]:
     return _distinct(hosts, where)
 
 
+def given_hosts(hosts: str | None, hostfile: str | None) -> list[Host] | None:
+    """What -H or --hostfile says; None if neither is given.
+
+    Raises:
+        ConfigError: both are given, or one cannot be understood.
+    """
+    if hosts and hostfile:
+        raise ConfigError("-H and --hostfile both say which hosts to use: leave one")
+    if hostfile:
+        return read_hostfile(hostfile)
+    return parse_hosts(hosts) if hosts else None
+
+
 def _read_host(entry: str, where: str) -> Host:
     match = _HOST.fullmatch(entry)
     if match is None or match["slots"] == "0":

@@ -17,7 +17,7 @@ from tf_byteps.launch import kubernetes
 from tf_byteps.launch.arguments import new_parser, read
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
-from tf_byteps.launch.hosts import Host, Ssh, address_for, is_local, parse_hosts, read_hostfile
+from tf_byteps.launch.hosts import Host, Ssh, address_for, given_hosts, is_local
 from tf_byteps.launch.output import Choice, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.running import Job, Launcher
@@ -25,12 +25,18 @@ from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, v
 from tf_byteps.rendezvous.host import interface_address
 
 _USAGE = 2
+_DOCTOR = "doctor"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs bpslaunch; returns its exit code."""
     logging.basicConfig(format="bpslaunch: %(message)s")
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        if words[:1] == [_DOCTOR]:
+            from tf_byteps.doctor.main import main as examine  # what no job needs
+
+            return examine(words[1:])
         options = read(arguments)
         return _run(options, dict(os.environ, PYTHONUNBUFFERED="1"))
     except BytePSError as error:
@@ -161,7 +167,7 @@ def _scheduler_address(
 def _discovery(options: argparse.Namespace) -> FixedHosts | HostScript:
     most = options.max_workers or options.workers or options.min_workers
     if not options.host_script:
-        return FixedHosts(_hosts(options) or [Host("localhost", most)])
+        return FixedHosts(given_hosts(options.hosts, options.hostfile) or [Host("localhost", most)])
     if options.hosts or options.hostfile:
         given = "-H" if options.hosts else "--hostfile"
         raise ConfigError(
@@ -201,7 +207,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    hosts = _hosts(options)
+    hosts = given_hosts(options.hosts, options.hostfile)
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
     return Plan(
@@ -212,15 +218,6 @@ def _plan(options: argparse.Namespace) -> Plan:
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
     )
-
-
-def _hosts(options: argparse.Namespace) -> list[Host] | None:
-    """What -H or --hostfile says, or None."""
-    if options.hosts and options.hostfile:
-        raise ConfigError("-H and --hostfile both say which hosts to use: leave one")
-    if options.hostfile:
-        return read_hostfile(options.hostfile)
-    return parse_hosts(options.hosts) if options.hosts else None
 
 
 def _number_of_servers(options: argparse.Namespace) -> int:

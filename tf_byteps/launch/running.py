@@ -72,28 +72,49 @@ class Launcher:
             variables["BYTEPS_JOB_SECRET"] = self._secret
         if not here:
             command = self._ssh.command(task.host, command, to_start_python(variables))
-        try:
-            process = subprocess.Popen(
-                command,
-                env=variables if here else None,  # ssh itself runs in ours
-                pass_fds=keep,
-                bufsize=0,
-                start_new_session=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        except OSError as error:
-            hint = "" if here else f", to start {task.label} on {task.host}"
-            raise BytePSError(f"cannot run {command[0]}{hint}: {error.strerror}") from error
+        process = _popen(command, variables if here else None, task, keep)
         if not here and process.stdin is not None:
             _write_line(process.stdin, json.dumps(variables))
         return process
+
+    def start_without_guard(self, task: Task) -> Process:
+        """Starts a task that itself reads standard input, and ends when that ends.
+
+        Its variables are on ssh's command line: they must be no secrets.
+        """
+        command = list(task.command)
+        if is_local(task.host):
+            return _popen(command, {**self.environment, **task.variables}, task)
+        variables = {**to_start_python(self._remote_environment), **task.variables}
+        return _popen(self._ssh.command(task.host, command, variables), None, task)
 
     def describe(self, task: Task) -> str:
         """What is started, for --verbose."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
         return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
+
+
+def _popen(
+    command: Sequence[str],
+    variables: Mapping[str, str] | None,
+    task: Task,
+    keep: Sequence[int] = (),
+) -> Process:
+    """Starts a task's command, here or through ssh, which itself runs in our environment (None)."""
+    try:
+        return subprocess.Popen(
+            command,
+            env=variables,
+            pass_fds=keep,
+            bufsize=0,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        hint = "" if is_local(task.host) else f", to start {task.label} on {task.host}"
+        raise BytePSError(f"cannot run {command[0]}{hint}: {error.strerror}") from error
 
 
 def _write_line(pipe: IO[bytes], text: str) -> None:

@@ -1,0 +1,1 @@
+from tests.launch.conftest import launch, sshd  # noqa: F401
