@@ -52,6 +52,8 @@ def _train(strategy_name, model_name):
         model.fit(batches, steps_per_epoch=steps, epochs=number, **options)
 
     fit(6)
+    memory = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    gradients = sum(4 * weight.value.shape.num_elements() for weight in model.trainable_variables)
     print("ready", flush=True)
     input()
     fit(4)
@@ -61,7 +63,8 @@ def _train(strategy_name, model_name):
             fit(_PROFILED_STEPS)
         profile = _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
     milliseconds = [seconds / _STEPS * 1e3 for seconds in epochs.seconds]
-    print(json.dumps({"milliseconds": milliseconds, **profile}), flush=True)
+    results = {"milliseconds": milliseconds, "memory": memory, "gradients": gradients}
+    print(json.dumps({**results, **profile}), flush=True)
 
 
 def _read_profile(path):
@@ -148,6 +151,8 @@ def _report(model, results, with_timeline):
         print(
             f"{model}, {strategy}: {statistics.median(times):.2f} ms a step "
             f"({min(times):.2f} to {max(times):.2f}), {alone / statistics.median(times):.1%}; "
+            f"peak memory {result['memory'] / 1e6:.0f} MB, gradients "
+            f"{result['gradients'] / 1e6:.0f} MB; "
             f"profiled: GPU busy {result['busy']:.1f} ms with {result['kernels']:.0f} kernels and "
             f"copies, host {result['program_ms']:.1f} ms in the program, {result['graphs']:.0f} "
             f"graphs, {result['calls']:.0f} calls of ours ({result['calls_ms']:.1f} ms)",

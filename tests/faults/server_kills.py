@@ -5,8 +5,8 @@
 The job is deterministic: the weights of every worker are bit-identical to those of an undisturbed
 run. In a run all servers but one are killed, one after another; then comes the next run, until
 enough have been. With `--returns` there are three servers, and one that has been killed is started
-again at once. Which one is killed, and when, is drawn from the seed; the same seed draws the same,
-but the machine's timing is not in it.
+again at once. With `--compiled` XLA compiles the steps. Which one is killed, and when, is drawn
+from the seed; the same seed draws the same, but the machine's timing is not in it.
 """
 
 import argparse
@@ -69,6 +69,7 @@ def run(
     returns=False,
     environment=None,
     compression="none",
+    jit_compile="auto",
 ):
     """Trains, and kills servers meanwhile; returns an `Outcome`.
 
@@ -85,6 +86,7 @@ def run(
         environment: more variables for all processes, or a function of a process's label that
             returns them.
         compression: the strategy's.
+        jit_compile: as `compile` has it.
     """
     chance = random.Random(seed)
     moments = sorted(chance.randrange(_FIRST_STEP, steps - 5) for _ in range(kills))
@@ -93,7 +95,7 @@ def run(
         more = environment(label) if callable(environment) else environment
         return {**_ENVIRONMENT, **(more or {})}
 
-    arguments = (steps, times, compression)
+    arguments = (steps, times, compression, jit_compile)
     with Cluster(train_classifier, workers, servers, variables, arguments) as cluster:
         alive = list(cluster.servers)
         killed = []
@@ -147,6 +149,7 @@ def main():
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--returns", action="store_true", help="start servers again")
+    parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     options = parser.parse_args()
     servers, kills_a_run, steps_a_kill = SERVERS, SERVERS - 1, STEPS_A_KILL
     environment = {}
@@ -156,15 +159,16 @@ def main():
         environment["BYTEPS_HEARTBEAT_TIMEOUT"] = "4"  # limits how long one stays lost, too
     steps = _FIRST_STEP + steps_a_kill * kills_a_run
     print(f"seed {options.seed}: {options.kills} kills", flush=True)
-    undisturbed = run(0, 0, steps)
+    jit_compile = True if options.compiled else "auto"
+    undisturbed = run(0, 0, steps, jit_compile=jit_compile)
     assert not undisturbed.faults, undisturbed.output
     print(f"undisturbed: {undisturbed.digests[0][:16]} after {steps} steps", flush=True)
     done, number, around, others = 0, 0, [], []
     while done < options.kills:
         kills = min(kills_a_run, options.kills - done)
         seed = f"{options.seed} {number}"
-        returns = {"returns": options.returns, "environment": environment}
-        outcome = run(kills, seed, steps, servers=servers, say=print, **returns)
+        how = {"returns": options.returns, "environment": environment, "jit_compile": jit_compile}
+        outcome = run(kills, seed, steps, servers=servers, say=print, **how)
         faults = list(outcome.faults)
         if set(outcome.digests) != set(undisturbed.digests):
             faults.append("the weights are not those of the undisturbed run")

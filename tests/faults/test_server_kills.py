@@ -16,6 +16,12 @@ def test_two_of_three_servers():
     assert outcome.kills == 2 and len(outcome.digests) == 4
 
 
+def test_steps_that_are_compiled():
+    outcome = server_kills.run(2, seed=2, steps=_STEPS, servers=3, times=2, jit_compile=True)
+    assert not outcome.faults, outcome.output
+    assert outcome.kills == 2 and len(outcome.digests) == 6
+
+
 def test_sums_that_are_compressed():
     """What the lost server would have had is encoded again, to the same bits."""
     every = {"BYTEPS_MIN_COMPRESS_BYTES": "0"}

@@ -33,8 +33,14 @@ def fit_until_a_fault():
     return None
 
 
-def train_classifier(steps, times, compression="none"):
+def train_classifier(steps, times, compression="none", jit_compile="auto"):
     """Trains a classifier for so many steps, so many times from the beginning; deterministic.
+
+    Args:
+        steps: of each training.
+        times: how often to train.
+        compression: the strategy's.
+        jit_compile: as `compile` has it.
 
     Returns:
         A digest of the final weights of each training, and when each step ended, by the clock that
@@ -42,12 +48,12 @@ def train_classifier(steps, times, compression="none"):
     """
     tf.config.experimental.enable_op_determinism()
     strategy, ends = bps.BytePSStrategy(compression=compression), []
-    digests = [_train_once(strategy, steps, ends) for _ in range(times)]
+    digests = [_train_once(strategy, steps, ends, jit_compile) for _ in range(times)]
     bps.shutdown()
     return [digests, ends]
 
 
-def _train_once(strategy, steps, ends):
+def _train_once(strategy, steps, ends, jit_compile):
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(1)
     rows = random.normal(size=(1797, 64)).astype("float32"), random.integers(0, 10, size=1797)
@@ -55,7 +61,8 @@ def _train_once(strategy, steps, ends):
         layers = [keras.Input([64]), keras.layers.Dense(128, activation="relu")]
         model = keras.Sequential([*layers, keras.layers.Dense(10)])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+        model.compile(optimizer, loss, jit_compile=jit_compile)
 
     class Progress(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

@@ -1,10 +1,10 @@
-"""Memory of a job that runs for long: three workers that train, two servers and the scheduler.
+"""Memory of a job that runs for long: workers that train, two servers and the scheduler.
 
     python -m tests.soak --minutes 30 [--write docs/reliability]
 
 Looks at the resident memory of every process while they train, and fits a line to what comes after
 the warm-up. Exits with 1 if that of a process rises by 1 MB a minute or more, or the training goes
-wrong. With `--write` it writes soak.json and soak.png.
+wrong. With `--compiled` XLA compiles the steps. With `--write` it writes soak.json and soak.png.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import psutil
 from tests.cluster import Cluster, describe
 from tests.soak import programs
 
-WORKERS, SERVERS = 3, 2
+SERVERS = 2
 LIMIT_MB_PER_MINUTE = 1.0
 _WARM_UP = 0.25  # of the time: TensorFlow's allocators and caches grow in the first epochs
 _START_SECONDS = 300
@@ -30,11 +30,14 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=30.0, help="of training")
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two looks")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     parser.add_argument("--write", help="the folder for soak.json and soak.png")
     options = parser.parse_args()
     if options.minutes * 60 < 8 * options.interval:
         parser.error("the time is too short for a line through what is seen")
-    result = run(options.minutes, options.interval)
+    jit_compile = True if options.compiled else "auto"
+    result = run(options.minutes, options.interval, options.workers, jit_compile)
     for label, slope in result["mb_per_minute"].items():
         print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
     print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
@@ -48,10 +51,11 @@ def main():
     return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
 
 
-def run(minutes, interval):
+def run(minutes, interval, workers, jit_compile):
     """Runs the job; returns what was measured, as JSON has it."""
     env = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    with Cluster(programs.train, WORKERS, SERVERS, env, args=[minutes * 60]) as cluster:
+    arguments = [minutes * 60, jit_compile]
+    with Cluster(programs.train, workers, SERVERS, env, arguments) as cluster:
         for worker in cluster.workers:
             worker.wait_for_output("training", _START_SECONDS)
         processes = {p.label: psutil.Process(p.popen.pid) for p in cluster.processes()}
@@ -69,6 +73,7 @@ def run(minutes, interval):
     first = int(len(looks) * _WARM_UP)
     return {
         "minutes": minutes,
+        "workers": workers,
         "cores": len(os.sched_getaffinity(0)),
         **results[0],
         "warm_up_minutes": looks[first],
@@ -99,7 +104,7 @@ def plot(result, path):
         axes.set_ylim(0, 1.25 * max(line.get_ydata().max() for line in axes.lines[:-1]))
         axes.legend(loc="lower right", fontsize="small")
     lower.set_xlabel("minutes of training; the dotted line is the end of the warm-up")
-    upper.set_title(f"{WORKERS} workers, {SERVERS} servers, {result['steps']} steps")
+    upper.set_title(f"{result['workers']} workers, {SERVERS} servers, {result['steps']} steps")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

@@ -11,8 +11,12 @@ import tf_byteps as bps
 _ROWS, _BATCH = 4800, 48
 
 
-def train(seconds):
+def train(seconds, jit_compile="auto"):
     """Trains for a time after the first epoch; each has an evaluation and a prediction.
+
+    Args:
+        seconds: how long.
+        jit_compile: as `compile` has it.
 
     Returns:
         The number of steps, and the loss of the first and of the last epoch.
@@ -28,7 +32,7 @@ def train(seconds):
             ]
         )
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, metrics=["accuracy"])
+        model.compile("adam", loss, metrics=["accuracy"], jit_compile=jit_compile)
     generator = np.random.default_rng(1)
     rows = generator.normal(size=(_ROWS, 64)).astype(np.float32)
     labels = np.argmax(rows @ generator.normal(size=(64, 10)), axis=1)
