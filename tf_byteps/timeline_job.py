@@ -40,7 +40,7 @@ def job_trace(
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
     for worker, spans in steps.items():
-        times += [begin - _offset(clocks, worker) for begin, _ in spans]
+        times += [_by_first(clocks, worker, begin) for begin, _ in spans]
     origin = min(times, default=0)
     about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
@@ -53,13 +53,17 @@ def job_trace(
     yield "]}"
 
 
-def _offset(clocks: Mapping[Process, Clock], worker: int) -> int:
-    return clocks["worker", worker].offset_ns
+def _by_first(clocks: Mapping[Process, Clock], worker: int, time: int) -> int:
+    return time - clocks["worker", worker].ahead(time)
 
 
-def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, int | None]]:
+def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, float | None]]:
     return {
-        f"{role} {rank}": {"offset_ns": clock.offset_ns, "error_ns": clock.error_ns}
+        f"{role} {rank}": {
+            "offset_ns": clock.offset_ns,
+            "drift_ppm": round(clock.drift_ppm, 3),
+            "error_ns": clock.error_ns,
+        }
         for (role, rank), clock in clocks.items()
     }
 
@@ -78,9 +82,9 @@ def _events(
 ) -> Iterator[dict[str, Any]]:
     tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
     for worker, spans in steps.items():
-        offset = _offset(clocks, worker)
-        for number, (begin, end) in enumerate(spans):
-            tracks[worker, "step"].append((end - offset, begin - offset, f"step {number}", None))
+        for number, span in enumerate(spans):
+            begin, end = (_by_first(clocks, worker, time) for time in span)
+            tracks[worker, "step"].append((end, begin, f"step {number}", None))
     for part in parts:
         key = (part.server, part.tensor, part.part, part.round, part.worker)
         for name, begin, end in part.stages():
