@@ -29,6 +29,8 @@ MAX_PARTS = 200_000
 FORMAT = "tf_byteps timeline 1"
 
 _logger = logging.getLogger("tf_byteps")
+# The last line of a file whose process has ended its recording.
+_END = "]}"
 _written = set()  # paths of this process's timelines
 
 
@@ -155,7 +157,7 @@ class Recorder:
             OSError: it cannot be written.
         """
         _engine.timeline_stop()
-        self._file.end("]}")
+        self._file.end(_END)
         parts, dropped = read(self.path), self._dropped
         if dropped:
             _logger.warning(
@@ -225,12 +227,20 @@ def events_of(path: str) -> list[dict[str, Any]]:
         head, _, rest = file.read().partition("\n")
     found: Any = None
     try:
-        found = json.loads(head + "]}")
+        found = json.loads(head + _END)
         if found["otherData"]["format"] == FORMAT:
             return _whole_events(rest)
     except (ValueError, KeyError, TypeError):  # no JSON, or other contents
         pass
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
+
+
+def ends_early(path: str) -> bool:
+    """Whether a process's file is cut off, in an event or after one."""
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - len(_END) - 1))
+        return file.read().strip() != _END.encode()
 
 
 def _whole_events(text: str) -> list[dict[str, Any]]:
@@ -296,7 +306,7 @@ def trace(parts: Iterable[Part], **about: Any) -> Iterator[str]:
     for event in _all_events(parts):
         yield separator + json.dumps(event)
         separator = ","
-    yield "]}"
+    yield _END
 
 
 def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import glob
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
@@ -16,6 +16,7 @@ from tf_byteps.timeline_job import job_trace
 from tf_byteps.timeline_server import Served
 
 MERGED = "job.json"
+_OF_SERVERS = "timeline-server-*.json"
 _NOTHING_DONE = 2
 _SLOWEST = 3
 
@@ -183,9 +184,27 @@ def _served(path: str) -> list[Served]:
     """What the servers have written in a directory."""
     if not os.path.isdir(path):
         return []
-    paths = sorted(glob.glob(os.path.join(glob.escape(path), "timeline-server-*.json")))
+    paths = sorted(glob.glob(os.path.join(glob.escape(path), _OF_SERVERS)))
     events = [event for each in paths for event in timeline.events_of(each)]
     return [Served(**event["args"]) for event in events if event.get("cat") == "served"]
+
+
+def _notes(path: str, parts: Iterable[Part], served: Iterable[Served]) -> Iterator[str]:
+    """What is missing: the ends of files, and whole ones."""
+    if not os.path.isdir(path):
+        paths = [path]
+    else:
+        folder = glob.escape(path)
+        patterns = [os.path.join(folder, name) for name in ("worker-*.json", _OF_SERVERS)]
+        paths = [found for pattern in patterns for found in sorted(glob.glob(pattern))]
+    for each in paths:
+        if timeline.ends_early(each):
+            yield (
+                f"note: {os.path.basename(each)} ends early: its process was killed, or still "
+                "runs. All whole events are here"
+            )
+    for worker in sorted({each.worker for each in served} - {part.worker for part in parts}):
+        yield f"note: worker {worker} has left no file: only servers tell of it"
 
 
 def _ms(nanoseconds: float) -> str:
@@ -213,7 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts = timeline.read(given.path)
         if not parts:
             raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
-        print("\n".join(_lines(parts)))
+        served = _served(given.path)
+        for line in (*_notes(given.path, parts, served), *_lines(parts)):
+            print(line)
         if given.explain:
             from tf_byteps.timeline_explain import explain
 
@@ -223,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 worker: [(begin, end) for begin, _, end in steps_in_time(of_worker)]
                 for worker, of_worker in by_workers(parts).items()
             }
-            write_whole(output, job_trace(parts, _served(given.path), steps))
+            write_whole(output, job_trace(parts, served, steps))
             print(f"all in one: {output}")
     except (BytePSError, OSError) as error:
         print(f"tf_byteps.timeline: {error}", file=sys.stderr)
