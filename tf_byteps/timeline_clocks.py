@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from tf_byteps.timeline import Part
+from tf_byteps.timeline import InputWait, Part
 from tf_byteps.timeline_drift import Line, between
 from tf_byteps.timeline_server import Served
 
@@ -301,6 +301,13 @@ def aligned_served(served: Served, clocks: Mapping[Process, Clock]) -> Served:
     )
 
 
-def _shifted(of: Part | Served, names: Iterable[str], clock: Clock | None) -> dict[str, int]:
+def aligned_wait(wait: InputWait, clocks: Mapping[Process, Clock]) -> InputWait:
+    """The wait by the first worker's clock."""
+    return wait._replace(**_shifted(wait, ("begin", "end"), clocks.get(("worker", wait.worker))))
+
+
+def _shifted(
+    of: Part | Served | InputWait, names: Iterable[str], clock: Clock | None
+) -> dict[str, int]:
     times = {name: getattr(of, name) for name in names}
     return {n: time - clock.ahead(time) if clock else time for n, time in times.items() if time}

@@ -10,8 +10,9 @@ import pytest
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_report import breakdown, covered
+from tf_byteps.timeline_report import breakdown
 from tf_byteps.timeline_server import FIRST_PID
+from tf_byteps.timeline_steps import covered
 
 SECONDS = 40
 STEPS = 4
