@@ -72,10 +72,17 @@ class GrowingFile:
             return
         try:
             if self._file is None:
-                os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
-                self._file = open(self._path, "w", encoding="utf-8")
-                self._file.write(self._head + "\n")
+                self._file = self._new()
             self._file.writelines(line + "\n" for line in lines)
             self._file.flush()
         except OSError as error:
             self._error = error
+
+    def _new(self) -> IO[str]:
+        """Whoever finds the file finds its head, whenever this process is killed."""
+        os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+        file = open(f"{self._path}.{os.getpid()}.part", "w", encoding="utf-8")
+        file.write(self._head + "\n")
+        file.flush()
+        os.replace(file.name, self._path)
+        return file

@@ -34,7 +34,7 @@ from tf_byteps.rendezvous.host import host_id, own_address as host_address
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Address, Book
 from tf_byteps.rendezvous.secret import new_secret
-from tf_byteps.timeline import Recorder
+from tf_byteps.timeline_recorder import Recorder
 
 _logger = logging.getLogger("tf_byteps")
 

@@ -10,16 +10,14 @@ worker's: on different machines they differ by what the clocks do.
 
 import dataclasses
 import glob
+import itertools
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from tf_byteps import _engine
 from tf_byteps.errors import BytePSError
-from tf_byteps.files import GrowingFile, path_for, write_whole
 
 __all__ = ["MAX_PARTS", "Part", "read"]
 
@@ -28,8 +26,8 @@ MAX_PARTS = 200_000
 
 FORMAT = "tf_byteps timeline 1"
 
-_logger = logging.getLogger("tf_byteps")
-_written = set()  # paths of this process's timelines
+# The last line of a file whose process has ended its recording.
+END = "]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +111,14 @@ class Part:
         return found
 
 
+class InputWait(NamedTuple):
+    """A training waited for a batch: the rank of the worker, begin and end, as `Part` has times."""
+
+    worker: int
+    begin: int
+    end: int
+
+
 # Names, as in docs/architecture.md, and the time that ends each. A new one needs a row here, where
 # it belongs, and a time in `Part`.
 STAGES = (
@@ -128,53 +134,6 @@ STAGES = (
     ("broadcast", "broadcast"),
     ("other parts", "done"),
 )
-
-
-class Recorder:
-    """Has the engine record, from now to `stop`, what this worker exchanges.
-
-    Args:
-        path: where to write, see `tf_byteps.start_timeline`.
-        rank: this worker's.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], rank: int) -> None:
-        self._rank = rank
-        self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
-        self._dropped = 0
-        about = json.dumps({"format": FORMAT, "worker": rank})
-        label = json.dumps(_label("process_name", rank, 0, f"worker {rank}"))
-        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
-        _engine.timeline_start(MAX_PARTS)
-        self._file = GrowingFile(self.path, head, self._lines)
-
-    def stop(self) -> str:
-        """Writes the file and returns its path.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        _engine.timeline_stop()
-        self._file.end("]}")
-        parts, dropped = read(self.path), self._dropped
-        if dropped:
-            _logger.warning(
-                "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
-                "after them",
-                self.path,
-                len(parts),
-                dropped,
-            )
-        write_whole(self.path, trace(parts, worker=self._rank, dropped_exchanges=dropped))
-        _written.add(self.path)
-        return self.path
-
-    def _lines(self) -> Iterator[str]:
-        exchanges, dropped = _engine.timeline_take()
-        self._dropped += dropped
-        for exchange in exchanges:
-            for part in _parts(exchange, self._rank):
-                yield "," + json.dumps({**_whole(part), "pid": self._rank, "tid": 0})
 
 
 def read(path: str | os.PathLike[str]) -> list[Part]:
@@ -195,14 +154,45 @@ def read(path: str | os.PathLike[str]) -> list[Part]:
     >>> for part in tf_byteps.timeline.read("timeline/"):
     ...     print(part.tensor, (part.done - part.enqueued) / 1e6, "ms")
     """
-    path = os.fspath(path)
-    paths = [path]
-    if os.path.isdir(path):
-        paths = sorted(glob.glob(os.path.join(glob.escape(path), "worker-*.json")))
-        if not paths:
-            raise BytePSError(f"{path} has no timeline: no file is named like worker-0.json")
-    parts = [part for each in paths for part in _read_file(each)]
+    parts = [part for each in _paths(os.fspath(path)) for part in _read_file(each)]
     return sorted(parts, key=lambda part: part.enqueued)
+
+
+def read_inputs(path: str | os.PathLike[str]) -> list[InputWait]:
+    """Reads when the training of each worker waited for its input.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    events = [event for each in _paths(os.fspath(path)) for event in events_of(each)]
+    return [InputWait(**event["args"]) for event in events if event.get("cat") == "input"]
+
+
+def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
+    """Reads how many bytes of each worker might be in flight, as its file says; by rank.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    said = [_about(each) for each in _paths(os.fspath(path))]
+    return {about["worker"]: about["credit_bytes"] for about in said if about.get("credit_bytes")}
+
+
+def _paths(path: str) -> list[str]:
+    if not os.path.isdir(path):
+        return [path]
+    paths = sorted(glob.glob(os.path.join(glob.escape(path), "worker-*.json")))
+    if not paths:
+        raise BytePSError(f"{path} has no timeline: no file is named like worker-0.json")
+    return paths
 
 
 def _read_file(path: str) -> list[Part]:
@@ -221,16 +211,30 @@ def events_of(path: str) -> list[dict[str, Any]]:
     Raises:
         BytePSError: it is no timeline.
     """
+    _about(path)
     with open(path, encoding="utf-8", errors="replace") as file:
-        head, _, rest = file.read().partition("\n")
-    found: Any = None
+        return _whole_events(file.read().partition("\n")[2])
+
+
+def _about(path: str) -> dict[str, Any]:
+    """What a process's file says of itself, in its first line."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        head = file.readline().strip()
     try:
-        found = json.loads(head + "]}")
-        if found["otherData"]["format"] == FORMAT:
-            return _whole_events(rest)
+        about: Any = json.loads(head + END)["otherData"]
+        if about["format"] == FORMAT:
+            return about
     except (ValueError, KeyError, TypeError):  # no JSON, or other contents
         pass
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
+
+
+def ends_early(path: str) -> bool:
+    """Whether a process's file is cut off, in an event or after one."""
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - len(END) - 1))
+        return file.read().strip() != END.encode()
 
 
 def _whole_events(text: str) -> list[dict[str, Any]]:
@@ -244,59 +248,21 @@ def _whole_events(text: str) -> list[dict[str, Any]]:
     return events
 
 
-def _unwritten(path: str) -> str:
-    """`path`, or with a number one that this process has not written yet: no recording is lost."""
-    root, suffix = os.path.splitext(path)
-    number = 1
-    while path in _written:
-        number += 1
-        path = f"{root}.{number}{suffix}"
-    return path
-
-
-def _parts(exchange: dict[str, Any], rank: int) -> Iterator[Part]:
-    """The `Part`s of an exchange that the engine has recorded."""
-    parts = exchange.pop("parts") or [{}]
-    times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
-    for number, part in enumerate(parts):
-        yield Part(
-            **exchange,
-            worker=rank,
-            part=number,
-            parts=len(parts),
-            bytes=part.get("bytes", 0),
-            server=part.get("server", -1),
-            enqueued=times["enqueue"],
-            placed=times["place"] or None,
-            computed=part.get("computed_ns") or None,
-            reduced=part.get("reduce_ns") or None,
-            copied_out=part.get("copy_out_ns") or None,
-            pushed=part.get("push_ns") or None,
-            arrival_began=part.get("arrival_begin_ns") or None,
-            arrived=part.get("arrival_end_ns") or None,
-            answered=part.get("answer_ns") or None,
-            reply_began=part.get("reply_begin_ns") or None,
-            reply_received=part.get("reply_end_ns") or None,
-            copied_in=part.get("copy_in_ns") or None,
-            broadcast=part.get("broadcast_ns") or None,
-            done=times["done"],
-        )
-
-
-def trace(parts: Iterable[Part], **about: Any) -> Iterator[str]:
+def trace(parts: Iterable[Part], waits: Iterable[InputWait] = (), **about: Any) -> Iterator[str]:
     """The lines of a Chrome trace: a process for each worker.
 
     Args:
         parts: a list of `Part`.
+        waits: for input.
         **about: what else the file says of itself.
     """
     about = {"format": FORMAT, **about}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in _all_events(parts):
+    for event in itertools.chain(_all_events(parts), _input_row(waits)):
         yield separator + json.dumps(event)
         separator = ","
-    yield "]}"
+    yield END
 
 
 def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
@@ -305,30 +271,44 @@ def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
     for part in parts:
         rows_of_worker = rows.setdefault(part.worker, {})
         if not rows_of_worker:
-            yield _label("process_name", part.worker, 0, f"worker {part.worker}")
+            yield label("process_name", part.worker, 0, f"worker {part.worker}")
         row = (part.tensor, part.part)
         if row not in rows_of_worker:
             rows_of_worker[row] = len(rows_of_worker) + 1
             name = part.tensor if part.parts == 1 else f"{part.tensor} part {part.part}"
-            yield _label("thread_name", part.worker, rows_of_worker[row], name)
+            yield label("thread_name", part.worker, rows_of_worker[row], name)
         for event in _events(part):
             yield {**event, "pid": part.worker, "tid": rows_of_worker[row]}
 
 
-def _label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _input_row(waits: Iterable[InputWait]) -> Iterator[dict[str, Any]]:
+    labelled = set()
+    for wait in waits:
+        if wait.worker not in labelled:
+            labelled.add(wait.worker)
+            yield label("thread_name", wait.worker, 0, "input")
+        yield wait_event(wait)
+
+
+def label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 def _events(part: Part) -> Iterator[dict[str, Any]]:
     """The exchange of a part, with all that is known of it, and its stages within."""
-    yield _whole(part)
+    yield whole_event(part)
     for name, begin, end in part.stages():
         yield {**_span(name, begin, end), "cat": "stage"}
 
 
-def _whole(part: Part) -> dict[str, Any]:
+def whole_event(part: Part) -> dict[str, Any]:
     span = _span(f"{part.kind} round {part.round}", part.enqueued, part.done)
     return {**span, "cat": "part", "args": dataclasses.asdict(part)}
+
+
+def wait_event(wait: InputWait) -> dict[str, Any]:
+    span = _span("input", wait.begin, wait.end)
+    return {**span, "cat": "input", "pid": wait.worker, "tid": 0, "args": wait._asdict()}
 
 
 def _span(name: str, begin: int, end: int) -> dict[str, Any]:

@@ -1,75 +1,144 @@
 """What the steps of a recorded job wait for: a sentence, and the causes that cost most."""
 
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from tf_byteps.timeline import Part
-from tf_byteps.timeline_clocks import align, aligned
-from tf_byteps.timeline_report import by_workers, cost_of_steps, of_steps, steps_in_time, steps_of
+from tf_byteps import timeline_causes
+from tf_byteps.timeline import InputWait, Part
+from tf_byteps.timeline_causes import Cause, Rates
+from tf_byteps.timeline_clocks import align, aligned, aligned_wait
+from tf_byteps.timeline_steps import Step, by_workers, cost_of, steps_of
 
 _SHOWN = 3
+_LEAST_SHARE = 0.01  # of a step: what costs less is not worth a line
+_LINKS = "see its link and its load, add servers, or compress (docs/compression.md)"
 _ADVICE = {
-    "worker": "see why it is slow, or set backup workers (docs/stragglers.md)",
-    "server": "see its link and its load, add servers, or compress (docs/compression.md)",
-    "turn": "add servers, or compress (docs/compression.md)",
+    "compute": "see its CPUs, its threads and its share of the data, or set backup workers "
+    "(docs/stragglers.md)",
+    "input": "prefetch, or read with more threads (docs/tuning.md)",
+    "credit": "do not set BYTEPS_CREDIT_BYTES, or set it to more (docs/tuning.md)",
+    "link": _LINKS,
+    "server link": _LINKS,
+    "worker link": "see its link and its load, or compress (docs/compression.md)",
+    "latency": _LINKS,
+    "sum": "see its CPUs and its load, or add servers",
+    "queue": "see its CPUs, and set BYTEPS_IO_THREADS higher (docs/tuning.md)",
 }
+_OTHER_ADVICE = "add servers, or compress (docs/compression.md)"
 
 
-def explain(parts: Iterable[Part]) -> list[str]:
+def explain(
+    parts: Iterable[Part], waits: Iterable[InputWait] = (), credits: Mapping[int, int] | None = None
+) -> list[str]:
     """The sentence of the worker whose steps have most exposed communication, and its causes.
 
     Args:
         parts: those of all workers.
+        waits: all workers', for input.
+        credits: what each worker may have in flight, in bytes, as far as it is known.
 
     Returns:
         Lines. One that says so where no worker has steps that can be measured.
     """
-    parts = list(parts)
+    parts, waits = list(parts), list(waits)
     clocks = align(parts)
+    own_waits = collections.defaultdict(list)
+    for wait in waits:
+        own_waits[wait.worker].append(aligned_wait(wait, clocks))
     workers = by_workers([aligned(part, clocks) for part in parts])
-    costs = {worker: cost_of_steps(of_worker) for worker, of_worker in workers.items()}
-    known = {worker: cost for worker, cost in costs.items() if cost}
-    if not known:
+    steps = {w: steps_of(of_worker, own_waits[w]) for w, of_worker in workers.items()}
+    steps = {worker: of_worker for worker, of_worker in steps.items() if of_worker}
+    if not steps:
         return ["no step can be measured: there is but one, or steps overlap"]
-    worker = max(known, key=lambda each: known[each][1])
-    length, exposed = known[worker]
-    causes = _causes(worker, workers)
-    largest = f" ({causes[0][0]})" if causes and exposed else ""
-    lines = [
-        f"worker {worker}: step {length / 1e6:.0f} ms: compute {(length - exposed) / 1e6:.0f} "
-        f"(with input), exposed communication {exposed / 1e6:.0f}{largest}"
-    ]
-    for what, kind, time in causes[:_SHOWN]:
-        lines.append(f"  {time / 1e6:.2f} ms a step: {what}: {_ADVICE[kind]}")
-    return lines
+    return list(_lines(_Job(steps, own_waits, credits or {})))
 
 
-def _causes(worker: int, workers: Mapping[int, list[Part]]) -> list[tuple[str, str, float]]:
-    """What the last tensor of each step waited for after its last gradient, the longest first."""
-    arrived = collections.defaultdict(dict)
-    for of_worker in workers.values():
-        for part in of_worker:
-            if part.arrived:
-                arrived[part.tensor, part.part, part.round][part.arrived] = part.worker
-    ends = {end: last for _, last, end in steps_in_time(workers[worker])}
-    waits = collections.defaultdict(list)
-    for step in steps_of(of_steps(workers[worker])):
-        part = max(step, key=lambda part: (part.done, part.reply_received or 0))
-        last = ends.get(part.done)
-        stages = [] if last is None else part.stages()
-        lengths = [(max(0, end - max(begin, last or 0)), name) for name, begin, end in stages]
-        if not lengths:
-            continue
-        time, stage = max(lengths)
-        who = arrived[part.tensor, part.part, part.round]
-        latest = who[max(who)] if who else worker
-        if stage == "sum" and latest != worker:
-            cause = f"tensor {part.tensor} waits for worker {latest}", "worker"
-        elif stage in ("push", "sum", "pull"):
-            cause = f"tensor {part.tensor} waits for server {part.server}", "server"
-        else:
-            cause = f"tensor {part.tensor} waits in its stage {stage}", "turn"
-        waits[cause].append(time)
-    steps = max(1, len(ends))
-    found = [(what, kind, sum(times) / steps) for (what, kind), times in waits.items()]
-    return sorted(found, key=lambda cause: -cause[2])
+class _Job:
+    """The steps of all workers, and what they cost."""
+
+    def __init__(
+        self,
+        steps: Mapping[int, Sequence[Step]],
+        waits: Mapping[int, Sequence[InputWait]],
+        credits: Mapping[int, int],
+    ) -> None:
+        self.steps, self.waits, self.credits = steps, waits, credits
+        self.costs = {w: cost for w, of in steps.items() if (cost := cost_of(of))}
+        self.rates = Rates(part for of in steps.values() for step in of for part in step.parts)
+
+    def described(self, cause: Cause) -> str:
+        """The cause: who, and by how much."""
+        if cause.kind in ("compute", "input"):
+            return self._alone(cause)
+        if cause.kind == "credit":
+            credit = f" of {_size(min(self.credits.values()))}" if self.credits else ""
+            return f"the credit{credit}: it is used up, and links are idle"
+        if cause.kind == "link":
+            own, _ = self.rates.beside_others(cause)
+            return f"server {cause.server}: its link is busy, at {_size(own)}/s like others"
+        if cause.kind in ("server link", "worker link"):
+            kind = cause.kind.split()[0]
+            own, others = map(_size, self.rates.beside_others(cause))
+            rank = max(cause.server, cause.worker)
+            return f"{kind} {rank}: its bytes travel at {own}/s, other {kind}s' at {others}/s"
+        if cause.kind == "latency":
+            return f"server {cause.server}: its answer takes long, and links are idle"
+        if cause.kind == "sum":
+            return f"server {cause.server}: its sums take long"
+        return f"worker {cause.worker}: parts wait in the stage {cause.kind}"
+
+    def causes(self, worker: int) -> dict[Cause, dict[str, float]]:
+        """Those of `timeline_causes.of_steps`, by who is to blame."""
+        found: dict[Cause, dict[str, float]] = {}
+        found_there = timeline_causes.of_steps(worker, self.steps, self.waits, self.credits)
+        for cause, times in found_there.items():
+            blamed = self.rates.whose(cause) if cause.kind == "link" else cause
+            by_tensor = found.setdefault(blamed, collections.defaultdict(float))
+            for tensor, time in times.items():
+                by_tensor[tensor] += time
+        return found
+
+    def _alone(self, cause: Cause) -> str:
+        took = {worker: getattr(cost, cause.kind) / 1e6 for worker, cost in self.costs.items()}
+        own = took.pop(cause.worker, 0.0)
+        others = f", others' at most {max(took.values()):.0f} ms" if took else ""
+        what = "its compute" if cause.kind == "compute" else "its wait for input"
+        return f"worker {cause.worker}: {what} takes {own:.0f} ms of a step{others}"
+
+
+def _lines(job: _Job) -> Iterable[str]:
+    worker = max(job.costs, key=lambda each: job.costs[each].exposed)
+    cost = job.costs[worker]
+    found = job.causes(worker)
+    times = {cause: sum(by_tensor.values()) for cause, by_tensor in found.items()}
+    waited = ""
+    if times and cost.exposed:
+        largest = max(times, key=lambda cause: times[cause])
+        tensor = max(found[largest], key=lambda name: found[largest][name])
+        waited = f" (tensor {tensor} waits for {_waited_for(largest)})"
+    has_input = any(job.waits.values())
+    yield (
+        f"worker {worker}: step {cost.length / 1e6:.0f} ms: compute {cost.compute / 1e6:.0f}"
+        f"{'' if has_input else ' (with input)'}, "
+        f"exposed communication {cost.exposed / 1e6:.0f}{waited}"
+        + (f", input {cost.input / 1e6:.0f}" if has_input else "")
+    )
+    own_input = Cause("input", worker)
+    times[own_input] = times.get(own_input, 0.0) + cost.input
+    for cause in sorted(times, key=lambda each: -times[each])[:_SHOWN]:
+        if times[cause] > _LEAST_SHARE * cost.length:
+            advice = _ADVICE.get(cause.kind, _OTHER_ADVICE)
+            yield f"  {times[cause] / 1e6:.2f} ms a step: {job.described(cause)}: {advice}"
+
+
+def _waited_for(cause: Cause) -> str:
+    if cause.kind == "credit":
+        return "the credit"
+    return f"worker {cause.worker}" if cause.server < 0 else f"server {cause.server}"
+
+
+def _size(number: float) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number:.0f} bytes"

@@ -10,28 +10,30 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_byteps.timeline import STAGES, Part
-from tf_byteps.timeline_clocks import Clock, Process, align, aligned, aligned_served
+from tf_byteps.timeline import STAGES, InputWait, Part
+from tf_byteps.timeline_clocks import Clock, Process, align, aligned, aligned_served, aligned_wait
 from tf_byteps.timeline_server import FIRST_PID, Served
+from tf_byteps.timeline_steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 
-_TRACKS = ("step", *(name for name, _ in STAGES), "arrive")
+_TRACKS = ("step", "input", *(name for name, _ in STAGES), "arrive")
 _Identity = tuple[int, str, int, int]  # server, tensor, part, round
 
 
 def job_trace(
-    parts: Sequence[Part], served: Sequence[Served], steps: Mapping[int, Sequence[tuple[int, int]]]
+    parts: Sequence[Part], served: Sequence[Served], waits: Sequence[InputWait] = ()
 ) -> Iterator[str]:
     """The lines of the job's trace.
 
     Args:
         parts: all workers', as they are in their files.
         served: all servers'. What a server has not recorded is taken from the workers' parts.
-        steps: begin and end of each worker's steps, by its own clock.
+        waits: all workers', for input.
     """
     clocks = align(parts)
     parts = [aligned(part, clocks) for part in parts]
+    waits = [aligned_wait(wait, clocks) for wait in waits]
     recorded = {(s.server, s.tensor, s.part, s.round, s.worker): s for s in map(_of_part, parts)}
     recorded |= {
         (s.server, s.tensor, s.part, s.round, s.worker): s
@@ -39,13 +41,12 @@ def job_trace(
     }
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
-    for worker, spans in steps.items():
-        times += [begin - _offset(clocks, worker) for begin, _ in spans]
+    times += [wait.begin for wait in waits]
     origin = min(times, default=0)
     about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in _events(parts, pushes, steps, clocks):
+    for event in _events(parts, pushes, waits):
         if "ts" in event:
             event["ts"] = (event["ts"] - origin) / 1e3
         yield separator + json.dumps(event)
@@ -53,13 +54,13 @@ def job_trace(
     yield "]}"
 
 
-def _offset(clocks: Mapping[Process, Clock], worker: int) -> int:
-    return clocks["worker", worker].offset_ns
-
-
-def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, int | None]]:
+def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, float | None]]:
     return {
-        f"{role} {rank}": {"offset_ns": clock.offset_ns, "error_ns": clock.error_ns}
+        f"{role} {rank}": {
+            "offset_ns": clock.offset_ns,
+            "drift_ppm": round(clock.drift_ppm, 3),
+            "error_ns": clock.error_ns,
+        }
         for (role, rank), clock in clocks.items()
     }
 
@@ -73,14 +74,17 @@ def _of_part(part: Part) -> Served:
 def _events(
     parts: Sequence[Part],
     pushes: Sequence[Served],
-    steps: Mapping[int, Sequence[tuple[int, int]]],
-    clocks: Mapping[Process, Clock],
+    waits: Sequence[InputWait],
 ) -> Iterator[dict[str, Any]]:
     tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
-    for worker, spans in steps.items():
-        offset = _offset(clocks, worker)
-        for number, (begin, end) in enumerate(spans):
-            tracks[worker, "step"].append((end - offset, begin - offset, f"step {number}", None))
+    made_of = {}
+    for worker, of_worker in by_workers(parts).items():
+        own = [wait for wait in waits if wait.worker == worker]
+        tracks[worker, "input"] = [(wait.end, wait.begin, "input", None) for wait in own]
+        for number, step in enumerate(steps_of(of_worker, own)):
+            tracks[worker, "step"].append((step.end, step.begin, f"step {number}", None))
+            names = ("compute", "exposed", "input")
+            made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
     for part in parts:
         key = (part.server, part.tensor, part.part, part.round, part.worker)
         for name, begin, end in part.stages():
@@ -108,6 +112,8 @@ def _events(
             shown = min(max(begin, reached), end)
             reached = end
             took = {"began_earlier_ms": (shown - begin) / 1e6}
+            if stage == "step":
+                took |= made_of[pid, end]
             slice_ = {"ph": "X", "name": name, "cat": stage, "ts": shown, **where, "args": took}
             yield {**slice_, "dur": (end - shown) / 1e3}
             if key is not None:

@@ -6,7 +6,7 @@ import glob
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
@@ -14,42 +14,12 @@ from tf_byteps.files import write_whole
 from tf_byteps.timeline import Part
 from tf_byteps.timeline_job import job_trace
 from tf_byteps.timeline_server import Served
+from tf_byteps.timeline_steps import by_workers, cost_of, covered, rounds_of, steps_of
 
 MERGED = "job.json"
+_OF_SERVERS = "timeline-server-*.json"
 _NOTHING_DONE = 2
 _SLOWEST = 3
-
-
-def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
-    """The steps of one worker: a step is what has the same round.
-
-    Args:
-        parts: `timeline.Part`s of a worker.
-
-    Returns:
-        A list of lists of `Part`, by round.
-    """
-    steps = collections.defaultdict(list)
-    for part in parts:
-        steps[part.round].append(part)
-    return [steps[number] for number in sorted(steps)]
-
-
-def covered(spans: Iterable[tuple[int, int]]) -> int:
-    """How long at least one of some (begin, end) lasts.
-
-    Example:
-
-    >>> covered([(0, 4), (2, 5), (8, 9)])
-    6
-    """
-    total, reached = 0, None
-    for begin, end in sorted(spans):
-        if reached is None or begin > reached:
-            reached = begin
-        total += max(0, end - reached)
-        reached = max(reached, end)
-    return total
 
 
 def breakdown(parts):
@@ -64,7 +34,7 @@ def breakdown(parts):
         "stages", with a part in that stage, by name. And "last", the tensor that most often ends
         last.
     """
-    steps = steps_of(parts)
+    steps = rounds_of(parts)
     begins = [min(part.enqueued for part in step) for step in steps]
     lengths = [after - before for before, after in zip(begins, begins[1:]) if after > before]
     spans = [(part.enqueued, part.done) for part in parts]
@@ -86,17 +56,21 @@ def breakdown(parts):
     }
 
 
-def _lines(parts):
+def _lines(parts, waits):
     by_worker = by_workers(parts)
+    by_waits = collections.defaultdict(list)
+    for wait in waits:
+        by_waits[wait.worker].append(wait)
     for worker in by_worker:
         found = breakdown(by_worker[worker])
         step = f"a step takes {_ms(found['step'])}; " if found["step"] else ""
         yield f"worker {worker}, {found['steps']} steps: {step}exchanges {_ms(found['exchange'])}"
-        if cost := cost_of_steps(by_worker[worker]):
-            length, exposed = cost
+        if cost := cost_of(steps_of(by_worker[worker], by_waits[worker])):
+            waited = f", input {_ms(cost.input)}" if by_waits[worker] else ""
             yield (
-                f"  a step in the middle: {_ms(length)}, of which compute {_ms(length - exposed)} "
-                f"(with the wait for input), exposed communication {_ms(exposed)}"
+                f"  a step in the middle: {_ms(cost.length)}, of which compute {_ms(cost.compute)}"
+                f"{'' if waited else ' (with the wait for input)'}, "
+                f"exposed communication {_ms(cost.exposed)}{waited}"
             )
         for name, time in found["stages"].items():
             yield f"  {name:12}{_ms(time):>12}"
@@ -106,60 +80,6 @@ def _lines(parts):
         shown = ", ".join(f"{name} {_ms(length)}" for name, length in stages.items())
         yield f"  {tensor}: {_ms(time)}: {shown}"
     yield "Stages of different parts overlap: each line is the time with at least one part in it."
-
-
-def by_workers(parts: Iterable[Part]) -> dict[int, list[Part]]:
-    """The parts of each worker, by rank."""
-    found: dict[int, list[Part]] = {}
-    for part in sorted(parts, key=lambda part: part.worker):
-        found.setdefault(part.worker, []).append(part)
-    return found
-
-
-def of_steps(parts: list[Part]) -> list[Part]:
-    """The gradients; where nothing is named so, all sums."""
-    sums = [part for part in parts if part.kind == "sum"]
-    gradients = [
-        p for p in sums if "/gradient/" in f"/{p.tensor}" or "/gradient@" in f"/{p.tensor}"
-    ]
-    return gradients or sums
-
-
-def steps_in_time(parts: list[Part]) -> list[tuple[int, int, int]]:
-    """A worker's steps but for its first, whose begin nobody knows.
-
-    Args:
-        parts: a worker's.
-
-    Returns:
-        For each its begin, when the last tensor was computed, and its end, when the last sum was
-        there. It begins where the one before ends. Steps that overlap have none.
-    """
-    found, before = [], None
-    for step in steps_of(of_steps(parts)):
-        end = max(part.done for part in step)
-        begin = min(part.enqueued for part in step)
-        if before is not None and begin >= before:
-            last_input = max(part.computed or part.enqueued for part in step)
-            found.append((before, min(last_input, end), end))
-        before = end
-    return found
-
-
-def cost_of_steps(parts: list[Part]) -> tuple[float, float] | None:
-    """Medians of a worker's steps: their length, and exposed communication, in nanoseconds.
-
-    Args:
-        parts: a worker's.
-
-    Returns:
-        None where there is but one step, or steps overlap.
-    """
-    steps = steps_in_time(parts)
-    if not steps:
-        return None
-    lengths = [end - begin for begin, _, end in steps]
-    return statistics.median(lengths), statistics.median(end - last for _, last, end in steps)
 
 
 def slowest(parts: Iterable[Part]) -> list[tuple[str, float, dict[str, float]]]:
@@ -183,9 +103,27 @@ def _served(path: str) -> list[Served]:
     """What the servers have written in a directory."""
     if not os.path.isdir(path):
         return []
-    paths = sorted(glob.glob(os.path.join(glob.escape(path), "timeline-server-*.json")))
+    paths = sorted(glob.glob(os.path.join(glob.escape(path), _OF_SERVERS)))
     events = [event for each in paths for event in timeline.events_of(each)]
     return [Served(**event["args"]) for event in events if event.get("cat") == "served"]
+
+
+def _notes(path: str, parts: Iterable[Part], served: Iterable[Served]) -> Iterator[str]:
+    """What is missing: the ends of files, and whole ones."""
+    if not os.path.isdir(path):
+        paths = [path]
+    else:
+        folder = glob.escape(path)
+        patterns = [os.path.join(folder, name) for name in ("worker-*.json", _OF_SERVERS)]
+        paths = [found for pattern in patterns for found in sorted(glob.glob(pattern))]
+    for each in paths:
+        if timeline.ends_early(each):
+            yield (
+                f"note: {os.path.basename(each)} ends early: its process was killed, or still "
+                "runs. All whole events are here"
+            )
+    for worker in sorted({each.worker for each in served} - {part.worker for part in parts}):
+        yield f"note: worker {worker} has left no file: only servers tell of it"
 
 
 def _ms(nanoseconds: float) -> str:
@@ -213,17 +151,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts = timeline.read(given.path)
         if not parts:
             raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
-        print("\n".join(_lines(parts)))
+        served = _served(given.path)
+        waits = timeline.read_inputs(given.path)
+        for line in (*_notes(given.path, parts, served), *_lines(parts, waits)):
+            print(line)
         if given.explain:
             from tf_byteps.timeline_explain import explain
 
-            print("\n".join(explain(parts)))
+            print("\n".join(explain(parts, waits, timeline.read_credits(given.path))))
         if output is not None:
-            steps = {
-                worker: [(begin, end) for begin, _, end in steps_in_time(of_worker)]
-                for worker, of_worker in by_workers(parts).items()
-            }
-            write_whole(output, job_trace(parts, _served(given.path), steps))
+            write_whole(output, job_trace(parts, served, waits))
             print(f"all in one: {output}")
     except (BytePSError, OSError) as error:
         print(f"tf_byteps.timeline: {error}", file=sys.stderr)

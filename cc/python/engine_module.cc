@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cc/base/clock.h"
@@ -378,8 +379,8 @@ py::list PartTracesList(const ExchangeTrace& trace) {
   return parts;
 }
 
-// The exchanges, and how many more there were than could be recorded.
-std::pair<py::list, uint64_t> TakeTimeline() {
+// The exchanges, how many more there were than could be recorded, and waits for input.
+std::tuple<py::list, uint64_t, py::list> TakeTimeline() {
   const Timeline::Recording recording = ProcessTimeline().Take();
   py::list exchanges;
   for (const auto& trace : recording.exchanges) {
@@ -396,7 +397,10 @@ std::pair<py::list, uint64_t> TakeTimeline() {
     values["parts"] = PartTracesList(*trace);
     exchanges.append(values);
   }
-  return {exchanges, recording.dropped};
+  py::list inputs;
+  for (const InputWait& wait : recording.inputs)
+    inputs.append(py::make_tuple(wait.begin_ns, wait.end_ns));
+  return {exchanges, recording.dropped, inputs};
 }
 
 void StartServerTimeline(Server& server, uint64_t max_replies) {
@@ -675,9 +679,14 @@ void DefineTimeline(py::module_& module) {
   module.def("shift_wall_clock", &ShiftWallClock, py::arg("nanoseconds"),
              "For tests: the times that this process records are so much ahead from now on.");
   module.def("timeline_take", &TakeTimeline,
-             "What was recorded since the last call: a list of exchanges, and how many more there "
-             "were than could be recorded. Times are wall clock nanoseconds, 0 if it did not "
-             "happen.");
+             "What was recorded since the last call: a list of exchanges, how many more there were "
+             "than could be recorded, and a list of pairs, the begin and end of each wait for "
+             "input. Times are wall clock nanoseconds, 0 if it did not happen.");
+  module.def("wall_nanos", &WallNanos, "The time as timelines have it.");
+  module.def(
+      "timeline_add_input",
+      [](int64_t begin_ns, int64_t end_ns) { ProcessTimeline().AddInput({begin_ns, end_ns}); },
+      py::arg("begin_ns"), py::arg("end_ns"), "The training has waited for a batch meanwhile.");
 }
 
 using FloatArray = py::array_t<float, py::array::c_style>;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/clock.h"
 #include "cc/engine/engine.h"
 #include "cc/tf/exchange_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -102,6 +103,20 @@ class PlaceOp : public OpKernel {
   int64_t index_ = 0;
 };
 
+class NoteInputOp : public OpKernel {
+ public:
+  explicit NoteInputOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    const int64_t began = context->input(1).scalar<int64_t>()();
+    const int64_t now = WallNanos();
+    if (began != 0) ProcessTimeline().AddInput({began, now});
+    Tensor* output = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape(), &output));
+    output->scalar<int64_t>()() = now;
+  }
+};
+
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_CPU), PushPullOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPull").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<PushPullOp>);
@@ -118,6 +133,13 @@ REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).Host
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
                         PlaceOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSNoteInput").Device(tensorflow::DEVICE_CPU), NoteInputOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSNoteInput")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("iterator")
+                            .HostMemory("began")
+                            .HostMemory("now"),
+                        NoteInputOp);
 
 }  // namespace
 }  // namespace byteps

@@ -163,6 +163,17 @@ REGISTER_OP("BytePSForget")
     .Doc(
         "Nobody will wait for what was started under these names. The others get it all the same.");
 
+REGISTER_OP("BytePSNoteInput")
+    .Input("iterator: resource")
+    .Input("began: int64")
+    .Output("now: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(
+        "Before a batch is taken, with `began` = 0: gives the time. After it, with that time: "
+        "records the wait for the timeline. It takes the iterator so that functions keep the "
+        "order.");
+
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")
     .Attr("what: {'rank', 'size', 'local_rank', 'local_size'}")

@@ -25,7 +25,7 @@ void ExchangeTrace::OnPlaced(const TableEntry& entry) {
 void Timeline::Start(uint64_t max_parts) {
   std::lock_guard<std::mutex> lock(mutex_);
   recorded_ = Recording();
-  parts_left_ = max_parts;
+  parts_left_ = inputs_left_ = max_parts;
   recording_ = true;
 }
 
@@ -55,6 +55,13 @@ void Timeline::Add(std::unique_ptr<ExchangeTrace> trace, const Status& status) {
   }
   parts_left_ -= parts;
   recorded_.exchanges.push_back(std::move(trace));
+}
+
+void Timeline::AddInput(const InputWait& wait) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!recording_ || inputs_left_ == 0) return;
+  --inputs_left_;
+  recorded_.inputs.push_back(wait);
 }
 
 Timeline::Recording Timeline::Take() {

@@ -49,6 +49,12 @@ struct ExchangeTrace {
   void OnPlaced(const TableEntry& entry);
 };
 
+// The training waited for a batch.
+struct InputWait {
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
 // Thread-safe.
 class Timeline {
  public:
@@ -64,10 +70,14 @@ class Timeline {
   // The exchange ends now.
   void Add(std::unique_ptr<ExchangeTrace> trace, const Status& status);
 
+  // A wait for input has ended. Beyond `max_parts` of them, none is recorded.
+  void AddInput(const InputWait& wait);
+
   // What has been recorded since Start or the last Take, in the order of ending.
   struct Recording {
     std::vector<std::unique_ptr<const ExchangeTrace>> exchanges;
     uint64_t dropped = 0;  // exchanges beyond the limit
+    std::vector<InputWait> inputs;
   };
   Recording Take();
 
@@ -75,6 +85,7 @@ class Timeline {
   std::atomic<bool> recording_{false};
   std::mutex mutex_;  // guards all below
   uint64_t parts_left_ = 0;
+  uint64_t inputs_left_ = 0;
   Recording recorded_;
 };
 

@@ -89,5 +89,20 @@ TEST(TimelineTest, TakesTheServersTimesFromTheReply) {
   EXPECT_GT(part.reply_end_ns, 4);
 }
 
+TEST(TimelineTest, WaitsForInputAreRecordedUpToTheLimit) {
+  Timeline timeline;
+  timeline.AddInput({1, 2});
+  timeline.Start(2);
+  for (int64_t begin : {10, 20, 30}) timeline.AddInput({begin, begin + 5});
+  const Timeline::Recording recording = timeline.Take();
+  ASSERT_EQ(recording.inputs.size(), 2u);
+  EXPECT_EQ(recording.inputs[1].begin_ns, 20);
+  EXPECT_EQ(recording.inputs[1].end_ns, 25);
+  timeline.Start(1);
+  timeline.Stop();
+  timeline.AddInput({40, 45});
+  EXPECT_TRUE(timeline.Take().inputs.empty());
+}
+
 }  // namespace
 }  // namespace byteps

@@ -39,6 +39,7 @@ def test_bpslaunch_records_and_merges(tmp_path):
     done = subprocess.run(command, timeout=60, **how)
     assert done.returncode == 0, done.stderr
     assert file.exists() and f"all in one: {file}" in done.stderr
+    assert "ms a step: worker 1: its compute takes " in done.stderr
     names = sorted(path.name for path in (tmp_path / "job.json.d").iterdir())
     assert names == ["timeline-server-0.json", "worker-0.json", "worker-1.json"]
     again = subprocess.run(command, timeout=60, **how)

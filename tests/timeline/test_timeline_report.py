@@ -10,8 +10,9 @@ import pytest
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_report import breakdown, covered
+from tf_byteps.timeline_report import breakdown
 from tf_byteps.timeline_server import FIRST_PID
+from tf_byteps.timeline_steps import covered
 
 SECONDS = 40
 STEPS = 4
@@ -44,7 +45,7 @@ def folder(tmp_path_factory):
 
 def test_it_prints_every_worker_and_merges(folder):
     done = report(folder)
-    assert done.returncode == 0 and done.stderr == ""
+    assert done.returncode == 0 and done.stderr == "" and "note:" not in done.stdout
     for rank in (0, 1):
         assert f"worker {rank}, {STEPS} steps: a step takes " in done.stdout
     for stage in ("queue", "push", "sum", "pull"):
@@ -94,11 +95,17 @@ def test_an_output_that_cannot_be_written_gives_one_sentence(folder):
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_cut_off_gives_what_was_recorded_until_then(folder, tmp_path):
-    whole = (folder / "worker-0.json").read_text()
-    (tmp_path / "worker-0.json").write_text(whole[: len(whole) // 2])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_file_that_is_cut_off_gives_what_was_recorded_until_then(folder, tmp_path, share):
+    for name in ("worker-0.json", "timeline-server-0.json"):
+        whole = (folder / name).read_text()
+        (tmp_path / name).write_text(whole[: round(len(whole) * share)])
     done = report(tmp_path)
     assert done.returncode == 0, done.stderr
+    notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
+    assert "worker-0.json ends early" in notes[0]
+    assert "timeline-server-0.json ends early" in notes[1]
+    assert "worker 1 has left no file" in notes[2]
     found = timeline.read(tmp_path)
     recorded = [part for part in timeline.read(folder) if part.worker == 0]
     assert 0 < len(found) < len(recorded)

@@ -69,11 +69,11 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
 
 
 def _merge_timeline(file: str | None, code: int) -> int:
-    """Merges what the processes have recorded; returns the job's exit code, or its own."""
+    """Merges and explains what was recorded; returns the job's exit code, or its own."""
     if not file:
         return code
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the workers'
-        merged = timeline_report.main([f"{os.path.abspath(file)}.d", "--out", file])
+        merged = timeline_report.main([f"{os.path.abspath(file)}.d", "--out", file, "--explain"])
     return code or merged
 
 

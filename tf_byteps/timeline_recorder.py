@@ -1,0 +1,125 @@
+"""Has the engine record a timeline, and writes it while the worker runs."""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tf_byteps import _engine, timeline
+from tf_byteps.files import GrowingFile, path_for, write_whole
+from tf_byteps.timeline import Part
+
+_logger = logging.getLogger("tf_byteps")
+_written = set()  # paths of this process's timelines
+
+
+class Recorder:
+    """Has the engine record, from now to `stop`, what this worker exchanges.
+
+    Args:
+        path: where to write, see `tf_byteps.start_timeline`.
+        rank: this worker's.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], rank: int) -> None:
+        self._rank = rank
+        self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
+        self._dropped = 0
+        self._credit = _credit()
+        about = {"format": timeline.FORMAT, "worker": rank, "credit_bytes": self._credit}
+        about = json.dumps(about)
+        label = json.dumps(timeline.label("process_name", rank, 0, f"worker {rank}"))
+        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
+        _engine.timeline_start(timeline.MAX_PARTS)
+        # Without TensorFlow nobody asks it for batches.
+        self._notes_input = "tensorflow" in sys.modules
+        if self._notes_input:
+            from tf_byteps.ops import input_waits
+
+            input_waits.begin()
+        self._file = GrowingFile(self.path, head, self._lines)
+
+    def stop(self) -> str:
+        """Writes the file and returns its path.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._notes_input:
+            from tf_byteps.ops import input_waits
+
+            input_waits.end()
+        _engine.timeline_stop()
+        self._file.end(timeline.END)
+        parts, waits, dropped = (
+            timeline.read(self.path),
+            timeline.read_inputs(self.path),
+            self._dropped,
+        )
+        if dropped:
+            _logger.warning(
+                "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
+                "after them",
+                self.path,
+                len(parts),
+                dropped,
+            )
+        about = {"worker": self._rank, "credit_bytes": self._credit, "dropped_exchanges": dropped}
+        write_whole(self.path, timeline.trace(parts, waits, **about))
+        _written.add(self.path)
+        return self.path
+
+    def _lines(self) -> Iterator[str]:
+        self._credit = _credit() or self._credit  # 0: the engine has stopped
+        exchanges, dropped, waits = _engine.timeline_take()
+        self._dropped += dropped
+        for exchange in exchanges:
+            for part in _parts(exchange, self._rank):
+                yield "," + json.dumps({**timeline.whole_event(part), "pid": self._rank, "tid": 0})
+        for wait in waits:
+            yield "," + json.dumps(timeline.wait_event(timeline.InputWait(self._rank, *wait)))
+
+
+def _credit() -> int:
+    return _engine.worker_counters().get("credit_bytes", 0)
+
+
+def _unwritten(path: str) -> str:
+    """`path`, or with a number one that this process has not written yet: no recording is lost."""
+    root, suffix = os.path.splitext(path)
+    number = 1
+    while path in _written:
+        number += 1
+        path = f"{root}.{number}{suffix}"
+    return path
+
+
+def _parts(exchange: dict[str, Any], rank: int) -> Iterator[Part]:
+    """The `Part`s of an exchange that the engine has recorded."""
+    parts = exchange.pop("parts") or [{}]
+    times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
+    for number, part in enumerate(parts):
+        yield Part(
+            **exchange,
+            worker=rank,
+            part=number,
+            parts=len(parts),
+            bytes=part.get("bytes", 0),
+            server=part.get("server", -1),
+            enqueued=times["enqueue"],
+            placed=times["place"] or None,
+            computed=part.get("computed_ns") or None,
+            reduced=part.get("reduce_ns") or None,
+            copied_out=part.get("copy_out_ns") or None,
+            pushed=part.get("push_ns") or None,
+            arrival_began=part.get("arrival_begin_ns") or None,
+            arrived=part.get("arrival_end_ns") or None,
+            answered=part.get("answer_ns") or None,
+            reply_began=part.get("reply_begin_ns") or None,
+            reply_received=part.get("reply_end_ns") or None,
+            copied_in=part.get("copy_in_ns") or None,
+            broadcast=part.get("broadcast_ns") or None,
+            done=times["done"],
+        )
