@@ -230,7 +230,7 @@ TEST(CodecTest, RefusesWhatDoesNotFit) {
 TEST(ParseCodecTest, NamesTheValueThatIsWrong) {
   std::unique_ptr<Codec> codec;
   EXPECT_EQ(ParseCodec("int9", &codec).message(),
-            "unknown codec \"int9\"; known: raw, fp16, bf16, int8, fp8, int4, onebit");
+            "unknown codec \"int9\"; known: raw, fp16, bf16, int8, fp8, int4, onebit, topk");
   EXPECT_EQ(ParseCodec("int8:blocks=32", &codec).message(),
             "codec \"int8:blocks=32\": unknown option \"blocks\"; known: block, stochastic");
   EXPECT_EQ(ParseCodec("fp16:block=32", &codec).message(),

@@ -16,10 +16,12 @@ CODECS = (
     "fp8:block=128",
     "int4:block=32,feedback=0",
     "onebit:feedback=1",
+    "topk:feedback=1,ratio=0.01",
+    "topk:feedback=1,ratio=0.3",
 )
 SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
 
-_NUMBERS = {"raw": 0, "fp16": 1, "bf16": 2, "int8": 3, "fp8": 4, "int4": 5, "onebit": 6}
+_NUMBERS = {"raw": 0, "fp16": 1, "bf16": 2, "int8": 3, "fp8": 4, "int4": 5, "onebit": 6, "topk": 7}
 
 
 def split_mix(x: Array) -> Array:
@@ -191,6 +193,51 @@ def _onebit_decode(data: Array, count: int) -> tuple[Array, int]:
     return np.where(negative, -scale, scale), used
 
 
+def _index_layout(k: int, n: int) -> tuple[int | None, int]:
+    """The low bits of each index, `None` for a bitmap, and the bytes of all."""
+    low = int(np.log2(n // k)) if n >= k else 0
+    coded = (k * low + 7) // 8 + (k + (n - 1 >> low) + 7) // 8
+    return (None, (n + 7) // 8) if (n + 7) // 8 <= coded else (low, coded)
+
+
+def _topk_count(ratio: float, n: int) -> int:
+    return max(1, int(np.ceil(ratio * n)))
+
+
+def _topk(ratio: float) -> tuple[Callable, Callable]:
+    def encode_block(x: Array, _: Array) -> bytes:
+        k = _topk_count(ratio, len(x))
+        magnitudes = (x.view(np.uint32) & 0x7FFFFFFF).astype(np.int64)
+        indices = np.sort(np.argsort(-magnitudes, kind="stable")[:k])
+        low, _ = _index_layout(k, len(x))
+        if low is None:
+            bits = np.zeros(len(x), np.uint8)
+            bits[indices] = 1
+            return x[indices].tobytes() + np.packbits(bits, bitorder="little").tobytes()
+        lows = indices[:, None] >> np.arange(low) & 1
+        highs = np.zeros(k + (len(x) - 1 >> low), np.uint8)
+        highs[(indices >> low) + np.arange(k)] = 1
+        packed = [np.packbits(bits.reshape(-1), bitorder="little") for bits in (lows != 0, highs)]
+        return x[indices].tobytes() + packed[0].tobytes() + packed[1].tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        k = _topk_count(ratio, count)
+        low, coded = _index_layout(k, count)
+        data, used = data[: 4 * k + coded], 4 * k + coded
+        bits = np.unpackbits(data[4 * k :], bitorder="little")
+        if low is None:
+            indices = np.flatnonzero(bits)
+        else:
+            lows = bits[: k * low].reshape(k, low) @ (1 << np.arange(low))
+            highs = np.flatnonzero(bits[(k * low + 7) // 8 * 8 :]) - np.arange(k)
+            indices = (highs << low) + lows
+        decoded = np.zeros(count, np.float32)
+        decoded[indices] = data[: 4 * k].view(np.float32)
+        return decoded, used
+
+    return encode_block, decode_block
+
+
 def _cast(codec: str) -> tuple[Callable, Callable]:
     def encode_block(x: Array, _: Array) -> bytes:
         if codec == "raw":
@@ -220,6 +267,8 @@ def _blocks(codec: str) -> tuple[int, Callable, Callable]:
     block = int(options.get("block", 4096))
     if name == "int8":
         return (block, *_int8(options["stochastic"] == "1"))
+    if name == "topk":
+        return (2**48, *_topk(float(options["ratio"])))
     others = {
         "fp8": (_fp8_encode, _fp8_decode),
         "int4": (_int4_encode, _int4_decode),
