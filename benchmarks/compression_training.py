@@ -18,8 +18,8 @@ _PLAIN = "none"
 # In percent. Those without error feedback are there to show what it is for.
 _OF_BOTH = {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "topk:ratio=0.1": 0.6}
 _TARGETS = {
-    "sgd": {**_OF_BOTH, "onebit": 1.5, "topk": 1.5},
-    "adam": {**_OF_BOTH, "onebit": 4, "topk": 5},
+    "sgd": {**_OF_BOTH, "onebit": 1.5, "topk": 1.5, "randomk": 1.5},
+    "adam": {**_OF_BOTH, "onebit": 4, "topk": 5, "randomk": 0.6},
 }
 _CODECS = (*_TARGETS["sgd"], "onebit:feedback=0", "topk:feedback=0")
 _WITHOUT_FEEDBACK = (">=", 15)

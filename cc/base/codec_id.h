@@ -16,8 +16,9 @@ enum class CodecId : uint8_t {
   kInt4 = 5,
   kOneBit = 6,
   kTopK = 7,
+  kRandomK = 8,
 };
-inline constexpr CodecId kLastCodecId = CodecId::kTopK;
+inline constexpr CodecId kLastCodecId = CodecId::kRandomK;
 
 }  // namespace byteps
 

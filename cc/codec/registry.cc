@@ -8,6 +8,7 @@
 #include "cc/codec/int4_codec.h"
 #include "cc/codec/int8_codec.h"
 #include "cc/codec/onebit_codec.h"
+#include "cc/codec/randomk_codec.h"
 #include "cc/codec/topk_codec.h"
 
 namespace byteps {
@@ -59,6 +60,11 @@ const std::vector<Entry>& Entries() {
        {{"feedback", 1}, {"ratio", 0.01}},
        [](const Options& options) -> MadeCodec {
          return std::make_unique<TopKCodec>(options.at("ratio"), options.at("feedback") == 1);
+       }},
+      {"randomk",
+       {{"feedback", 1}, {"ratio", 0.25}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<RandomKCodec>(options.at("ratio"), options.at("feedback") == 1);
        }},
   };
   return entries;

@@ -1,12 +1,11 @@
 #include "cc/codec/topk_codec.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "cc/codec/largest.h"
+#include "cc/codec/ratio.h"
 #include "cc/codec/scale.h"
 #include "cc/codec/sorted_indices.h"
 
@@ -25,26 +24,16 @@ void ForEach(const IndexLayout& layout, const uint8_t* data, Take take) {
 
 }  // namespace
 
-std::string TopKCodec::name() const {
-  char digits[32];  // the fewest that give the same number again
-  const auto end = std::to_chars(std::begin(digits), std::end(digits), ratio_).ptr;
-  return "topk:feedback=" + std::to_string(static_cast<int>(feedback_)) +
-         ",ratio=" + std::string(digits, end);
-}
-
-uint64_t TopKCodec::CountOf(uint64_t elements) const {
-  const double count = std::ceil(ratio_ * static_cast<double>(elements));
-  return std::clamp<uint64_t>(static_cast<uint64_t>(count), 1, elements);
-}
+std::string TopKCodec::name() const { return NameWithRatio("topk", feedback_, ratio_); }
 
 uint64_t TopKCodec::BlockBytes(uint64_t elements) const {
-  const uint64_t count = CountOf(elements);
+  const uint64_t count = CountOf(ratio_, elements);
   return count * sizeof(float) + IndexLayout(count, elements).bytes();
 }
 
 void TopKCodec::EncodeBlocks(const float* values, uint64_t elements, uint64_t, const CounterRandom&,
                              uint8_t* out) const {
-  const IndexLayout layout(CountOf(elements), elements);
+  const IndexLayout layout(CountOf(ratio_, elements), elements);
   const std::vector<uint64_t> indices = LargestMagnitudes(values, elements, layout.count);
   for (const uint64_t index : indices) {
     std::memcpy(out, values + index, sizeof(float));
@@ -54,7 +43,7 @@ void TopKCodec::EncodeBlocks(const float* values, uint64_t elements, uint64_t, c
 }
 
 Status TopKCodec::CheckBlocks(const uint8_t* data, uint64_t elements) const {
-  const IndexLayout layout(CountOf(elements), elements);
+  const IndexLayout layout(CountOf(ratio_, elements), elements);
   if (AreIndices(layout, data + layout.count * sizeof(float))) return OkStatus();
   return InvalidArgument("received a part of " + std::to_string(elements) + " elements in " +
                          name() + " whose indices are not " + std::to_string(layout.count) +
@@ -63,7 +52,7 @@ Status TopKCodec::CheckBlocks(const uint8_t* data, uint64_t elements) const {
 
 void TopKCodec::DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode mode,
                              float* target) const {
-  const IndexLayout layout(CountOf(elements), elements);
+  const IndexLayout layout(CountOf(ratio_, elements), elements);
   if (mode == DecodeMode::kStore) std::fill_n(target, elements, 0.0f);
   ForEach(layout, data, [&](uint64_t index, float value) {
     mode == DecodeMode::kAdd ? Put<DecodeMode::kAdd>(target + index, value)
@@ -72,7 +61,7 @@ void TopKCodec::DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode 
 }
 
 void TopKCodec::SubtractBlocks(const uint8_t* data, uint64_t elements, float* target) const {
-  const IndexLayout layout(CountOf(elements), elements);
+  const IndexLayout layout(CountOf(ratio_, elements), elements);
   ForEach(layout, data, [&](uint64_t index, float value) { target[index] -= value; });
 }
 

@@ -34,8 +34,6 @@ class TopKCodec : public BlockCodec {
   std::string SumCodec() const override { return "int8:block=32,stochastic=0"; }
 
  private:
-  uint64_t CountOf(uint64_t elements) const;
-
   const double ratio_;
   const bool feedback_;
 };

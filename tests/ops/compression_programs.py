@@ -61,6 +61,7 @@ def called_with_options():
         "int4:feedback=1": codecs.int4(feedback=True),
         "onebit:feedback=0": codecs.onebit(feedback=False),
         "topk:feedback=0,ratio=0.3": codecs.topk(0.3, feedback=False),
+        "randomk": codecs.randomk(),
     }
     mine = tf.constant(sums.gradient(bps.rank(), 0, LENGTH))
     results = {
@@ -77,7 +78,7 @@ def called_with_options():
             error_of(codecs.fp8, block=64.0),
             error_of(codecs.int4, feedback=2),
             error_of(codecs.topk, ratio=0),
-            error_of(codecs.topk, ratio=1.5),
+            error_of(codecs.randomk, ratio=1.5),
             error_of(codecs.onebit, block=32),
         ],
         "equal": [
@@ -114,7 +115,7 @@ def not_finite_in_between():
             )
             for round_number in range(6)
         ]
-        for compression in ("onebit", "int4:feedback=1", "topk")
+        for compression in ("onebit", "int4:feedback=1", "topk", "randomk")
     }
     bps.shutdown()
     return results
