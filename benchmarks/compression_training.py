@@ -15,12 +15,13 @@ from benchmarks.sessions import BenchmarkError
 
 _FIGURE = "validation loss above float32's"
 _PLAIN = "none"
-_CODECS = ("int8", "fp8", "int4", "int4:feedback=1", "onebit", "onebit:feedback=0")
-# In percent. That without error feedback is there to show what it is for.
+# In percent. Those without error feedback are there to show what it is for.
+_OF_BOTH = {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "topk:ratio=0.1": 0.6}
 _TARGETS = {
-    "sgd": {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "onebit": 1.5},
-    "adam": {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "onebit": 4},
+    "sgd": {**_OF_BOTH, "onebit": 1.5, "topk": 1.5, "randomk": 1.5},
+    "adam": {**_OF_BOTH, "onebit": 4, "topk": 5, "randomk": 0.6},
 }
+_CODECS = (*_TARGETS["sgd"], "onebit:feedback=0", "topk:feedback=0")
 _WITHOUT_FEEDBACK = (">=", 15)
 # As in large models: several parts, and all matrices compressed.
 _SETTINGS = {"BYTEPS_MIN_COMPRESS_BYTES": "4096", "BYTEPS_PARTITION_BYTES": str(4 * 16_384)}

@@ -354,7 +354,7 @@ class Config:
         65536,
         "BYTEPS_MIN_COMPRESS_BYTES",
         whole(0, unit="bytes"),
-        "Shorter tensors are sent as they are where int8, fp8, int4 or onebit is asked for. "
+        "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
         "See [compression](compression.md).",
         shared=True,
     )

@@ -2,31 +2,33 @@
 //
 //   codec_speed KERNELS CODEC...     prints JSON: GB of float32 per second, the median of 15 runs
 //
-// KERNELS are those of cc/sum: scalar, avx2 or avx512.
+// KERNELS are those of cc/sum: scalar, avx2 or avx512. Codecs that take whole parts get one.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
-#include "cc/codec/codec.h"
+#include "cc/codec/block_codec.h"
 #include "cc/sum/sum.h"
 
 namespace byteps {
 namespace {
 
-constexpr uint64_t kElements = 32 * 1024;  // 128 KB, the server's block
-constexpr int kRepetitions = 300;
+constexpr uint64_t kBlockElements = 32 * 1024;   // 128 KB, the server's block
+constexpr uint64_t kPartElements = 1024 * 1024;  // 4 MB
+constexpr uint64_t kElementsOfRun = 10 * kPartElements;
 constexpr int kRuns = 15;
 
-double Speed(const std::function<void()>& work) {
+double Speed(uint64_t elements, const std::function<void()>& work) {
   std::vector<double> speeds;
   for (int run = 0; run < kRuns; ++run) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kRepetitions; ++i) work();
+    for (uint64_t done = 0; done < kElementsOfRun; done += elements) work();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    speeds.push_back(1e-9 * kRepetitions * kElements * sizeof(float) / seconds.count());
+    speeds.push_back(1e-9 * kElementsOfRun * sizeof(float) / seconds.count());
   }
   std::nth_element(speeds.begin(), speeds.begin() + kRuns / 2, speeds.end());
   return speeds[kRuns / 2];
@@ -35,16 +37,19 @@ double Speed(const std::function<void()>& work) {
 Status Measure(const std::string& name, bool first) {
   std::unique_ptr<Codec> codec;
   BYTEPS_RETURN_IF_ERROR(ParseCodec(name, &codec));
-  std::vector<float> values(kElements), sum(kElements);
-  for (uint64_t i = 0; i < kElements; ++i) {
-    values[i] = static_cast<float>(static_cast<int32_t>(i * 2654435761u)) * 0x1p-40f;
-  }
-  std::vector<uint8_t> bytes(codec->MaxEncodedBytes(kElements));
+  const auto* const blocks = dynamic_cast<const BlockCodec*>(codec.get());
+  const bool is_whole = blocks != nullptr && blocks->takes_whole_parts();
+  const uint64_t elements = is_whole ? kPartElements : kBlockElements;
+  std::mt19937 random;
+  std::normal_distribution<float> normal(0, 1e-3f);
+  std::vector<float> values(elements), sum(elements);
+  for (float& value : values) value = normal(random);
+  std::vector<uint8_t> bytes(codec->MaxEncodedBytes(elements));
   EncodedPart part;
-  const double encode =
-      Speed([&] { part = codec->Encode(values.data(), kElements, PartSeed(), bytes.data()); });
+  const double encode = Speed(
+      elements, [&] { part = codec->Encode(values.data(), elements, PartSeed(), bytes.data()); });
   Status status;
-  const double add = Speed([&] {
+  const double add = Speed(elements, [&] {
     std::unique_ptr<PartReceiver> receiver;
     status = codec->Receive(part, DecodeMode::kAdd, sum.data(), &receiver);
     if (status.ok()) status = receiver->Take(bytes.data(), part.bytes);

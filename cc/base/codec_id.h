@@ -15,8 +15,10 @@ enum class CodecId : uint8_t {
   kFloat8 = 4,
   kInt4 = 5,
   kOneBit = 6,
+  kTopK = 7,
+  kRandomK = 8,
 };
-inline constexpr CodecId kLastCodecId = CodecId::kOneBit;
+inline constexpr CodecId kLastCodecId = CodecId::kRandomK;
 
 }  // namespace byteps
 

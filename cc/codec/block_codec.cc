@@ -10,6 +10,9 @@
 namespace byteps {
 namespace {
 
+// Of codecs that do not take whole parts (codec/registry.cc).
+constexpr uint64_t kMostBlockElements = 4096;
+
 class BlockReceiver : public PartReceiver {
  public:
   BlockReceiver(const BlockCodec& codec, std::unique_ptr<BlockCodec> owned, const EncodedPart& part,
@@ -30,10 +33,11 @@ class BlockReceiver : public PartReceiver {
     }
     received_ += bytes;
     while (bytes > 0) {
-      const size_t used = kept_.empty() ? TakeWhole(data, bytes) : 0;
-      const size_t kept = used > 0 ? 0 : Keep(data, bytes);
-      data += used + kept;
-      bytes -= used + kept;
+      size_t used = 0;
+      if (kept_.empty()) BYTEPS_RETURN_IF_ERROR(TakeWhole(data, bytes, &used));
+      if (used == 0) BYTEPS_RETURN_IF_ERROR(Keep(data, bytes, &used));
+      data += used;
+      bytes -= used;
     }
     return OkStatus();
   }
@@ -50,35 +54,36 @@ class BlockReceiver : public PartReceiver {
   uint64_t NextElements() const { return std::min(block_elements_, part_.elements - decoded_); }
   uint64_t NextBytes() const { return codec_.BlockBytes(NextElements()); }
 
-  // Decodes blocks that are whole in `data`; returns their bytes.
-  size_t TakeWhole(const uint8_t* data, size_t bytes) {
+  // Decodes blocks that are whole in `data`; `used`: their bytes.
+  Status TakeWhole(const uint8_t* data, size_t bytes, size_t* used) {
     const uint64_t whole =
         std::min<uint64_t>(bytes / block_bytes_, (part_.elements - decoded_) / block_elements_);
     if (whole > 0) {
-      Decode(data, whole * block_elements_);
-      return whole * block_bytes_;
+      *used = whole * block_bytes_;
+      return Decode(data, whole * block_elements_);
     }
     const uint64_t next = NextBytes();
-    if (bytes < next) return 0;
-    Decode(data, NextElements());
-    return next;
+    if (bytes < next) return OkStatus();
+    *used = next;
+    return Decode(data, NextElements());
   }
 
-  // Keeps bytes of a block that is not complete, and decodes it when it is; returns their number.
-  size_t Keep(const uint8_t* data, size_t bytes) {
+  // Keeps bytes of a block that is not complete, and decodes it when it is; `used`: their number.
+  Status Keep(const uint8_t* data, size_t bytes, size_t* used) {
     const uint64_t block = NextBytes();
-    const size_t taken = std::min<uint64_t>(bytes, block - kept_.size());
-    kept_.insert(kept_.end(), data, data + taken);
-    if (kept_.size() == block) {
-      Decode(kept_.data(), NextElements());
-      kept_.clear();
-    }
-    return taken;
+    *used = std::min<uint64_t>(bytes, block - kept_.size());
+    kept_.insert(kept_.end(), data, data + *used);
+    if (kept_.size() < block) return OkStatus();
+    const Status status = Decode(kept_.data(), NextElements());
+    kept_.clear();
+    return status;
   }
 
-  void Decode(const uint8_t* data, uint64_t elements) {
+  Status Decode(const uint8_t* data, uint64_t elements) {
+    BYTEPS_RETURN_IF_ERROR(codec_.CheckBlocks(data, elements));
     codec_.DecodeBlocks(data, elements, mode_, target_ + decoded_);
     decoded_ += elements;
+    return OkStatus();
   }
 
   const std::unique_ptr<BlockCodec> owned_;
@@ -117,6 +122,17 @@ EncodedPart BlockCodec::Encode(const float* values, uint64_t elements, const Par
   return {id(), elements, bytes};
 }
 
+Status BlockCodec::CheckBlocks(const uint8_t*, uint64_t) const { return OkStatus(); }
+
+void BlockCodec::SubtractBlocks(const uint8_t* data, uint64_t elements, float* target) const {
+  float decoded[kMostBlockElements];
+  for (uint64_t done = 0; done < elements; done += kMostBlockElements) {
+    const uint64_t count = std::min(kMostBlockElements, elements - done);
+    DecodeBlocks(data + EncodedBytes(done), count, DecodeMode::kStore, decoded);
+    for (uint64_t i = 0; i < count; ++i) target[done + i] -= decoded[i];
+  }
+}
+
 Status BlockCodec::Receive(const EncodedPart& part, DecodeMode mode, float* target,
                            std::unique_ptr<PartReceiver>* receiver) const {
   std::unique_ptr<BlockCodec> raw;
@@ -128,7 +144,7 @@ Status BlockCodec::Receive(const EncodedPart& part, DecodeMode mode, float* targ
                            " (" + std::to_string(static_cast<int>(id())) + ") or raw (0)");
   }
   // No part is near this; beyond it the arithmetic of sizes would wrap.
-  if (part.elements > uint64_t{1} << 48) {
+  if (part.elements > kWholePart) {
     return InvalidArgument("received a part of " + std::to_string(part.elements) + " elements");
   }
   const BlockCodec& codec = raw ? *raw : *this;

@@ -1,5 +1,6 @@
 // BlockCodec: codecs that encode blocks of a fixed number of elements into a fixed number of bytes,
-// one block after the other. The last block of a part may be shorter.
+// one block after the other. The last block of a part may be shorter; of some codecs a part is one
+// block.
 //
 // A block has all that its decoding needs, its scale included, so that a receiver keeps no more
 // than one incomplete block.
@@ -25,6 +26,9 @@ class BlockCodec : public Codec {
 
   uint64_t block_elements() const { return block_elements_; }
 
+  // Whether a part is one block, however long.
+  bool takes_whole_parts() const { return block_elements_ == kWholePart; }
+
   // Bytes of one block of `elements`, at most block_elements() of them.
   virtual uint64_t BlockBytes(uint64_t elements) const = 0;
 
@@ -35,10 +39,18 @@ class BlockCodec : public Codec {
   // Consecutive blocks that begin with block `first`. All but the part's last one are whole.
   virtual void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
                             const CounterRandom& random, uint8_t* out) const = 0;
+  // INVALID_ARGUMENT for bytes that no encoder writes, and which must not be decoded. Only of
+  // codecs that take whole parts are there such bytes.
+  virtual Status CheckBlocks(const uint8_t* data, uint64_t elements) const;
   virtual void DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMode mode,
                             float* target) const = 0;
+  // target -= decoded.
+  virtual void SubtractBlocks(const uint8_t* data, uint64_t elements, float* target) const;
 
  protected:
+  // More elements than any part has.
+  static constexpr uint64_t kWholePart = uint64_t{1} << 48;
+
   explicit BlockCodec(uint64_t block_elements) : block_elements_(block_elements) {}
 
  private:

@@ -47,7 +47,8 @@ class PartReceiver {
   virtual ~PartReceiver() = default;
 
   // The next bytes of the payload, in pieces of any length; decodes all that is complete and keeps
-  // at most one block of the rest. More bytes than the part has: INVALID_ARGUMENT, nothing done.
+  // at most one block of the rest. More bytes than the part has, or such as no encoder writes:
+  // INVALID_ARGUMENT, and nothing is done with them.
   virtual Status Take(const uint8_t* data, size_t bytes) = 0;
 
   // INVALID_ARGUMENT if bytes are missing.
@@ -80,7 +81,8 @@ class Codec {
   // Whether workers add what encoding loses of a gradient to the next one (codec/error_feedback.h).
   virtual bool wants_feedback() const { return false; }
 
-  // How to send the sum of what this codec has sent, as ParseCodec takes it.
+  // How to send the sum of what this codec has sent, as ParseCodec takes it. A codec that decodes
+  // any bytes.
   virtual std::string SumCodec() const { return name(); }
 };
 

@@ -9,7 +9,8 @@ namespace {
 
 using namespace codec_internal;
 
-// Elements at a time: they stay in a core's cache. A multiple of every codec's block.
+// Elements at a time: they stay in a core's cache. A multiple of the block of every codec that does
+// not take whole parts.
 constexpr uint64_t kPiece = 4096;
 
 // Scales are rounded up: from here on a finite element might decode to infinity.
@@ -17,10 +18,6 @@ constexpr uint32_t kTooLargeBits = 0x7f000000;  // 2^127
 
 void Add(const float* values, const float* residual, uint64_t count, float* sums) {
   for (uint64_t i = 0; i < count; ++i) sums[i] = values[i] + residual[i];
-}
-
-void Subtract(const float* decoded, const float* sums, uint64_t count, float* residual) {
-  for (uint64_t i = 0; i < count; ++i) residual[i] = sums[i] - decoded[i];
 }
 
 // Whether the residual of values + residual will be finite.
@@ -34,21 +31,24 @@ bool CanFeedBack(const float* values, const float* residual, uint64_t elements) 
   return true;
 }
 
-void EncodePieces(const BlockCodec& codec, const float* values, uint64_t elements,
-                  const PartSeed& seed, bool feeds_back, float* residual, uint8_t* out) {
-  const CounterRandom random(seed);
-  float sums[kPiece];
-  float decoded[kPiece];
-  for (uint64_t done = 0; done < elements; done += kPiece) {
-    const uint64_t count = std::min(kPiece, elements - done);
-    Add(values + done, residual + done, count, sums);
+void EncodeAndKeep(const BlockCodec& codec, const float* values, uint64_t elements,
+                   const CounterRandom& random, float* residual, uint8_t* out) {
+  const uint64_t piece = codec.takes_whole_parts() ? elements : kPiece;
+  for (uint64_t done = 0; done < elements; done += piece) {
+    const uint64_t count = std::min(piece, elements - done);
+    float* const sums = residual + done;
+    Add(values + done, sums, count, sums);
     codec.EncodeBlocks(sums, count, done / codec.block_elements(), random, out);
-    if (feeds_back) {
-      codec.DecodeBlocks(out, count, DecodeMode::kStore, decoded);
-      Subtract(decoded, sums, count, residual + done);
-    }
+    codec.SubtractBlocks(out, count, sums);
     out += codec.EncodedBytes(count);
   }
+}
+
+void EncodeOnly(const BlockCodec& codec, const float* values, uint64_t elements,
+                const CounterRandom& random, const float* residual, uint8_t* out) {
+  std::vector<float> sums(elements);
+  Add(values, residual, elements, sums.data());
+  codec.EncodeBlocks(sums.data(), elements, 0, random, out);
 }
 
 }  // namespace
@@ -60,8 +60,12 @@ std::shared_ptr<const uint8_t[]> ErrorFeedback::Encode(const BlockCodec& codec, 
   residual_.resize(elements);
   // Uninitialized.
   std::shared_ptr<uint8_t[]> encoded(new uint8_t[codec.EncodedBytes(elements)]);
-  const bool feeds_back = CanFeedBack(values, residual_.data(), elements);
-  EncodePieces(codec, values, elements, seed, feeds_back, residual_.data(), encoded.get());
+  const CounterRandom random(seed);
+  if (CanFeedBack(values, residual_.data(), elements)) {
+    EncodeAndKeep(codec, values, elements, random, residual_.data(), encoded.get());
+  } else {
+    EncodeOnly(codec, values, elements, random, residual_.data(), encoded.get());
+  }
   round_ = seed.round;
   encoded_ = std::move(encoded);
   return encoded_;

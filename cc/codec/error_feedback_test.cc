@@ -70,7 +70,8 @@ class ErrorFeedbackTest : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Codecs, ErrorFeedbackTest,
-                         ::testing::Values("onebit", "int4:feedback=1", "int8"),
+                         ::testing::Values("onebit", "int4:feedback=1", "int8", "topk:ratio=0.1",
+                                           "randomk:ratio=0.3"),
                          [](const auto& info) {
                            return std::string(info.param, std::strcspn(info.param, ":"));
                          });

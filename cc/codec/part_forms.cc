@@ -18,7 +18,7 @@ std::unique_ptr<BlockCodec> ParseFullName(const std::string& text) {
 
 }  // namespace
 
-// As many as there are full names: few.
+// As many as programs name: few.
 const PartForms& FormsOf(const TensorDescription& tensor) {
   static const PartForms& raw = *new PartForms(nullptr, nullptr);
   static std::mutex& mutex = *new std::mutex;

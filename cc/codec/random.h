@@ -15,9 +15,14 @@ class CounterRandom {
     for (const uint64_t word : {seed.job, seed.key, seed.part, seed.round, seed.sender}) {
       state = Mix(state ^ word);
     }
-    low_ = static_cast<uint32_t>(state);
-    high_ = static_cast<uint32_t>(state >> 32);
+    *this = CounterRandom(state);
   }
+
+  // That of which this is the state().
+  explicit CounterRandom(uint64_t state)
+      : low_(static_cast<uint32_t>(state)), high_(static_cast<uint32_t>(state >> 32)) {}
+
+  uint64_t state() const { return uint64_t{high_} << 32 | low_; }
 
   // 32 random bits. Two rounds of multiplication, as in MurmurHash3's finalizer, with the second
   // half of the key between them.

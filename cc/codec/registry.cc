@@ -8,11 +8,13 @@
 #include "cc/codec/int4_codec.h"
 #include "cc/codec/int8_codec.h"
 #include "cc/codec/onebit_codec.h"
+#include "cc/codec/randomk_codec.h"
+#include "cc/codec/topk_codec.h"
 
 namespace byteps {
 namespace {
 
-using Options = std::map<std::string, uint64_t>;
+using Options = std::map<std::string, double>;
 using MadeCodec = std::unique_ptr<Codec>;
 
 struct Entry {
@@ -20,6 +22,8 @@ struct Entry {
   Options defaults;  // all options that it has
   MadeCodec (*make)(const Options&);
 };
+
+uint64_t BlockOf(const Options& options) { return static_cast<uint64_t>(options.at("block")); }
 
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
@@ -35,22 +39,32 @@ const std::vector<Entry>& Entries() {
       {"int8",
        {{"block", 32}, {"stochastic", 0}},
        [](const Options& options) -> MadeCodec {
-         return std::make_unique<Int8Codec>(options.at("block"), options.at("stochastic") == 1);
+         return std::make_unique<Int8Codec>(BlockOf(options), options.at("stochastic") == 1);
        }},
       {"fp8",
        {{"block", 128}},
        [](const Options& options) -> MadeCodec {
-         return std::make_unique<Fp8Codec>(options.at("block"));
+         return std::make_unique<Fp8Codec>(BlockOf(options));
        }},
       {"int4",
        {{"block", 32}, {"feedback", 0}},
        [](const Options& options) -> MadeCodec {
-         return std::make_unique<Int4Codec>(options.at("block"), options.at("feedback") == 1);
+         return std::make_unique<Int4Codec>(BlockOf(options), options.at("feedback") == 1);
        }},
       {"onebit",
        {{"feedback", 1}},
        [](const Options& options) -> MadeCodec {
          return std::make_unique<OneBitCodec>(options.at("feedback") == 1);
+       }},
+      {"topk",
+       {{"feedback", 1}, {"ratio", 0.01}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<TopKCodec>(options.at("ratio"), options.at("feedback") == 1);
+       }},
+      {"randomk",
+       {{"feedback", 1}, {"ratio", 0.25}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<RandomKCodec>(options.at("ratio"), options.at("feedback") == 1);
        }},
   };
   return entries;
@@ -58,6 +72,27 @@ const std::vector<Entry>& Entries() {
 
 // Servers add in pieces of 4096 elements and multiples of it: blocks must not straddle them.
 bool IsBlock(uint64_t value) { return value >= 32 && value <= 4096 && (value & (value - 1)) == 0; }
+
+template <typename Number>
+bool ParseNumber(const std::string& text, Number* number) {
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, *number);
+  return error == std::errc() && end == last;
+}
+
+// Null if `value` can stand for the option; else what can.
+const char* ParseValue(const std::string& option, const std::string& value, double* number) {
+  if (option == "ratio") {
+    const bool is_ratio = ParseNumber(value, number) && *number > 0 && *number <= 1;
+    return is_ratio ? nullptr : "greater than 0 and at most 1";
+  }
+  const bool is_block = option == "block";
+  uint64_t whole = 0;
+  if (!ParseNumber(value, &whole) || !(is_block ? IsBlock(whole) : whole <= 1))
+    return is_block ? "a power of two from 32 to 4096" : "0 or 1";
+  *number = static_cast<double>(whole);
+  return nullptr;
+}
 
 Status ParseOption(const std::string& text, const std::string& option, Options* options) {
   const size_t equals = option.find('=');
@@ -70,16 +105,10 @@ Status ParseOption(const std::string& text, const std::string& option, Options* 
                            "\"; known: " + (known.empty() ? "none" : known));
   }
   const std::string value = equals == std::string::npos ? "" : option.substr(equals + 1);
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  const bool parsed = error == std::errc() && end == value.data() + value.size() && !value.empty();
-  const bool is_block = name == "block";
-  if (!parsed || !(is_block ? IsBlock(number) : number <= 1)) {
-    return InvalidArgument("codec \"" + text + "\": " + name + " is \"" + value + "\", must be " +
-                           (is_block ? "a power of two from 32 to 4096" : "0 or 1"));
-  }
-  found->second = number;
-  return OkStatus();
+  const char* const expected = ParseValue(name, value, &found->second);
+  if (expected == nullptr) return OkStatus();
+  return InvalidArgument("codec \"" + text + "\": " + name + " is \"" + value + "\", must be " +
+                         expected);
 }
 
 }  // namespace

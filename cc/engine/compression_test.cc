@@ -82,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Jobs, CompressionTest,
 TEST(CompressionTest, OnlyTheCompressedBytesTravel) {
   Job job(2, 1, Options(), /*on_one_host=*/false);
   const std::vector<std::pair<const char*, double>> codecs = {
-      {"", 4}, {"bf16", 2}, {"int8", 1.0625}, {"int4", 0.5625}, {"onebit", 0.126}};
+      {"", 4},           {"bf16", 2},      {"int8", 1.0625},          {"int4", 0.5625},
+      {"onebit", 0.126}, {"topk", 0.0507}, {"randomk:ratio=0.1", 0.4}};
   for (const auto& [codec, bytes_each] : codecs) {
     const uint64_t before = job.server(0).counters().pushed_bytes;
     const uint64_t replied_before = job.server(0).counters().replied_bytes;

@@ -75,7 +75,8 @@ void ExpectRound(AnyJob& job, const std::string& name, const std::string& codec,
 
 class FeedbackTest : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackTest, ::testing::Values("onebit", "int4:feedback=1"),
+INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackTest,
+                         ::testing::Values("onebit", "int4:feedback=1", "topk", "randomk"),
                          [](const auto& info) {
                            return std::string(info.param, std::strcspn(info.param, ":"));
                          });

@@ -25,6 +25,8 @@ std::vector<TableEntry> Entries() {
   most.tensor.backup_workers = 1;
   TableEntry encoded = Entry(Tensor("encoded", DType::kFloat32, {201}), 0, {200, 1});
   encoded.tensor.codec = "int8:block=32,stochastic=0";
+  TableEntry sparse = Entry(Tensor("sparse", DType::kFloat32, {30}));
+  sparse.tensor.codec = "topk:feedback=0,ratio=0.1";  // most bytes are refused
   return {Entry(Tensor("sum", DType::kFloat32, {6}), 0, {4, 2}),
           Entry(Tensor("sum", DType::kFloat32, {3}), 1, {3}),
           Entry(Tensor("half", DType::kFloat16, {4})),
@@ -32,7 +34,8 @@ std::vector<TableEntry> Entries() {
           Entry(Tensor("rows", DType::kFloat32, {-1, 2}, ExchangeKind::kGather)),
           Entry(Tensor("none", DType::kInt8, {0})),
           most,
-          encoded};
+          encoded,
+          sparse};
 }
 
 enum class Event : uint8_t {

@@ -59,8 +59,12 @@ class Aggregation {
   virtual Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
                        std::shared_ptr<PayloadSink>* sink) = 0;
 
-  // All of `worker`'s payload is in its sink.
-  virtual void End(int32_t worker) { (void)worker; }
+  // All of `worker`'s payload is in its sink. INVALID_ARGUMENT if it is none: the round must be
+  // given up.
+  virtual Status End(int32_t worker) {
+    (void)worker;
+    return OkStatus();
+  }
 
   // The completion rule (protocol rule 4): may the round end with so many complete contributions?
   virtual bool IsComplete(int32_t contributions) const = 0;

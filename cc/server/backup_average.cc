@@ -35,11 +35,13 @@ class BackupAverage : public Aggregation {
     return OkStatus();
   }
 
-  void End(int32_t worker) override {
+  Status End(int32_t worker) override {
     ++contributions_;
-    if (waiting_[worker] == nullptr) return;
-    sum_.sum()->ContributeAll(waiting_[worker]->data());
-    waiting_[worker] = nullptr;
+    if (waiting_[worker] == nullptr) return OkStatus();
+    const std::shared_ptr<Buffer> contribution = std::move(waiting_[worker]);
+    BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(contribution->data()));
+    sum_.sum()->ContributeAll(contribution->data());
+    return OkStatus();
   }
 
   bool IsComplete(int32_t contributions) const override { return contributions >= required_; }

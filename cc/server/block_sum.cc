@@ -9,9 +9,14 @@ namespace byteps {
 namespace {
 
 // What is added and then divided in one go stays in the first-level cache. Compressed it is
-// shorter; no codec has longer blocks (codec/registry.cc).
+// shorter; no codec has longer blocks, unless they are whole parts (codec/registry.cc).
 constexpr uint64_t kPieceElements = 2048;
 constexpr uint64_t kEncodedPieceElements = 4096;
+
+uint64_t BlockElementsOf(const BlockSum::Options& options) {
+  const bool is_whole = options.codec != nullptr && options.codec->takes_whole_parts();
+  return is_whole ? options.element_count : kScratchBytes / DTypeSize(options.dtype);
+}
 
 }  // namespace
 
@@ -19,7 +24,7 @@ BlockSum::BlockSum(Options options)
     : options_(std::move(options)),
       wire_size_(DTypeSize(options_.dtype)),
       accumulator_size_(DTypeSize(AccumulatorDType(options_.dtype))),
-      block_elements_(kScratchBytes / wire_size_),
+      block_elements_(BlockElementsOf(options_)),
       blocks_((options_.element_count + block_elements_ - 1) / block_elements_) {}
 
 uint64_t BlockSum::BlockElements(size_t block) const {
@@ -119,7 +124,8 @@ void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t
   const uint64_t end = begin + BlockElements(index);
   const uint64_t piece_elements =
       options_.codec != nullptr ? kEncodedPieceElements : kPieceElements;
-  const uint64_t step = is_last ? piece_elements : block_elements_;
+  const bool in_pieces = options_.codec == nullptr || !options_.codec->takes_whole_parts();
+  const uint64_t step = is_last && in_pieces ? piece_elements : block_elements_;
   for (uint64_t first = begin; first < end; first += step) {
     const uint64_t count = std::min(step, end - first);
     uint8_t* const target = options_.accumulator->data() + first * accumulator_size_;

@@ -35,7 +35,8 @@ class BlockSum {
     int32_t num_contributions = 1;  // the last one divides; kUnknown: FinishAll does
     uint64_t element_count = 0;
     // The form of contributions, which are decoded into the sum while they are in the cache; null:
-    // as they are. Lives for ever. Its blocks must divide those of the sum.
+    // as they are. Lives for ever. Its blocks must divide those of the sum, or be the whole part:
+    // then the sum is one block, and takes what ContributeAll gives it.
     const BlockCodec* codec = nullptr;
     // Holds AccumulatorDType(dtype).
     std::shared_ptr<Buffer> accumulator;
@@ -61,7 +62,8 @@ class BlockSum {
   // Takes a whole block of a contribution.
   void Contribute(size_t block, std::unique_ptr<Scratch> wire);
 
-  // Takes a whole contribution at once, while no other one is being taken in.
+  // Takes a whole contribution at once, while no other one is being taken in. The codec's
+  // CheckBlocks has found it right.
   void ContributeAll(const uint8_t* wire);
 
   // Divides and rounds, where nobody knew which contribution would be the last one.

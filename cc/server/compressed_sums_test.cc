@@ -176,6 +176,36 @@ TEST(CompressedSumsTest, MalformedPushesAreRefused) {
   EXPECT_EQ(workers.service.counters().pushes, 0u);
 }
 
+// Only the bytes show it, when all of them are here. Nobody waits for what cannot come.
+TEST(CompressedSumsTest, AContributionThatCannotBeDecodedFailsItsRound) {
+  const std::string topk = CodecNamed("topk:feedback=0")->name();
+  for (const bool in_rank_order : {false, true}) {
+    for (const int32_t backup_workers : {0, 1}) {
+      FakeWorkers workers(3, {}, 1, in_rank_order);
+      TensorDescription tensor = Compressed(topk, 5000);
+      tensor.average = true;
+      tensor.backup_workers = backup_workers;
+      const TableEntry entry = Entry(tensor);
+      workers.Add(entry);
+      workers.Push(entry, 0, 0, Contribution(entry, 0, 0));
+      std::string wrong = Contribution(entry, 2, 0);
+      wrong.back() = static_cast<char>(wrong.back() ^ 0x80);
+      workers.Push(entry, 2, 0, wrong);
+      workers.Push(entry, 1, 0, Contribution(entry, 1, 0));
+      for (int worker = 0; worker < 3; ++worker) {
+        const SentFrame reply = workers.TakeReply(worker);
+        EXPECT_EQ(reply.header.status, StatusCode::kInvalidArgument);
+        EXPECT_EQ(reply.payload,
+                  "tensor \"t\": round 0: worker 2: received a part of 5000 elements in topk:"
+                  "feedback=0,ratio=0.01 whose indices are not 50 ascending ones below 5000");
+      }
+      for (int worker = 0; worker < 3; ++worker)
+        workers.Push(entry, worker, 1, Contribution(entry, worker, 1));
+      EXPECT_EQ(workers.TakeReply(2).header.status, StatusCode::kOk);
+    }
+  }
+}
+
 TEST(CompressedSumsTest, UnknownCodecsAreRefused) {
   FakeWorkers workers(2);
   for (const char* codec : {"zip", "int8", "int8:block=33,stochastic=0"}) {

@@ -187,7 +187,14 @@ PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replie
   contribution.sink = nullptr;
   contribution.receive_time_ns = WallNanos();
   outcome.counted = true;
-  aggregation_->End(push.header.worker);
+  const Status taken = aggregation_->End(push.header.worker);
+  if (!taken.ok()) {
+    FailRound(Cause::kOther,
+              Status(taken.code(),
+                     Title(round) + ": " + WorkerName(push.header.worker) + ": " + taken.message()),
+              replies);
+    return outcome;
+  }
   ++waiting_;
   if (CanComplete()) {
     CompleteRound(&outcome, replies);

@@ -3,7 +3,7 @@
 // In rank order (Participants::order) the one whose turn it is when it begins to arrive goes
 // straight into the sum, as always; the others are received whole into memory of their own, and
 // added in one go once all before them are in (protocol rule 13). Floating-point sums then do not
-// depend on who arrives first.
+// depend on who arrives first. What a codec decodes only as a whole is received whole in any order.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -21,31 +21,31 @@ class Reduction : public Aggregation {
             const Participants& participants, const AggregationMemory& memory)
       : contributions_(participants.contributions),
         order_(participants.order),
-        turns_(participants.order.size()),
-        turn_of_(participants.order.empty() ? 0 : participants.num_workers),
         held_(memory.held),
         sum_(tensor, element_count, tensor.average ? participants.num_workers : 1,
-             participants.contributions, memory) {
-    for (size_t turn = 0; turn < order_.size(); ++turn) turn_of_[order_[turn]] = turn;
-  }
+             participants.contributions, memory),
+        workers_(order_.empty() && !sum_.takes_whole_contributions() ? 0
+                                                                     : participants.num_workers) {}
 
   Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
                std::shared_ptr<PayloadSink>* sink) override {
     if (payload_bytes == 0) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(sum_.Begin());
-    if (!order_.empty() && order_[next_] != worker) return BeginWaiting(worker, sink);
+    const bool waits = !order_.empty() && order_[next_] != worker;
+    if (waits || sum_.takes_whole_contributions()) return BeginWaiting(worker, sink);
     *sink = std::make_shared<BlockSink>(sum_.sum());
     return OkStatus();
   }
 
-  void End(int32_t worker) override {
-    if (order_.empty()) return;
-    TurnOf(worker).arrived = true;
-    for (; next_ < turns_.size() && turns_[next_].arrived; ++next_) {
-      if (turns_[next_].waiting == nullptr) continue;
-      sum_.sum()->ContributeAll(turns_[next_].waiting->data());
-      turns_[next_].waiting = nullptr;
-    }
+  Status End(int32_t worker) override {
+    if (workers_.empty()) return OkStatus();
+    const std::shared_ptr<Buffer>& waiting = workers_[worker].waiting;
+    if (waiting != nullptr) BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(waiting->data()));
+    workers_[worker].arrived = true;
+    if (order_.empty()) AddWaiting(worker);
+    for (; next_ < order_.size() && workers_[order_[next_]].arrived; ++next_)
+      AddWaiting(order_[next_]);
+    return OkStatus();
   }
 
   bool IsComplete(int32_t contributions) const override { return contributions == contributions_; }
@@ -58,33 +58,35 @@ class Reduction : public Aggregation {
 
   void Reset() override {
     sum_.Reset();
-    std::fill(turns_.begin(), turns_.end(), Turn());
+    std::fill(workers_.begin(), workers_.end(), Contribution());
     next_ = 0;
   }
 
  private:
-  struct Turn {
+  struct Contribution {
     bool arrived = false;
-    std::shared_ptr<Buffer> waiting;  // null if it goes straight into the sum
+    std::shared_ptr<Buffer> waiting;  // null if it goes straight into the sum, or is there
   };
-
-  Turn& TurnOf(int32_t worker) { return turns_[turn_of_[worker]]; }
 
   Status BeginWaiting(int32_t worker, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
-    TurnOf(worker).waiting = std::move(buffer);
-    *sink = std::make_shared<WholeSink>(TurnOf(worker).waiting);
+    workers_[worker].waiting = std::move(buffer);
+    *sink = std::make_shared<WholeSink>(workers_[worker].waiting);
     return OkStatus();
+  }
+
+  void AddWaiting(int32_t worker) {
+    const std::shared_ptr<Buffer> waiting = std::move(workers_[worker].waiting);
+    if (waiting != nullptr) sum_.sum()->ContributeAll(waiting->data());
   }
 
   const int32_t contributions_;
   const std::vector<int32_t> order_;  // empty: in the order of arrival
-  std::vector<Turn> turns_;           // of the running round, as order_
-  std::vector<uint32_t> turn_of_;     // by worker
   size_t next_ = 0;                   // whose turn it is
   const HeldBytes held_;
   RoundSum sum_;
+  std::vector<Contribution> workers_;  // of the running round; empty: nobody waits
 };
 
 }  // namespace

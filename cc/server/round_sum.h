@@ -65,6 +65,17 @@ class RoundSum {
   // Bytes on the wire of one.
   uint64_t contribution_bytes() const { return contribution_bytes_; }
 
+  // Whether one can only be added when all of it is here.
+  bool takes_whole_contributions() const {
+    return options_.codec != nullptr && options_.codec->takes_whole_parts();
+  }
+
+  // INVALID_ARGUMENT for bytes that are none, and must not be added.
+  Status CheckContribution(const uint8_t* wire) const {
+    if (options_.codec == nullptr) return OkStatus();
+    return options_.codec->CheckBlocks(wire, options_.element_count);
+  }
+
  private:
   const uint64_t sum_bytes_;
   uint64_t contribution_bytes_;

@@ -232,7 +232,8 @@ PayloadSink::Span DecodingSink::Prepare(uint64_t remaining) {
   return {received_.data(), static_cast<size_t>(std::min<uint64_t>(remaining, received_.size()))};
 }
 
-// The receiver refuses only more bytes than the header has announced, which do not come.
+// The receiver refuses only more bytes than the header has announced, which do not come: sums have
+// codecs that decode any bytes.
 void DecodingSink::Commit(size_t bytes) { (void)receiver_->Take(received_.data(), bytes); }
 
 size_t DecodingSink::Take(const void* data, size_t bytes, uint64_t) {

@@ -100,11 +100,12 @@ def test_loopback():
 
 @pytest.mark.slow
 @pytest.mark.time_limit(600)
-def test_onebit_needs_its_error_feedback():
+def test_onebit_and_topk_need_their_error_feedback():
     """The only figures of a benchmark that do not depend on the machine's speed."""
     rows, _ = compression_training.run(2, "sgd", seeds=1, steps=1500)
     verdicts = {row.case.rpartition(" ")[2]: row.passed for row in rows}
-    assert verdicts["onebit"] and verdicts["onebit:feedback=0"], rows
+    for codec in ("onebit", "topk"):
+        assert verdicts[codec] and verdicts[f"{codec}:feedback=0"], rows
 
 
 @needs_hosts

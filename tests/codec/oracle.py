@@ -16,10 +16,19 @@ CODECS = (
     "fp8:block=128",
     "int4:block=32,feedback=0",
     "onebit:feedback=1",
+    "topk:feedback=1,ratio=0.01",
+    "topk:feedback=1,ratio=0.3",
+    "randomk:feedback=1,ratio=0.1",
+    "randomk:feedback=0,ratio=0.3",
 )
 SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
 
-_NUMBERS = {"raw": 0, "fp16": 1, "bf16": 2, "int8": 3, "fp8": 4, "int4": 5, "onebit": 6}
+_NUMBERS = {
+    name: number
+    for number, name in enumerate(
+        ("raw", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk")
+    )
+}
 
 
 def split_mix(x: Array) -> Array:
@@ -48,26 +57,31 @@ def values(kind: str, length: int, salt: int = 0) -> Array:
     return made
 
 
-def uniform(index: Array, seed: tuple[int, ...] = SEED) -> Array:
-    """The number in [0, 1) that each index of a part draws."""
+def random_state(seed: tuple[int, ...]) -> Array:
+    """What the random numbers of a part follow from: one uint64."""
     state = np.zeros(1, np.uint64)
     for word in seed:
         state = split_mix(state ^ np.uint64(word))
+    return state
+
+
+def draw(index: Array, state: Array) -> Array:
+    """The 32 bits that each index of a part draws."""
     low = np.uint32(state[0] & np.uint64(0xFFFFFFFF))
     high = np.uint32(state[0] >> np.uint64(32))
     with np.errstate(over="ignore"):
         x = index.astype(np.uint32) + low
         x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
         x = ((x ^ x >> np.uint32(13)) + high) * np.uint32(0xC2B2AE35)
-        x = x ^ x >> np.uint32(16)
-    return (x >> np.uint32(8)).astype(np.float32) / np.float32(2**24)
+        return x ^ x >> np.uint32(16)
 
 
 def encode(codec: str, x: Array, seed: tuple[int, ...] = SEED) -> tuple[int, bytes]:
     """Returns the codec's number, 0 where the part stays raw, and the payload."""
     name = codec.partition(":")[0]
-    block, encode_block, _ = _blocks(codec)
-    draws = uniform(np.arange(len(x)), seed)
+    block, encode_block, _ = _blocks(codec, seed)
+    bits = draw(np.arange(len(x)), random_state(seed))
+    draws = (bits >> np.uint32(8)).astype(np.float32) / np.float32(2**24)
     payload = b"".join(
         encode_block(x[i : i + block], draws[i : i + block]) for i in range(0, len(x), block)
     )
@@ -191,6 +205,80 @@ def _onebit_decode(data: Array, count: int) -> tuple[Array, int]:
     return np.where(negative, -scale, scale), used
 
 
+def _index_layout(k: int, n: int) -> tuple[int | None, int]:
+    """The low bits of each index, `None` for a bitmap, and the bytes of all."""
+    low = int(np.log2(n // k)) if n >= k else 0
+    coded = (k * low + 7) // 8 + (k + (n - 1 >> low) + 7) // 8
+    return (None, (n + 7) // 8) if (n + 7) // 8 <= coded else (low, coded)
+
+
+def _count(ratio: float, n: int) -> int:
+    return max(1, int(np.ceil(ratio * n)))
+
+
+def _topk(ratio: float) -> tuple[Callable, Callable]:
+    def encode_block(x: Array, _: Array) -> bytes:
+        k = _count(ratio, len(x))
+        magnitudes = (x.view(np.uint32) & 0x7FFFFFFF).astype(np.int64)
+        indices = np.sort(np.argsort(-magnitudes, kind="stable")[:k])
+        low, _ = _index_layout(k, len(x))
+        if low is None:
+            bits = np.zeros(len(x), np.uint8)
+            bits[indices] = 1
+            return x[indices].tobytes() + np.packbits(bits, bitorder="little").tobytes()
+        lows = indices[:, None] >> np.arange(low) & 1
+        highs = np.zeros(k + (len(x) - 1 >> low), np.uint8)
+        highs[(indices >> low) + np.arange(k)] = 1
+        packed = [np.packbits(bits.reshape(-1), bitorder="little") for bits in (lows != 0, highs)]
+        return x[indices].tobytes() + packed[0].tobytes() + packed[1].tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        k = _count(ratio, count)
+        low, coded = _index_layout(k, count)
+        data, used = data[: 4 * k + coded], 4 * k + coded
+        bits = np.unpackbits(data[4 * k :], bitorder="little")
+        if low is None:
+            indices = np.flatnonzero(bits)
+        else:
+            lows = bits[: k * low].reshape(k, low) @ (1 << np.arange(low))
+            highs = np.flatnonzero(bits[(k * low + 7) // 8 * 8 :]) - np.arange(k)
+            indices = (highs << low) + lows
+        decoded = np.zeros(count, np.float32)
+        decoded[indices] = data[: 4 * k].view(np.float32)
+        return decoded, used
+
+    return encode_block, decode_block
+
+
+def _randomk(ratio: float, feedback: bool, seed: tuple[int, ...]) -> tuple[Callable, Callable]:
+    def chosen(state: Array, n: int) -> tuple[Array, Array]:
+        """Where sections begin, and the last one's end, and what they have chosen."""
+        k = _count(ratio, n)
+        edges = np.arange(k + 1, dtype=np.uint64) * np.uint64(n) // np.uint64(k)
+        places = draw(np.arange(k), state) * np.diff(edges) >> np.uint64(32)
+        return edges.astype(np.int64), (edges[:-1] + places).astype(np.int64)
+
+    def encode_block(x: Array, _: Array) -> bytes:
+        state = random_state(seed)
+        edges, indices = chosen(state, len(x))
+        scales = np.float32(1) if feedback else np.diff(edges).astype(np.float32)
+        with np.errstate(over="ignore"):
+            sent = x[indices] * scales
+        bad = np.add.reduceat(~np.isfinite(x), edges[:-1]).astype(bool)
+        return state.tobytes() + one_nan(np.where(bad, np.float32(np.nan), sent)).tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        used = 8 + 4 * _count(ratio, count)
+        edges, indices = chosen(data[:8].view(np.uint64), count)
+        values = data[8:used].view(np.float32)
+        decoded = np.zeros(count, np.float32)
+        decoded[indices] = values
+        decoded[np.repeat(np.isnan(values), np.diff(edges))] = np.nan
+        return decoded, used
+
+    return encode_block, decode_block
+
+
 def _cast(codec: str) -> tuple[Callable, Callable]:
     def encode_block(x: Array, _: Array) -> bytes:
         if codec == "raw":
@@ -213,13 +301,17 @@ def _cast(codec: str) -> tuple[Callable, Callable]:
     return encode_block, decode_block
 
 
-def _blocks(codec: str) -> tuple[int, Callable, Callable]:
+def _blocks(codec: str, seed: tuple[int, ...] = SEED) -> tuple[int, Callable, Callable]:
     """Elements of a block, its encoder, its decoder."""
     name, _, rest = codec.partition(":")
     options = dict(option.split("=") for option in rest.split(",") if option)
     block = int(options.get("block", 4096))
     if name == "int8":
         return (block, *_int8(options["stochastic"] == "1"))
+    if name == "topk":
+        return (2**48, *_topk(float(options["ratio"])))
+    if name == "randomk":
+        return (2**48, *_randomk(float(options["ratio"]), options["feedback"] == "1", seed))
     others = {
         "fp8": (_fp8_encode, _fp8_decode),
         "int4": (_int4_encode, _int4_decode),

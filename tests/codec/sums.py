@@ -12,6 +12,10 @@ CODECS = {
     "int4:feedback=1": ("int4:block=32,feedback=1", "int8:block=32,stochastic=0"),
     "onebit": ("onebit:feedback=1", "int8:block=32,stochastic=0"),
     "onebit:feedback=0": ("onebit:feedback=0", "int8:block=32,stochastic=0"),
+    "topk": ("topk:feedback=1,ratio=0.01", "int8:block=32,stochastic=0"),
+    "topk:feedback=0,ratio=0.3": ("topk:feedback=0,ratio=0.3", "int8:block=32,stochastic=0"),
+    "randomk": ("randomk:feedback=1,ratio=0.25", "int8:block=32,stochastic=0"),
+    "randomk:feedback=0,ratio=0.3": ("randomk:feedback=0,ratio=0.3", "int8:block=32,stochastic=0"),
 }
 
 

@@ -60,6 +60,8 @@ def called_with_options():
         "fp8": codecs.fp8(),
         "int4:feedback=1": codecs.int4(feedback=True),
         "onebit:feedback=0": codecs.onebit(feedback=False),
+        "topk:feedback=0,ratio=0.3": codecs.topk(0.3, feedback=False),
+        "randomk": codecs.randomk(),
     }
     mine = tf.constant(sums.gradient(bps.rank(), 0, LENGTH))
     results = {
@@ -75,6 +77,8 @@ def called_with_options():
             error_of(codecs.int8, block=33),
             error_of(codecs.fp8, block=64.0),
             error_of(codecs.int4, feedback=2),
+            error_of(codecs.topk, ratio=0),
+            error_of(codecs.randomk, ratio=1.5),
             error_of(codecs.onebit, block=32),
         ],
         "equal": [
@@ -111,7 +115,7 @@ def not_finite_in_between():
             )
             for round_number in range(6)
         ]
-        for compression in ("onebit", "int4:feedback=1")
+        for compression in ("onebit", "int4:feedback=1", "topk", "randomk")
     }
     bps.shutdown()
     return results
@@ -139,12 +143,18 @@ def others():
                 [ones * 2, ones * 4], op="sum", compression=bps.Compression.fp8, name="list"
             )
         ],
-        "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="onebit"),
+        "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="topk"),
         "maximum": error_of(bps.push_pull, ones, op="max", compression="onebit"),
         "cross_step": error_of(bps.BytePSStrategy, cross_step=True, compression="onebit"),
         "options": {
             option: error_of(bps.push_pull, ones, compression=option)
-            for option in ("onebit:block=32", "int4:feedback=2", "bf16:feedback=1", "int9:block=32")
+            for option in (
+                "onebit:block=32",
+                "int4:feedback=2",
+                "topk:ratio=2",
+                "bf16:feedback=1",
+                "int9:block=32",
+            )
         },
         "unknown": error_of(bps.BytePSStrategy, compression="int9"),
         "not finite": bool(

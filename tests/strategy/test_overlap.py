@@ -2,7 +2,8 @@
 
 The bound is safe on a busy machine: after the 12 gradients that count, backpropagation has to
 compute one that takes 32 times as long as the longest of them, and the median of seven steps counts
-(of each step the worse worker). What is asked for is that they have begun to arrive, by the
+(of each step the worse worker). If that fails, it is measured again: other programs may have had
+the processors, and gradients that wait for the end of backpropagation never arrive early. What is asked for is that they have begun to arrive, by the
 server's clock, when that last gradient enters the engine.
 """
 
@@ -12,6 +13,8 @@ from benchmarks import arrivals
 from tf_byteps.timeline import Part
 
 pytestmark = pytest.mark.time_limit(480)
+
+_ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +29,13 @@ def job():
     "way, kind", arrivals.CASES, ids=[": ".join(case) for case in arrivals.CASES]
 )
 def test_gradients_arrive_before_backpropagation_ends(job, way, kind):
-    steps = arrivals.measure(job, way, kind)
-    assert len(steps) >= 5
-    assert {step.gradients for step in steps} == {14}, steps  # kernels and biases of seven layers
-    assert arrivals.median_begun(steps) >= 14 - arrivals.LATE_GRADIENTS, steps
+    for _ in range(_ATTEMPTS):
+        steps = arrivals.measure(job, way, kind)
+        assert len(steps) >= 5
+        assert {step.gradients for step in steps} == {14}, steps  # of kernels and biases, 7 layers
+        if arrivals.median_begun(steps) >= 14 - arrivals.LATE_GRADIENTS:
+            return
+    pytest.fail(f"they have not arrived in {_ATTEMPTS} measurements: {steps}")
 
 
 def test_the_measurement_sees_gradients_that_wait(job):

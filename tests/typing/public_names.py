@@ -100,6 +100,8 @@ def codecs(tensor: tf.Tensor) -> None:
         bps.Compression.fp8(block=64),
         bps.Compression.int4(block=64, feedback=True),
         bps.Compression.onebit(feedback=False),
+        bps.Compression.topk(ratio=0.001, feedback=False),
+        bps.Compression.randomk(ratio=0.5, feedback=False),
     ):
         bps.push_pull(tensor, compression=compression)
 

@@ -125,7 +125,7 @@ class _Coded(_CastBack):
         except _engine.EngineError as error:
             raise ValueError(f"compression: {error}") from None
 
-    def _set_options(self, **options: int) -> None:
+    def _set_options(self, **options: float) -> None:
         # Not int(): the engine's error must show what came.
         values = {name: int(v) if isinstance(v, bool) else v for name, v in options.items()}
         given = ",".join(f"{name}={value}" for name, value in values.items())
@@ -231,6 +231,54 @@ class OneBitCompressor(_Coded):
         self._set_options(feedback=feedback)
 
 
+class TopKCompressor(_Coded):
+    """Sends of each part of a gradient only the elements of the largest magnitude, as float32, and
+    where they are; sums come back as `int8`. What that loses is added to the next gradient: error
+    feedback, which keeps as many bytes as the gradients have.
+
+    Args:
+        ratio: which share of the elements is sent, above 0 and up to 1; at least one of each part.
+        feedback: `False`, for comparisons, leaves error feedback out.
+
+    Raises:
+        ValueError: an option is none of these.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.topk(ratio=0.001))
+    """
+
+    codec = "topk"
+
+    def __init__(self, ratio: float = 0.01, feedback: bool = True) -> None:
+        self._set_options(ratio=ratio, feedback=feedback)
+
+
+class RandomKCompressor(_Coded):
+    """Sends of each part of a gradient some elements that random numbers choose, as float32; sums
+    come back as `int8`. What that loses is added to the next gradient: error feedback, which keeps
+    as many bytes as the gradients have. An element then waits for 1 / ratio steps, on average: SGD
+    with momentum may diverge at a learning rate that it stands otherwise.
+
+    Args:
+        ratio: which share of the elements is sent, above 0 and up to 1; at least one of each part.
+        feedback: `False` leaves error feedback out, and divides what is sent by `ratio`, so that it
+            is right on average.
+
+    Raises:
+        ValueError: an option is none of these.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.randomk(ratio=0.5))
+    """
+
+    codec = "randomk"
+
+    def __init__(self, ratio: float = 0.25, feedback: bool = True) -> None:
+        self._set_options(ratio=ratio, feedback=feedback)
+
+
 class Compression:
     """The compressors that come with tf_byteps. Servers add up in float32 and round once, whatever
     was sent. Those with options may be called with them; see docs/compression.md.
@@ -248,6 +296,8 @@ class Compression:
     fp8 = FP8Compressor
     int4 = Int4Compressor
     onebit = OneBitCompressor
+    topk = TopKCompressor
+    randomk = RandomKCompressor
 
 
 # What callers give: a class with static methods, an object, or a name.
@@ -255,7 +305,7 @@ AnyCompressor = type[Compressor] | Compressor | str
 
 _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
-    for name in ("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit")
+    for name in ("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk")
 }
 
 
