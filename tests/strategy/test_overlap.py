@@ -3,8 +3,9 @@
 The bound is safe on a busy machine: after the 12 gradients that count, backpropagation has to
 compute one that takes 32 times as long as the longest of them, and the median of seven steps counts
 (of each step the worse worker). If that fails, it is measured again: other programs may have had
-the processors, and gradients that wait for the end of backpropagation never arrive early. What is asked for is that they have begun to arrive, by the
-server's clock, when that last gradient enters the engine.
+the processors, and gradients that wait for the end of backpropagation never arrive early. What is
+asked for is that they have begun to arrive, by the server's clock, when that last gradient enters
+the engine.
 """
 
 import pytest
