@@ -1,4 +1,4 @@
-// What rendezvous hands to every process of a job. Built in Python (tf_byteps/config.py and
+// What rendezvous hands to every process of a job. Built in Python (tf_byteps/config/ and
 // tf_byteps/rendezvous/), the only place that reads the environment; the engine is configured by
 // this struct and nothing else.
 #ifndef TF_BYTEPS_CC_BASE_JOB_H_

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import clean_environment
 from tf_byteps import config as config_module
-from tf_byteps.config import OPTIONS, Config
+from tf_byteps.config import OPTIONS, Config, variables
 from tf_byteps.errors import BytePSError, ConfigError
 
 SCHEDULER = {"DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000"}
@@ -245,7 +245,7 @@ class TestVan:
 class TestUnknownVariables:
     @pytest.fixture(autouse=True)
     def forget(self, monkeypatch, caplog):
-        monkeypatch.setattr(config_module, "_mentioned", set())
+        monkeypatch.setattr(variables, "_mentioned", set())
         caplog.set_level(logging.INFO, "tf_byteps")
 
     def test_a_misspelt_variable_is_warned_of_once(self, caplog):

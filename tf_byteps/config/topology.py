@@ -6,7 +6,7 @@ import dataclasses
 import typing
 
 if typing.TYPE_CHECKING:
-    from tf_byteps.config import Config
+    from tf_byteps.config.config import Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,441 @@
+"""The table of all settings: one field each, with its variable, its values and its meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tf_byteps.config.declaring import choice, flag, option, seconds, text, whole
+
+_MAX_PORT = 65535
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The fields of `tf_byteps.Config`, in the order in which they are printed."""
+
+    role: str = option(
+        "worker",
+        "DMLC_ROLE",
+        choice("worker", "server", "scheduler", "evaluator"),
+        "What this process is. An evaluator is the only worker of a job of its own.",
+    )
+    scheduler_host: str | None = option(
+        None, "DMLC_PS_ROOT_URI", text(), "Name or address at which the scheduler is reached."
+    )
+    scheduler_port: int | None = option(
+        None,
+        "DMLC_PS_ROOT_PORT",
+        whole(0, _MAX_PORT),
+        "The scheduler's port. 0, for the scheduler only: any free one.",
+    )
+    num_worker_machines: int = option(
+        1, "DMLC_NUM_WORKER", whole(1), "Number of machines that run workers."
+    )
+    worker_id: int | None = option(
+        None,
+        "DMLC_WORKER_ID",
+        whole(0),
+        "This worker machine's number, from 0.",
+        default_text="the scheduler assigns the rank",
+    )
+    num_servers: int = option(
+        0, "DMLC_NUM_SERVER", whole(0), "Number of server processes, without colocated servers."
+    )
+    server_id: int | None = option(
+        None,
+        "BYTEPS_SERVER_ID",
+        whole(0),
+        "This server's rank among the server processes.",
+        default_text="ordered by address",
+    )
+    local_rank: int = option(
+        0, "BYTEPS_LOCAL_RANK", whole(0), "This worker's number on its machine, from 0."
+    )
+    local_size: int = option(
+        1, "BYTEPS_LOCAL_SIZE", whole(1), "Number of workers on this machine (one for each GPU)."
+    )
+    global_rank: int | None = option(
+        None,
+        "BYTEPS_GLOBAL_RANK",
+        whole(0),
+        "This worker's rank in the job; for machines with different numbers of workers.",
+        default_text="DMLC_WORKER_ID x BYTEPS_LOCAL_SIZE + BYTEPS_LOCAL_RANK",
+    )
+    global_size: int | None = option(
+        None,
+        "BYTEPS_GLOBAL_SIZE",
+        whole(1),
+        "Number of workers in the job.",
+        default_text="DMLC_NUM_WORKER x BYTEPS_LOCAL_SIZE",
+    )
+    node_host: str | None = option(
+        None,
+        "DMLC_NODE_HOST",
+        text(),
+        "Address of this machine at which the others reach it.",
+        default_text="the address that routes to the scheduler",
+    )
+    interface: str | None = option(
+        None, "DMLC_INTERFACE", text(), "Network interface whose address is used, such as eth0."
+    )
+    server_port: int = option(
+        0, "BYTEPS_SERVER_PORT", whole(0, _MAX_PORT), "Port of this process's server. 0: any free."
+    )
+    host_id: str | None = option(
+        None,
+        "BYTEPS_HOST_ID",
+        text(200),
+        "Processes with the same text count as being on one machine.",
+        default_text="boot id and network namespace",
+    )
+    one_machine: bool = option(
+        False,
+        "BYTEPS_ONE_MACHINE",
+        flag(),
+        "All processes of the job are on this machine: where its name stands for a loopback "
+        "address, they meet there.",
+        default_text="yes if the launcher says so, as TF_CONFIG with one host does",
+    )
+    job_id: str | None = option(
+        None,
+        "BYTEPS_JOB_ID",
+        text(64),
+        "Tells jobs apart: processes with another text are refused.",
+        default_text="drawn by the scheduler",
+    )
+    job_secret: str | None = option(
+        None,
+        "BYTEPS_JOB_SECRET",
+        text(minimum=16),
+        "What all processes of the job know and nobody else: others are refused (see "
+        "[security](security.md)).",
+        default_text="none; bpslaunch makes one",
+        hidden=True,
+    )
+    job_secret_file: str | None = option(
+        None,
+        "BYTEPS_JOB_SECRET_FILE",
+        text(),
+        "A file with the secret, instead of BYTEPS_JOB_SECRET.",
+    )
+    allow_open: bool = option(
+        False,
+        "BYTEPS_ALLOW_OPEN",
+        flag(),
+        "Lets a job without a secret listen at addresses that other machines reach: everybody "
+        "there can take part in it, read its weights and end it.",
+    )
+    tls: bool = option(
+        False,
+        "BYTEPS_TLS",
+        flag(),
+        "All that processes of the job send to each other is encrypted, with TLS 1.3 and keys that "
+        "follow from the job's secret (see [security](security.md)). bpslaunch --tls.",
+        shared=True,
+    )
+    colocated_server: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SERVER",
+        flag(),
+        "Whether this worker's process also runs a server.",
+        default_text="yes if there are several workers and no server processes",
+    )
+    colocated_scheduler: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SCHEDULER",
+        flag(),
+        "Whether this worker's process also runs the scheduler.",
+        default_text="no; with TF_CONFIG: yes in the first worker",
+    )
+    force_distributed: bool = option(
+        False,
+        "BYTEPS_FORCE_DISTRIBUTED",
+        flag(),
+        "Go through a server even with one worker.",
+    )
+    part_bytes: int | None = option(
+        None,
+        "BYTEPS_PARTITION_BYTES",
+        whole(8, unit="bytes"),
+        "Longest part into which a tensor is cut.",
+        default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
+        "and no more than 1/16 of what the links carry in 20 ms (but 64 KB, if that is more), and "
+        "less where so many servers could not have two of them each, but not below what the links "
+        "carry in 0.1 ms, up to 128 KB; on one host 1/64 of the "
+        "gradients' bytes, up to 4 MB",
+        shared=True,
+    )
+    credit_bytes: int | None = option(
+        None,
+        "BYTEPS_CREDIT_BYTES",
+        whole(1, unit="bytes"),
+        "Bytes on the way from a worker to all servers.",
+        default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
+        "have been measured, 16 of the longest parts, but 2 to 16 MB",
+        shared=True,
+    )
+    link_bytes_per_second: int | None = option(
+        None,
+        "BYTEPS_LINK_BYTES_PER_SECOND",
+        whole(1, unit="bytes"),
+        "What the slowest worker's link carries.",
+        default_text="measured in the first steps",
+        shared=True,
+    )
+    connections_per_server: int = option(
+        1,
+        "BYTEPS_CONNECTIONS_PER_SERVER",
+        whole(1, 64),
+        "Connections from a worker to each server; one TCP stream may not fill a fast network.",
+        shared=True,
+    )
+    io_threads: int | None = option(
+        None,
+        "BYTEPS_IO_THREADS",
+        whole(1, 64),
+        "Threads that move bytes, in a worker or a server.",
+        default_text="2, or 1 where there are fewer than 4 processors",
+    )
+    read_peer_memory: bool = option(
+        True,
+        "BYTEPS_ENABLE_IPC",
+        flag(),
+        "Processes of one machine read each other's memory instead of sending tensors through a "
+        "socket, where the system allows it and the job has a secret.",
+    )
+    van: str = option(
+        "tcp",
+        "BYTEPS_VAN",
+        choice("tcp", "rdma", "auto"),
+        "How tensors travel between machines: by RDMA or not at all (rdma), or by RDMA where both "
+        "ends have it (auto). DMLC_ENABLE_RDMA=1 means rdma. See docs/rdma.md.",
+    )
+    rdma_devices: str | None = option(
+        None,
+        "BYTEPS_RDMA_DEVICES",
+        text(),
+        "RDMA devices, such as mlx5_0 or mlx5_0:1 (its first port); connections take turns between "
+        "several, with commas.",
+        default_text="the one with this process's address, else the first one that is up",
+    )
+    rdma_gid_index: int | None = option(
+        None,
+        "BYTEPS_RDMA_GID_INDEX",
+        whole(0, 255),
+        "Entry of the device's table of GIDs.",
+        default_text="RoCE v2 with the device's IPv4 address, if there is one",
+    )
+    rdma_traffic_class: int = option(
+        0, "BYTEPS_RDMA_TRAFFIC_CLASS", whole(0, 255), "Traffic class of RDMA packets (DSCP x 4)."
+    )
+    rdma_service_level: int = option(
+        0, "BYTEPS_RDMA_SERVICE_LEVEL", whole(0, 15), "Service level of RDMA packets."
+    )
+    rdma_spin_microseconds: int | None = option(
+        None,
+        "BYTEPS_RDMA_SPIN_MICROSECONDS",
+        whole(0, 10_000, unit="microseconds"),
+        "How long a thread goes on polling after RDMA traffic before it sleeps; 0: not at all.",
+        default_text="20, or 0 where there are fewer than 4 processors",
+    )
+    connect_timeout: float = option(
+        60.0,
+        "BYTEPS_CONNECT_TIMEOUT",
+        seconds(),
+        "How long a process tries to reach another one.",
+        shared=True,
+    )
+    rendezvous_timeout: float = option(
+        600.0,
+        "BYTEPS_RENDEZVOUS_TIMEOUT",
+        seconds(),
+        "How long processes wait until all of the job are there, and for the scheduler's first "
+        "answer: the machine of rank 0 may start last.",
+    )
+    operation_timeout: float = option(
+        1800.0,
+        "BYTEPS_OPERATION_TIMEOUT",
+        seconds(zero_means="no limit"),
+        "How long the exchange of a tensor may take.",
+        shared=True,
+    )
+    stall_warning: float = option(
+        60.0,
+        "BYTEPS_STALL_WARNING_SECONDS",
+        seconds(zero_means="never"),
+        "A tensor that waits longer for other workers is reported in the log: who has sent it, who "
+        "has not, and what those are doing.",
+        shared=True,
+    )
+    stall_shutdown: float = option(
+        0.0,
+        "BYTEPS_STALL_SHUTDOWN_SECONDS",
+        seconds(zero_means="never"),
+        "A tensor that waits longer for other workers ends the job with an error.",
+        shared=True,
+    )
+    heartbeat_interval: float = option(
+        5.0,
+        "BYTEPS_HEARTBEAT_INTERVAL",
+        seconds(),
+        "How often processes show that they are alive.",
+        shared=True,
+    )
+    heartbeat_timeout: float = option(
+        30.0,
+        "BYTEPS_HEARTBEAT_TIMEOUT",
+        seconds(),
+        "A process that is silent for so long counts as lost.",
+        shared=True,
+    )
+    shutdown_timeout: float = option(
+        60.0,
+        "BYTEPS_SHUTDOWN_TIMEOUT",
+        seconds(),
+        "How long a process that hosts a server or the scheduler waits for the others to end.",
+        shared=True,
+    )
+    deterministic: bool = option(
+        False,
+        "BYTEPS_DETERMINISTIC",
+        flag(),
+        "Servers add the workers' tensors in rank order, so that a sum does not depend on who is "
+        "first. See [determinism](determinism.md).",
+        default_text="what tf.config.experimental.enable_op_determinism() says",
+        shared=True,
+    )
+    backup_workers: int = option(
+        0,
+        "BYTEPS_BACKUP_WORKERS",
+        whole(0),
+        "Averages of gradients do not wait for so many of the workers. Not in deterministic jobs. "
+        "See [stragglers](stragglers.md).",
+        shared=True,
+    )
+    min_compress_bytes: int = option(
+        65536,
+        "BYTEPS_MIN_COMPRESS_BYTES",
+        whole(0, unit="bytes"),
+        "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
+        "See [compression](compression.md).",
+        shared=True,
+    )
+    max_lag: int = option(
+        2,
+        "BYTEPS_MAX_LAG",
+        whole(1, 1000),
+        "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
+        "then they wait. Servers keep so many results.",
+        shared=True,
+    )
+    server_failover: bool = option(
+        True,
+        "BYTEPS_SERVER_FAILOVER",
+        flag(),
+        "When a server is lost, training goes on with the others, if there are any. Workers keep "
+        "the last result of each tensor for that. See [reliability](reliability.md).",
+        shared=True,
+    )
+    restart_timeout: float = option(
+        30.0,
+        "BYTEPS_RESTART_TIMEOUT",
+        seconds(zero_means="they end at once"),
+        "How long server and scheduler processes wait, after somebody was lost, for the job's "
+        "processes to come together again; then they end with exit code 1.",
+    )
+    min_workers: int | None = option(
+        None,
+        "BYTEPS_MIN_WORKERS",
+        whole(1),
+        "Makes the job elastic (see [elastic](elastic.md)): it goes on, with other ranks, as long "
+        "as there are so many workers. bpslaunch --min-np.",
+        default_text="the number of workers is fixed",
+    )
+    max_workers: int | None = option(
+        None,
+        "BYTEPS_MAX_WORKERS",
+        whole(1),
+        "An elastic job lets no more workers in. bpslaunch --max-np.",
+        default_text="no limit",
+    )
+    elastic_timeout: float = option(
+        600.0,
+        "BYTEPS_ELASTIC_TIMEOUT",
+        seconds(),
+        "How long an elastic job waits for BYTEPS_MIN_WORKERS workers. bpslaunch "
+        "--elastic-timeout.",
+    )
+    reset_limit: int | None = option(
+        None,
+        "BYTEPS_RESET_LIMIT",
+        whole(0),
+        "How often the workers of an elastic job may change before it ends with an error. "
+        "bpslaunch --reset-limit.",
+        default_text="no limit",
+    )
+    member: str | None = option(
+        None,
+        "BYTEPS_MEMBER",
+        text(64),
+        "This worker's name in an elastic job, which it keeps when ranks change.",
+        default_text="drawn at random",
+    )
+    check_weights: str = option(
+        "warning",
+        "BYTEPS_CHECK_WEIGHTS",
+        choice("warning", "error", "off"),
+        "What happens if the workers' weights, optimizers or learning rates differ at the end of "
+        "an epoch of BytePSStrategy, or before the first step of a DistributedOptimizer. Worker "
+        "0's setting counts. off saves reading them all.",
+    )
+    log_level: str = option(
+        "WARNING",
+        "BYTEPS_LOG_LEVEL",
+        choice("DEBUG", "INFO", "WARNING", "ERROR", aliases={"TRACE": "DEBUG", "FATAL": "ERROR"}),
+        "Messages below this level are not printed (TRACE means DEBUG, FATAL means ERROR).",
+    )
+    log_format: str = option(
+        "text",
+        "BYTEPS_LOG_FORMAT",
+        choice("text", "json"),
+        "json writes each message as one JSON object on a line (see [logs](logs.md)).",
+    )
+    server_stats_file: str | None = option(
+        None,
+        "BYTEPS_SERVER_STATS_FILE",
+        text(),
+        "Where each server writes its counters as JSON when it ends: its rank goes before the "
+        "suffix (stats.json becomes stats.0.json); in a directory the file is server-0.json.",
+    )
+    timeline: str | None = option(
+        None,
+        "BYTEPS_TIMELINE",
+        text(),
+        "Where each worker and server writes a Chrome trace of its exchanges (see "
+        "[timeline](timeline.md)): trace.json becomes trace.0.json for worker 0 and "
+        "trace.server-0.json for server 0; in a directory worker-0.json and "
+        "timeline-server-0.json.",
+    )
+    metrics_port: str | None = option(
+        None,
+        "BYTEPS_METRICS_PORT",
+        text(),
+        "Every process serves [metrics](metrics.md) for Prometheus at this port, or at the next "
+        "free one: processes of a host take consecutive ports.",
+    )
+    metrics_address: str = option(
+        "127.0.0.1",
+        "BYTEPS_METRICS_ADDRESS",
+        text(),
+        "Address at which metrics are served. 0.0.0.0: all; whoever reaches the port reads them.",
+    )
+    summary_file: str | None = option(
+        None,
+        "BYTEPS_SUMMARY_FILE",
+        text(),
+        "Where a worker leaves what it has counted, for the last line of bpslaunch, which sets it.",
+    )
+
+
+FIELDS = {f.name: f for f in dataclasses.fields(Options)}
+OPTIONS = {name: f.metadata["option"] for name, f in FIELDS.items()}
