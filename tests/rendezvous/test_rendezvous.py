@@ -55,6 +55,11 @@ class Job:
         config = self.config("server", scheduler_port=self.scheduler.address.port, **settings)
         return self._threads.submit(client.join, config, Address("127.0.0.1", port), start_server)
 
+    def answer_late_joins(self, *arguments, **named):
+        """What the scheduler's thread does once the job runs: a socket has one thread at a time."""
+        self.book.result(20)
+        self.scheduler.answer_late_joins(*arguments, **named)
+
 
 def told(future):
     """The message of the error that a participant gets."""
@@ -215,7 +220,7 @@ def test_too_many_participants():
         job.worker(1).result(20)
         server.result(20)
         late = job.worker(1)
-        wait_until(lambda: job.scheduler.answer_late_joins(is_failing=False) or late.done())
+        wait_until(lambda: job.answer_late_joins(is_failing=False) or late.done())
         assert "this job is running already" in told(late)
 
 
@@ -234,7 +239,7 @@ def test_a_lost_server_is_taken_back():
         def serve(*futures):
             wait_until(
                 lambda: (
-                    job.scheduler.answer_late_joins(False, lost, take_back)
+                    job.answer_late_joins(False, lost, take_back)
                     or all(future.done() for future in futures)
                 )
             )
@@ -271,7 +276,7 @@ def test_a_server_that_is_lost_again_and_again_has_to_wait():
             lost = [1]
             wait_until(
                 lambda: (
-                    job.scheduler.answer_late_joins(
+                    job.answer_late_joins(
                         False, lost, lambda rank, *_: taken.append((rank, time.monotonic()))
                     )
                     or future.done()
@@ -294,7 +299,7 @@ def test_a_server_that_is_not_taken_back_waits_for_the_end():
         job.server(7000)
         job.worker(0).result(20)
         late = job.server(7001)
-        wait_until(lambda: job.scheduler.answer_late_joins(False, [0], refuse) or late.done())
+        wait_until(lambda: job.answer_late_joins(False, [0], refuse) or late.done())
         assert "this job is running already" in told(late)
 
 
