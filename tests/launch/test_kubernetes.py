@@ -60,6 +60,14 @@ def test_every_object_is_what_the_api_takes(kind):
     assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
 
 
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset", "trainjob"])
+def test_servers_may_have_an_image_of_their_own(kind):
+    found = manifests(kind, "true", options=("--server-image", "example/server:1"))
+    text = yaml.safe_dump_all(found)
+    assert text.count("image: example/server:1") == 1
+    assert text.count("image: example/train:1") >= 1
+
+
 def _missing(given, kept, path=""):
     """Paths of what was given and not kept."""
     if isinstance(given, dict):
@@ -203,6 +211,7 @@ class _Names:
         (("-np", "2", "--image", "i", "--name", "Digits_1"), "--name Digits_1: Kubernetes takes"),
         (("-np", "2"), "--dry-run needs -np and --image"),
         (("-np", "2", "--image", "i", "-H", "a:2"), "Kubernetes chooses the hosts"),
+        (("-np", "2", "--image", "i", "--server-image", "s"), "--server-image needs --servers"),
         (("-np", "2", "--image", "i", "--resources", "cpu"), "'cpu' is not NAME=QUANTITY"),
     ],
 )

@@ -43,6 +43,7 @@ class PodJob:
         secret: the job's secret.
         variables: environment variables of all pods.
         resources: quantities of each worker's pod, such as `{"cpu": "4", "nvidia.com/gpu": "1"}`.
+        server_image: the image of servers, with tf_byteps in it. Default: the same.
 
     Raises:
         ConfigError: the name is none that Kubernetes takes.
@@ -62,6 +63,7 @@ class PodJob:
         secret: str,
         variables: dict[str, str],
         resources: dict[str, str],
+        server_image: str | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -70,6 +72,7 @@ class PodJob:
             )
         self._name = name
         self._image = image
+        self._server_image = server_image or image
         self._workers = workers
         self._servers = servers
         self._command = command
@@ -192,7 +195,7 @@ class PodJob:
         if self._servers:
             index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
             own = [{"name": "DMLC_ROLE", "value": "server"}, {"name": "BYTEPS_SERVER_ID", **index}]
-            server: Manifest = {"name": "server", "image": self._image, "command": _SERVER}
+            server: Manifest = {"name": "server", "image": self._server_image, "command": _SERVER}
             server.update(env=[*variables, *own], **probes)
             roles.append(("server", self._servers, [server]))
         return roles

@@ -88,6 +88,8 @@ def _print_manifests(options: argparse.Namespace, environment: dict[str, str]) -
         _refuse("--dry-run: Kubernetes chooses the hosts, and the number of workers is fixed")
     if not (options.workers and options.image):
         _refuse("--dry-run needs -np and --image")
+    if options.server_image and not options.servers:
+        _refuse("--server-image needs --servers: without, every worker hosts a server")
     variables = variables_of(options, environment)
     job = kubernetes.PodJob(
         options.name,
@@ -98,6 +100,7 @@ def _print_manifests(options: argparse.Namespace, environment: dict[str, str]) -
         take_secret(environment),
         variables,
         kubernetes.read_resources(options.resources) if options.resources else {},
+        options.server_image,
     )
     print(kubernetes.to_yaml(job.manifests(options.dry_run)), end="")
     return 0
