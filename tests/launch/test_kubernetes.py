@@ -16,6 +16,7 @@ from kubeflow_trainer_api import models as kubeflow
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from tests.cluster import ROOT, clean_environment
+from tests.launch.pods import pods_of, secret_of
 
 _SECONDS = 120
 _MODELS = {
@@ -99,8 +100,7 @@ def test_pods_need_nothing_but_their_manifest(tmp_path):
         " op=bps.Sum, name='x')))"
     )
     objects = manifests("kubernetes", sys.executable, "-c", program, servers=1)
-    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
-    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    pods, secret = pods_of(objects), secret_of(objects)
     with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
         running = [
             _start(pod, namespace, address, secret)
@@ -120,8 +120,7 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     options = ("--metrics-port", "9000")
     command = (sys.executable, "-c", program)
     objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
-    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
-    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    pods, secret = pods_of(objects), secret_of(objects)
     with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
         running = [
             _start(pod, namespace, address, secret)
@@ -129,8 +128,8 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
         ]
         assert "here" in running[0].stdout.readline()  # and so all have joined
         answers = [
-            _probe(cluster.namespaces[-1 - number], address, container["livenessProbe"], container)
-            for number, ((*_, container), address) in enumerate(zip(pods, cluster.addresses))
+            _probe(cluster.namespaces[-1 - number], address, pod.container)
+            for number, (pod, address) in enumerate(zip(pods, cluster.addresses))
         ]
         for process in running:  # all before one is waited for, which waits for the others
             process.stdin.write("\n")
@@ -140,8 +139,9 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     assert all("tf_byteps_" in answer for answer in answers)
 
 
-def _probe(namespace, address, probe, container):
+def _probe(namespace, address, container):
     """What the kubelet gets: it asks from elsewhere."""
+    probe = container["livenessProbe"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     get = probe["httpGet"]
     url = f"http://{address}:{ports[get['port']]}{get['path']}"
@@ -150,34 +150,14 @@ def _probe(namespace, address, probe, container):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _pods(job):
-    """For each pod of an Indexed Job its name, the name of its Service, index and container."""
-    spec = job["spec"]
-    pod = spec["template"]["spec"]
-    for index in range(spec["completions"]):
-        yield f"{job['metadata']['name']}-{index}", pod["subdomain"], index, pod["containers"][0]
-
-
 def _start(pod, namespace, address, secret):
-    name, _, index, container = pod
-    fields = {"status.podIP": address}
-    fields["metadata.annotations['batch.kubernetes.io/job-completion-index']"] = str(index)
-    # What Kubernetes itself gives.
-    variables = {"HOSTNAME": name, "JOB_COMPLETION_INDEX": str(index), "CUDA_VISIBLE_DEVICES": ""}
-    for variable in container["env"]:
-        source = variable.get("valueFrom", {})
-        if "fieldRef" in source:
-            value = fields[source["fieldRef"]["fieldPath"]]
-        else:
-            value = secret if "secretKeyRef" in source else variable["value"]
-        variables[variable["name"]] = value
-    command = container["command"]
+    command = pod.container["command"]
     if command[0] == "python":
         command = [sys.executable, *command[1:]]
     return subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
         cwd=ROOT,
-        env=clean_environment(**variables),
+        env=clean_environment(**pod.variables(address, secret), CUDA_VISIBLE_DEVICES=""),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -191,8 +171,8 @@ class _Names:
     def __init__(self, cluster, pods):
         self._folders = [pathlib.Path("/etc/netns") / name for name in cluster.namespaces]
         self._text = "127.0.0.1 localhost\n" + "".join(
-            f"{address} {name}.{service} {name}\n"
-            for (name, service, *_), address in zip(pods, cluster.addresses)
+            f"{address} {pod.name}.{pod.service} {pod.name}\n"
+            for pod, address in zip(pods, cluster.addresses)
         )
 
     def __enter__(self):
