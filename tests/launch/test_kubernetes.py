@@ -51,6 +51,26 @@ def test_every_object_is_what_the_api_takes(kind):
     options = ("--resources", "cpu=4,memory=8Gi,nvidia.com/gpu=1", "--env", "A=b c", "--tls")
     options = (*options, "--metrics-port", "9000")
     found = manifests(kind, "python", "train.py", options=options)
+    assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
+    check_forms(found)
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
+def test_every_object_of_an_elastic_job_is_what_the_api_takes(kind):
+    options = ("--min-np", "2", "--max-np", "5", "--metrics-port", "9000")
+    found = manifests(kind, "python", "train.py", options=options)
+    assert len(found) == {"kubernetes": 5, "jobset": 2}[kind]
+    check_forms(found)
+    workers = found[2]["spec"] if kind == "kubernetes" else None
+    if kind == "jobset":
+        workers = found[1]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert workers["completions"] == 5 and workers["maxFailedIndexes"] == 3
+    assert workers["successPolicy"] == {"rules": [{"succeededCount": 2}]}
+    assert "backoffLimit" not in workers  # else all together may fail so often only
+
+
+def check_forms(found):
+    """Compares objects with what the API knows of them."""
     for each in found:
         model = _MODELS.get(each["kind"])
         if model is None:
@@ -58,7 +78,6 @@ def test_every_object_is_what_the_api_takes(kind):
         else:
             # The models drop what they do not know.
             assert list(_missing(each, model.from_dict(each).to_dict())) == []
-    assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset", "trainjob"])
@@ -112,6 +131,30 @@ def test_pods_need_nothing_but_their_manifest(tmp_path):
     assert sums == [f"sum {rank} 3 6.0" for rank in range(3)]
 
 
+def test_a_pod_of_an_elastic_job_comes_again(tmp_path):
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    stop = tmp_path / "stop"
+    options = ("--min-np", "1", "--env", f"TESTS_STOP_FILE={stop}")
+    command = (sys.executable, "-m", "tests.elastic.programs", "count")
+    objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
+    pods, secret = pods_of(objects), secret_of(objects)
+    with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
+        places = list(zip(pods, cluster.namespaces, cluster.addresses))
+        running = [_start(*place, secret, BYTEPS_MEMBER=place[0].name) for place in places]
+        _read_until(running[0], "of 2 from 0")
+        running[1].kill()
+        killed = running[1].communicate()[0]
+        _read_until(running[0], "rank 0 of 1 from")
+        running[1] = _start(*places[1], secret, BYTEPS_MEMBER="again")
+        _read_until(running[1], "member again: rank 1 of 2 from")
+        stop.touch()
+        outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(pods), "\n".join(outputs)
+    assert "finished with 2" in outputs[0] and "finished" not in killed
+
+
 def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     reason = why_unavailable()
     if reason:
@@ -139,6 +182,15 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     assert all("tf_byteps_" in answer for answer in answers)
 
 
+def _read_until(process, text):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(lines))
+
+
 def _probe(namespace, address, container):
     """What the kubelet gets: it asks from elsewhere."""
     probe = container["livenessProbe"]
@@ -150,14 +202,14 @@ def _probe(namespace, address, container):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _start(pod, namespace, address, secret):
+def _start(pod, namespace, address, secret, **more):
     command = pod.container["command"]
     if command[0] == "python":
         command = [sys.executable, *command[1:]]
     return subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
         cwd=ROOT,
-        env=clean_environment(**pod.variables(address, secret), CUDA_VISIBLE_DEVICES=""),
+        env=clean_environment(**pod.variables(address, secret), CUDA_VISIBLE_DEVICES="", **more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -188,8 +240,14 @@ class _Names:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (
+            ("--dry-run", "trainjob", "-np", "2", "--image", "i", "--min-np", "1"),
+            "--dry-run trainjob: its number of workers is fixed: leave --min-np",
+        ),
         (("-np", "2", "--image", "i", "--name", "Digits_1"), "--name Digits_1: Kubernetes takes"),
         (("-np", "2"), "--dry-run needs -np and --image"),
+        (("-np", "2", "--image", "i", "--min-np", "3"), "--min-np 3 is more than the 2 workers"),
+        (("--image", "i", "--min-np", "1"), "--dry-run needs -np and --image"),
         (("-np", "2", "--image", "i", "-H", "a:2"), "Kubernetes chooses the hosts"),
         (("-np", "2", "--image", "i", "--server-image", "s"), "--server-image needs --servers"),
         (("-np", "2", "--image", "i", "--resources", "cpu"), "'cpu' is not NAME=QUANTITY"),
