@@ -1,5 +1,6 @@
 """Jobs in containers: the images of containers/, started as the manifests of bpslaunch say."""
 
+import json
 import re
 
 import pytest
@@ -19,7 +20,6 @@ _LARGEST_SERVER = 120e6  # bytes
 _SOON = ("--env", "BYTEPS_HEARTBEAT_INTERVAL=1", "--env", "BYTEPS_HEARTBEAT_TIMEOUT=5")
 _ONCE = ("--env", "BYTEPS_RESTART_TIMEOUT=0")
 _TESTS = [f"--volume={ROOT / 'tests'}:/home/train/tests:ro"]
-_MODULE = ("python", "-m", "tests.elastic.training", "fit", "/out")
 _EPOCHS = 6
 
 
@@ -68,7 +68,7 @@ def test_two_workers_train_as_one_does(containers):
     assert containers.wait([alone]) == [0], alone.output()
     running = containers.start_pods(*pods("python", "train.py"))
     codes = containers.wait(running)
-    assert codes == [0, 0, 0], "\n".join(each.output() for each in running)
+    assert codes == [0, 0, 0], _outputs(running)
     accuracy, loss = _result(running[0].output())
     print(f"two containers: accuracy {accuracy}, loss {loss}; one: {_result(alone.output())}")
     assert accuracy > 0.9
@@ -92,20 +92,43 @@ def _errors(output):
     return [line for line in output.splitlines() if "Error" in line or " ERROR " in line]
 
 
-def _folders(tmp_path):
-    tmp_path.chmod(0o777)
-    tests = [f"--volume={ROOT / 'tests'}:/home/train/tests:ro", f"--volume={tmp_path}:/out"]
-    return tests
+def test_an_elastic_job_goes_on_when_a_container_is_killed(containers, tmp_path):
+    """Its pod comes again, and every sample was used as often as if nothing had happened."""
+    tmp_path.chmod(0o777)  # the images' user is not root
+    (tmp_path / "limit.txt").write_text("29")  # batches: training waits there
+    progress = tmp_path / "progress.txt"
+    command = ("python", "-m", "tests.elastic.training", "fit", "/out", str(_EPOCHS))
+    job, secret = pods(*command, options=("--min-np", "1", *_SOON))
+    options = [*_TESTS, f"--volume={tmp_path}:/out"]
+    running = containers.start_pods(job, secret, options)
+
+    def await_workers(number):
+        _wait(lambda: re.search(rf"commit \d+ \S+ {number}\n$", progress.read_text()), running)
+
+    _wait(progress.exists, running)
+    await_workers(2)
+    containers.kill(running[1])
+    assert containers.wait([running.pop(1)]) == [137]
+    await_workers(1)
+    running.append(containers.start_pod(job, job[1], secret, options))
+    await_workers(2)
+    (tmp_path / "limit.txt").unlink()
+    codes = containers.wait(running)
+    assert codes == [0] * 4, _outputs(running)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert (result["least"], result["most"], result["size"]) == (_EPOCHS, _EPOCHS, 2)
+    assert "going back to the last commit" in running[0].output()
 
 
-def _wait_for_commits(folder, running):
-    """Until the workers train together."""
-    progress = folder / "progress.txt"
+def _wait(condition, running):
+    """Waits until it is true, while all of these run."""
 
-    def is_training():
-        assert all(each.popen.poll() is None for each in running), "\n".join(
-            each.output() for each in running
-        )
-        return progress.exists() and progress.read_text().count("commit") >= 4
+    def is_so():
+        assert all(each.popen.poll() is None for each in running), _outputs(running)
+        return condition()
 
-    wait_until(is_training, 120)
+    wait_until(is_so, 120)
+
+
+def _outputs(running):
+    return "\n".join(f"---- {each.label}\n{each.output()}" for each in running)
