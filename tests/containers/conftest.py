@@ -24,7 +24,7 @@ def podman():
     if os.geteuid() != 0:
         pytest.skip("these containers have addresses of their own, which only root may give them")
     for name in ("podman", "runc", "mmdebstrap"):
-        find_program(name, "podman", "runc", "mmdebstrap", "netavark", "uidmap")
+        find_program(name, "podman", "runc", "mmdebstrap", "netavark", "iptables")
     engine = Podman(ROOT / "build" / "containers")
     reason = make_base(engine)
     if reason:

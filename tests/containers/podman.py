@@ -22,7 +22,7 @@ default_ulimits = []
 [network]
 network_config_dir = "{folder}/networks"
 [engine]
-runtime = "{runtime}"
+runtime = "runc"
 """
 _NETWORK = "tf-byteps-test"
 _SUBNET = "10.89.77"
@@ -45,12 +45,7 @@ class Podman:
         files = {"CONTAINERS_STORAGE_CONF": "storage.conf", "CONTAINERS_CONF": "containers.conf"}
         self.environment = {**os.environ, **{k: str(folder / v) for k, v in files.items()}}
         (folder / "storage.conf").write_text(_STORAGE.format(folder=folder))
-        self.use_runtime("crun")
-
-    def use_runtime(self, name):
-        """Containers are started by this program from now on."""
-        text = _CONFIGURATION.format(folder=self.folder, runtime=name)
-        (self.folder / "containers.conf").write_text(text)
+        (folder / "containers.conf").write_text(_CONFIGURATION.format(folder=folder))
 
     def run(self, *arguments, timeout=_SECONDS):
         """Runs a command of podman's; returns the `CompletedProcess`."""
@@ -85,14 +80,16 @@ def make_base(podman):
         if reason:
             return reason
     podman.run("image", "prune", "--force", "--filter", "until=24h")
-    for runtime in ("crun", "runc"):
-        podman.use_runtime(runtime)
-        done = podman.run("run", "--rm", podman.base, "true")
-        if done.returncode == 0:
-            podman.run("network", "rm", "--force", _NETWORK)
-            podman.must("network", "create", "--subnet", f"{_SUBNET}.0/24", _NETWORK)
-            return ""
-    return f"podman cannot start containers on this machine: {done.stderr.strip().splitlines()[-1]}"
+    done = podman.run("run", "--rm", podman.base, "true")
+    if done.returncode != 0:
+        return f"podman cannot start containers on this machine: {_last_line(done)}"
+    podman.run("network", "rm", "--force", _NETWORK)
+    podman.must("network", "create", "--subnet", f"{_SUBNET}.0/24", _NETWORK)
+    return ""
+
+
+def _last_line(done):
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 def _import_base(podman):
@@ -117,9 +114,9 @@ def _import_base(podman):
             text=True,
         )
         if made.returncode != 0:
-            return f"mmdebstrap made no base image: {made.stderr.strip().splitlines()[-1]}"
-        podman.must("import", archive, podman.base)
-    return ""
+            return f"mmdebstrap made no base image: {_last_line(made)}"
+        done = podman.run("import", archive, podman.base)
+        return f"podman cannot store images here: {_last_line(done)}" if done.returncode else ""
 
 
 class Containers:
