@@ -14,8 +14,6 @@ TENSORFLOW ?= 2.20
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 PROPERTY_SEEDS ?= 200
 CONTAINER_PYTHON ?= 3.11
-EXTRAS ?= cpu
-TAG ?= latest
 
 # Written last of the libraries; they are built again when one of these is newer.
 LIBRARIES := tf_byteps/_build_info.py
@@ -65,8 +63,7 @@ test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoC
 	$(BAZEL) build //cc/van/...
 	$(BIN)/python -m pytest -m '' -s tests/rdma
 
-# Their wheel is for the Python of the base image.
-test-containers: build build/container_wheel.stamp  ## Trains in containers of podman, and kills some (root; needs Debian's packages; 6 minutes, and 3 for the wheel).
+test-containers: build build/wheel_3.11.stamp  ## Trains in containers of podman, and kills some (root; needs Debian's packages; 6 minutes, and 3 for the wheel).
 	$(BIN)/python -m pytest -m '' -s tests/containers
 
 test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.13 (PYTHONS) and runs README's program.
@@ -78,8 +75,8 @@ test-tensorflow:  ## Builds for TensorFlow 2.20 (TENSORFLOW) in an environment o
 wheels: $(VENV)/environment.stamp  ## Builds wheels for Python 3.11 to 3.13 (WHEEL_PYTHONS) into dist/ and runs README's program with each.
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/build_wheels.sh $(WHEEL_PYTHONS)
 
-containers: build/container_wheel.stamp  ## Builds images of servers and workers by podman, docker or buildah (EXTRAS=gpu, TAG=1; docs/containers.md).
-	EXTRAS=$(EXTRAS) TAG=$(TAG) tools/build_containers.sh dist $(CONTAINER_OPTIONS)
+containers: build/wheel_$(CONTAINER_PYTHON).stamp  ## Builds images of servers and workers by podman, docker or buildah (EXTRAS=gpu, TAG=1; docs/containers.md).
+	tools/build_containers.sh dist $(CONTAINER_OPTIONS)
 
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
 	$(BAZEL) test --config=asan //cc/...
@@ -144,8 +141,8 @@ $(VENV)/editable.stamp: pyproject.toml $(VENV)/environment.stamp
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-build/container_wheel.stamp: $(SOURCES) pyproject.toml tools/build_wheels.sh $(shell find tf_byteps -name '*.py')
-	$(MAKE) wheels WHEEL_PYTHONS=$(CONTAINER_PYTHON)
+build/wheel_%.stamp: $(SOURCES) pyproject.toml tools/build_wheels.sh $(shell find tf_byteps -name '*.py')
+	$(MAKE) wheels WHEEL_PYTHONS=$*
 	@touch $@
 
 $(LIBRARIES): $(SOURCES) $(VENV)/environment.stamp | $(VENV)/editable.stamp

@@ -8,8 +8,7 @@ import yaml
 
 from tests.cluster import ROOT, wait_until
 from tests.containers.podman import Containers
-from tests.launch.pods import pods_of, secret_of
-from tests.launch.test_kubernetes import bpslaunch
+from tests.launch.pods import bpslaunch, pods_of, secret_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.time_limit(1200)]
 

@@ -1,7 +1,12 @@
 """The pods of a job's manifests, as tests start them: with what Kubernetes would give them."""
 
 import dataclasses
+import subprocess
+import sys
 
+from tests.cluster import ROOT, clean_environment
+
+_SECONDS = 120
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -33,6 +38,18 @@ class Pod:
                 value = secret if "secretKeyRef" in source else variable["value"]
             variables[variable["name"]] = value
         return variables
+
+
+def bpslaunch(*arguments):
+    """Runs bpslaunch; returns the `CompletedProcess`."""
+    return subprocess.run(
+        [sys.executable, "-m", "tf_byteps.launch", *arguments],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
 
 
 def pods_of(objects):

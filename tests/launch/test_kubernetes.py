@@ -16,7 +16,7 @@ from kubeflow_trainer_api import models as kubeflow
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from tests.cluster import ROOT, clean_environment
-from tests.launch.pods import pods_of, secret_of
+from tests.launch.pods import bpslaunch, pods_of, secret_of
 
 _SECONDS = 120
 _MODELS = {
@@ -24,17 +24,6 @@ _MODELS = {
     "TrainingRuntime": kubeflow.TrainerV1alpha1TrainingRuntime,
     "TrainJob": kubeflow.TrainerV1alpha1TrainJob,
 }
-
-
-def bpslaunch(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tf_byteps.launch", *arguments],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
 
 
 def manifests(kind, *command, workers=3, servers=2, options=()):
