@@ -13,13 +13,14 @@ PYTHONS ?= 3.12 3.13
 TENSORFLOW ?= 2.20
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 PROPERTY_SEEDS ?= 200
+CONTAINER_PYTHON ?= 3.11
 
 # Written last of the libraries; they are built again when one of these is newer.
 LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-pythons test-tensorflow wheels sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -62,6 +63,9 @@ test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoC
 	$(BAZEL) build //cc/van/...
 	$(BIN)/python -m pytest -m '' -s tests/rdma
 
+test-containers: build build/wheel_3.11.stamp  ## Trains in containers of podman, and kills some (root; needs Debian's packages; 6 minutes, and 3 for the wheel).
+	$(BIN)/python -m pytest -m '' -s tests/containers
+
 test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.13 (PYTHONS) and runs README's program.
 	tools/check_pythons.sh $(PYTHONS)
 
@@ -70,6 +74,9 @@ test-tensorflow:  ## Builds for TensorFlow 2.20 (TENSORFLOW) in an environment o
 
 wheels: $(VENV)/environment.stamp  ## Builds wheels for Python 3.11 to 3.13 (WHEEL_PYTHONS) into dist/ and runs README's program with each.
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/build_wheels.sh $(WHEEL_PYTHONS)
+
+containers: build/wheel_$(CONTAINER_PYTHON).stamp  ## Builds images of servers and workers by podman, docker or buildah (EXTRAS=gpu, TAG=1; docs/containers.md).
+	tools/build_containers.sh dist $(CONTAINER_OPTIONS)
 
 sanitize: build/packages.stamp  ## Runs the C++ tests with the address, undefined-behaviour and thread sanitizers.
 	$(BAZEL) test --config=asan //cc/...
@@ -132,6 +139,10 @@ $(VENV)/docs.stamp: docs/requirements.txt $(VENV)/environment.stamp
 # Editable: the repository itself is the installed package, and bpslaunch is in .venv/bin. Builds the libraries, too.
 $(VENV)/editable.stamp: pyproject.toml $(VENV)/environment.stamp
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+build/wheel_%.stamp: $(SOURCES) pyproject.toml tools/build_wheels.sh $(shell find tf_byteps -name '*.py')
+	$(MAKE) wheels WHEEL_PYTHONS=$*
 	@touch $@
 
 $(LIBRARIES): $(SOURCES) $(VENV)/environment.stamp | $(VENV)/editable.stamp

@@ -9,6 +9,7 @@
 #include "cc/codec/int8_codec.h"
 #include "cc/codec/onebit_codec.h"
 #include "cc/codec/randomk_codec.h"
+#include "cc/codec/ratio.h"
 #include "cc/codec/topk_codec.h"
 
 namespace byteps {
@@ -73,8 +74,7 @@ const std::vector<Entry>& Entries() {
 // Servers add in pieces of 4096 elements and multiples of it: blocks must not straddle them.
 bool IsBlock(uint64_t value) { return value >= 32 && value <= 4096 && (value & (value - 1)) == 0; }
 
-template <typename Number>
-bool ParseNumber(const std::string& text, Number* number) {
+bool ParseWhole(const std::string& text, uint64_t* number) {
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, *number);
   return error == std::errc() && end == last;
@@ -83,12 +83,12 @@ bool ParseNumber(const std::string& text, Number* number) {
 // Null if `value` can stand for the option; else what can.
 const char* ParseValue(const std::string& option, const std::string& value, double* number) {
   if (option == "ratio") {
-    const bool is_ratio = ParseNumber(value, number) && *number > 0 && *number <= 1;
+    const bool is_ratio = codec_internal::ParseRatio(value, number) && *number > 0 && *number <= 1;
     return is_ratio ? nullptr : "greater than 0 and at most 1";
   }
   const bool is_block = option == "block";
   uint64_t whole = 0;
-  if (!ParseNumber(value, &whole) || !(is_block ? IsBlock(whole) : whole <= 1))
+  if (!ParseWhole(value, &whole) || !(is_block ? IsBlock(whole) : whole <= 1))
     return is_block ? "a power of two from 32 to 4096" : "0 or 1";
   *number = static_cast<double>(whole);
   return nullptr;

@@ -28,7 +28,17 @@ _SETTINGS = {option.variable for option in config.OPTIONS.values()} | {
     for path in (_ROOT / folder).rglob(ending)
     for name in re.findall(r'"(BYTEPS_[A-Z0-9_]+)"', path.read_text())
 }
-_FOLDERS = ("benchmarks", "cc", "docs", "examples", "tests", "tf_byteps", "third_party", "tools")
+_FOLDERS = (
+    "benchmarks",
+    "cc",
+    "containers",
+    "docs",
+    "examples",
+    "tests",
+    "tf_byteps",
+    "third_party",
+    "tools",
+)
 
 
 def _code(page):
@@ -161,11 +171,17 @@ def _is_bpstop(words):
     return top._parser().parse_args(words[1:])
 
 
+def _is_the_readers(words):
+    """A program that this machine need not have."""
+    return True
+
+
 _CHECKS = {
     "make": _is_target,
     "bpslaunch": _is_bpslaunch,
     "bpstop": _is_bpstop,
     "python": _is_python,
+    **dict.fromkeys(("buildah", "docker", "podman"), _is_the_readers),
 }
 
 

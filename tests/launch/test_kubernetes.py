@@ -16,6 +16,7 @@ from kubeflow_trainer_api import models as kubeflow
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from tests.cluster import ROOT, clean_environment
+from tests.launch.pods import bpslaunch, pods_of, secret_of
 
 _SECONDS = 120
 _MODELS = {
@@ -23,17 +24,6 @@ _MODELS = {
     "TrainingRuntime": kubeflow.TrainerV1alpha1TrainingRuntime,
     "TrainJob": kubeflow.TrainerV1alpha1TrainJob,
 }
-
-
-def bpslaunch(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tf_byteps.launch", *arguments],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-    )
 
 
 def manifests(kind, *command, workers=3, servers=2, options=()):
@@ -50,6 +40,26 @@ def test_every_object_is_what_the_api_takes(kind):
     options = ("--resources", "cpu=4,memory=8Gi,nvidia.com/gpu=1", "--env", "A=b c", "--tls")
     options = (*options, "--metrics-port", "9000")
     found = manifests(kind, "python", "train.py", options=options)
+    assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
+    check_forms(found)
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
+def test_every_object_of_an_elastic_job_is_what_the_api_takes(kind):
+    options = ("--min-np", "2", "--max-np", "5", "--metrics-port", "9000")
+    found = manifests(kind, "python", "train.py", options=options)
+    assert len(found) == {"kubernetes": 5, "jobset": 2}[kind]
+    check_forms(found)
+    workers = found[2]["spec"] if kind == "kubernetes" else None
+    if kind == "jobset":
+        workers = found[1]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert workers["completions"] == 5 and workers["maxFailedIndexes"] == 3
+    assert workers["successPolicy"] == {"rules": [{"succeededCount": 2}]}
+    assert "backoffLimit" not in workers  # else all together may fail so often only
+
+
+def check_forms(found):
+    """Compares objects with what the API knows of them."""
     for each in found:
         model = _MODELS.get(each["kind"])
         if model is None:
@@ -57,7 +67,14 @@ def test_every_object_is_what_the_api_takes(kind):
         else:
             # The models drop what they do not know.
             assert list(_missing(each, model.from_dict(each).to_dict())) == []
-    assert len(found) == {"kubernetes": 4, "jobset": 2, "trainjob": 3}[kind]
+
+
+@pytest.mark.parametrize("kind", ["kubernetes", "jobset", "trainjob"])
+def test_servers_may_have_an_image_of_their_own(kind):
+    found = manifests(kind, "true", options=("--server-image", "example/server:1"))
+    text = yaml.safe_dump_all(found)
+    assert text.count("image: example/server:1") == 1
+    assert text.count("image: example/train:1") >= 1
 
 
 def _missing(given, kept, path=""):
@@ -91,8 +108,7 @@ def test_pods_need_nothing_but_their_manifest(tmp_path):
         " op=bps.Sum, name='x')))"
     )
     objects = manifests("kubernetes", sys.executable, "-c", program, servers=1)
-    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
-    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    pods, secret = pods_of(objects), secret_of(objects)
     with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
         running = [
             _start(pod, namespace, address, secret)
@@ -104,6 +120,30 @@ def test_pods_need_nothing_but_their_manifest(tmp_path):
     assert sums == [f"sum {rank} 3 6.0" for rank in range(3)]
 
 
+def test_a_pod_of_an_elastic_job_comes_again(tmp_path):
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    stop = tmp_path / "stop"
+    options = ("--min-np", "1", "--env", f"TESTS_STOP_FILE={stop}")
+    command = (sys.executable, "-m", "tests.elastic.programs", "count")
+    objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
+    pods, secret = pods_of(objects), secret_of(objects)
+    with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
+        places = list(zip(pods, cluster.namespaces, cluster.addresses))
+        running = [_start(*place, secret, BYTEPS_MEMBER=place[0].name) for place in places]
+        _read_until(running[0], "of 2 from 0")
+        running[1].kill()
+        killed = running[1].communicate()[0]
+        _read_until(running[0], "rank 0 of 1 from")
+        running[1] = _start(*places[1], secret, BYTEPS_MEMBER="again")
+        _read_until(running[1], "member again: rank 1 of 2 from")
+        stop.touch()
+        outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(pods), "\n".join(outputs)
+    assert "finished with 2" in outputs[0] and "finished" not in killed
+
+
 def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     reason = why_unavailable()
     if reason:
@@ -112,8 +152,7 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     options = ("--metrics-port", "9000")
     command = (sys.executable, "-c", program)
     objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
-    secret = next(each for each in objects if each["kind"] == "Secret")["stringData"]["secret"]
-    pods = [pod for each in objects if each["kind"] == "Job" for pod in _pods(each)]
+    pods, secret = pods_of(objects), secret_of(objects)
     with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
         running = [
             _start(pod, namespace, address, secret)
@@ -121,8 +160,8 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
         ]
         assert "here" in running[0].stdout.readline()  # and so all have joined
         answers = [
-            _probe(cluster.namespaces[-1 - number], address, container["livenessProbe"], container)
-            for number, ((*_, container), address) in enumerate(zip(pods, cluster.addresses))
+            _probe(cluster.namespaces[-1 - number], address, pod.container)
+            for number, (pod, address) in enumerate(zip(pods, cluster.addresses))
         ]
         for process in running:  # all before one is waited for, which waits for the others
             process.stdin.write("\n")
@@ -132,8 +171,18 @@ def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
     assert all("tf_byteps_" in answer for answer in answers)
 
 
-def _probe(namespace, address, probe, container):
+def _read_until(process, text):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(lines))
+
+
+def _probe(namespace, address, container):
     """What the kubelet gets: it asks from elsewhere."""
+    probe = container["livenessProbe"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     get = probe["httpGet"]
     url = f"http://{address}:{ports[get['port']]}{get['path']}"
@@ -142,34 +191,14 @@ def _probe(namespace, address, probe, container):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _pods(job):
-    """For each pod of an Indexed Job its name, the name of its Service, index and container."""
-    spec = job["spec"]
-    pod = spec["template"]["spec"]
-    for index in range(spec["completions"]):
-        yield f"{job['metadata']['name']}-{index}", pod["subdomain"], index, pod["containers"][0]
-
-
-def _start(pod, namespace, address, secret):
-    name, _, index, container = pod
-    fields = {"status.podIP": address}
-    fields["metadata.annotations['batch.kubernetes.io/job-completion-index']"] = str(index)
-    # What Kubernetes itself gives.
-    variables = {"HOSTNAME": name, "JOB_COMPLETION_INDEX": str(index), "CUDA_VISIBLE_DEVICES": ""}
-    for variable in container["env"]:
-        source = variable.get("valueFrom", {})
-        if "fieldRef" in source:
-            value = fields[source["fieldRef"]["fieldPath"]]
-        else:
-            value = secret if "secretKeyRef" in source else variable["value"]
-        variables[variable["name"]] = value
-    command = container["command"]
+def _start(pod, namespace, address, secret, **more):
+    command = pod.container["command"]
     if command[0] == "python":
         command = [sys.executable, *command[1:]]
     return subprocess.Popen(
         ["ip", "netns", "exec", namespace, *command],
         cwd=ROOT,
-        env=clean_environment(**variables),
+        env=clean_environment(**pod.variables(address, secret), CUDA_VISIBLE_DEVICES="", **more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -183,8 +212,8 @@ class _Names:
     def __init__(self, cluster, pods):
         self._folders = [pathlib.Path("/etc/netns") / name for name in cluster.namespaces]
         self._text = "127.0.0.1 localhost\n" + "".join(
-            f"{address} {name}.{service} {name}\n"
-            for (name, service, *_), address in zip(pods, cluster.addresses)
+            f"{address} {pod.name}.{pod.service} {pod.name}\n"
+            for pod, address in zip(pods, cluster.addresses)
         )
 
     def __enter__(self):
@@ -200,9 +229,16 @@ class _Names:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (
+            ("--dry-run", "trainjob", "-np", "2", "--image", "i", "--min-np", "1"),
+            "--dry-run trainjob: its number of workers is fixed: leave --min-np",
+        ),
         (("-np", "2", "--image", "i", "--name", "Digits_1"), "--name Digits_1: Kubernetes takes"),
         (("-np", "2"), "--dry-run needs -np and --image"),
+        (("-np", "2", "--image", "i", "--min-np", "3"), "--min-np 3 is more than the 2 workers"),
+        (("--image", "i", "--min-np", "1"), "--dry-run needs -np and --image"),
         (("-np", "2", "--image", "i", "-H", "a:2"), "Kubernetes chooses the hosts"),
+        (("-np", "2", "--image", "i", "--server-image", "s"), "--server-image needs --servers"),
         (("-np", "2", "--image", "i", "--resources", "cpu"), "'cpu' is not NAME=QUANTITY"),
     ],
 )

@@ -274,6 +274,11 @@ def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:
         "a JobSet, or a TrainJob of Kubeflow Trainer",
     )
     group.add_argument("--image", help="the container image, with tf_byteps and the program")
+    group.add_argument(
+        "--server-image",
+        metavar="IMAGE",
+        help="another image for servers (default: that of --image)",
+    )
     group.add_argument("--name", default="train", help="name of the job (default: train)")
     group.add_argument(
         "--resources",

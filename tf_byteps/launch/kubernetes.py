@@ -5,6 +5,9 @@ a whole; a TrainJob of Kubeflow Trainer with the runtime that it refers to. In a
 a worker and pod 0 hosts the scheduler, whom the others find by its name in a headless Service.
 Pods of servers are a Job of their own. Each worker reads its rank from the index of its pod
 (`rendezvous/environments/kubernetes.py`).
+
+In an elastic job the scheduler has a pod of its own, as no worker lives as long as the job. A
+worker's pod that fails or is evicted comes again, while the others go on.
 """
 
 import re
@@ -15,10 +18,12 @@ import yaml
 from tf_byteps.errors import ConfigError
 
 KINDS = ("kubernetes", "jobset", "trainjob")
+ELASTIC_KINDS = ("kubernetes", "jobset")
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 _SECRET_KEY = "secret"
 _PORT = 8890  # the scheduler's; a pod has its ports for itself
 _SERVER = ["python", "-m", "tf_byteps.server"]
+_SCHEDULER = ["python", "-m", "tf_byteps.scheduler"]
 _SECONDS_TO_SAVE = 60  # from SIGTERM to the end: callbacks that save on a signal need it
 _RESTARTS = 3
 _SECONDS_TO_START = 1800  # until tf_byteps.init: programs prepare their data first
@@ -43,6 +48,8 @@ class PodJob:
         secret: the job's secret.
         variables: environment variables of all pods.
         resources: quantities of each worker's pod, such as `{"cpu": "4", "nvidia.com/gpu": "1"}`.
+        server_image: the image of servers and of an elastic job's scheduler. Default: the same.
+        least: how many workers an elastic job needs; None: the job is not elastic.
 
     Raises:
         ConfigError: the name is none that Kubernetes takes.
@@ -62,6 +69,8 @@ class PodJob:
         secret: str,
         variables: dict[str, str],
         resources: dict[str, str],
+        server_image: str | None = None,
+        least: int | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -70,6 +79,8 @@ class PodJob:
             )
         self._name = name
         self._image = image
+        self._server_image = server_image or image
+        self._least = least
         self._workers = workers
         self._servers = servers
         self._command = command
@@ -103,24 +114,28 @@ class PodJob:
         return self._object("v1", "Service", spec=spec)
 
     def _jobs(self) -> list[Manifest]:
-        address = f"{self._name}-0.{self._name}"
+        address = f"{self._name}-scheduler-0" if self._least else f"{self._name}-0"
         labels = {"tf-byteps.job": self._name}
         jobs = []
-        for name, pods, containers in self._roles(address):
-            pod = self._pod(containers, {"subdomain": self._name, "restartPolicy": "OnFailure"})
-            spec = _indexed(pods, {"metadata": {"labels": labels}, "spec": pod})
-            spec["backoffLimit"] = _RESTARTS * pods
+        for name, pods, containers in self._roles(f"{address}.{self._name}"):
+            policy, limits = self._restarts(name, pods)
+            pod = self._pod(containers, {"subdomain": self._name, "restartPolicy": policy})
+            spec = {**_indexed(pods, {"metadata": {"labels": labels}, "spec": pod}), **limits}
             suffix = "" if name == "worker" else f"-{name}"
             jobs.append(self._object("batch/v1", "Job", suffix, spec=spec))
         return jobs
 
     def _job_set(self) -> Manifest:
-        address = f"{self._name}-worker-0-0.{self._name}"
+        host = "scheduler" if self._least else "worker"
+        address = f"{self._name}-{host}-0-0.{self._name}"
         jobs = []
         for name, pods, containers in self._roles(address):
             # The JobSet starts all pods again, since all workers of a job begin together.
-            pod = self._pod(containers, {"restartPolicy": "Never"})
-            template = {"spec": {**_indexed(pods, {"spec": pod}), "backoffLimit": 0}}
+            policy, limits = "Never", {"backoffLimit": 0}
+            if self._least and name != "scheduler":  # without which the job is lost
+                policy, limits = self._restarts(name, pods)
+            pod = self._pod(containers, {"restartPolicy": policy})
+            template = {"spec": {**_indexed(pods, {"spec": pod}), **limits}}
             jobs.append({"name": name, "replicas": 1, "template": template})
         spec = {
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
@@ -129,6 +144,20 @@ class PodJob:
             "replicatedJobs": jobs,
         }
         return self._object("jobset.x-k8s.io/v1alpha2", "JobSet", spec=spec)
+
+    def _restarts(self, name: str, pods: int) -> tuple[str, Manifest]:
+        """The policy for containers that fail, and what a Job says of its pods."""
+        if name != "worker" or not self._least:
+            return "OnFailure", {"backoffLimit": _RESTARTS * pods}
+        # A worker has its own count of failures, in which evictions are not. The others are the
+        # job: it fails when too few are left, and is done when so many are.
+        evicted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+        return "Never", {
+            "backoffLimitPerIndex": _RESTARTS,
+            "maxFailedIndexes": pods - self._least,
+            "podFailurePolicy": {"rules": [evicted]},
+            "successPolicy": {"rules": [{"succeededCount": self._least}]},
+        }
 
     def _train_job(self) -> list[Manifest]:
         address = f"{self._name}-node-0-0.{self._name}"
@@ -191,11 +220,20 @@ class PodJob:
         roles = [("worker", self._workers, [worker])]
         if self._servers:
             index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
-            own = [{"name": "DMLC_ROLE", "value": "server"}, {"name": "BYTEPS_SERVER_ID", **index}]
-            server: Manifest = {"name": "server", "image": self._image, "command": _SERVER}
-            server.update(env=[*variables, *own], **probes)
-            roles.append(("server", self._servers, [server]))
+            own = [{"name": "BYTEPS_SERVER_ID", **index}]
+            server = self._without_program("server", _SERVER, [*variables, *own])
+            roles.append(("server", self._servers, [{**server, **probes}]))
+        if self._least:
+            scheduler = self._without_program("scheduler", _SCHEDULER, variables)
+            roles.append(("scheduler", 1, [{**scheduler, **probes}]))
         return roles
+
+    def _without_program(
+        self, role: str, command: list[str], variables: list[Manifest]
+    ) -> Manifest:
+        """The container of a process that needs no TensorFlow."""
+        env = [*variables, {"name": "DMLC_ROLE", "value": role}]
+        return {"name": role, "image": self._server_image, "command": command, "env": env}
 
     def _pod(self, containers: list[Manifest], more: Manifest) -> Manifest:
         return {**more, "terminationGracePeriodSeconds": _SECONDS_TO_SAVE, "containers": containers}

@@ -83,24 +83,42 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _print_manifests(options: argparse.Namespace, environment: dict[str, str]) -> int:
-    elsewhere = options.hosts or options.hostfile or options.host_script or options.min_workers
-    if elsewhere:
-        _refuse("--dry-run: Kubernetes chooses the hosts, and the number of workers is fixed")
-    if not (options.workers and options.image):
+    if options.hosts or options.hostfile or options.host_script:
+        _refuse("--dry-run: Kubernetes chooses the hosts")
+    workers = options.max_workers or options.workers
+    if not (workers and options.image):
         _refuse("--dry-run needs -np and --image")
+    elastic = bool(options.min_workers)
+    if elastic and options.dry_run not in kubernetes.ELASTIC_KINDS:
+        _refuse(f"--dry-run {options.dry_run}: its number of workers is fixed: leave --min-np")
+    if options.server_image and not (options.servers or elastic):
+        _refuse("--server-image needs --servers: without, every worker hosts a server")
     variables = variables_of(options, environment)
     job = kubernetes.PodJob(
         options.name,
         options.image,
-        options.workers,
+        workers,
         options.servers or 0,
         options.command,
         take_secret(environment),
-        variables,
+        {**variables, **_limits(options)} if elastic else variables,
         kubernetes.read_resources(options.resources) if options.resources else {},
+        options.server_image,
+        options.min_workers,
     )
     print(kubernetes.to_yaml(job.manifests(options.dry_run)), end="")
     return 0
+
+
+def _limits(options: argparse.Namespace) -> dict[str, str]:
+    """What tells the processes of an elastic job about it."""
+    limits = {
+        "BYTEPS_MIN_WORKERS": options.min_workers or options.workers or 1,
+        "BYTEPS_MAX_WORKERS": options.max_workers,
+        "BYTEPS_ELASTIC_TIMEOUT": options.elastic_timeout,
+        "BYTEPS_RESET_LIMIT": options.reset_limit,
+    }
+    return {name: str(value) for name, value in limits.items() if value is not None}
 
 
 def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
@@ -125,12 +143,7 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
 def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     discovery = _discovery(options)
     hosts = discovery.first() if isinstance(discovery, HostScript) else discovery.poll()
-    limits = {
-        "BYTEPS_MIN_WORKERS": options.min_workers or options.workers or 1,
-        "BYTEPS_MAX_WORKERS": options.max_workers,
-        "BYTEPS_ELASTIC_TIMEOUT": options.elastic_timeout,
-        "BYTEPS_RESET_LIMIT": options.reset_limit,
-    }
+    limits = _limits(options)
     plan = ElasticPlan(
         workers=0,
         servers=_number_of_servers(options),
@@ -138,13 +151,13 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
         server_hosts=tuple(_server_hosts(options, hosts)),
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
-        limits={name: str(value) for name, value in limits.items() if value is not None},
+        limits=limits,
     )
     launcher = new_launcher(options, environment, True)
     most, failures = options.max_workers, options.host_failures
     settings = {"verbose": options.verbose, "choice": _choice(options)}
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
-        least = limits["BYTEPS_MIN_WORKERS"]
+        least = int(limits["BYTEPS_MIN_WORKERS"])
         workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
         if not options.quiet:
             job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
