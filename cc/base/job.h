@@ -48,6 +48,8 @@ struct EngineOptions {
   int32_t connections_per_server = 1;
   int32_t io_threads = 2;                   // threads that move bytes, per Van
   uint64_t min_compress_bytes = 64 * 1024;  // shorter tensors are sent as they are
+  // Float32 that fits in 16 bits is sent so through sockets (codec/narrow.h).
+  bool narrow = false;
   double connect_timeout = 60;              // until a peer must have answered the handshake
   double operation_timeout = 1800;          // until an enqueued tensor must be done; 0: no limit
   double stall_warning = 60;                // a tensor that waits longer is reported; 0: none is

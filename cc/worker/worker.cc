@@ -7,6 +7,7 @@
 #include "cc/base/clock.h"
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
+#include "cc/codec/narrow.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_actions.h"
 
@@ -38,6 +39,8 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
+      may_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
+                     job.HasLinks()),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       queue_(job.options.Credit(0), job.options.CreditKeptBack()),
@@ -113,6 +116,8 @@ void Worker::Enqueue(ExchangeRequest request) {
   if (status.ok()) status = CheckMayDrop(request.tensor);
   if (!status.ok()) return request.done(status);
   if (local_ && request.placed == nullptr) return FinishLocally(request);
+  const BlockCodec* const narrow =
+      NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -130,6 +135,7 @@ void Worker::Enqueue(ExchangeRequest request) {
         CountStart(now);
         const bool is_awaited = !is_early && !request.is_awaited_elsewhere;
         auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
+        exchange->narrow = narrow;
         exchange->step = step_meter_.Begin(key.name, is_awaited);
         if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
         key.live = exchange;
@@ -190,6 +196,13 @@ Status Worker::ChooseCodec(TensorDescription* tensor) const {
   return OkStatus();
 }
 
+const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const void* input,
+                                       uint64_t elements) const {
+  const bool is_long = tensor.ByteCount() >= job_.options.min_compress_bytes;
+  if (!may_be_narrow_ || input == nullptr || !is_long || !MayBeNarrow(tensor)) return nullptr;
+  return byteps::NarrowFormOf(static_cast<const float*>(input), elements);
+}
+
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
   if (tensor.backup_workers == 0 || !job_.options.deterministic) return OkStatus();
   return InvalidArgument(
@@ -211,11 +224,15 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
+  const BlockCodec* const narrow =
+      NarrowFormOf(exchange->request.tensor, request.input,
+                   exchange->entry->parts[request.part].element_count);
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
+  exchange->narrow_parts[part] = narrow;
   queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
   if (key.wanted.round == exchange->round && key.wanted.parts.count(part) > 0)

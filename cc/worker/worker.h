@@ -252,6 +252,9 @@ class Worker : private ConnectionHandler {
   std::string LagsText() const;
   Status Refusal() const;
   Status ChooseCodec(TensorDescription* tensor) const;
+  // How to send these elements of the tensor in fewer bytes, see codec/narrow.h; null: as they are.
+  const BlockCodec* NarrowFormOf(const TensorDescription& tensor, const void* input,
+                                 uint64_t elements) const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
   // With `last` a step's exchanges in forward order are all there.
   void CompleteStep(const Exchange& last);
@@ -313,6 +316,7 @@ class Worker : private ConnectionHandler {
   const JobDescription job_;
   const int32_t rank_;
   const bool local_;          // one worker, no server
+  const bool may_be_narrow_;  // contributions: where sockets to other hosts are
   const bool keeps_results_;  // for when a server is lost
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
