@@ -50,10 +50,10 @@ struct EngineOptions {
   uint64_t min_compress_bytes = 64 * 1024;  // shorter tensors are sent as they are
   // Float32 that fits in 16 bits is sent so through sockets (codec/narrow.h).
   bool narrow = false;
-  double connect_timeout = 60;              // until a peer must have answered the handshake
-  double operation_timeout = 1800;          // until an enqueued tensor must be done; 0: no limit
-  double stall_warning = 60;                // a tensor that waits longer is reported; 0: none is
-  double stall_shutdown = 0;  // one that waits longer ends the worker's job; 0: none does
+  double connect_timeout = 60;      // until a peer must have answered the handshake
+  double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit
+  double stall_warning = 60;        // a tensor that waits longer is reported; 0: none is
+  double stall_shutdown = 0;        // one that waits longer ends the worker's job; 0: none does
   double heartbeat_interval = 5;
   double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
   double shutdown_timeout =

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cc/codec/cast_codec.h"
+#include "cc/codec/scale.h"
 
 namespace byteps {
 namespace {
@@ -13,15 +14,30 @@ constexpr uint64_t kPiece = 2048;
 // Of values that do not fit, the first few mostly show it.
 constexpr uint64_t kFirstPiece = 64;
 
-bool ComesBack(const BlockCodec& codec, const float* values, uint64_t elements) {
+// Bfloat16 is the first half of a float32. Not NaN, of which a cast would change some.
+bool IsBFloat16(const float* values, uint64_t elements) {
+  uint32_t second_halves = 0;
+  for (uint64_t i = 0; i < elements; ++i)
+    second_halves |= codec_internal::BitCast<uint32_t>(values[i]) & 0xffff;
+  return second_halves == 0 && codec_internal::LargestBits(values, elements) <= 0x7f800000;
+}
+
+bool IsFloat16(const float* values, uint64_t elements) {
+  const BlockCodec& codec = *NarrowForm(CodecId::kFloat16);
   uint8_t encoded[kPiece * 2];
   float decoded[kPiece];
+  codec.EncodeBlocks(values, elements, 0, CounterRandom(0), encoded);
+  codec.DecodeBlocks(encoded, elements, DecodeMode::kStore, decoded);
+  return std::memcmp(values, decoded, elements * sizeof(float)) == 0;
+}
+
+// Whether all pieces are; ends with the first that is not.
+template <typename Test>
+bool AreAll(const float* values, uint64_t elements, Test test) {
   uint64_t count = kFirstPiece;
   for (uint64_t done = 0; done < elements; done += count, count = kPiece) {
     count = std::min(count, elements - done);
-    codec.EncodeBlocks(values + done, count, 0, CounterRandom(0), encoded);
-    codec.DecodeBlocks(encoded, count, DecodeMode::kStore, decoded);
-    if (std::memcmp(values + done, decoded, count * sizeof(float)) != 0) return false;
+    if (!test(values + done, count)) return false;
   }
   return true;
 }
@@ -35,10 +51,8 @@ bool MayBeNarrow(const TensorDescription& tensor) {
 
 const BlockCodec* NarrowFormOf(const float* values, uint64_t elements) {
   if (elements == 0) return nullptr;
-  for (const CodecId id : {CodecId::kBFloat16, CodecId::kFloat16}) {
-    const BlockCodec* const form = NarrowForm(id);
-    if (ComesBack(*form, values, elements)) return form;
-  }
+  if (AreAll(values, elements, IsBFloat16)) return NarrowForm(CodecId::kBFloat16);
+  if (AreAll(values, elements, IsFloat16)) return NarrowForm(CodecId::kFloat16);
   return nullptr;
 }
 

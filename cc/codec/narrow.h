@@ -17,7 +17,7 @@ namespace byteps {
 bool MayBeNarrow(const TensorDescription& tensor);
 
 // bf16 or fp16, whichever gives every one of the values back with the same bits; null: neither
-// does, or there are none. It stops at the first that it loses. Lives for ever.
+// does, or there are none. The first values that do not fit end the search. Lives for ever.
 const BlockCodec* NarrowFormOf(const float* values, uint64_t elements);
 
 // That of this number; null if it is none of the two. Lives for ever.

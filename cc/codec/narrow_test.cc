@@ -18,14 +18,14 @@ CodecId FormOf(const std::vector<float>& values) {
   return form == nullptr ? CodecId::kRaw : form->id();
 }
 
-// All float32 that some 16 bits stand for, NaNs with their payloads included.
+// All float32 that some 16 bits stand for.
 std::vector<float> AllOf(CodecId id) {
   std::vector<float> values;
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     float value = 0;
     NarrowForm(id)->DecodeBlocks(reinterpret_cast<const uint8_t*>(&bits), 1, DecodeMode::kStore,
                                  &value);
-    if (!std::isnan(value) || (BitCast<uint32_t>(value) & 0x400000) != 0) values.push_back(value);
+    if (!std::isnan(value)) values.push_back(value);
   }
   return values;
 }
@@ -40,7 +40,7 @@ TEST(NarrowTest, FindsTheFormOfAllValues) {
 TEST(NarrowTest, OneValueThatDoesNotFitIsEnough) {
   for (const float odd :
        {1.0f / 3, std::nextafter(1.0f, 2.0f), BitCast<float>(1u), std::numeric_limits<float>::max(),
-        BitCast<float>(0x7f800001u), BitCast<float>(0x7fc00001u)}) {
+        BitCast<float>(0x7f810000u), BitCast<float>(0x7fc00001u)}) {
     for (const size_t length : {1, 63, 64, 65, 2112, 2113, 100000}) {
       for (const size_t place : {size_t{0}, length / 2, length - 1}) {
         std::vector<float> values(length, -0.5f);

@@ -71,7 +71,7 @@ class BackupAverage : public Aggregation {
   RoundSum sum_;
   const std::shared_ptr<BufferPool> received_;
   std::vector<Contribution> waiting_;  // by worker: it is arriving
-  int32_t contributions_ = 0;                     // that are in the sum
+  int32_t contributions_ = 0;          // that are in the sum
 };
 
 }  // namespace

@@ -125,8 +125,7 @@ void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t
   const bool is_last = contributions_before + 1 == options_.num_contributions;
   const uint64_t begin = index * block_elements_;
   const uint64_t end = begin + BlockElements(index);
-  const uint64_t piece_elements =
-      form != nullptr ? kEncodedPieceElements : kPieceElements;
+  const uint64_t piece_elements = form != nullptr ? kEncodedPieceElements : kPieceElements;
   const bool in_pieces = form == nullptr || !form->takes_whole_parts();
   const uint64_t step = is_last && in_pieces ? piece_elements : block_elements_;
   for (uint64_t first = begin; first < end; first += step) {

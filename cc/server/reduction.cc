@@ -66,12 +66,11 @@ class Reduction : public Aggregation {
  private:
   struct Contribution {
     bool arrived = false;
-    std::shared_ptr<Buffer> waiting;  // null if it goes straight into the sum, or is there
+    std::shared_ptr<Buffer> waiting;   // null if it goes straight into the sum, or is there
     const BlockCodec* form = nullptr;  // of what waits
   };
 
-  Status BeginWaiting(int32_t worker, const BlockCodec* form,
-                      std::shared_ptr<PayloadSink>* sink) {
+  Status BeginWaiting(int32_t worker, const BlockCodec* form, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
     workers_[worker].waiting = std::move(buffer);

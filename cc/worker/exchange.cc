@@ -43,7 +43,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
     offset += PartBytes(part);
   }
   places = entry->parts;
-  narrow_parts.assign(entry->parts.size(), narrow);
+  narrow_parts.assign(entry->parts.size(), nullptr);
   part_done.assign(entry->parts.size(), false);
   sent_on.assign(entry->parts.size(), -1);
   if (by_parts) part_requests.resize(entry->parts.size());

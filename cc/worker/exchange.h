@@ -76,15 +76,15 @@ struct Exchange {
   const int64_t enqueued_ns;
   const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
-  // Of the whole input without loss, or null (codec/narrow.h); before Place.
+  // What the whole input fits in, or null (codec/narrow.h).
   const BlockCodec* narrow = nullptr;
   std::vector<uint64_t> offsets;             // of the parts, in bytes
   std::shared_ptr<TensorFeedback> feedback;  // set where it is placed; null: the codec wants none
 
   // ---- guarded by Worker::mutex_
-  std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part
-  std::vector<const BlockCodec*> narrow_parts;  // by part: `narrow`, or that of what SendPart got
-  std::vector<PartPlacement> places;       // of the parts: `entry`'s, but for those that have moved
+  std::vector<PartRequest> part_requests;       // by_parts: what SendPart was given, by part
+  std::vector<const BlockCodec*> narrow_parts;  // by part; null: as it is
+  std::vector<PartPlacement> places;  // of the parts: `entry`'s, but for those that have moved
   std::vector<bool> part_done;
   std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;

@@ -203,6 +203,13 @@ const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const vo
   return byteps::NarrowFormOf(static_cast<const float*>(input), elements);
 }
 
+// A server of this host reads what is sent from memory, which costs less than to narrow it.
+void Worker::SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form) {
+  if (form == nullptr) return;
+  const ServerLink& server = servers_[exchange->places[part].server];
+  if (server.host != job_.worker_hosts[rank_]) exchange->narrow_parts[part] = form;
+}
+
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
   if (tensor.backup_workers == 0 || !job_.options.deterministic) return OkStatus();
   return InvalidArgument(
@@ -224,15 +231,14 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
-  const BlockCodec* const narrow =
-      NarrowFormOf(exchange->request.tensor, request.input,
-                   exchange->entry->parts[request.part].element_count);
+  const BlockCodec* const narrow = NarrowFormOf(exchange->request.tensor, request.input,
+                                                exchange->entry->parts[request.part].element_count);
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
-  exchange->narrow_parts[part] = narrow;
+  SetNarrow(exchange.get(), part, narrow);
   queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
   if (key.wanted.round == exchange->round && key.wanted.parts.count(part) > 0)
@@ -494,6 +500,7 @@ void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* action
   if (exchange->by_parts) return actions->placed.push_back(exchange);
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
+    SetNarrow(exchange.get(), part, exchange->narrow);
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }
   const Key& key = FindOrAddKey(exchange->request.tensor.name);

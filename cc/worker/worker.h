@@ -255,6 +255,8 @@ class Worker : private ConnectionHandler {
   // How to send these elements of the tensor in fewer bytes, see codec/narrow.h; null: as they are.
   const BlockCodec* NarrowFormOf(const TensorDescription& tensor, const void* input,
                                  uint64_t elements) const;
+  // Before the part is queued.
+  void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form);
   Status CheckMayDrop(const TensorDescription& tensor) const;
   // With `last` a step's exchanges in forward order are all there.
   void CompleteStep(const Exchange& last);
