@@ -38,6 +38,14 @@ std::vector<float> Special(int rank, uint64_t round) {
   return values;
 }
 
+// As over links of 1 Gbit/s; what sockets really carry here would end it.
+EngineOptions NarrowOptions() {
+  EngineOptions options = Options();
+  options.narrow = true;
+  options.link_bytes_per_second = 125'000'000;
+  return options;
+}
+
 Job NewJob(int workers, int servers, EngineOptions options, bool narrow) {
   options.narrow = narrow;
   return Job(workers, servers, options, /*on_one_host=*/false);
@@ -70,7 +78,7 @@ void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(NarrowTest, SumsHaveTheSameBits) {
   // In rank order three contributions give the same bits each time; two do so in any order.
   for (const bool in_rank_order : {true, false}) {
-    EngineOptions options = Options();
+    EngineOptions options = NarrowOptions();
     options.deterministic = in_rank_order;
     const int workers = in_rank_order ? 3 : 2;
     Job with = NewJob(workers, 2, options, true), without = NewJob(workers, 2, options, false);
@@ -90,7 +98,7 @@ TEST(NarrowTest, SumsHaveTheSameBits) {
 
 TEST(NarrowTest, OnlyWhatFitsTravelsInHalfTheBytes) {
   for (const bool narrow : {true, false}) {
-    Job job = NewJob(2, 1, Options(), narrow);
+    Job job = NewJob(2, 1, NarrowOptions(), narrow);
     for (const CodecId from : {kBf16, kFp16, kRaw}) {
       const uint64_t pushed = job.server(0).counters().pushed_bytes;
       const uint64_t replied = job.server(0).counters().replied_bytes;
@@ -107,8 +115,7 @@ TEST(NarrowTest, OnlyWhatFitsTravelsInHalfTheBytes) {
 TEST(NarrowTest, ABrokenConnectionChangesNoBit) {
   constexpr int kCuts = 20;
   std::vector<std::unique_ptr<CuttingProxy>> proxies;
-  EngineOptions options = Options();
-  options.narrow = true;
+  const EngineOptions options = NarrowOptions();
   Job job(2, 2, options, /*on_one_host=*/false, [&](const Endpoint& endpoint) {
     proxies.push_back(std::make_unique<CuttingProxy>(endpoint, Seed() + proxies.size()));
     return proxies.back()->endpoint();
@@ -130,7 +137,7 @@ TEST(NarrowTest, ABrokenConnectionChangesNoBit) {
 
 // Contributions are received whole, and added or dropped at once (protocol rule 13).
 TEST(NarrowTest, WithBackupWorkers) {
-  EngineOptions options = Options();
+  EngineOptions options = NarrowOptions();
   options.deterministic = false;
   Job job = NewJob(2, 1, options, true);
   const std::vector<float> both = CastUp(kBf16, Gradient(0, 0));
@@ -149,17 +156,23 @@ TEST(NarrowTest, WithBackupWorkers) {
   }
 }
 
+TEST(NarrowTest, NotOverFastLinks) {
+  EngineOptions options = NarrowOptions();
+  options.link_bytes_per_second = 1'250'000'000;
+  Job job = NewJob(2, 1, options, true);
+  Round(job, "t", {kBf16, kBf16}, 0, false);
+  EXPECT_EQ(job.server(0).counters().pushed_bytes, 2 * kElements * 4);
+}
+
 TEST(NarrowTest, NotWithinAHost) {
-  EngineOptions options = Options();
-  options.narrow = true;
+  const EngineOptions options = NarrowOptions();
   Job job(2, 1, options, /*on_one_host=*/true);
   Round(job, "t", {kBf16, kBf16}, 0, false);
   EXPECT_EQ(job.server(0).counters().pushed_bytes, 2 * kElements * 4);
 }
 
 TEST(NarrowTest, ShortTensorsAreSentAsTheyAre) {
-  EngineOptions options = Options();
-  options.narrow = true;
+  const EngineOptions options = NarrowOptions();
   Job job(
       2, 1, options, /*on_one_host=*/false, [](const Endpoint& endpoint) { return endpoint; },
       /*min_compress_bytes=*/4 * kElements + 1);

@@ -6,6 +6,7 @@
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -317,9 +318,9 @@ class Worker : private ConnectionHandler {
 
   const JobDescription job_;
   const int32_t rank_;
-  const bool local_;          // one worker, no server
-  const bool may_be_narrow_;  // contributions: where sockets to other hosts are
-  const bool keeps_results_;  // for when a server is lost
+  const bool local_;                 // one worker, no server
+  std::atomic<bool> may_be_narrow_;  // contributions: while links seem slower than kFastLink
+  const bool keeps_results_;         // for when a server is lost
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;
