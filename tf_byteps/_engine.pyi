@@ -40,6 +40,7 @@ class EngineOptions:
     deterministic: bool
     max_lag: int
     min_compress_bytes: int
+    narrow: bool
     server_failover: bool
     secret: str
     tls: bool

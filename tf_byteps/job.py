@@ -43,6 +43,7 @@ def engine_options(values: Mapping[str, float], config: Config) -> _engine.Engin
             setattr(options, name, value)
     options.io_threads = config.io_threads or _default_io_threads()
     options.read_peer_memory = config.read_peer_memory
+    options.narrow = config.narrow
     options.transport = config.van
     options.rdma = _rdma_options(config)
     options.nccl_libraries = nccl_libraries()

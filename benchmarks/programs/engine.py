@@ -17,12 +17,14 @@ _groups = {}
 
 
 class _Tensor:
-    def __init__(self, name, shape, priority, codec):
+    def __init__(self, name, shape, priority, codec, is_narrow):
         self.name = name
         self.priority = priority
         self.codec = codec
         places = np.arange(math.prod(shape), dtype=np.int64) % 251
-        self.input = (places + tf_byteps.rank()).astype(np.float32).reshape(shape)
+        # Whole numbers so small fit in 16 bits, and would travel so.
+        fraction = 0 if is_narrow else 2**-10
+        self.input = (places + tf_byteps.rank() + fraction).astype(np.float32).reshape(shape)
         # Not zeros: their pages would be given out during the first exchange only.
         self.output = np.full(shape, -1, np.float32)
 
@@ -52,17 +54,18 @@ def leave():
     tf_byteps.shutdown()
 
 
-def prepare(group, tensors, priorities="forward", codec=""):
+def prepare(group, tensors, priorities="forward", codec="", is_narrow=False):
     """Makes tensors of the given (name, shape)s, in forward order.
 
     Args:
         priorities: "forward" (those of the first layers go first), "none" (all are equal),
             "learned" (as the operations' default), or "next step" (as with cross_step).
         codec: a key of `_TOLERANCES`.
+        is_narrow: whether the values are such as fit in 16 bits, as in mixed precision.
     """
     fixed = {"none": 0, "learned": None, "next step": FORWARD_ORDER}
     made = [
-        _Tensor(f"{group}/{name}", shape, fixed.get(priorities, -index), codec)
+        _Tensor(f"{group}/{name}", shape, fixed.get(priorities, -index), codec, is_narrow)
         for index, (name, shape) in enumerate(tensors)
     ]
     # All in one message, as a traced function declares its gradients.

@@ -17,8 +17,10 @@ enum class CodecId : uint8_t {
   kOneBit = 6,
   kTopK = 7,
   kRandomK = 8,
+  kNatural = 9,
+  kDithering = 10,
 };
-inline constexpr CodecId kLastCodecId = CodecId::kRandomK;
+inline constexpr CodecId kLastCodecId = CodecId::kDithering;
 
 }  // namespace byteps
 

@@ -48,10 +48,12 @@ struct EngineOptions {
   int32_t connections_per_server = 1;
   int32_t io_threads = 2;                   // threads that move bytes, per Van
   uint64_t min_compress_bytes = 64 * 1024;  // shorter tensors are sent as they are
-  double connect_timeout = 60;              // until a peer must have answered the handshake
-  double operation_timeout = 1800;          // until an enqueued tensor must be done; 0: no limit
-  double stall_warning = 60;                // a tensor that waits longer is reported; 0: none is
-  double stall_shutdown = 0;  // one that waits longer ends the worker's job; 0: none does
+  // Float32 that fits in 16 bits is sent so through sockets (codec/narrow.h).
+  bool narrow = false;
+  double connect_timeout = 60;      // until a peer must have answered the handshake
+  double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit
+  double stall_warning = 60;        // a tensor that waits longer is reported; 0: none is
+  double stall_shutdown = 0;        // one that waits longer ends the worker's job; 0: none does
   double heartbeat_interval = 5;
   double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
   double shutdown_timeout =

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -165,7 +166,8 @@ TEST_P(OracleTest, PiecesOfAnyLengthGiveTheSameBits) {
 
 TEST(CodecTest, WhatIsRandomDependsOnTheSeedAlone) {
   const std::vector<float> values = Values("plain", 4096);
-  for (const char* name : {"int8:block=256,stochastic=1", "int4", "randomk"}) {
+  for (const char* name :
+       {"int8:block=256,stochastic=1", "int4", "randomk", "natural", "dithering"}) {
     const auto codec = Parse(name);
     EXPECT_EQ(Encode(*codec, values).bytes, Encode(*codec, values).bytes);
     for (uint64_t PartSeed::* field :
@@ -182,7 +184,14 @@ TEST(CodecTest, StochasticRoundingIsUnbiased) {
   const float largest = std::abs(*std::max_element(
       values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
   constexpr int kRounds = 2000;
-  for (const char* name : {"int8:block=256,stochastic=1", "int4"}) {
+  // And the steps that it rounds to, of the largest element.
+  const std::map<const char*, double> codecs = {{"int8:block=256,stochastic=1", 1 / 6.9},
+                                                {"int4", 1 / 6.9},
+                                                {"natural", 1},
+                                                {"dithering", 1 / 6.9},
+                                                {"dithering:bits=8,l2=1", 1 / 6.9},
+                                                {"dithering:natural=1", 0.5}};
+  for (const auto& [name, step] : codecs) {
     const auto codec = Parse(name);
     std::vector<float> sum(values.size());
     for (int round = 0; round < kRounds; ++round) {
@@ -190,9 +199,9 @@ TEST(CodecTest, StochasticRoundingIsUnbiased) {
       seed.round = round;
       Decode(*codec, Encode(*codec, values, seed), DecodeMode::kAdd, 1 << 20, &sum);
     }
-    // Six standard deviations of a mean of roundings to steps of at most largest / 6.9.
+    // Six standard deviations of a mean of roundings.
     for (size_t i = 0; i < values.size(); ++i) {
-      EXPECT_NEAR(sum[i] / kRounds, values[i], 6 * largest / 6.9 / 2 / 44.7) << name << " " << i;
+      EXPECT_NEAR(sum[i] / kRounds, values[i], 6 * largest * step / 2 / 44.7) << name << " " << i;
     }
   }
 }
@@ -231,7 +240,7 @@ TEST(ParseCodecTest, NamesTheValueThatIsWrong) {
   std::unique_ptr<Codec> codec;
   EXPECT_EQ(ParseCodec("int9", &codec).message(),
             "unknown codec \"int9\"; known: raw, fp16, bf16, int8, fp8, int4, onebit, topk, "
-            "randomk");
+            "randomk, natural, dithering");
   EXPECT_EQ(ParseCodec("int8:blocks=32", &codec).message(),
             "codec \"int8:blocks=32\": unknown option \"blocks\"; known: block, stochastic");
   EXPECT_EQ(ParseCodec("fp16:block=32", &codec).message(),
@@ -243,6 +252,11 @@ TEST(ParseCodecTest, NamesTheValueThatIsWrong) {
   }
   EXPECT_EQ(ParseCodec("int8:stochastic=2", &codec).message(),
             "codec \"int8:stochastic=2\": stochastic is \"2\", must be 0 or 1");
+  for (const char* value : {"", "1", "9", "4.5", "-2"}) {
+    EXPECT_EQ(ParseCodec("dithering:bits=" + std::string(value), &codec).message(),
+              "codec \"dithering:bits=" + std::string(value) + "\": bits is \"" + value +
+                  "\", must be a whole number from 2 to 8");
+  }
   EXPECT_FALSE(ParseCodec("int8:", &codec).ok());
   EXPECT_EQ(codec, nullptr);
 }

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "cc/codec/narrow.h"
+
 namespace byteps {
 namespace {
 
@@ -31,6 +33,12 @@ const PartForms& FormsOf(const TensorDescription& tensor) {
   if (push == nullptr) return raw;
   std::unique_ptr<BlockCodec> sum = ParseFullName(push->SumCodec());
   return known.try_emplace(tensor.codec, std::move(push), std::move(sum)).first->second;
+}
+
+bool FindPushForm(const TensorDescription& tensor, uint64_t elements, CodecId id,
+                  const BlockCodec** form) {
+  *form = MayBeNarrow(tensor) ? NarrowForm(id) : FormsOf(tensor).push(elements);
+  return id == (*form == nullptr ? CodecId::kRaw : (*form)->id());
 }
 
 Status NameCodec(const std::string& text, std::string* name) {

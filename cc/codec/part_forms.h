@@ -38,6 +38,11 @@ class PartForms {
   const std::unique_ptr<BlockCodec> sum_;
 };
 
+// The form of a contribution whose frame has the codec `id`: that of the tensor, or a narrow one
+// (codec/narrow.h); null: raw. False if contributions of so many elements are never in `id`.
+bool FindPushForm(const TensorDescription& tensor, uint64_t elements, CodecId id,
+                  const BlockCodec** form);
+
 // Those of a tensor; they live for ever. Raw for a codec that CheckCodec refuses. Thread-safe.
 const PartForms& FormsOf(const TensorDescription& tensor);
 

@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "cc/codec/cast_codec.h"
+#include "cc/codec/dithering_codec.h"
 #include "cc/codec/fp8_codec.h"
 #include "cc/codec/int4_codec.h"
 #include "cc/codec/int8_codec.h"
+#include "cc/codec/natural_codec.h"
 #include "cc/codec/onebit_codec.h"
 #include "cc/codec/randomk_codec.h"
 #include "cc/codec/ratio.h"
@@ -67,6 +69,14 @@ const std::vector<Entry>& Entries() {
        [](const Options& options) -> MadeCodec {
          return std::make_unique<RandomKCodec>(options.at("ratio"), options.at("feedback") == 1);
        }},
+      {"natural", {}, [](const Options&) -> MadeCodec { return std::make_unique<NaturalCodec>(); }},
+      {"dithering",
+       {{"bits", 4}, {"block", 256}, {"l2", 0}, {"natural", 0}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<DitheringCodec>(
+             DitheringOptions{static_cast<uint32_t>(options.at("bits")), BlockOf(options),
+                              options.at("l2") == 1, options.at("natural") == 1});
+       }},
   };
   return entries;
 }
@@ -86,12 +96,14 @@ const char* ParseValue(const std::string& option, const std::string& value, doub
     const bool is_ratio = codec_internal::ParseRatio(value, number) && *number > 0 && *number <= 1;
     return is_ratio ? nullptr : "greater than 0 and at most 1";
   }
-  const bool is_block = option == "block";
   uint64_t whole = 0;
-  if (!ParseWhole(value, &whole) || !(is_block ? IsBlock(whole) : whole <= 1))
-    return is_block ? "a power of two from 32 to 4096" : "0 or 1";
+  const bool is_whole = ParseWhole(value, &whole);
   *number = static_cast<double>(whole);
-  return nullptr;
+  if (option == "block")
+    return is_whole && IsBlock(whole) ? nullptr : "a power of two from 32 to 4096";
+  if (option == "bits")
+    return is_whole && whole >= 2 && whole <= 8 ? nullptr : "a whole number from 2 to 8";
+  return is_whole && whole <= 1 ? nullptr : "0 or 1";
 }
 
 Status ParseOption(const std::string& text, const std::string& option, Options* options) {

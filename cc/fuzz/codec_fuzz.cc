@@ -19,6 +19,7 @@ const std::vector<std::unique_ptr<Codec>>& Codecs() {
     std::vector<std::string> names = CodecNames();
     names.push_back("int8:block=256,stochastic=1");
     names.push_back("topk:ratio=0.3");  // with a bitmap
+    names.push_back("dithering:bits=3,block=32,natural=1");
     for (const std::string& name : names) {
       made.emplace_back();
       FuzzCheck(ParseCodec(name, &made.back()).ok(), "its own names parse");

@@ -532,6 +532,7 @@ void DefineJob(py::module_& module) {
       .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
       .def_readwrite("deterministic", &EngineOptions::deterministic)
       .def_readwrite("min_compress_bytes", &EngineOptions::min_compress_bytes)
+      .def_readwrite("narrow", &EngineOptions::narrow)
       .def_readwrite("max_lag", &EngineOptions::max_lag)
       .def_readwrite("server_failover", &EngineOptions::server_failover)
       .def_readwrite("secret", &EngineOptions::secret)

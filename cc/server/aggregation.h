@@ -47,16 +47,22 @@ struct AggregationResult {
   CodecId codec = CodecId::kRaw;  // of `buffer`'s bytes; aggregations leave it as it is
 };
 
+// What a push says of its payload.
+struct IncomingPayload {
+  uint64_t bytes = 0;
+  uint64_t rows = 0;  // of kGather
+  CodecId codec = CodecId::kRaw;
+};
+
 // Not thread-safe: the part's mutex guards every call. A round is Begin for each worker, then its
 // payload, then End for it; after the last one Finish. Reset ends it at any time.
 class Aggregation {
  public:
   virtual ~Aggregation() = default;
 
-  // A payload of `payload_bytes`, for kGather of `rows` rows (checked by the caller), comes from
-  // `worker`. Sets `sink` to what takes it in, without the part's mutex; leaves it null if there is
-  // nothing to take.
-  virtual Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
+  // A payload, checked by the caller, comes from `worker`. Sets `sink` to what takes it in, without
+  // the part's mutex; leaves it null if there is nothing to take.
+  virtual Status Begin(int32_t worker, const IncomingPayload& payload,
                        std::shared_ptr<PayloadSink>* sink) = 0;
 
   // All of `worker`'s payload is in its sink. INVALID_ARGUMENT if it is none: the round must be

@@ -26,21 +26,22 @@ class BackupAverage : public Aggregation {
                                   participants.num_workers)),
         waiting_(participants.num_workers) {}
 
-  Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
+  Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    if (payload_bytes == 0) return OkStatus();
+    if (payload.bytes == 0) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(sum_.Begin());
-    BYTEPS_RETURN_IF_ERROR(received_->Acquire(&waiting_[worker]));
-    *sink = std::make_shared<WholeSink>(waiting_[worker]);
+    BYTEPS_RETURN_IF_ERROR(received_->Acquire(&waiting_[worker].wire));
+    waiting_[worker].form = sum_.FormOf(payload.codec);
+    *sink = std::make_shared<WholeSink>(waiting_[worker].wire);
     return OkStatus();
   }
 
   Status End(int32_t worker) override {
     ++contributions_;
-    if (waiting_[worker] == nullptr) return OkStatus();
-    const std::shared_ptr<Buffer> contribution = std::move(waiting_[worker]);
-    BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(contribution->data()));
-    sum_.sum()->ContributeAll(contribution->data());
+    const Contribution contribution = std::exchange(waiting_[worker], {});
+    if (contribution.wire == nullptr) return OkStatus();
+    BYTEPS_RETURN_IF_ERROR(sum_.CheckContribution(contribution.wire->data()));
+    sum_.sum()->ContributeAll(contribution.wire->data(), contribution.form);
     return OkStatus();
   }
 
@@ -56,16 +57,21 @@ class BackupAverage : public Aggregation {
   // What still arrives goes on into memory that its sink holds.
   void Reset() override {
     sum_.Reset();
-    std::fill(waiting_.begin(), waiting_.end(), nullptr);
+    std::fill(waiting_.begin(), waiting_.end(), Contribution());
     contributions_ = 0;
   }
 
  private:
+  struct Contribution {
+    std::shared_ptr<Buffer> wire;
+    const BlockCodec* form = nullptr;
+  };
+
   const int32_t required_;
   RoundSum sum_;
   const std::shared_ptr<BufferPool> received_;
-  std::vector<std::shared_ptr<Buffer>> waiting_;  // by worker: it is arriving
-  int32_t contributions_ = 0;                     // that are in the sum
+  std::vector<Contribution> waiting_;  // by worker: it is arriving
+  int32_t contributions_ = 0;          // that are in the sum
 };
 
 }  // namespace

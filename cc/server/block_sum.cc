@@ -31,15 +31,17 @@ uint64_t BlockSum::BlockElements(size_t block) const {
   return std::min(block_elements_, options_.element_count - block * block_elements_);
 }
 
-uint64_t BlockSum::WireBytes(uint64_t elements) const {
-  return options_.codec != nullptr ? options_.codec->EncodedBytes(elements) : elements * wire_size_;
+uint64_t BlockSum::WireBytes(uint64_t elements, const BlockCodec* form) const {
+  return form != nullptr ? form->EncodedBytes(elements) : elements * wire_size_;
 }
 
-size_t BlockSum::BlockBytes(size_t block) const { return WireBytes(BlockElements(block)); }
+size_t BlockSum::BlockBytes(size_t block, const BlockCodec* form) const {
+  return WireBytes(BlockElements(block), form);
+}
 
-uint8_t* BlockSum::Claim(size_t index) {
+uint8_t* BlockSum::Claim(size_t index, const BlockCodec* form) {
   // Needs a conversion.
-  if (options_.accumulator != options_.result || options_.codec != nullptr) return nullptr;
+  if (options_.accumulator != options_.result || form != nullptr) return nullptr;
   std::lock_guard<std::mutex> lock(mutex_);
   Block& block = blocks_[index];
   if (block.busy || block.contributions > 0) return nullptr;
@@ -53,21 +55,21 @@ void BlockSum::EndClaim(size_t block) {
   Leave(block);
 }
 
-void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire) {
+void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire, const BlockCodec* form) {
   int32_t contributions_before = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Block& block = blocks_[index];
-    if (block.busy) return block.waiting.push_back(std::move(wire));
+    if (block.busy) return block.waiting.push_back({std::move(wire), form});
     block.busy = true;
     contributions_before = block.contributions;
   }
-  Combine(index, contributions_before, wire->data);
+  Combine(index, contributions_before, wire->data, form);
   options_.scratch->Return(std::move(wire));
   Leave(index);
 }
 
-bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire) {
+bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire, const BlockCodec* form) {
   int32_t contributions_before = 0;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -76,7 +78,7 @@ bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire) {
     block.busy = true;
     contributions_before = block.contributions;
   }
-  Combine(index, contributions_before, wire);
+  Combine(index, contributions_before, wire, form);
   Leave(index);
   return true;
 }
@@ -84,7 +86,7 @@ bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire) {
 // One contribution more is in the block. Takes in what others have left meanwhile.
 void BlockSum::Leave(size_t index) {
   while (true) {
-    std::unique_ptr<Scratch> next;
+    Waiting next;
     int32_t contributions_before = 0;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -97,23 +99,24 @@ void BlockSum::Leave(size_t index) {
       next = std::move(block.waiting.back());
       block.waiting.pop_back();
     }
-    Combine(index, contributions_before, next->data);
-    options_.scratch->Return(std::move(next));
+    Combine(index, contributions_before, next.wire->data, next.form);
+    options_.scratch->Return(std::move(next.wire));
   }
 }
 
-void BlockSum::ContributeAll(const uint8_t* wire) {
+void BlockSum::ContributeAll(const uint8_t* wire, const BlockCodec* form) {
   for (size_t index = 0; index < blocks_.size(); ++index) {
     int32_t contributions_before = 0;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       contributions_before = blocks_[index].contributions++;
     }
-    Combine(index, contributions_before, wire + index * WireBytes(block_elements_));
+    Combine(index, contributions_before, wire + index * WireBytes(block_elements_, form), form);
   }
 }
 
-void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const {
+void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t* wire,
+                       const BlockCodec* form) const {
   const SumKernels& kernels = ActiveSumKernels();
   const auto combine = contributions_before == 0             ? kernels.store
                        : options_.kind == ExchangeKind::kMin ? kernels.min
@@ -122,17 +125,16 @@ void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t
   const bool is_last = contributions_before + 1 == options_.num_contributions;
   const uint64_t begin = index * block_elements_;
   const uint64_t end = begin + BlockElements(index);
-  const uint64_t piece_elements =
-      options_.codec != nullptr ? kEncodedPieceElements : kPieceElements;
-  const bool in_pieces = options_.codec == nullptr || !options_.codec->takes_whole_parts();
+  const uint64_t piece_elements = form != nullptr ? kEncodedPieceElements : kPieceElements;
+  const bool in_pieces = form == nullptr || !form->takes_whole_parts();
   const uint64_t step = is_last && in_pieces ? piece_elements : block_elements_;
   for (uint64_t first = begin; first < end; first += step) {
     const uint64_t count = std::min(step, end - first);
     uint8_t* const target = options_.accumulator->data() + first * accumulator_size_;
-    const uint8_t* const piece = wire + WireBytes(first - begin);
-    if (options_.codec != nullptr) {
+    const uint8_t* const piece = wire + WireBytes(first - begin, form);
+    if (form != nullptr) {
       const DecodeMode mode = contributions_before == 0 ? DecodeMode::kStore : DecodeMode::kAdd;
-      options_.codec->DecodeBlocks(piece, count, mode, reinterpret_cast<float*>(target));
+      form->DecodeBlocks(piece, count, mode, reinterpret_cast<float*>(target));
     } else {
       combine(options_.dtype, target, piece, count);
     }
@@ -150,9 +152,9 @@ void BlockSum::FinishPiece(uint64_t first, uint64_t count, double divisor) const
 
 PayloadSink::Span BlockSink::Prepare(uint64_t remaining) {
   if (place_ == nullptr) {
-    block_bytes_ = sum_->BlockBytes(block_);
+    block_bytes_ = sum_->BlockBytes(block_, form_);
     filled_ = 0;
-    place_ = sum_->Claim(block_);
+    place_ = sum_->Claim(block_, form_);
     claimed_ = place_ != nullptr;
     if (!claimed_) {
       if (scratch_ == nullptr) scratch_ = sum_->scratch().Take();
@@ -169,7 +171,7 @@ void BlockSink::Commit(size_t bytes) {
   if (claimed_) {
     sum_->EndClaim(block_);
   } else {
-    sum_->Contribute(block_, std::move(scratch_));
+    sum_->Contribute(block_, std::move(scratch_), form_);
   }
   ++block_;
   place_ = nullptr;
@@ -179,10 +181,10 @@ size_t BlockSink::Take(const void* data, size_t bytes, uint64_t remaining) {
   const auto* next = static_cast<const uint8_t*>(data);
   size_t copied = 0;
   while (bytes > 0) {
-    const size_t block_bytes = place_ == nullptr ? sum_->BlockBytes(block_) : 0;
+    const size_t block_bytes = place_ == nullptr ? sum_->BlockBytes(block_, form_) : 0;
     size_t taken = block_bytes;
     // Whole blocks are added without a copy: storing the first contribution is one, but the sum's.
-    if (block_bytes == 0 || block_bytes > bytes || !sum_->ContributeInPlace(block_, next)) {
+    if (block_bytes == 0 || block_bytes > bytes || !sum_->ContributeInPlace(block_, next, form_)) {
       taken = std::min<size_t>(bytes, Prepare(remaining).bytes);
       copied += PayloadSink::Take(next, taken, remaining);
     } else {

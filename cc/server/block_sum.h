@@ -35,8 +35,9 @@ class BlockSum {
     int32_t num_contributions = 1;  // the last one divides; kUnknown: FinishAll does
     uint64_t element_count = 0;
     // The form of contributions, which are decoded into the sum while they are in the cache; null:
-    // as they are. Lives for ever. Its blocks must divide those of the sum, or be the whole part:
-    // then the sum is one block, and takes what ContributeAll gives it.
+    // as they are, or each in a form of its own. Lives for ever. Its blocks must divide those of
+    // the sum, or be the whole part: then the sum is one block, and takes what ContributeAll gives
+    // it.
     const BlockCodec* codec = nullptr;
     // Holds AccumulatorDType(dtype).
     std::shared_ptr<Buffer> accumulator;
@@ -47,24 +48,26 @@ class BlockSum {
 
   explicit BlockSum(Options options);
 
-  // Bytes on the wire of a block, at most kScratchBytes: the last one may be shorter.
-  size_t BlockBytes(size_t block) const;
+  // In what follows `form` is the contribution's, null: as it is.
 
-  // If the block is untouched: the memory of its sum, for the caller alone until EndClaim. Else
-  // null: then Contribute takes the caller's bytes.
-  uint8_t* Claim(size_t block);
+  // Bytes on the wire of a block, at most kScratchBytes: the last one may be shorter.
+  size_t BlockBytes(size_t block, const BlockCodec* form) const;
+
+  // If the block is untouched: the memory of its sum, for the caller alone until EndClaim. Else, or
+  // if bytes must be decoded, null: then Contribute takes the caller's bytes.
+  uint8_t* Claim(size_t block, const BlockCodec* form);
   void EndClaim(size_t block);
 
   // Adds a whole block of a contribution from where it is; false, and nothing done, if another
   // thread is at work on the block.
-  bool ContributeInPlace(size_t block, const uint8_t* wire);
+  bool ContributeInPlace(size_t block, const uint8_t* wire, const BlockCodec* form);
 
   // Takes a whole block of a contribution.
-  void Contribute(size_t block, std::unique_ptr<Scratch> wire);
+  void Contribute(size_t block, std::unique_ptr<Scratch> wire, const BlockCodec* form);
 
   // Takes a whole contribution at once, while no other one is being taken in. The codec's
   // CheckBlocks has found it right.
-  void ContributeAll(const uint8_t* wire);
+  void ContributeAll(const uint8_t* wire, const BlockCodec* form);
 
   // Divides and rounds, where nobody knew which contribution would be the last one.
   void FinishAll(double divisor) const;
@@ -75,17 +78,26 @@ class BlockSum {
   // those calls have been ordered before this one.
   const std::shared_ptr<Buffer>& result() const { return options_.result; }
 
+  // That of all contributions, see Options.
+  const BlockCodec* codec() const { return options_.codec; }
+
  private:
+  struct Waiting {
+    std::unique_ptr<Scratch> wire;
+    const BlockCodec* form = nullptr;
+  };
+
   struct Block {
     int32_t contributions = 0;  // that are in the sum
     bool busy = false;          // a thread is at work; it also takes what is left in `waiting`
-    std::vector<std::unique_ptr<Scratch>> waiting;
+    std::vector<Waiting> waiting;
   };
 
   uint64_t BlockElements(size_t block) const;
   // Bytes on the wire of so many elements, from the begin of a block on.
-  uint64_t WireBytes(uint64_t elements) const;
-  void Combine(size_t index, int32_t contributions_before, const uint8_t* wire) const;
+  uint64_t WireBytes(uint64_t elements, const BlockCodec* form) const;
+  void Combine(size_t index, int32_t contributions_before, const uint8_t* wire,
+               const BlockCodec* form) const;
   void FinishPiece(uint64_t first_element, uint64_t count, double divisor) const;
   void Leave(size_t block);
 
@@ -100,7 +112,9 @@ class BlockSum {
 // Receives one worker's contribution to a sum.
 class BlockSink : public PayloadSink {
  public:
-  explicit BlockSink(std::shared_ptr<BlockSum> sum) : sum_(std::move(sum)) {}
+  BlockSink(std::shared_ptr<BlockSum> sum, const BlockCodec* form)
+      : sum_(std::move(sum)), form_(form) {}
+  explicit BlockSink(std::shared_ptr<BlockSum> sum) : sum_(std::move(sum)), form_(sum_->codec()) {}
   ~BlockSink() override { sum_->scratch().Return(std::move(scratch_)); }
 
   Span Prepare(uint64_t remaining) override;
@@ -109,6 +123,7 @@ class BlockSink : public PayloadSink {
 
  private:
   const std::shared_ptr<BlockSum> sum_;
+  const BlockCodec* const form_;
   size_t block_ = 0;          // the one that is being received
   uint8_t* place_ = nullptr;  // its memory; null before its first byte
   bool claimed_ = false;      // it is the sum's

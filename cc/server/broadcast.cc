@@ -16,11 +16,11 @@ class Broadcast : public Aggregation {
         buffers_(BufferPool::New(payload_bytes_, memory.held, memory.registry)) {}
 
   // The root's payload is the result: it is received straight into the buffer that is sent.
-  Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
+  Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
     if (worker != root_) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(buffers_->Acquire(&value_));
-    if (payload_bytes > 0) *sink = std::make_shared<WholeSink>(value_);
+    if (payload.bytes > 0) *sink = std::make_shared<WholeSink>(value_);
     return OkStatus();
   }
 

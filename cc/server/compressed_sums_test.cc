@@ -156,8 +156,9 @@ TEST(CompressedSumsTest, MalformedPushesAreRefused) {
   FakeWorkers workers(2);
   const TableEntry entry = Entry(Compressed(int8, 100));
   TableEntry raw = Entry(Tensor("raw", DType::kFloat32, {100}));
-  workers.Add(entry);
-  workers.Add(raw);
+  const TableEntry wide = Entry(Tensor("wide", DType::kFloat64, {50}));
+  const TableEntry largest = Entry(Tensor("largest", DType::kFloat32, {100}, ExchangeKind::kMax));
+  for (const TableEntry& each : {entry, raw, wide, largest}) workers.Add(each);
   const auto refused = [&](const TableEntry& of, auto change, const std::string& expected) {
     FrameHeader header =
         FakeWorkers::Header(of, 1, 0, std::string(of.tensor.codec.empty() ? 400 : 108, '\0'));
@@ -170,6 +171,12 @@ TEST(CompressedSumsTest, MalformedPushesAreRefused) {
   refused(entry, [](FrameHeader& h) { h.codec = CodecId::kRaw; }, "in codec number 0; number 3");
   refused(entry, [](FrameHeader& h) { h.codec = CodecId::kInt4; }, "in codec number 5; number 3");
   refused(raw, [](FrameHeader& h) { h.codec = CodecId::kInt8; }, "in codec number 3; number 0");
+  // Only sums of float32 may be narrow (codec/narrow.h), and then all of them.
+  const auto narrow = [](FrameHeader& h) { h.codec = CodecId::kBFloat16; };
+  refused(entry, narrow, "in codec number 2; number 3");
+  refused(wide, narrow, "in codec number 2; number 0");
+  refused(largest, narrow, "in codec number 2; number 0");
+  refused(raw, narrow, "400 bytes; 200 belong");
   refused(entry, [](FrameHeader& h) { h.payload_bytes = 107; }, "107 bytes; 108 belong");
   refused(entry, [](FrameHeader& h) { h.payload_bytes = 400; }, "400 bytes; 108 belong");
   refused(entry, [](FrameHeader& h) { h.element_count = 99; }, "99 elements; the part has 100");

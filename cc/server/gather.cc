@@ -19,13 +19,13 @@ class Gather : public Aggregation {
 
   // Where a contribution goes in the result is known only when all are there: each waits in a
   // buffer of its own.
-  Status Begin(int32_t worker, uint64_t rows, uint64_t payload_bytes,
+  Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
     std::unique_ptr<Buffer> buffer;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload_bytes, held_, &buffer));
-    counts_[worker] = static_cast<int64_t>(rows);
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(payload.bytes, held_, &buffer));
+    counts_[worker] = static_cast<int64_t>(payload.rows);
     rows_[worker] = std::move(buffer);
-    if (payload_bytes > 0) *sink = std::make_shared<WholeSink>(rows_[worker]);
+    if (payload.bytes > 0) *sink = std::make_shared<WholeSink>(rows_[worker]);
     return OkStatus();
   }
 

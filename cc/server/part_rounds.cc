@@ -170,7 +170,8 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
     aggregation_ = NewAggregation(push.entry->tensor, elements, participants, memory);
     aggregation_entry_ = push.entry;
   }
-  return aggregation_->Begin(push.header.worker, push.header.row_count, push.header.payload_bytes,
+  const FrameHeader& header = push.header;
+  return aggregation_->Begin(header.worker, {header.payload_bytes, header.row_count, header.codec},
                              sink);
 }
 

@@ -27,13 +27,14 @@ class Reduction : public Aggregation {
         workers_(order_.empty() && !sum_.takes_whole_contributions() ? 0
                                                                      : participants.num_workers) {}
 
-  Status Begin(int32_t worker, uint64_t, uint64_t payload_bytes,
+  Status Begin(int32_t worker, const IncomingPayload& payload,
                std::shared_ptr<PayloadSink>* sink) override {
-    if (payload_bytes == 0) return OkStatus();
+    if (payload.bytes == 0) return OkStatus();
     BYTEPS_RETURN_IF_ERROR(sum_.Begin());
     const bool waits = !order_.empty() && order_[next_] != worker;
-    if (waits || sum_.takes_whole_contributions()) return BeginWaiting(worker, sink);
-    *sink = std::make_shared<BlockSink>(sum_.sum());
+    const BlockCodec* const form = sum_.FormOf(payload.codec);
+    if (waits || sum_.takes_whole_contributions()) return BeginWaiting(worker, form, sink);
+    *sink = std::make_shared<BlockSink>(sum_.sum(), form);
     return OkStatus();
   }
 
@@ -65,20 +66,22 @@ class Reduction : public Aggregation {
  private:
   struct Contribution {
     bool arrived = false;
-    std::shared_ptr<Buffer> waiting;  // null if it goes straight into the sum, or is there
+    std::shared_ptr<Buffer> waiting;   // null if it goes straight into the sum, or is there
+    const BlockCodec* form = nullptr;  // of what waits
   };
 
-  Status BeginWaiting(int32_t worker, std::shared_ptr<PayloadSink>* sink) {
+  Status BeginWaiting(int32_t worker, const BlockCodec* form, std::shared_ptr<PayloadSink>* sink) {
     std::unique_ptr<Buffer> buffer;
     BYTEPS_RETURN_IF_ERROR(Buffer::New(sum_.contribution_bytes(), held_, &buffer));
     workers_[worker].waiting = std::move(buffer);
+    workers_[worker].form = form;
     *sink = std::make_shared<WholeSink>(workers_[worker].waiting);
     return OkStatus();
   }
 
   void AddWaiting(int32_t worker) {
     const std::shared_ptr<Buffer> waiting = std::move(workers_[worker].waiting);
-    if (waiting != nullptr) sum_.sum()->ContributeAll(waiting->data());
+    if (waiting != nullptr) sum_.sum()->ContributeAll(waiting->data(), workers_[worker].form);
   }
 
   const int32_t contributions_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "cc/codec/narrow.h"
 #include "cc/codec/part_forms.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/block_sum.h"
@@ -62,12 +63,17 @@ class RoundSum {
   // Ends the round.
   void Reset() { sum_ = nullptr; }
 
-  // Bytes on the wire of one.
+  // The most bytes on the wire that one has.
   uint64_t contribution_bytes() const { return contribution_bytes_; }
 
   // Whether one can only be added when all of it is here.
   bool takes_whole_contributions() const {
     return options_.codec != nullptr && options_.codec->takes_whole_parts();
+  }
+
+  // The form of a contribution that is announced in `id` (server/served_tensor.h checks it).
+  const BlockCodec* FormOf(CodecId id) const {
+    return options_.codec != nullptr || id == CodecId::kRaw ? options_.codec : NarrowForm(id);
   }
 
   // INVALID_ARGUMENT for bytes that are none, and must not be added.

@@ -111,9 +111,9 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
   }
   const auto count = [&] { return std::to_string(header.element_count); };
   const uint64_t elements = entry.parts[header.part].element_count;
-  const BlockCodec* const codec = FormsOf(tensor).push(elements);
-  const CodecId id = codec == nullptr ? CodecId::kRaw : codec->id();
-  if (header.codec != id) {
+  const BlockCodec* codec = nullptr;
+  if (!FindPushForm(tensor, elements, header.codec, &codec)) {
+    const CodecId id = codec == nullptr ? CodecId::kRaw : codec->id();
     return InvalidArgument(" in codec number " + std::to_string(static_cast<int>(header.codec)) +
                            "; number " + std::to_string(static_cast<int>(id)) + " belongs to " +
                            count() + " elements of " + tensor.ToString());

@@ -43,6 +43,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
     offset += PartBytes(part);
   }
   places = entry->parts;
+  narrow_parts.assign(entry->parts.size(), nullptr);
   part_done.assign(entry->parts.size(), false);
   sent_on.assign(entry->parts.size(), -1);
   if (by_parts) part_requests.resize(entry->parts.size());
@@ -55,7 +56,8 @@ uint64_t Exchange::PartBytes(uint32_t part) const {
 }
 
 const BlockCodec* Exchange::PushCodec(uint32_t part) const {
-  return forms.push(entry->parts[part].element_count);
+  const BlockCodec* const codec = forms.push(entry->parts[part].element_count);
+  return codec != nullptr ? codec : narrow_parts[part];
 }
 
 const BlockCodec* Exchange::SumCodec(uint32_t part) const {

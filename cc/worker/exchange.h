@@ -33,7 +33,7 @@ struct Exchange {
   uint64_t ReplyBytes(uint32_t part, int32_t rank) const;
   // Of the part's elements, and of its contribution or its sum as codecs encode them.
   uint64_t PartBytes(uint32_t part) const;
-  const BlockCodec* PushCodec(uint32_t part) const;  // null: raw
+  const BlockCodec* PushCodec(uint32_t part) const;  // null: raw; perhaps narrow
   const BlockCodec* SumCodec(uint32_t part) const;
   uint64_t PartOffset(uint32_t part) const { return offsets[part]; }
 
@@ -76,12 +76,15 @@ struct Exchange {
   const int64_t enqueued_ns;
   const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
+  // What the whole input fits in, or null (codec/narrow.h).
+  const BlockCodec* narrow = nullptr;
   std::vector<uint64_t> offsets;             // of the parts, in bytes
   std::shared_ptr<TensorFeedback> feedback;  // set where it is placed; null: the codec wants none
 
   // ---- guarded by Worker::mutex_
-  std::vector<PartRequest> part_requests;  // by_parts: what SendPart was given, by part
-  std::vector<PartPlacement> places;       // of the parts: `entry`'s, but for those that have moved
+  std::vector<PartRequest> part_requests;       // by_parts: what SendPart was given, by part
+  std::vector<const BlockCodec*> narrow_parts;  // by part; null: as it is
+  std::vector<PartPlacement> places;  // of the parts: `entry`'s, but for those that have moved
   std::vector<bool> part_done;
   std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;

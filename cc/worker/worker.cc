@@ -7,6 +7,7 @@
 #include "cc/base/clock.h"
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
+#include "cc/codec/narrow.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_actions.h"
 
@@ -14,6 +15,8 @@ namespace byteps {
 namespace {
 
 constexpr double kWatchSeconds = 0.5;
+// Bytes in a second. Over faster links CPUs take as long to narrow a tensor as that saves.
+constexpr uint64_t kFastLink = 625'000'000;
 // The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
 // one.
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
@@ -38,6 +41,8 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
+      may_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
+                     job.HasLinks() && job.options.link_bytes_per_second <= kFastLink),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       queue_(job.options.Credit(0), job.options.CreditKeptBack()),
@@ -113,6 +118,8 @@ void Worker::Enqueue(ExchangeRequest request) {
   if (status.ok()) status = CheckMayDrop(request.tensor);
   if (!status.ok()) return request.done(status);
   if (local_ && request.placed == nullptr) return FinishLocally(request);
+  const BlockCodec* const narrow =
+      NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -130,6 +137,7 @@ void Worker::Enqueue(ExchangeRequest request) {
         CountStart(now);
         const bool is_awaited = !is_early && !request.is_awaited_elsewhere;
         auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
+        exchange->narrow = narrow;
         exchange->step = step_meter_.Begin(key.name, is_awaited);
         if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
         key.live = exchange;
@@ -190,6 +198,20 @@ Status Worker::ChooseCodec(TensorDescription* tensor) const {
   return OkStatus();
 }
 
+const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const void* input,
+                                       uint64_t elements) const {
+  const bool is_long = tensor.ByteCount() >= job_.options.min_compress_bytes;
+  if (!may_be_narrow_ || input == nullptr || !is_long || !MayBeNarrow(tensor)) return nullptr;
+  return byteps::NarrowFormOf(static_cast<const float*>(input), elements);
+}
+
+// A server of this host reads what is sent from memory, which costs less than to narrow it.
+void Worker::SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form) {
+  if (form == nullptr) return;
+  const ServerLink& server = servers_[exchange->places[part].server];
+  if (server.host != job_.worker_hosts[rank_]) exchange->narrow_parts[part] = form;
+}
+
 Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
   if (tensor.backup_workers == 0 || !job_.options.deterministic) return OkStatus();
   return InvalidArgument(
@@ -211,11 +233,14 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
+  const BlockCodec* const narrow = NarrowFormOf(exchange->request.tensor, request.input,
+                                                exchange->entry->parts[request.part].element_count);
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
+  SetNarrow(exchange.get(), part, narrow);
   queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   const Key& key = FindOrAddKey(exchange->request.tensor.name);
   if (key.wanted.round == exchange->round && key.wanted.parts.count(part) > 0)
@@ -450,6 +475,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
       report.round_trip_ns = std::max(report.round_trip_ns, round_trip_ns);
     }
   }
+  if (report.bytes_per_second > kFastLink) may_be_narrow_ = false;
   actions->messages.push_back(report);
   link_meter_.reset();
 }
@@ -477,6 +503,7 @@ void Worker::Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* action
   if (exchange->by_parts) return actions->placed.push_back(exchange);
   const std::vector<PartPlacement>& parts = exchange->entry->parts;
   for (uint32_t part = 0; part < parts.size(); ++part) {
+    SetNarrow(exchange.get(), part, exchange->narrow);
     queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   }
   const Key& key = FindOrAddKey(exchange->request.tensor.name);

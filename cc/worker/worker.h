@@ -6,6 +6,7 @@
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -252,6 +253,11 @@ class Worker : private ConnectionHandler {
   std::string LagsText() const;
   Status Refusal() const;
   Status ChooseCodec(TensorDescription* tensor) const;
+  // How to send these elements of the tensor in fewer bytes, see codec/narrow.h; null: as they are.
+  const BlockCodec* NarrowFormOf(const TensorDescription& tensor, const void* input,
+                                 uint64_t elements) const;
+  // Before the part is queued.
+  void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form);
   Status CheckMayDrop(const TensorDescription& tensor) const;
   // With `last` a step's exchanges in forward order are all there.
   void CompleteStep(const Exchange& last);
@@ -312,8 +318,9 @@ class Worker : private ConnectionHandler {
 
   const JobDescription job_;
   const int32_t rank_;
-  const bool local_;          // one worker, no server
-  const bool keeps_results_;  // for when a server is lost
+  const bool local_;                 // one worker, no server
+  std::atomic<bool> may_be_narrow_;  // contributions: while links seem slower than kFastLink
+  const bool keeps_results_;         // for when a server is lost
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;

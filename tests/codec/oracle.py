@@ -20,13 +20,22 @@ CODECS = (
     "topk:feedback=1,ratio=0.3",
     "randomk:feedback=1,ratio=0.1",
     "randomk:feedback=0,ratio=0.3",
+    "natural",
+    "dithering:bits=4,block=256,l2=0,natural=0",
+    "dithering:bits=3,block=32,l2=1,natural=0",
+    "dithering:bits=4,block=256,l2=0,natural=1",
+    "dithering:bits=8,block=4096,l2=1,natural=1",
+    "dithering:bits=2,block=64,l2=0,natural=1",
 )
 SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
 
 _NUMBERS = {
     name: number
     for number, name in enumerate(
-        ("raw", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk")
+        (
+            *("raw", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
+            *("natural", "dithering"),
+        )
     )
 }
 
@@ -279,6 +288,79 @@ def _randomk(ratio: float, feedback: bool, seed: tuple[int, ...]) -> tuple[Calla
     return encode_block, decode_block
 
 
+def _natural_encode(x: Array, draws: Array) -> bytes:
+    # Steps of half-open intervals between the numbers 0, 2^-126, 2^-125 and so on.
+    bits = x.view(np.uint32) & 0x7FFFFFFF
+    below, above = bits >> 23, (bits & 0x7FFFFF).astype(np.float64) / 2**23
+    # 23 of the 24 bits that are drawn.
+    up = np.floor(draws.astype(np.float64) * 2**23) / 2**23 < above
+    exponents = np.where(np.isfinite(x), np.minimum(below + up, 254), 255)
+    signs = np.packbits(np.signbit(x), bitorder="little")
+    return exponents.astype(np.uint8).tobytes() + signs.tobytes()
+
+
+def _natural_decode(data: Array, count: int) -> tuple[Array, int]:
+    used = count + (count + 7) // 8
+    negative = np.unpackbits(data[count:used], count=count, bitorder="little")
+    exponents = data[:count].astype(np.int32)
+    powers = np.where(exponents == 0, 0.0, np.ldexp(1.0, exponents - 127))
+    powers[exponents == 255] = np.inf
+    return np.where(negative, -powers, powers).astype(np.float32), used
+
+
+def _norm(x: Array, is_l2: bool) -> np.float32:
+    if not np.isfinite(x).all():
+        return np.uint32(0x7FC00000).view(np.float32)
+    largest = np.abs(x).max()
+    if largest == 0:
+        return np.float32(0)
+    if is_l2:
+        squares = np.zeros((len(x) + 7) // 8 * 8)
+        squares[: len(x)] = x.astype(np.float64) ** 2
+        lanes = np.cumsum(squares.reshape(-1, 8), axis=0)[-1]
+        largest = np.float32(min(np.sqrt(np.cumsum(lanes)[-1]), float(np.finfo(np.float32).max)))
+    return np.maximum(largest, np.float32(2.0**-126))
+
+
+def _dithering(options: dict[str, str]) -> tuple[Callable, Callable]:
+    bits, is_l2, is_natural = (int(options[name]) for name in ("bits", "l2", "natural"))
+    top = 2 ** (bits - 1) - 1
+
+    def encode_block(x: Array, draws: Array) -> bytes:
+        norm = _norm(x, bool(is_l2))
+        if not norm > 0:
+            return norm.tobytes() + bytes((len(x) * bits + 7) // 8)
+        share = np.abs(x) / norm
+        if is_natural:
+            units = share * np.float32(2.0 ** (top - 1))
+            mantissa, exponent = np.frexp(units)
+            above = np.where(units < 1, units, 2 * mantissa - 1)
+            below = np.where(units < 1, 0, exponent)
+        else:
+            z = share * np.float32(top)
+            below = np.floor(z)
+            above = z - below
+        levels = np.minimum(below + (draws < above), top).astype(np.uint8)
+        codes = levels | np.signbit(x).astype(np.uint8) << (bits - 1)
+        stream = codes[:, None] >> np.arange(bits) & 1
+        return norm.tobytes() + np.packbits(stream.astype(np.uint8), bitorder="little").tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        used = 4 + (count * bits + 7) // 8
+        norm = data[:4].view(np.float32)[0]
+        stream = np.unpackbits(data[4:used], count=count * bits, bitorder="little")
+        codes = stream.reshape(count, bits) @ (1 << np.arange(bits))
+        levels = codes & top
+        if is_natural:
+            magnitudes = np.where(levels == 0, 0, np.ldexp(1.0, levels - top))
+        else:
+            magnitudes, norm = levels, norm / np.float32(top)
+        signed = np.where(codes > top, -magnitudes.astype(np.float32), magnitudes)
+        return signed.astype(np.float32) * norm, used
+
+    return encode_block, decode_block
+
+
 def _cast(codec: str) -> tuple[Callable, Callable]:
     def encode_block(x: Array, _: Array) -> bytes:
         if codec == "raw":
@@ -312,9 +394,12 @@ def _blocks(codec: str, seed: tuple[int, ...] = SEED) -> tuple[int, Callable, Ca
         return (2**48, *_topk(float(options["ratio"])))
     if name == "randomk":
         return (2**48, *_randomk(float(options["ratio"]), options["feedback"] == "1", seed))
+    if name == "dithering":
+        return (block, *_dithering(options))
     others = {
         "fp8": (_fp8_encode, _fp8_decode),
         "int4": (_int4_encode, _int4_decode),
         "onebit": (_onebit_encode, _onebit_decode),
+        "natural": (_natural_encode, _natural_decode),
     }
     return (block, *(others[name] if name in others else _cast(name)))

@@ -62,6 +62,7 @@ def called_with_options():
         "onebit:feedback=0": codecs.onebit(feedback=False),
         "topk:feedback=0,ratio=0.3": codecs.topk(0.3, feedback=False),
         "randomk": codecs.randomk(),
+        "dithering:bits=3,l2=1,natural=1": codecs.dithering(3, partition="natural", norm="l2"),
     }
     mine = tf.constant(sums.gradient(bps.rank(), 0, LENGTH))
     results = {
@@ -79,6 +80,8 @@ def called_with_options():
             error_of(codecs.int4, feedback=2),
             error_of(codecs.topk, ratio=0),
             error_of(codecs.randomk, ratio=1.5),
+            error_of(codecs.dithering, bits=9),
+            error_of(codecs.dithering, partition="log"),
             error_of(codecs.onebit, block=32),
         ],
         "equal": [

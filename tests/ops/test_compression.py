@@ -41,8 +41,9 @@ def test_options_by_a_call_are_those_by_name():
         expected = sums.Exchanges(name, name, _PART_ELEMENTS).next(gradients)
         assert digest == programs.digest(expected), name
     kinds, messages = zip(*first["refused"], strict=True)
-    assert kinds == (*("ValueError",) * 5, "TypeError")
-    expected = ('"33"', '"64.0"', '"2"', 'ratio is "0"', 'ratio is "1.5"', "'block'")
+    assert kinds == (*("ValueError",) * 7, "TypeError")
+    expected = ('"33"', '"64.0"', '"2"', 'ratio is "0"', 'ratio is "1.5"')
+    expected += ('bits is "9"', "partition is 'log'", "'block'")
     for given, message in zip(expected, messages, strict=True):
         assert given in message, message
     assert all(first["equal"])
@@ -79,7 +80,8 @@ def test_what_else_is_asked_for():
             "onebit:block=32": 'unknown option "block"; known: feedback',
             "int4:feedback=2": 'feedback is "2", must be 0 or 1',
             "topk:ratio=2": 'ratio is "2", must be greater than 0 and at most 1',
-            "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit', 'topk', 'randomk'",
+            "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit', 'topk', "
+            "'randomk', 'natural', 'dithering'",
             "int9:block=32": "options are for",
         }.items():
             assert own["options"][option][0] == "ValueError", option

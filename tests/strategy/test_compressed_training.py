@@ -9,7 +9,16 @@ pytestmark = pytest.mark.time_limit(400)
 
 # Of the loss. Whether blocks are rounded well is tests/codec's to say; a scale or a shift that is
 # wrong in one place would show here.
-_TOLERANCE = {"int8": 0.02, "fp8": 0.04, "int4": 0.1, "onebit": 0.05, "topk": 0.1, "kernels": 0.02}
+_TOLERANCE = {
+    "int8": 0.02,
+    "fp8": 0.04,
+    "int4": 0.1,
+    "onebit": 0.05,
+    "topk": 0.1,
+    "kernels": 0.02,
+    "natural": 0.1,
+    "dithering": 0.1,
+}
 
 
 def test_losses_are_near_those_without():

@@ -102,6 +102,8 @@ def codecs(tensor: tf.Tensor) -> None:
         bps.Compression.onebit(feedback=False),
         bps.Compression.topk(ratio=0.001, feedback=False),
         bps.Compression.randomk(ratio=0.5, feedback=False),
+        bps.Compression.natural,
+        bps.Compression.dithering(bits=3, block=64, partition="natural", norm="l2"),
     ):
         bps.push_pull(tensor, compression=compression)
 

@@ -279,6 +279,56 @@ class RandomKCompressor(_Coded):
         self._set_options(ratio=ratio, feedback=feedback)
 
 
+class NaturalCompressor(_Coded):
+    """Sends 9 bits for an element: its sign, and one of the two powers of two that enclose it, at
+    random, so that it is right on average. Sums come back as `int8`, which loses less in fewer bits
+    than `natural`: this is for comparisons.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.natural)
+    """
+
+    codec = "natural"
+
+
+class DitheringCompressor(_Coded):
+    """Sends some bits for an element: its sign, and one of the two levels around it, at random, so
+    that it is right on average. Levels are shares of the norm of a block, a float32 in front of it.
+    Sums come back as `int8`.
+
+    Args:
+        bits: of each element, from 2 to 8.
+        block: how many elements have a norm in common: a power of two from 32 to 4096.
+        partition: which levels there are besides 0: `"linear"`, evenly spaced up to 1, or
+            `"natural"`, powers of two up to 1.
+        norm: the largest magnitude, `"max"`, or the root of the sum of squares, `"l2"`.
+
+    Raises:
+        ValueError: an option is none of these.
+
+    Example:
+
+    >>> dithering = tf_byteps.Compression.dithering(bits=3, partition="natural")
+    >>> tf_byteps.push_pull(gradient, compression=dithering)
+    """
+
+    codec = "dithering"
+
+    def __init__(
+        self, bits: int = 4, block: int = 256, partition: str = "linear", norm: str = "max"
+    ) -> None:
+        for option, value, known in (
+            ("partition", partition, ("linear", "natural")),
+            ("norm", norm, ("max", "l2")),
+        ):
+            if value not in known:
+                raise ValueError(
+                    f"compression 'dithering': {option} is {value!r}, must be one of {known}"
+                )
+        self._set_options(bits=bits, block=block, l2=norm == "l2", natural=partition == "natural")
+
+
 class Compression:
     """The compressors that come with tf_byteps. Servers add up in float32 and round once, whatever
     was sent. Those with options may be called with them; see docs/compression.md.
@@ -298,6 +348,8 @@ class Compression:
     onebit = OneBitCompressor
     topk = TopKCompressor
     randomk = RandomKCompressor
+    natural = NaturalCompressor
+    dithering = DitheringCompressor
 
 
 # What callers give: a class with static methods, an object, or a name.
@@ -305,7 +357,10 @@ AnyCompressor = type[Compressor] | Compressor | str
 
 _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
-    for name in ("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk")
+    for name in (
+        *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
+        *("natural", "dithering"),
+    )
 }
 
 
