@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_byteps.timeline import STAGES, InputWait, Part
-from tf_byteps.timeline_clocks import Clock, Process, align, aligned, aligned_served, aligned_wait
+from tf_byteps.timeline_clocks import Clock, Process
 from tf_byteps.timeline_server import FIRST_PID, Served
 from tf_byteps.timeline_steps import by_workers, steps_of
 
@@ -22,23 +22,21 @@ _Identity = tuple[int, str, int, int]  # server, tensor, part, round
 
 
 def job_trace(
-    parts: Sequence[Part], served: Sequence[Served], waits: Sequence[InputWait] = ()
+    parts: Sequence[Part],
+    served: Sequence[Served],
+    waits: Sequence[InputWait],
+    clocks: Mapping[Process, Clock],
 ) -> Iterator[str]:
     """The lines of the job's trace.
 
     Args:
-        parts: all workers', as they are in their files.
+        parts: all workers', by the first one's clock.
         served: all servers'. What a server has not recorded is taken from the workers' parts.
         waits: all workers', for input.
+        clocks: how far the processes' clocks were apart.
     """
-    clocks = align(parts)
-    parts = [aligned(part, clocks) for part in parts]
-    waits = [aligned_wait(wait, clocks) for wait in waits]
     recorded = {(s.server, s.tensor, s.part, s.round, s.worker): s for s in map(_of_part, parts)}
-    recorded |= {
-        (s.server, s.tensor, s.part, s.round, s.worker): s
-        for s in (aligned_served(each, clocks) for each in served)
-    }
+    recorded |= {(s.server, s.tensor, s.part, s.round, s.worker): s for s in served}
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
     times += [wait.begin for wait in waits]

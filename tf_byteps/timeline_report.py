@@ -12,6 +12,7 @@ from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
 from tf_byteps.timeline import Part
+from tf_byteps.timeline_clocks import align, aligned, aligned_served, aligned_wait
 from tf_byteps.timeline_job import job_trace
 from tf_byteps.timeline_server import Served
 from tf_byteps.timeline_steps import by_workers, cost_of, covered, rounds_of, steps_of
@@ -151,8 +152,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts = timeline.read(given.path)
         if not parts:
             raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
-        served = _served(given.path)
-        waits = timeline.read_inputs(given.path)
+        clocks = align(parts)
+        parts = [aligned(part, clocks) for part in parts]
+        served = [aligned_served(each, clocks) for each in _served(given.path)]
+        waits = [aligned_wait(each, clocks) for each in timeline.read_inputs(given.path)]
         for line in (*_notes(given.path, parts, served), *_lines(parts, waits)):
             print(line)
         if given.explain:
@@ -160,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print("\n".join(explain(parts, waits, timeline.read_credits(given.path))))
         if output is not None:
-            write_whole(output, job_trace(parts, served, waits))
+            write_whole(output, job_trace(parts, served, waits, clocks))
             print(f"all in one: {output}")
     except (BytePSError, OSError) as error:
         print(f"tf_byteps.timeline: {error}", file=sys.stderr)
