@@ -33,7 +33,9 @@ from tf_byteps.rendezvous.environments import openmpi
 from tf_byteps.rendezvous.host import host_id, own_address as host_address
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Address, Book
+from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.secret import new_secret
+from tf_byteps.timeline_files import Stay
 from tf_byteps.timeline_recorder import Recorder
 
 _logger = logging.getLogger("tf_byteps")
@@ -74,6 +76,7 @@ class _SchedulerThread:
         self.scheduler.request_stop()
         self._over.set()
         self._thread.join()
+        self.scheduler.end_timeline()
 
     def stop(self) -> None:
         self.end_thread()
@@ -86,7 +89,7 @@ class _Runtime:
     def __init__(self, config: Config, member: Member | None = None) -> None:
         self.requested = config
         self.member = member
-        self.epoch = 0
+        self.epoch, self._run_id = 0, ""
         self.config = _with_own_secret(_with_op_determinism(config))
         self.rank = 0
         self.local_rank = 0
@@ -123,7 +126,7 @@ class _Runtime:
             _engine.start_worker(job, self.rank, self.local_rank, self.local_size)
         except _engine.EngineError as error:
             raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
-        self.epoch = book.epoch
+        self.epoch, self._run_id = book.epoch, book.run_id
         source = "scheduler" if self.config.distributed else "default"
         self.config = self.config.with_shared_values(book.options, source).replace(
             source=source,
@@ -200,7 +203,7 @@ class _Runtime:
                 f"a timeline is being recorded already, for {self._recorder.path}: call "
                 f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
             )
-        self._recorder = Recorder(path, self.rank)
+        self._recorder = Recorder(path, self.rank, Stay(self._run_id, self.epoch))
 
     def stop_timeline(self) -> str:
         if self._recorder is None:
@@ -700,6 +703,7 @@ def _book_of_one(config: Config) -> Book:
         server_workers=[],
         coordinator_endpoint=None,
         options=config.shared_values(),
+        run_id=RUN_ID,
     )
 
 

@@ -12,39 +12,30 @@ from typing import Any
 
 from tf_byteps.timeline import STAGES, InputWait, Part
 from tf_byteps.timeline_clocks import Clock, Process
+from tf_byteps.timeline_recording import Recording, name_of
+from tf_byteps.timeline_scheduler import PID, Event
 from tf_byteps.timeline_server import FIRST_PID, Served
 from tf_byteps.timeline_steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 
 _TRACKS = ("step", "input", *(name for name, _ in STAGES), "arrive")
-_Identity = tuple[int, str, int, int]  # server, tensor, part, round
+_Identity = tuple[int, str, int, int, int]  # server, tensor, part, epoch, round
+_Exchange = tuple[_Identity, int]  # and the worker
 
 
-def job_trace(
-    parts: Sequence[Part],
-    served: Sequence[Served],
-    waits: Sequence[InputWait],
-    clocks: Mapping[Process, Clock],
-) -> Iterator[str]:
-    """The lines of the job's trace.
-
-    Args:
-        parts: all workers', by the first one's clock.
-        served: all servers'. What a server has not recorded is taken from the workers' parts.
-        waits: all workers', for input.
-        clocks: how far the processes' clocks were apart.
-    """
-    recorded = {(s.server, s.tensor, s.part, s.round, s.worker): s for s in map(_of_part, parts)}
-    recorded |= {(s.server, s.tensor, s.part, s.round, s.worker): s for s in served}
+def job_trace(recording: Recording) -> Iterator[str]:
+    """The lines of the job's trace. What a server has not recorded, workers' parts tell."""
+    parts, waits = recording.parts, recording.waits
+    recorded = {_exchange(s): s for s in (*map(_of_part, parts), *recording.served)}
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
-    times += [wait.begin for wait in waits]
+    times += [wait.begin for wait in waits] + [event.time for event in recording.events]
     origin = min(times, default=0)
-    about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(clocks)}
+    about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(recording.clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in _events(parts, pushes, waits):
+    for event in (*_events(parts, pushes, waits), *_of_scheduler(recording.events)):
         if "ts" in event:
             event["ts"] = (event["ts"] - origin) / 1e3
         yield separator + json.dumps(event)
@@ -54,19 +45,39 @@ def job_trace(
 
 def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, float | None]]:
     return {
-        f"{role} {rank}": {
+        name_of(process): {
             "offset_ns": clock.offset_ns,
             "drift_ppm": round(clock.drift_ppm, 3),
             "error_ns": clock.error_ns,
         }
-        for (role, rank), clock in clocks.items()
+        for process, clock in clocks.items()
     }
+
+
+def _of_scheduler(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    """A track of what it has noticed."""
+    for number, event in enumerate(events):
+        if number == 0:
+            yield {"ph": "M", "name": "process_name", "pid": PID, "args": {"name": "scheduler"}}
+            track = {"ph": "M", "name": "thread_name", "pid": PID, "tid": 0}
+            yield {**track, "args": {"name": "events"}}
+        told = {"message": event.message, **event.fields}
+        shown = {"ph": "i", "s": "p", "name": event.event, "cat": "event", "pid": PID, "tid": 0}
+        yield {**shown, "ts": event.time, "args": told}
 
 
 def _of_part(part: Part) -> Served:
     times = [part.arrival_began or 0, part.arrived or 0, 0, part.answered or 0]
     names = (part.server, part.tensor, part.part, part.round, part.worker, part.status)
-    return Served(*names, *times)
+    return Served(*names, *times, epoch=part.epoch)
+
+
+def _identity(of: Part | Served) -> _Identity:
+    return of.server, of.tensor, of.part, of.epoch, of.round
+
+
+def _exchange(of: Part | Served) -> _Exchange:
+    return _identity(of), of.worker
 
 
 def _events(
@@ -84,7 +95,7 @@ def _events(
             names = ("compute", "exposed", "input")
             made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
     for part in parts:
-        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        key = _exchange(part)
         for name, begin, end in part.stages():
             tracks[part.worker, name].append((end, begin, _title(part), key))
     sums: dict[_Identity, list[Served]] = collections.defaultdict(list)
@@ -93,7 +104,7 @@ def _events(
         tracks[FIRST_PID + push.server, "arrive"].append(
             (push.arrived, push.arrival_began, name, None)
         )
-        sums[push.server, push.tensor, push.part, push.round].append(push)
+        sums[_identity(push)].append(push)
     for key, of_round in sums.items():
         begin = min(push.arrival_began for push in of_round)
         end = max(begin, min(push.answered for push in of_round))
@@ -129,9 +140,9 @@ def _flows(
 ) -> Iterator[dict[str, Any]]:
     """From each worker's push through the server's sum to its result."""
     for number, part in enumerate(parts):
-        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        key = _exchange(part)
         push, pull = ends.get(("push False", key)), ends.get(("pull False", key))
-        summed = ends.get(("sum True", key[:4]))
+        summed = ends.get(("sum True", key[0]))
         if not (push and pull and summed and push[0] <= summed[1] <= pull[1]):
             continue  # it failed, or came too late for its round
         flow = {"name": "exchange", "cat": "flow", "id": number}

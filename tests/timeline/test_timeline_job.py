@@ -11,6 +11,7 @@ from tests.cluster import run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline_clocks import align, aligned
 from tf_byteps.timeline_report import main
+from tf_byteps.timeline_scheduler import PID
 from tf_byteps.timeline_server import FIRST_PID
 
 SECONDS = 40
@@ -55,11 +56,11 @@ def test_every_worker_and_server_has_its_tracks(folder):
     for event in trace["traceEvents"]:
         if event["name"] == "thread_name":
             names[event["pid"]].add(event["args"]["name"])
-    assert set(names) == {0, 1, FIRST_PID, FIRST_PID + 1}
+    assert set(names) == {0, 1, FIRST_PID, FIRST_PID + 1, PID}
     assert {"step", "push", "pull"} <= names[0] == names[1]
     assert names[FIRST_PID] == {"arrive", "sum"}
     clocks = trace["otherData"]["clocks"]
-    assert set(clocks) == {"worker 0", "worker 1", "server 0", "server 1"}
+    assert set(clocks) == {"worker 0", "worker 1", "server 0", "server 1", "scheduler"}
 
 
 def test_slices_of_a_track_do_not_cross_and_flows_match(folder):

@@ -14,6 +14,7 @@ from tests.cluster import Cluster, describe
 from tests.debian import find_program
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline_clocks import align, aligned, aligned_served
+from tf_byteps.timeline_files import events_of
 from tf_byteps.timeline_report import main
 from tf_byteps.timeline_server import Served
 
@@ -157,7 +158,7 @@ def test_no_push_arrives_before_it_was_sent(recorded):
     sent = {(p.tensor, p.part, p.round, p.worker): aligned(p, found).pushed for p in parts}
     served = [
         aligned_served(Served(**event["args"]), found)
-        for event in timeline.events_of(str(folder / "timeline-server-0.json"))
+        for event in events_of(str(folder / "timeline-server-0.json"))
         if event.get("cat") == "served"
     ]
     assert len(served) == len(parts)
