@@ -20,6 +20,9 @@ from tf_byteps.timeline_steps import by_workers, steps_of
 FORMAT = "tf_byteps job timeline 1"
 
 _TRACKS = ("step", "input", *(name for name, _ in STAGES), "arrive")
+_OF_FLOWS = ("push", "sum", "pull")
+# Viewers count in microseconds, and pile up what takes none.
+_LEAST_NS = 1000
 _Identity = tuple[int, str, int, int, int]  # server, tensor, part, epoch, round
 _Exchange = tuple[_Identity, int]  # and the worker
 
@@ -54,13 +57,18 @@ def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, float | N
     }
 
 
+def _labels(what: str, name: str, place: int, where: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """A name, and the place among others: some viewers would go by names."""
+    yield {"ph": "M", "name": f"{what}_name", **where, "args": {"name": name}}
+    yield {"ph": "M", "name": f"{what}_sort_index", **where, "args": {"sort_index": place}}
+
+
 def _of_scheduler(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
     """A track of what it has noticed."""
     for number, event in enumerate(events):
         if number == 0:
-            yield {"ph": "M", "name": "process_name", "pid": PID, "args": {"name": "scheduler"}}
-            track = {"ph": "M", "name": "thread_name", "pid": PID, "tid": 0}
-            yield {**track, "args": {"name": "events"}}
+            yield from _labels("process", "scheduler", 0, {"pid": PID})
+            yield from _labels("thread", "events", 0, {"pid": PID, "tid": 0})
         told = {"message": event.message, **event.fields}
         shown = {"ph": "i", "s": "p", "name": event.event, "cat": "event", "pid": PID, "tid": 0}
         yield {**shown, "ts": event.time, "args": told}
@@ -112,14 +120,16 @@ def _events(
     ends: dict[tuple[str, Any], tuple[int, int, dict[str, int]]] = {}
     for pid in sorted({pid for pid, _ in tracks}):
         role = f"server {pid - FIRST_PID}" if pid >= FIRST_PID else f"worker {pid}"
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": role}}
+        yield from _labels("process", role, pid + 1, {"pid": pid})
     for (pid, stage), spans in sorted(tracks.items(), key=lambda item: item[0]):
         where = {"pid": pid, "tid": _TRACKS.index(stage)}
-        yield {"ph": "M", "name": "thread_name", **where, "args": {"name": stage}}
+        yield from _labels("thread", stage, where["tid"], where)
         reached = 0
         for end, begin, name, key in sorted(spans, key=lambda span: span[:3]):
             shown = min(max(begin, reached), end)
             reached = end
+            if end - shown < _LEAST_NS and stage not in _OF_FLOWS:
+                continue
             took = {"began_earlier_ms": (shown - begin) / 1e6}
             if stage == "step":
                 took |= made_of[pid, end]
