@@ -32,16 +32,24 @@ class GrowingFile:
     """A file that a thread adds to while its process runs, so that one that is killed leaves it.
 
     Args:
-        path: where it is written, anew.
+        path: where it is written, anew; from the first lines on, where it is.
         head: its first lines.
         take: returns the lines that have come since its last call.
+        stays: whether a file that is there already stays. Then this one gets the next number:
+            trace.2.json. Default: it is replaced.
         seconds: between two calls.
     """
 
     def __init__(
-        self, path: str, head: str, take: Callable[[], Iterable[str]], seconds: float = 2.0
+        self,
+        path: str,
+        head: str,
+        take: Callable[[], Iterable[str]],
+        stays: Callable[[str], bool] = lambda path: False,
+        seconds: float = 2.0,
     ) -> None:
-        self._path, self._head, self._take, self._seconds = path, head, take, seconds
+        self.path, self._head, self._take, self._seconds = path, head, take, seconds
+        self._stays = stays
         self._file: IO[str] | None = None
         self._error: OSError | None = None
         self._ended = threading.Event()
@@ -80,9 +88,14 @@ class GrowingFile:
 
     def _new(self) -> IO[str]:
         """Whoever finds the file finds its head, whenever this process is killed."""
-        os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
-        file = open(f"{self._path}.{os.getpid()}.part", "w", encoding="utf-8")
+        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+        file = open(f"{self.path}.{os.getpid()}.part", "w", encoding="utf-8")
         file.write(self._head + "\n")
         file.flush()
-        os.replace(file.name, self._path)
+        root, suffix = os.path.splitext(self.path)
+        number = 1
+        while os.path.exists(self.path) and self._stays(self.path):
+            number += 1
+            self.path = f"{root}.{number}{suffix}"
+        os.replace(file.name, self.path)
         return file

@@ -20,9 +20,11 @@ from tf_byteps.files import path_for, write_whole
 from tf_byteps.rendezvous.host import listening_address, own_address
 from tf_byteps.rendezvous.membership import ElasticScheduler
 from tf_byteps.rendezvous.messages import Address
+from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
-from tf_byteps.timeline import FORMAT
+from tf_byteps.timeline_files import Stay
+from tf_byteps.timeline_scheduler import SchedulerRecorder
 from tf_byteps.timeline_server import ServerRecorder
 
 if typing.TYPE_CHECKING:
@@ -136,7 +138,8 @@ class SummationServer:
             raise BytePSError(f"server {rank} cannot start: {error}") from error
         self._rank, self._job_id = rank, book.job_id
         if self._config.timeline:
-            self._recorder = ServerRecorder(self._server, self._config.timeline, rank, FORMAT)
+            where = self._config.timeline
+            self._recorder = ServerRecorder(self._server, where, rank, Stay.of(book))
 
     @property
     def failure(self) -> str:
@@ -189,6 +192,7 @@ class JobScheduler:
         self._config = config
         self._coordinator = None
         self._rendezvous = self._new_rendezvous()
+        self._recorder = SchedulerRecorder(config.timeline, RUN_ID) if config.timeline else None
 
     def _new_rendezvous(self) -> Scheduler:
         return Scheduler(self._config, self._start_coordinator)
@@ -249,6 +253,12 @@ class JobScheduler:
         self.close_rendezvous()
         if self._coordinator is not None:
             self._coordinator.stop()
+        self.end_timeline()
+
+    def end_timeline(self) -> None:
+        """Writes what was recorded. Idempotent."""
+        if self._recorder is not None:
+            self._recorder.stop()
 
     def _take_back(self, rank: int, address: Address, host: str) -> None:
         try:

@@ -9,7 +9,6 @@ worker's: on different machines they differ by what the clocks do.
 """
 
 import dataclasses
-import glob
 import itertools
 import json
 import os
@@ -17,17 +16,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from tf_byteps import timeline_files
 from tf_byteps.errors import BytePSError
+from tf_byteps.timeline_files import END, FORMAT, WORKERS, events_of
 
 __all__ = ["MAX_PARTS", "Part", "read"]
 
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
-
-FORMAT = "tf_byteps timeline 1"
-
-# The last line of a file whose process has ended its recording.
-END = "]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +61,7 @@ class Part:
         copied_in: tensors of a GPU, at the worker that sent the part: the sum was in its GPU.
         broadcast: tensors of a GPU: the sum had come from there to this worker's GPU.
         done: all parts of the tensor were there; TensorFlow went on.
+        epoch: the membership epoch: rounds are counted anew in each.
     """
 
     worker: int
@@ -92,6 +89,7 @@ class Part:
     copied_in: int | None
     broadcast: int | None
     done: int
+    epoch: int = 0
 
     def stages(self) -> list[tuple[str, int, int]]:
         """What it went through: (name, begin, end) of each of `STAGES`, as far as it came.
@@ -117,6 +115,7 @@ class InputWait(NamedTuple):
     worker: int
     begin: int
     end: int
+    epoch: int = 0
 
 
 # Names, as in docs/architecture.md, and the time that ends each. A new one needs a row here, where
@@ -182,14 +181,14 @@ def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
         BytePSError: as `read`.
         OSError: as `read`.
     """
-    said = [_about(each) for each in _paths(os.fspath(path))]
+    said = [timeline_files.about(each) for each in _paths(os.fspath(path))]
     return {about["worker"]: about["credit_bytes"] for about in said if about.get("credit_bytes")}
 
 
 def _paths(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
-    paths = sorted(glob.glob(os.path.join(glob.escape(path), "worker-*.json")))
+    paths = timeline_files.files_in(path, WORKERS)
     if not paths:
         raise BytePSError(f"{path} has no timeline: no file is named like worker-0.json")
     return paths
@@ -203,49 +202,6 @@ def _read_file(path: str) -> list[Part]:
     except (KeyError, TypeError, AttributeError):  # other contents
         pass
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
-
-
-def events_of(path: str) -> list[dict[str, Any]]:
-    """The events in a process's file; in one that is cut off, those before the cut.
-
-    Raises:
-        BytePSError: it is no timeline.
-    """
-    _about(path)
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return _whole_events(file.read().partition("\n")[2])
-
-
-def _about(path: str) -> dict[str, Any]:
-    """What a process's file says of itself, in its first line."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        head = file.readline().strip()
-    try:
-        about: Any = json.loads(head + END)["otherData"]
-        if about["format"] == FORMAT:
-            return about
-    except (ValueError, KeyError, TypeError):  # no JSON, or other contents
-        pass
-    raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
-
-
-def ends_early(path: str) -> bool:
-    """Whether a process's file is cut off, in an event or after one."""
-    with open(path, "rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - len(END) - 1))
-        return file.read().strip() != END.encode()
-
-
-def _whole_events(text: str) -> list[dict[str, Any]]:
-    """One line each, see `trace`; a process that was killed has left the last one unfinished."""
-    events = []
-    for line in text.splitlines():
-        try:
-            events.append(json.loads(line.removeprefix(",")))
-        except ValueError:  # the end, or the cut
-            break
-    return events
 
 
 def trace(parts: Iterable[Part], waits: Iterable[InputWait] = (), **about: Any) -> Iterator[str]:

@@ -95,14 +95,14 @@ def of_steps(
         For each cause, how long a step of the worker waits for it on average, in nanoseconds, by
         the tensor that was last.
     """
-    rounds = {w: {step.parts[0].round: step for step in of} for w, of in steps.items()}
+    rounds = {w: {step.identity: step for step in of} for w, of in steps.items()}
     spans = {w: sorted((wait.begin, wait.end) for wait in of) for w, of in waits.items()}
     middle = statistics.median(step.length for step in steps[worker])
     usual = [step for step in steps[worker] if step.length <= _UNUSUAL * middle]
     chosen = usual[:: 1 + (len(usual) - 1) // _MOST_STEPS]
     found: dict[Cause, dict[str, float]] = {}
     for step in chosen:
-        number = step.parts[0].round
+        number = step.identity
         there = _Round({w: of[number] for w, of in rounds.items() if number in of})
         part = max(step.parts, key=lambda part: (part.done, part.reply_received or 0))
         for moment in range(_MOMENTS):

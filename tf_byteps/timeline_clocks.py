@@ -20,6 +20,9 @@ from tf_byteps.timeline_drift import Line, between
 from tf_byteps.timeline_server import Served
 
 Process = tuple[str, int]  # "worker" or "server", and its rank
+# Whose clock it is: of a role, a rank and a membership epoch, in which another process may have
+# that rank. What is not there has the clock of the role's rank.
+Places = Mapping[tuple[str, int, int], Process]
 _Bounds = dict[tuple[Process, Process], int]
 
 # In less time no clock moves away by more than exchanges take.
@@ -71,15 +74,25 @@ class Clock:
         return offset + (next_offset - offset) * (time - begin) // (end - begin)
 
 
-def align(parts: Iterable[Part]) -> dict[Process, Clock]:
-    """The clocks of all processes that `parts` tell of."""
+def align(parts: Iterable[Part], places: Places | None = None) -> dict[Process, Clock]:
+    """The clocks of all processes that `parts` tell of.
+
+    Args:
+        parts: all workers'.
+        places: who was where. Default: each rank was one process's.
+    """
     parts = list(parts)
-    processes = {("worker", part.worker) for part in parts}
+    ends = [_ends(part, places or {}) for part in parts]
+    processes = {worker for worker, _ in ends}
     if not processes:
         return {}
     first = min(processes)
-    processes |= {("server", part.server) for part in parts if part.server >= 0}
-    messages = [message for part in parts for message in _messages(part)]
+    processes |= {server for _, server in ends if server[1] >= 0}
+    messages = [
+        message
+        for part, (worker, server) in zip(parts, ends, strict=True)
+        for message in _messages(part, worker, server)
+    ]
     rough = _rough(first, messages)
     clocks = dict.fromkeys(sorted(processes), Clock(((0, 0),), None))
     clocks[first] = Clock(((0, 0),), 0)
@@ -98,8 +111,18 @@ def align(parts: Iterable[Part]) -> dict[Process, Clock]:
     return clocks
 
 
-def _messages(part: Part) -> Iterable[_Message]:
-    worker, server = ("worker", part.worker), ("server", part.server)
+def _ends(part: Part, places: Places) -> tuple[Process, Process]:
+    """The part's worker and server."""
+    return _at("worker", part.worker, part.epoch, places), _at(
+        "server", part.server, part.epoch, places
+    )
+
+
+def _at(role: str, rank: int, epoch: int, places: Places) -> Process:
+    return places.get((role, rank, epoch), (role, rank))
+
+
+def _messages(part: Part, worker: Process, server: Process) -> Iterable[_Message]:
     if part.server >= 0 and part.pushed and part.arrival_began:
         yield _Message(worker, part.pushed, server, part.arrival_began)
     if part.server >= 0 and part.answered and part.reply_began:
@@ -285,25 +308,28 @@ _OF_WORKER = (
 )
 
 
-def aligned(part: Part, clocks: Mapping[Process, Clock]) -> Part:
+def aligned(part: Part, clocks: Mapping[Process, Clock], places: Places | None = None) -> Part:
     """The part by the first worker's clock."""
-    changed = _shifted(part, _OF_WORKER, clocks.get(("worker", part.worker)))
-    return dataclasses.replace(
-        part, **changed, **_shifted(part, _OF_SERVER, clocks.get(("server", part.server)))
-    )
+    worker, server = _ends(part, places or {})
+    changed = _shifted(part, _OF_WORKER, clocks.get(worker))
+    return dataclasses.replace(part, **changed, **_shifted(part, _OF_SERVER, clocks.get(server)))
 
 
-def aligned_served(served: Served, clocks: Mapping[Process, Clock]) -> Served:
+def aligned_served(
+    served: Served, clocks: Mapping[Process, Clock], places: Places | None = None
+) -> Served:
     """The push by the first worker's clock."""
+    server = _at("server", served.server, served.epoch, places or {})
     names = (*_OF_SERVER, "summed")
-    return dataclasses.replace(
-        served, **_shifted(served, names, clocks.get(("server", served.server)))
-    )
+    return dataclasses.replace(served, **_shifted(served, names, clocks.get(server)))
 
 
-def aligned_wait(wait: InputWait, clocks: Mapping[Process, Clock]) -> InputWait:
+def aligned_wait(
+    wait: InputWait, clocks: Mapping[Process, Clock], places: Places | None = None
+) -> InputWait:
     """The wait by the first worker's clock."""
-    return wait._replace(**_shifted(wait, ("begin", "end"), clocks.get(("worker", wait.worker))))
+    worker = _at("worker", wait.worker, wait.epoch, places or {})
+    return wait._replace(**_shifted(wait, ("begin", "end"), clocks.get(worker)))
 
 
 def _shifted(

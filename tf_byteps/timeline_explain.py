@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from tf_byteps import timeline_causes
 from tf_byteps.timeline import InputWait, Part
 from tf_byteps.timeline_causes import Cause, Rates
-from tf_byteps.timeline_clocks import align, aligned, aligned_wait
 from tf_byteps.timeline_steps import Step, by_workers, cost_of, steps_of
 
 _SHOWN = 3
@@ -33,19 +32,17 @@ def explain(
     """The sentence of the worker whose steps have most exposed communication, and its causes.
 
     Args:
-        parts: those of all workers.
-        waits: all workers', for input.
+        parts: those of all workers, by one clock.
+        waits: all workers', for input, by that clock.
         credits: what each worker may have in flight, in bytes, as far as it is known.
 
     Returns:
         Lines. One that says so where no worker has steps that can be measured.
     """
-    parts, waits = list(parts), list(waits)
-    clocks = align(parts)
     own_waits = collections.defaultdict(list)
     for wait in waits:
-        own_waits[wait.worker].append(aligned_wait(wait, clocks))
-    workers = by_workers([aligned(part, clocks) for part in parts])
+        own_waits[wait.worker].append(wait)
+    workers = by_workers(parts)
     steps = {w: steps_of(of_worker, own_waits[w]) for w, of_worker in workers.items()}
     steps = {worker: of_worker for worker, of_worker in steps.items() if of_worker}
     if not steps:

@@ -11,42 +11,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_byteps.timeline import STAGES, InputWait, Part
-from tf_byteps.timeline_clocks import Clock, Process, align, aligned, aligned_served, aligned_wait
+from tf_byteps.timeline_clocks import Clock, Process
+from tf_byteps.timeline_recording import Recording, name_of
+from tf_byteps.timeline_scheduler import PID, Event
 from tf_byteps.timeline_server import FIRST_PID, Served
 from tf_byteps.timeline_steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 
 _TRACKS = ("step", "input", *(name for name, _ in STAGES), "arrive")
-_Identity = tuple[int, str, int, int]  # server, tensor, part, round
+_OF_FLOWS = ("push", "sum", "pull")
+# Viewers count in microseconds, and pile up what takes none.
+_LEAST_NS = 1000
+_Identity = tuple[int, str, int, int, int]  # server, tensor, part, epoch, round
+_Exchange = tuple[_Identity, int]  # and the worker
 
 
-def job_trace(
-    parts: Sequence[Part], served: Sequence[Served], waits: Sequence[InputWait] = ()
-) -> Iterator[str]:
-    """The lines of the job's trace.
-
-    Args:
-        parts: all workers', as they are in their files.
-        served: all servers'. What a server has not recorded is taken from the workers' parts.
-        waits: all workers', for input.
-    """
-    clocks = align(parts)
-    parts = [aligned(part, clocks) for part in parts]
-    waits = [aligned_wait(wait, clocks) for wait in waits]
-    recorded = {(s.server, s.tensor, s.part, s.round, s.worker): s for s in map(_of_part, parts)}
-    recorded |= {
-        (s.server, s.tensor, s.part, s.round, s.worker): s
-        for s in (aligned_served(each, clocks) for each in served)
-    }
+def job_trace(recording: Recording) -> Iterator[str]:
+    """The lines of the job's trace. What a server has not recorded, workers' parts tell."""
+    parts, waits = recording.parts, recording.waits
+    recorded = {_exchange(s): s for s in (*map(_of_part, parts), *recording.served)}
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
-    times += [wait.begin for wait in waits]
+    times += [wait.begin for wait in waits] + [event.time for event in recording.events]
     origin = min(times, default=0)
-    about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(clocks)}
+    about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(recording.clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in _events(parts, pushes, waits):
+    for event in (*_events(parts, pushes, waits), *_of_scheduler(recording.events)):
         if "ts" in event:
             event["ts"] = (event["ts"] - origin) / 1e3
         yield separator + json.dumps(event)
@@ -56,19 +48,44 @@ def job_trace(
 
 def _described(clocks: Mapping[Process, Clock]) -> dict[str, dict[str, float | None]]:
     return {
-        f"{role} {rank}": {
+        name_of(process): {
             "offset_ns": clock.offset_ns,
             "drift_ppm": round(clock.drift_ppm, 3),
             "error_ns": clock.error_ns,
         }
-        for (role, rank), clock in clocks.items()
+        for process, clock in clocks.items()
     }
+
+
+def _labels(what: str, name: str, place: int, where: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """A name, and the place among others: some viewers would go by names."""
+    yield {"ph": "M", "name": f"{what}_name", **where, "args": {"name": name}}
+    yield {"ph": "M", "name": f"{what}_sort_index", **where, "args": {"sort_index": place}}
+
+
+def _of_scheduler(events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    """A track of what it has noticed."""
+    for number, event in enumerate(events):
+        if number == 0:
+            yield from _labels("process", "scheduler", 0, {"pid": PID})
+            yield from _labels("thread", "events", 0, {"pid": PID, "tid": 0})
+        told = {"message": event.message, **event.fields}
+        shown = {"ph": "i", "s": "p", "name": event.event, "cat": "event", "pid": PID, "tid": 0}
+        yield {**shown, "ts": event.time, "args": told}
 
 
 def _of_part(part: Part) -> Served:
     times = [part.arrival_began or 0, part.arrived or 0, 0, part.answered or 0]
     names = (part.server, part.tensor, part.part, part.round, part.worker, part.status)
-    return Served(*names, *times)
+    return Served(*names, *times, epoch=part.epoch)
+
+
+def _identity(of: Part | Served) -> _Identity:
+    return of.server, of.tensor, of.part, of.epoch, of.round
+
+
+def _exchange(of: Part | Served) -> _Exchange:
+    return _identity(of), of.worker
 
 
 def _events(
@@ -86,7 +103,7 @@ def _events(
             names = ("compute", "exposed", "input")
             made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
     for part in parts:
-        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        key = _exchange(part)
         for name, begin, end in part.stages():
             tracks[part.worker, name].append((end, begin, _title(part), key))
     sums: dict[_Identity, list[Served]] = collections.defaultdict(list)
@@ -95,7 +112,7 @@ def _events(
         tracks[FIRST_PID + push.server, "arrive"].append(
             (push.arrived, push.arrival_began, name, None)
         )
-        sums[push.server, push.tensor, push.part, push.round].append(push)
+        sums[_identity(push)].append(push)
     for key, of_round in sums.items():
         begin = min(push.arrival_began for push in of_round)
         end = max(begin, min(push.answered for push in of_round))
@@ -103,14 +120,16 @@ def _events(
     ends: dict[tuple[str, Any], tuple[int, int, dict[str, int]]] = {}
     for pid in sorted({pid for pid, _ in tracks}):
         role = f"server {pid - FIRST_PID}" if pid >= FIRST_PID else f"worker {pid}"
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": role}}
+        yield from _labels("process", role, pid + 1, {"pid": pid})
     for (pid, stage), spans in sorted(tracks.items(), key=lambda item: item[0]):
         where = {"pid": pid, "tid": _TRACKS.index(stage)}
-        yield {"ph": "M", "name": "thread_name", **where, "args": {"name": stage}}
+        yield from _labels("thread", stage, where["tid"], where)
         reached = 0
         for end, begin, name, key in sorted(spans, key=lambda span: span[:3]):
             shown = min(max(begin, reached), end)
             reached = end
+            if end - shown < _LEAST_NS and stage not in _OF_FLOWS:
+                continue
             took = {"began_earlier_ms": (shown - begin) / 1e6}
             if stage == "step":
                 took |= made_of[pid, end]
@@ -131,9 +150,9 @@ def _flows(
 ) -> Iterator[dict[str, Any]]:
     """From each worker's push through the server's sum to its result."""
     for number, part in enumerate(parts):
-        key = (part.server, part.tensor, part.part, part.round, part.worker)
+        key = _exchange(part)
         push, pull = ends.get(("push False", key)), ends.get(("pull False", key))
-        summed = ends.get(("sum True", key[:4]))
+        summed = ends.get(("sum True", key[0]))
         if not (push and pull and summed and push[0] <= summed[1] <= pull[1]):
             continue  # it failed, or came too late for its round
         flow = {"name": "exchange", "cat": "flow", "id": number}

@@ -1,5 +1,6 @@
 """Has the engine record a timeline, and writes it while the worker runs."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -8,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tf_byteps import _engine, timeline
-from tf_byteps.files import GrowingFile, path_for, write_whole
+from tf_byteps.files import path_for, write_whole
 from tf_byteps.timeline import Part
+from tf_byteps.timeline_files import END, Stay, growing
 
 _logger = logging.getLogger("tf_byteps")
-_written = set()  # paths of this process's timelines
 
 
 class Recorder:
@@ -21,17 +22,13 @@ class Recorder:
     Args:
         path: where to write, see `tf_byteps.start_timeline`.
         rank: this worker's.
+        stay: of this process in its job.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rank: int) -> None:
-        self._rank = rank
-        self.path = _unwritten(path_for(os.fspath(path), "worker", rank))
+    def __init__(self, path: str | os.PathLike[str], rank: int, stay: Stay) -> None:
+        self._rank, self._stay = rank, stay
         self._dropped = 0
         self._credit = _credit()
-        about = {"format": timeline.FORMAT, "worker": rank, "credit_bytes": self._credit}
-        about = json.dumps(about)
-        label = json.dumps(timeline.label("process_name", rank, 0, f"worker {rank}"))
-        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
         _engine.timeline_start(timeline.MAX_PARTS)
         # Without TensorFlow nobody asks it for batches.
         self._notes_input = "tensorflow" in sys.modules
@@ -39,7 +36,14 @@ class Recorder:
             from tf_byteps.ops import input_waits
 
             input_waits.begin()
-        self._file = GrowingFile(self.path, head, self._lines)
+        said = {"worker": rank, "credit_bytes": self._credit}
+        path = path_for(os.fspath(path), "worker", rank)
+        self._file = growing(path, stay, (rank, f"worker {rank}"), self._lines, **said)
+
+    @property
+    def path(self) -> str:
+        """Where it is written."""
+        return self._file.path
 
     def stop(self) -> str:
         """Writes the file and returns its path.
@@ -52,7 +56,7 @@ class Recorder:
 
             input_waits.end()
         _engine.timeline_stop()
-        self._file.end(timeline.END)
+        self._file.end(END)
         parts, waits, dropped = (
             timeline.read(self.path),
             timeline.read_inputs(self.path),
@@ -66,9 +70,9 @@ class Recorder:
                 len(parts),
                 dropped,
             )
-        about = {"worker": self._rank, "credit_bytes": self._credit, "dropped_exchanges": dropped}
+        about = {**dataclasses.asdict(self._stay), "worker": self._rank}
+        about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
         write_whole(self.path, timeline.trace(parts, waits, **about))
-        _written.add(self.path)
         return self.path
 
     def _lines(self) -> Iterator[str]:
@@ -76,27 +80,18 @@ class Recorder:
         exchanges, dropped, waits = _engine.timeline_take()
         self._dropped += dropped
         for exchange in exchanges:
-            for part in _parts(exchange, self._rank):
+            for part in _parts(exchange, self._rank, self._stay.epoch):
                 yield "," + json.dumps({**timeline.whole_event(part), "pid": self._rank, "tid": 0})
-        for wait in waits:
-            yield "," + json.dumps(timeline.wait_event(timeline.InputWait(self._rank, *wait)))
+        for begin, end in waits:
+            wait = timeline.InputWait(self._rank, begin, end, self._stay.epoch)
+            yield "," + json.dumps(timeline.wait_event(wait))
 
 
 def _credit() -> int:
     return _engine.worker_counters().get("credit_bytes", 0)
 
 
-def _unwritten(path: str) -> str:
-    """`path`, or with a number one that this process has not written yet: no recording is lost."""
-    root, suffix = os.path.splitext(path)
-    number = 1
-    while path in _written:
-        number += 1
-        path = f"{root}.{number}{suffix}"
-    return path
-
-
-def _parts(exchange: dict[str, Any], rank: int) -> Iterator[Part]:
+def _parts(exchange: dict[str, Any], rank: int, epoch: int) -> Iterator[Part]:
     """The `Part`s of an exchange that the engine has recorded."""
     parts = exchange.pop("parts") or [{}]
     times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
@@ -122,4 +117,5 @@ def _parts(exchange: dict[str, Any], rank: int) -> Iterator[Part]:
             copied_in=part.get("copy_in_ns") or None,
             broadcast=part.get("broadcast_ns") or None,
             done=times["done"],
+            epoch=epoch,
         )

@@ -2,22 +2,20 @@
 
 import argparse
 import collections
-import glob
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
 from tf_byteps.timeline import Part
 from tf_byteps.timeline_job import job_trace
-from tf_byteps.timeline_server import Served
+from tf_byteps.timeline_recording import notes_of, recording_of
 from tf_byteps.timeline_steps import by_workers, cost_of, covered, rounds_of, steps_of
 
 MERGED = "job.json"
-_OF_SERVERS = "timeline-server-*.json"
 _NOTHING_DONE = 2
 _SLOWEST = 3
 
@@ -99,33 +97,6 @@ def slowest(parts: Iterable[Part]) -> list[tuple[str, float, dict[str, float]]]:
     return sorted(found, key=lambda row: -row[1])[:_SLOWEST]
 
 
-def _served(path: str) -> list[Served]:
-    """What the servers have written in a directory."""
-    if not os.path.isdir(path):
-        return []
-    paths = sorted(glob.glob(os.path.join(glob.escape(path), _OF_SERVERS)))
-    events = [event for each in paths for event in timeline.events_of(each)]
-    return [Served(**event["args"]) for event in events if event.get("cat") == "served"]
-
-
-def _notes(path: str, parts: Iterable[Part], served: Iterable[Served]) -> Iterator[str]:
-    """What is missing: the ends of files, and whole ones."""
-    if not os.path.isdir(path):
-        paths = [path]
-    else:
-        folder = glob.escape(path)
-        patterns = [os.path.join(folder, name) for name in ("worker-*.json", _OF_SERVERS)]
-        paths = [found for pattern in patterns for found in sorted(glob.glob(pattern))]
-    for each in paths:
-        if timeline.ends_early(each):
-            yield (
-                f"note: {os.path.basename(each)} ends early: its process was killed, or still "
-                "runs. All whole events are here"
-            )
-    for worker in sorted({each.worker for each in served} - {part.worker for part in parts}):
-        yield f"note: worker {worker} has left no file: only servers tell of it"
-
-
 def _ms(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.2f} ms"
 
@@ -148,19 +119,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if output is None and os.path.isdir(given.path):
         output = os.path.join(given.path, MERGED)
     try:
-        parts = timeline.read(given.path)
-        if not parts:
-            raise BytePSError(f"{given.path} has no exchange: nothing was recorded")
-        served = _served(given.path)
-        waits = timeline.read_inputs(given.path)
-        for line in (*_notes(given.path, parts, served), *_lines(parts, waits)):
+        recording = recording_of(given.path)
+        parts, waits = recording.parts, recording.waits
+        for line in (*notes_of(given.path, recording), *_lines(parts, waits)):
             print(line)
         if given.explain:
             from tf_byteps.timeline_explain import explain
 
             print("\n".join(explain(parts, waits, timeline.read_credits(given.path))))
         if output is not None:
-            write_whole(output, job_trace(parts, served, waits))
+            write_whole(output, job_trace(recording))
             print(f"all in one: {output}")
     except (BytePSError, OSError) as error:
         print(f"tf_byteps.timeline: {error}", file=sys.stderr)

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator
 
 from tf_byteps import _engine
-from tf_byteps.files import GrowingFile, path_for
+from tf_byteps.files import path_for
+from tf_byteps.timeline_files import END, Stay, growing
 
 # Some 30 MB of memory if nothing could be written, and 150 MB on disk.
 MAX_REPLIES = 400_000
@@ -34,6 +35,7 @@ class Served:
         arrived: the last byte was there.
         summed: the sum was complete; 0: it failed, or had been complete before.
         answered: the reply was queued.
+        epoch: the membership epoch.
     """
 
     server: int
@@ -46,6 +48,7 @@ class Served:
     arrived: int
     summed: int
     answered: int
+    epoch: int = 0
 
 
 class ServerRecorder:
@@ -55,27 +58,24 @@ class ServerRecorder:
         server: the engine's, which has started.
         configured: `Config.timeline`.
         rank: the server's.
-        form: what the file says of its form.
+        stay: of its process in its job.
     """
 
-    def __init__(self, server: _engine.Server, configured: str, rank: int, form: str) -> None:
-        self._server, self._rank, self._dropped = server, rank, 0
+    def __init__(self, server: _engine.Server, configured: str, rank: int, stay: Stay) -> None:
+        self._server, self._rank, self._stay, self._dropped = server, rank, stay, 0
         if os.path.isdir(configured) or configured.endswith("/"):
             path = path_for(configured, "timeline-server", rank)  # others have counters there
         else:  # a worker of this rank has a file, too
             root, suffix = os.path.splitext(configured)
             path = f"{root}.server-{rank}{suffix}"
-        about = json.dumps({"format": form, "server": rank})
-        label = {"ph": "M", "name": "process_name", "pid": FIRST_PID + rank}
-        label = json.dumps({**label, "args": {"name": f"server {rank}"}})
-        head = f'{{"displayTimeUnit": "ms", "otherData": {about}, "traceEvents": [\n{label}'
         server.timeline_start(MAX_REPLIES)
-        self._file = GrowingFile(path, head, self._lines)
+        process = FIRST_PID + rank, f"server {rank}"
+        self._file = growing(path, stay, process, self._lines, server=rank)
 
     def stop(self) -> None:
         """Writes what is left. That it cannot be written goes to the log."""
         try:
-            self._file.end("]}")
+            self._file.end(END)
         except OSError as error:
             _logger.error("the timeline cannot be written: %s", error)
         if self._dropped:
@@ -89,7 +89,7 @@ class ServerRecorder:
         pushes, dropped = self._server.timeline_take()
         self._dropped += dropped
         for values in pushes:
-            served = Served(self._rank, *values)
+            served = Served(self._rank, *values, epoch=self._stay.epoch)
             begin, end = served.arrival_began // 1000, served.arrived // 1000
             event = {"ph": "X", "name": served.tensor, "cat": "served", "ts": begin}
             event |= {"dur": max(0, end - begin), "pid": FIRST_PID + self._rank}

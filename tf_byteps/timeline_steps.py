@@ -28,6 +28,11 @@ class Step:
     parts: Sequence[Part] = dataclasses.field(repr=False)
 
     @property
+    def identity(self) -> tuple[int, int]:
+        """Membership epoch and round: the same on all workers."""
+        return self.parts[0].epoch, self.parts[0].round
+
+    @property
     def length(self) -> int:
         """In nanoseconds."""
         return self.end - self.begin
@@ -61,11 +66,13 @@ def covered(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def rounds_of(parts: Iterable[Part]) -> list[list[Part]]:
-    """The parts of one worker: a list for each round."""
+    """The parts of one worker: a list for each round, by membership epoch and number."""
     rounds = collections.defaultdict(list)
+    begins: dict[int, int] = {}
     for part in parts:
-        rounds[part.round].append(part)
-    return [rounds[number] for number in sorted(rounds)]
+        rounds[part.epoch, part.round].append(part)
+        begins[part.epoch] = min(part.enqueued, begins.get(part.epoch, part.enqueued))
+    return [rounds[key] for key in sorted(rounds, key=lambda key: (begins[key[0]], key[1]))]
 
 
 def by_workers(parts: Iterable[Part]) -> dict[int, list[Part]]:
@@ -84,7 +91,7 @@ def gradients(parts: Iterable[Part]) -> list[Part]:
 
 
 def steps_of(parts: Iterable[Part], waits: Iterable[InputWait] = ()) -> list[Step]:
-    """A worker's steps but for its first, whose begin nobody knows.
+    """A worker's steps but for the first of each membership epoch, whose begin nobody knows.
 
     Args:
         parts: a worker's.
@@ -95,10 +102,12 @@ def steps_of(parts: Iterable[Part], waits: Iterable[InputWait] = ()) -> list[Ste
     """
     spans = sorted((wait.begin, wait.end) for wait in waits)
     begins = [begin for begin, _ in spans]
-    found, before = [], None
+    found, before, epoch = [], None, None
     for of_round in rounds_of(gradients(parts)):
         end = max(part.done for part in of_round)
         first = min(part.enqueued for part in of_round)
+        if of_round[0].epoch != epoch:
+            before, epoch = None, of_round[0].epoch
         if before is not None and first >= before:
             last = max(part.computed or part.enqueued for part in of_round)
             # One that had begun in the step before may end in this one.

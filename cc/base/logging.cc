@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "cc/base/clock.h"
+#include "cc/base/event_record.h"
 #include "cc/base/fork.h"
 #include "cc/base/json.h"
 
@@ -155,6 +156,7 @@ void LogAsJson(const LogFields& process) {
 void LogAsText() { std::atomic_store(&g_members_of_process, {}); }
 
 void Log(LogLevel level, const std::string& message, const LogEvent& event) {
+  ProcessEvents().Add(message, event);
   if (!LogEnabled(level)) return;
   const std::string line = LineOf(level, message, event);
   // The lock may have been held by a thread that a forked child does not have.

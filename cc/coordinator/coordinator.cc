@@ -443,7 +443,10 @@ void Coordinator::AttendToStalls(Outbox* outbox) {
     return;
   }
   if (!digest.IsComplete() && now < digest.asked_ns() + kAnswerNanos) return;
-  const OutgoingFrame report = ControlFrame(StallNotice{digest.reporter(), digest.Text()});
+  const std::string text = digest.Text();
+  // The worker that reports warns of it.
+  LogInfo(text, {"stalled", {}});
+  const OutgoingFrame report = ControlFrame(StallNotice{digest.reporter(), text});
   const OutgoingFrame reference = ControlFrame(StallNotice{digest.reporter(), ""});
   for (const auto& [rank, query] : digest.queries()) {
     const bool is_told = rank == digest.reporter() || query.wants_text;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
+#include "cc/base/event_record.h"
 #include "cc/base/fork.h"
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
@@ -403,6 +404,17 @@ std::tuple<py::list, uint64_t, py::list> TakeTimeline() {
   return {exchanges, recording.dropped, inputs};
 }
 
+std::pair<py::list, uint64_t> TakeEvents() {
+  const EventRecord::Recording recording = ProcessEvents().Take();
+  py::list events;
+  for (const RecordedEvent& event : recording.events) {
+    py::dict fields;
+    for (const auto& [name, value] : event.fields) fields[py::str(name)] = value;
+    events.append(py::make_tuple(event.time_ns, event.name, event.message, fields));
+  }
+  return {events, recording.dropped};
+}
+
 void StartServerTimeline(Server& server, uint64_t max_replies) {
   ServerTimeline* const timeline = server.timeline();
   if (timeline == nullptr) throw EngineError{FailedPrecondition("the server has no job yet")};
@@ -683,6 +695,13 @@ void DefineTimeline(py::module_& module) {
              "What was recorded since the last call: a list of exchanges, how many more there were "
              "than could be recorded, and a list of pairs, the begin and end of each wait for "
              "input. Times are wall clock nanoseconds, 0 if it did not happen.");
+  module.def(
+      "events_start", [](uint64_t max_events) { ProcessEvents().Start(max_events); },
+      py::arg("max_events"), "Begins to record the log's events, with nothing recorded.");
+  module.def("events_stop", [] { ProcessEvents().Stop(); });
+  module.def("events_take", &TakeEvents,
+             "What was recorded since the last call: a list of tuples (time, name, message, "
+             "fields), and how many more there were than could be recorded.");
   module.def("wall_nanos", &WallNanos, "The time as timelines have it.");
   module.def(
       "timeline_add_input",

@@ -64,6 +64,7 @@ def parts(tmp_path_factory):
     run_workers(sums_of_three_parts, env=env)
     read = timeline.read(folder)
     assert sorted(os.listdir(folder)) == [
+        "timeline-scheduler.json",
         "timeline-server-0.json",
         "worker-0.json",
         "worker-1.json",

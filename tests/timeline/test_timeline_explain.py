@@ -41,6 +41,7 @@ def test_bpslaunch_records_and_merges(tmp_path):
     assert file.exists() and f"all in one: {file}" in done.stderr
     assert "ms a step: worker 1: its compute takes " in done.stderr
     names = sorted(path.name for path in (tmp_path / "job.json.d").iterdir())
-    assert names == ["timeline-server-0.json", "worker-0.json", "worker-1.json"]
+    servers = ["timeline-scheduler.json", "timeline-server-0.json"]
+    assert names == [*servers, "worker-0.json", "worker-1.json"]
     again = subprocess.run(command, timeout=60, **how)
     assert again.returncode == 2 and "name another file" in again.stderr

@@ -11,6 +11,7 @@ from tests.cluster import run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline_clocks import align, aligned
 from tf_byteps.timeline_report import main
+from tf_byteps.timeline_scheduler import PID
 from tf_byteps.timeline_server import FIRST_PID
 
 SECONDS = 40
@@ -55,11 +56,16 @@ def test_every_worker_and_server_has_its_tracks(folder):
     for event in trace["traceEvents"]:
         if event["name"] == "thread_name":
             names[event["pid"]].add(event["args"]["name"])
-    assert set(names) == {0, 1, FIRST_PID, FIRST_PID + 1}
+    assert set(names) == {0, 1, FIRST_PID, FIRST_PID + 1, PID}
     assert {"step", "push", "pull"} <= names[0] == names[1]
     assert names[FIRST_PID] == {"arrive", "sum"}
+    of_worker = [e for e in trace["traceEvents"] if e["pid"] == 0 and e["ph"] == "M"]
+    places = [e["args"]["sort_index"] for e in of_worker if e["name"] == "thread_sort_index"]
+    tracks = [e["args"]["name"] for e in of_worker if e["name"] == "thread_name"]
+    order = [name for _, name in sorted(zip(places, tracks, strict=True))]
+    assert order.index("step") < order.index("queue") < order.index("push") < order.index("pull")
     clocks = trace["otherData"]["clocks"]
-    assert set(clocks) == {"worker 0", "worker 1", "server 0", "server 1"}
+    assert set(clocks) == {"worker 0", "worker 1", "server 0", "server 1", "scheduler"}
 
 
 def test_slices_of_a_track_do_not_cross_and_flows_match(folder):
@@ -68,7 +74,7 @@ def test_slices_of_a_track_do_not_cross_and_flows_match(folder):
     for event in events:
         assert event["ph"] == "M" or event["ts"] >= 0
         if event["ph"] == "X":
-            assert event["dur"] >= 0
+            assert event["dur"] >= (0 if event["cat"] in ("push", "sum", "pull") else 1)
             tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
         if event["ph"] in "stf":
             flows[event["id"]].append(event)

@@ -12,7 +12,8 @@ import pytest
 
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, wait_until
-from tf_byteps import _engine, timeline
+from tf_byteps import _engine
+from tf_byteps.timeline_files import events_of
 from tf_byteps.timeline_server import FIRST_PID
 
 SECONDS = 40
@@ -71,5 +72,5 @@ def test_one_that_is_killed_leaves_what_it_has_recorded(tmp_path, name, variable
     events = json.loads(file.read_text())["traceEvents"]
     of_process = {event["pid"] for event in events if event["ph"] == "X"}
     assert of_process == {0, 1, FIRST_PID}
-    recorded = timeline.events_of(str(tmp_path / "job.json.d" / name))
+    recorded = events_of(str(tmp_path / "job.json.d" / name))
     assert len([event for event in recorded if event["ph"] == "X"]) > 100

@@ -11,6 +11,7 @@ import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline_report import breakdown
+from tf_byteps.timeline_scheduler import PID
 from tf_byteps.timeline_server import FIRST_PID
 from tf_byteps.timeline_steps import covered
 
@@ -54,7 +55,7 @@ def test_it_prints_every_worker_and_merges(folder):
     merged = folder / "job.json"
     assert str(merged) in done.stdout
     events = json.loads(merged.read_text())["traceEvents"]
-    assert {event["pid"] for event in events} == {0, 1, FIRST_PID}
+    assert {event["pid"] for event in events} == {0, 1, FIRST_PID, PID}
     assert report(folder).stdout == done.stdout, "the merged file is not read again"
 
 

@@ -420,10 +420,10 @@ class Options:
         None,
         "BYTEPS_TIMELINE",
         text(),
-        "Where each worker and server writes a Chrome trace of its exchanges (see "
-        "[timeline](timeline.md)): trace.json becomes trace.0.json for worker 0 and "
-        "trace.server-0.json for server 0; in a directory worker-0.json and "
-        "timeline-server-0.json.",
+        "Where each worker and server writes a Chrome trace of its exchanges, and the scheduler "
+        "one of its events (see [timeline](timeline.md)): trace.json becomes trace.0.json for "
+        "worker 0, trace.server-0.json for server 0 and trace.scheduler.json; in a directory "
+        "worker-0.json, timeline-server-0.json and timeline-scheduler.json.",
     )
     metrics_port: str | None = option(
         None,

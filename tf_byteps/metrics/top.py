@@ -118,6 +118,9 @@ def to_json(view: View) -> dict[str, Any]:
         for role, keys in _ADDED.items()
     }
     printed["unseen"] = [{"role": role, "rank": rank} for role, rank in view.unseen]
+    printed["replaced"] = [
+        {"role": role, "rank": rank, "seconds": seconds} for (role, rank), seconds in view.replaced
+    ]
     return printed
 
 

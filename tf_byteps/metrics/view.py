@@ -148,6 +148,11 @@ def _remarks(view: View) -> list[tuple[str, str]]:
         names = [f"{row.role} {row.rank}" for row in view.rows if row.state == state]
         if names:
             remarks.append((f"{state}: {_listed(names)}", _STYLES[state]))
+    if view.replaced and not is_over:
+        names = _listed([f"{role} {rank}" for (role, rank), _ in view.replaced])
+        ago = min(seconds for _, seconds in view.replaced)
+        line = f"lost {ago:.0f} s ago: {names}; others have taken over"
+        remarks.append((line, _STYLES[LOST]))
     late = max(view.workers, key=lambda row: row.lag_seconds or 0.0, default=None)
     if late is not None and (late.lag_seconds or 0.0) >= _STRAGGLER_SECONDS:
         lag = _in_milli(late.lag_seconds or 0.0)

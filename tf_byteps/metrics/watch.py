@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from tf_byteps.metrics.finding import addresses_from
@@ -16,6 +16,8 @@ RUNS, SILENT, LOST = "runs", "silent", "lost"
 ANSWER_SECONDS = 0.8
 # Processes that come, or come back, are looked for so often.
 _SEARCH_SECONDS = 5.0
+# One that was replaced between two looks has no row that could say that it was lost.
+_REPLACED_SECONDS = 60.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +113,8 @@ class View:
         unseen: (role, rank) of processes that others name and that have not answered here: they
             are lost, or serve elsewhere.
         trouble: a sentence for each address that was given and has no process of a job.
+        replaced: (role, rank) of processes that were lost in the last minute and whose rank another
+            one has, and how many seconds ago that was seen.
     """
 
     workers: Sequence[Worker]
@@ -118,6 +122,7 @@ class View:
     schedulers: Sequence[Scheduler]
     unseen: Sequence[Place]
     trouble: Sequence[str]
+    replaced: Sequence[tuple[Place, float]] = ()
 
     @property
     def rows(self) -> list[Row]:
@@ -132,6 +137,23 @@ def total(rows: Iterable[Row], key: str) -> float | None:
     return sum(known) if known else None
 
 
+# The host, and when it was started.
+_Identity = tuple[str, float | None]
+
+
+def _identity(address: Address, answer: Reading) -> _Identity:
+    return address.host, answer.process.get("process_start_time_seconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Replaced:
+    """A process that is lost, and whose places others have taken; seen so at a time."""
+
+    identity: _Identity
+    places: tuple[Place, ...]
+    when: float
+
+
 class _Process:
     """A process that has answered once."""
 
@@ -140,14 +162,18 @@ class _Process:
         self.now, self._before = first, None
         self.state = RUNS
 
+    @property
+    def identity(self) -> _Identity:
+        """Tells a process that has come to another port from one that has taken its place."""
+        return _identity(self.address, self.now)
+
     def take(self, answer: Reading | Silence) -> None:
         """Its next answer."""
         if isinstance(answer, Silence):
             self.state = LOST if answer.nobody_listens else SILENT
             self._before = None
             return
-        started = "process_start_time_seconds"
-        is_same = answer.process.get(started) == self.now.process.get(started)
+        is_same = _identity(self.address, answer) == self.identity
         self._before = self.now if is_same and self.state == RUNS else None
         # Its places stay when it says goodbye, so that it is not forgotten before it has ended.
         self.now = answer if answer.places else dataclasses.replace(answer, places=self.now.places)
@@ -199,6 +225,7 @@ class Watch:
         self._processes: dict[Address, _Process] = {}
         self._trouble: dict[Address, Silence] = {}
         self._search_at = 0.0
+        self._replaced: list[_Replaced] = []
 
     def look(self) -> View:
         """Asks all processes once; takes a second at most."""
@@ -206,27 +233,56 @@ class Watch:
         if time.monotonic() >= self._search_at:
             self._search_at = time.monotonic() + _SEARCH_SECONDS
             asked = [*dict.fromkeys([*asked, *self._candidates])]
+        came, gone = set(), []
         for address, answer in read_all(asked, ANSWER_SECONDS).items():
             known = self._processes.get(address)
-            if known is not None:
-                known.take(answer)
-            elif isinstance(answer, Silence):
-                self._trouble[address] = answer
-            elif answer.places:
+            if isinstance(answer, Silence):
+                if known is None:
+                    self._trouble[address] = answer
+                else:
+                    known.take(answer)
+                continue
+            identity = _identity(address, answer)
+            if known is None and not answer.places:
+                self._trouble[address] = Silence("serves metrics, but has not joined a job yet")
+                continue
+            if known is None:
+                self._processes[address] = _Process(address, answer)
+            elif known.identity != identity:
+                gone.append(known)
                 self._processes[address] = _Process(address, answer)
             else:
-                self._trouble[address] = Silence("serves metrics, but has not joined a job yet")
-        self._forget_replaced()
+                known.take(answer)
+                continue
+            came.add(identity)
+        self._note_replaced(came, gone)
         return self._view()
 
-    def _forget_replaced(self) -> None:
-        """Another process has taken the place of a lost one."""
-        held = {
-            place for p in self._processes.values() if p.state == RUNS for place in p.now.places
-        }
-        for address, process in list(self._processes.items()):
-            if process.state == LOST and held.issuperset(process.now.places):
+    def _note_replaced(self, came: Set[_Identity], gone: Sequence[_Process]) -> None:
+        """In an elastic job others take the places of lost processes at once, and change ports.
+
+        Args:
+            came: who has been found at an address where it was not.
+            gone: who has been where another one is now.
+        """
+        processes = self._processes.items()
+        held = {place for _, p in processes if p.state == RUNS for place in p.now.places}
+        lost = {address: p for address, p in processes if p.state == LOST}
+        for address, process in lost.items():
+            if process.identity in came:
                 del self._processes[address]
+            elif held.issuperset(process.now.places):
+                del self._processes[address]
+                gone = [*gone, process]
+        now = time.monotonic()
+        self._replaced += [_Replaced(p.identity, tuple(p.now.places), now) for p in gone]
+        self._replaced = [
+            each
+            for each in self._replaced
+            if each.identity not in came and now < each.when + _REPLACED_SECONDS
+        ]
+        if gone:
+            self._search_at = 0.0  # at the next look: it may have gone to a port that is not known
 
     def _view(self) -> View:
         lags, connections, named = self._what_others_say()
@@ -249,6 +305,7 @@ class Watch:
             rows["scheduler"],
             sorted(named - seen),
             self._sentences(),
+            [(p, time.monotonic() - each.when) for each in self._replaced for p in each.places],
         )
 
     def _what_others_say(self) -> tuple[dict[int, float], dict[int, int], set[Place]]:

@@ -64,6 +64,8 @@ class Book:
     options: dict[str, float]
     # Each worker has a GPU that no other one uses, and some workers have a host in common.
     gpus_share_hosts: bool = False
+    # What a scheduler's process has drawn: the same in all jobs that it brings together.
+    run_id: str = ""
 
     def local_rank(self, rank: int) -> int:
         """The worker's number among those on its host, in rank order."""

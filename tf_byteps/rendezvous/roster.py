@@ -13,6 +13,9 @@ from tf_byteps.config import Config
 from tf_byteps.errors import ConfigError, RendezvousError
 from tf_byteps.rendezvous.messages import Address, Book, Join
 
+# Of this process, as `Book.run_id`.
+RUN_ID = secrets.token_hex(8)
+
 _SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
 _MAX_TEXT = 1024
 _MAX_NUMBER = 1 << 16  # of workers or servers
@@ -231,6 +234,7 @@ class Roster:
             coordinator_endpoint=None,
             options=self._shared_options(),
             gpus_share_hosts=self._gpus_share_hosts(workers),
+            run_id=RUN_ID,
         )
 
     def _gpus_share_hosts(self, workers: Sequence[Participant]) -> bool:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from tf_byteps import _engine, logs
+from tf_byteps import _engine, logs, timeline_files
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
@@ -19,6 +19,7 @@ from tf_byteps.rendezvous.environments import openmpi
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Book
+from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.secret import new_secret
 from tf_byteps.timeline_recorder import Recorder
 
@@ -60,6 +61,7 @@ class _SchedulerThread:
         self.scheduler.request_stop()
         self._over.set()
         self._thread.join()
+        self.scheduler.end_timeline()
 
     def stop(self) -> None:
         self.end_thread()
@@ -72,7 +74,7 @@ class Stay:
     def __init__(self, config: Config, member: Member | None = None) -> None:
         self.requested = config
         self.member = member
-        self.epoch = 0
+        self.epoch, self._run_id = 0, ""
         self.config = _with_own_secret(_with_op_determinism(config))
         self.rank = 0
         self.local_rank = 0
@@ -109,7 +111,7 @@ class Stay:
             _engine.start_worker(job, self.rank, self.local_rank, self.local_size)
         except _engine.EngineError as error:
             raise BytePSError(f"worker {self.rank} cannot start: {error}") from error
-        self.epoch = book.epoch
+        self.epoch, self._run_id = book.epoch, book.run_id
         source = "scheduler" if self.config.distributed else "default"
         self.config = self.config.with_shared_values(book.options, source).replace(
             source=source,
@@ -186,7 +188,7 @@ class Stay:
                 f"a timeline is being recorded already, for {self._recorder.path}: call "
                 f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
             )
-        self._recorder = Recorder(path, self.rank)
+        self._recorder = Recorder(path, self.rank, timeline_files.Stay(self._run_id, self.epoch))
 
     def stop_timeline(self) -> str:
         if self._recorder is None:
@@ -259,6 +261,7 @@ def _book_of_one(config: Config) -> Book:
         server_workers=[],
         coordinator_endpoint=None,
         options=config.shared_values(),
+        run_id=RUN_ID,
     )
 
 

@@ -1,0 +1,43 @@
+#include "cc/base/event_record.h"
+
+#include <utility>
+
+#include "cc/base/clock.h"
+#include "cc/base/fork.h"
+
+namespace byteps {
+
+void EventRecord::Start(uint64_t max_events) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  recorded_ = Recording();
+  events_left_ = max_events;
+  recording_ = true;
+}
+
+void EventRecord::Stop() { recording_ = false; }
+
+void EventRecord::Add(const std::string& message, const LogEvent& event) {
+  if (!recording_.load(std::memory_order_relaxed) || event.name[0] == '\0') return;
+  // The lock may have been held by a thread that a forked child does not have.
+  if (!CheckNotForked().ok()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!recording_) return;
+  if (events_left_ == 0) {
+    ++recorded_.dropped;
+    return;
+  }
+  --events_left_;
+  recorded_.events.push_back({WallNanos(), message, event.name, event.fields});
+}
+
+EventRecord::Recording EventRecord::Take() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(recorded_, Recording());
+}
+
+EventRecord& ProcessEvents() {
+  static EventRecord* const record = new EventRecord;
+  return *record;
+}
+
+}  // namespace byteps
