@@ -50,9 +50,11 @@ def test_who_has_come_and_who_has_stalled(tmp_path):
     assert sorted(here) == [("server", 0), ("worker", 0), ("worker", 1), ("worker", 2)]
     # A worker may begin before the last one is there.
     assert min(ts for name, _, ts in events if name == "process_here") <= min(others)
-    (stalled,) = [event for event in events if event[0] == "stalled"]
-    assert 'tensor "late"' in stalled[1]["message"] and "not by rank 1" in stalled[1]["message"]
-    assert min(others) < stalled[2] < max(others)
+    # On a busy machine others may have stalled before, and this one be told twice.
+    messages = {args["message"]: ts for name, args, ts in events if name == "stalled"}
+    late = [message for message in messages if 'tensor "late"' in message]
+    assert any("not by rank 1" in message for message in late), messages
+    assert min(others) < messages[late[0]] < max(others)
 
 
 @pytest.mark.parametrize("level", ["WARNING", "ERROR"])
