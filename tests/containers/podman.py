@@ -26,7 +26,7 @@ runtime = "runc"
 """
 _NETWORK = "tf-byteps-test"
 _SUBNET = "10.89.77"
-_SECONDS = 120
+_SECONDS = 300
 
 
 class Podman:

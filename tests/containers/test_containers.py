@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.time_limit(1200)]
 _WORKER = "localhost/tf_byteps-example:test"
 _SERVER = "localhost/tf_byteps-server:test"
 _LARGEST_SERVER = 120e6  # bytes
+_SECONDS = 300  # machines may be busy
 # Failures show soon.
 _SOON = ("--env", "BYTEPS_HEARTBEAT_INTERVAL=1", "--env", "BYTEPS_HEARTBEAT_TIMEOUT=5")
 _ONCE = ("--env", "BYTEPS_RESTART_TIMEOUT=0")
@@ -78,9 +79,9 @@ def test_a_job_ends_with_the_cause_when_a_container_is_killed(containers):
     command = ("python", "-m", "tests.containers.endless")
     running = containers.start_pods(*pods(*command, options=(*_SOON, *_ONCE)), _TESTS)
     for worker in running[:2]:
-        worker.wait_for_output("training", 120)
+        worker.wait_for_output("training", _SECONDS)
     containers.kill(running[1])
-    first, killed, server = containers.wait(running, 60)
+    first, killed, server = containers.wait(running)
     output = running[0].output()
     assert killed == 137 and first == 1 and server == 1, output + running[2].output()
     assert "worker 1" in _errors(output)[0] and "without a goodbye" in _errors(output)[0]
@@ -126,7 +127,7 @@ def _wait(condition, running):
         assert all(each.popen.poll() is None for each in running), _outputs(running)
         return condition()
 
-    wait_until(is_so, 120)
+    wait_until(is_so, _SECONDS)
 
 
 def _outputs(running):
