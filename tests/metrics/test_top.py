@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import pathlib
 import pty
 import signal
 import socket
@@ -103,11 +104,18 @@ def test_a_killed_worker_is_shown_as_lost(tmp_path):
     assert len(lost) == 1 and f"lost: worker {lost[0]}" in on_screen(view)
 
 
+def is_stopped(pid):
+    """Whether all threads are; on a busy machine that takes a while."""
+    stats = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def test_a_stopped_server_is_shown_as_silent(tmp_path):
     with running_job(tmp_path / "stop") as (job, first):
         watch = Watch([Address("127.0.0.1", first)])
         look_until(watch, ("server", 0), RUNS)
         job.servers[0].kill(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(job.servers[0].popen.pid))
         view = watch.look()
         assert states(view)["server", 0] == SILENT
         assert "silent: server 0" in on_screen(view)
