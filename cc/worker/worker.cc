@@ -636,7 +636,7 @@ Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
     return OkStatus();
   }
   if (is_message && std::holds_alternative<ArrivalReport>(message))
-    return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(std::move(message)));
+    return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(message));
   if (!is_message || !std::holds_alternative<ResumeAnswer>(message))
     return Internal(connection.peer_name() + " sent a message that is not understood");
   Actions actions(this);
@@ -644,14 +644,18 @@ Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
   return OnResumeAnswer(connection, std::get<ResumeAnswer>(message), &actions);
 }
 
-Status Worker::OnArrivalReport(int32_t server, ArrivalReport report) {
-  if (report.workers.size() != job_.worker_hosts.size()) {
-    return Internal("server " + std::to_string(server) + " reported on " +
-                    std::to_string(report.workers.size()) + " workers");
-  }
+Status Worker::OnArrivalReport(int32_t server, const ArrivalReport& report) {
   std::lock_guard<std::mutex> lock(mutex_);
   arrivals_.resize(job_.num_servers());
-  arrivals_[server] = std::move(report);
+  std::vector<WorkerLag>& lags = arrivals_[server];
+  lags.resize(job_.num_workers());
+  for (const auto& [rank, lag] : report.rows) {
+    if (rank < 0 || rank >= job_.num_workers()) {
+      return Internal("server " + std::to_string(server) + " reported on worker " +
+                      std::to_string(rank) + " of " + std::to_string(job_.num_workers()));
+    }
+    lags[rank] = lag;
+  }
   return OkStatus();
 }
 

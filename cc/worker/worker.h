@@ -222,7 +222,7 @@ class Worker : private ConnectionHandler {
   void OnClosed(Connection& connection, const Status& reason) override;
   void OnWanted(const FrameHeader& header);
   Status OnServersNews(Connection& connection, PayloadSink* sink);
-  Status OnArrivalReport(int32_t server, ArrivalReport report);
+  Status OnArrivalReport(int32_t server, const ArrivalReport& report);
 
   void PreparePaths();
   Status ConnectToServers();
@@ -356,8 +356,8 @@ class Worker : private ConnectionHandler {
   bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
   StepMeter step_meter_;
-  int64_t exchanging_since_ns_ = 0;      // while an exchange is in flight
-  std::vector<ArrivalReport> arrivals_;  // the last one of each server
+  int64_t exchanging_since_ns_ = 0;               // while an exchange is in flight
+  std::vector<std::vector<WorkerLag>> arrivals_;  // by server and rank, as they reported last
 };
 
 }  // namespace byteps
