@@ -711,7 +711,10 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   const int64_t now = MonotonicNanos();
   CountEnd(status.ok(), now);
   step_meter_.End(exchange->step, now);
-  if (!status.ok()) Withdraw(exchange, status, actions);
+  if (!status.ok()) {
+    Withdraw(exchange, status, actions);
+    Revoke(*exchange, actions);
+  }
   for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
     ExpectNoAnswer(exchange.get(), part);
   for (PartRequest& part : exchange->part_requests)
@@ -726,6 +729,20 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   last_ended_.round = exchange->round;
   last_ended_.ns = key.ended_ns;
   actions->finished.emplace_back(exchange, status);
+}
+
+// Takes back what has not left: nobody wants it, and the caller may use the memory again.
+void Worker::Revoke(const Exchange& exchange, Actions* actions) {
+  uint64_t revoked = 0;
+  for (uint32_t part = 0; part < exchange.sent_on.size(); ++part) {
+    if (exchange.sent_on[part] < 0) continue;
+    const Path& path = servers_[exchange.places[part].server].paths[exchange.sent_on[part]];
+    if (path.connection == nullptr) continue;
+    const uint64_t bytes = path.connection->Revoke(&exchange, &actions->dropped);
+    ReturnCredit(*path.connection, bytes);
+    revoked += bytes;
+  }
+  if (revoked > 0 && !stopping_ && failure_.ok()) Pump(actions);
 }
 
 void Worker::CountStart(int64_t now_ns) {

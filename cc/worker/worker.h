@@ -308,6 +308,7 @@ class Worker : private ConnectionHandler {
   void CountStart(int64_t now_ns);
   void CountEnd(bool well, int64_t now_ns);
   void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions);
+  void Revoke(const Exchange& exchange, Actions* actions);
   void FinishAll(const Status& reason, Actions* actions);
 
   const JobDescription job_;
