@@ -48,7 +48,7 @@ std::vector<std::string> FuzzSeeds() {
            HoldRounds{},
            RoundsHeld{{{entry.key, 3}}},
            Retune{1 << 20, 1 << 19, {{entry, 4}}},
-           ArrivalReport{{{5, 0, 100, 20, 60}}},
+           ArrivalReport{{{1, {5, 0, 100, 20, 60}}}},
            Reachable{"10.0.0.7", 40312},
            ResumeQuery{{{entry.key, 1, 7}}},
            ResumeAnswer{{{entry.key, 1, 7, 12}}},

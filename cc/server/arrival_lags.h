@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "cc/server/part_rounds.h"
@@ -15,7 +16,7 @@ namespace byteps {
 // Thread-safe.
 class ArrivalLags {
  public:
-  explicit ArrivalLags(int32_t num_workers) : workers_(num_workers) {}
+  explicit ArrivalLags(int32_t num_workers) : workers_(num_workers), reported_(num_workers) {}
 
   void Add(const std::vector<Arrival>& arrivals) {
     if (arrivals.empty() || workers_.size() < 2) return;
@@ -33,6 +34,22 @@ class ArrivalLags {
     }
   }
 
+  // What has changed since it was taken last, of ArrivalReport::kMostRows workers at most. They
+  // take turns.
+  ArrivalReport TakeReport() {
+    ArrivalReport report;
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (report.rows.size() == ArrivalReport::kMostRows) break;
+      const size_t rank = next_;
+      next_ = (next_ + 1) % workers_.size();
+      const WorkerLag& lag = workers_[rank];
+      if (std::exchange(reported_[rank], lag.contributions) != lag.contributions)
+        report.rows.push_back({static_cast<int32_t>(rank), lag});
+    }
+    return report;
+  }
+
   // By rank.
   std::vector<WorkerLag> workers() const {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -42,6 +59,8 @@ class ArrivalLags {
  private:
   mutable std::mutex mutex_;
   std::vector<WorkerLag> workers_;
+  std::vector<uint64_t> reported_;  // contributions, by rank
+  size_t next_ = 0;                 // the rank to look at first
 };
 
 }  // namespace byteps

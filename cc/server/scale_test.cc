@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ class CountingConnection : public Connection {
   }
   void Send(OutgoingFrame frame) override {
     ++sent[frame.header.type];
+    if (frame.header.type == FrameType::kControl) controls.push_back(frame);
     if (frame.header.status != StatusCode::kOk)
       longest_text = std::max(longest_text, frame.header.payload_bytes);
   }
@@ -40,6 +42,7 @@ class CountingConnection : public Connection {
   const std::string& peer_name() const override { return name_; }
 
   std::map<FrameType, uint64_t> sent;
+  std::vector<OutgoingFrame> controls;
   uint64_t longest_text = 0;  // of an error
 
  private:
@@ -88,6 +91,7 @@ class ManyWorkers {
     return longest;
   }
   SummationService& service() { return service_; }
+  const CountingConnection& connection(size_t rank) const { return *connections_[rank]; }
 
  private:
   static std::vector<std::string> Hosts(int32_t count) {
@@ -141,6 +145,28 @@ TEST(ScaleTest, APushCostsTheSameInRankOrder) {
     costs[count] = CostOfPush(&workers, count);
   }
   ExpectFlat(costs);
+}
+
+// What a worker receives of it at once does not grow with the job, and in time it is all.
+TEST(ScaleTest, AnArrivalReportIsAsLongInLargeJobs) {
+  uint64_t longest = 0;
+  for (const int32_t count : {64, 256, 1024}) {
+    ManyWorkers workers(count);
+    workers.Push(0);
+    for (int32_t sent = 0; sent < count; sent += 64) workers.service().ReportArrivals();
+    std::set<int32_t> ranks;
+    for (const OutgoingFrame& frame : workers.connection(1).controls) {
+      ControlMessage message;
+      const std::string bytes(static_cast<const char*>(frame.payload), frame.header.payload_bytes);
+      ASSERT_TRUE(DecodeControl(bytes, &message).ok());
+      for (const auto& row : std::get<ArrivalReport>(message).rows) ranks.insert(row.rank);
+      if (longest == 0) longest = frame.header.payload_bytes;
+      EXPECT_EQ(frame.header.payload_bytes, longest) << count << " workers";
+    }
+    EXPECT_EQ(ranks.size(), static_cast<size_t>(count));
+    workers.service().ReportArrivals();  // nothing is new
+    EXPECT_EQ(workers.sent(FrameType::kControl), static_cast<uint64_t>(count) * (count / 64));
+  }
 }
 
 // Who waits is told whom it has waited for, in a text that does not grow with the job.

@@ -50,18 +50,10 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
   BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job.num_workers() * job.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(link->Start(van_.get(), job, Role::kServer, rank));
   if (job.num_workers() > 1) {
-    reports_.Start("byteps-arrivals", job.options.heartbeat_interval, [this] { ReportArrivals(); });
+    reports_.Start("byteps-arrivals", job.options.heartbeat_interval,
+                   [this] { service_->ReportArrivals(); });
   }
   return OkStatus();
-}
-
-// Workers learn who is late from the servers, which alone see it.
-void Server::ReportArrivals() {
-  ArrivalReport report{service_->arrival_lags()};
-  uint64_t contributions = 0;
-  for (const WorkerLag& lag : report.workers) contributions += lag.contributions;
-  if (contributions == std::exchange(reported_contributions_, contributions)) return;
-  service_->SendToWorkers(ControlFrame(report));
 }
 
 bool Server::Wait(double timeout) {

@@ -53,7 +53,6 @@ class Server : private ConnectionAcceptor {
                  ConnectionHandler** handler) override;
   void OnMessage(const ControlMessage& message);
   void OnCoordinatorLost(const Status& reason);
-  void ReportArrivals();
   void Fail(const std::string& what);
   void EndJob();
 
@@ -61,7 +60,6 @@ class Server : private ConnectionAcceptor {
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
   PeriodicThread reports_;
-  uint64_t reported_contributions_ = 0;  // its thread's
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

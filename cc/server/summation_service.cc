@@ -88,6 +88,7 @@ class SummationService::Impl {
   int32_t num_workers() const { return options_.num_workers; }
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;
+  void ReportArrivals();
   std::vector<WorkerLag> arrival_lags() const { return lags_.workers(); }
   ServerTimeline& timeline() { return timeline_; }
 
@@ -459,6 +460,11 @@ void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
   for (const std::shared_ptr<WorkerConnection>& worker : one_of_each) worker->Send(frame);
 }
 
+void SummationService::Impl::ReportArrivals() {
+  const ArrivalReport report = lags_.TakeReport();
+  if (!report.rows.empty()) SendToWorkers(ControlFrame(report));
+}
+
 void SummationService::Impl::LimitUnsent(uint64_t bytes) {
   std::lock_guard<std::mutex> lock(connections_mutex_);
   unsent_bytes_ = bytes;
@@ -581,6 +587,8 @@ SummationCounters SummationService::counters() const { return impl_->counters();
 std::vector<TensorCounters> SummationService::tensor_counters() const {
   return impl_->tensor_counters();
 }
+
+void SummationService::ReportArrivals() { impl_->ReportArrivals(); }
 
 std::vector<WorkerLag> SummationService::arrival_lags() const { return impl_->arrival_lags(); }
 

@@ -84,7 +84,9 @@ class SummationService : public ConnectionHandler {
 
   SummationCounters counters() const;
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
-  std::vector<WorkerLag> arrival_lags() const;          // by rank; of sums and averages
+  // Workers learn who is late from the servers, which alone see it.
+  void ReportArrivals();
+  std::vector<WorkerLag> arrival_lags() const;  // by rank; of sums and averages
   // Its recordings refer to this object.
   ServerTimeline& timeline();
 

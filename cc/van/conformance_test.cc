@@ -344,6 +344,40 @@ TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
   EXPECT_LT(position, 20u) << "the frame of highest priority came as number " << position;
 }
 
+TEST_P(VanConformanceTest, WhatIsRevokedBeforeItLeavesNeverArrives) {
+  constexpr uint32_t kFrames = 40;
+  constexpr size_t kBytes = 2000000;
+  auto gate = std::make_shared<std::mutex>();
+  server_.answer_ = [gate](Connection&, const FrameHeader&) {
+    std::lock_guard<std::mutex> lock(*gate);
+  };
+  const auto connection = Connect();
+  const int owner = 0;
+  std::vector<std::shared_ptr<const void>> dropped;
+  uint64_t revoked = 0;
+  {
+    // The receiver holds still.
+    std::lock_guard<std::mutex> lock(*gate);
+    for (uint32_t part = 0; part < kFrames; ++part) {
+      OutgoingFrame frame = PushFrame(part, Pattern(kBytes, 0));
+      if (part % 2 == 1) frame.owner = &owner;
+      connection->Send(std::move(frame));
+    }
+    revoked = connection->Revoke(&owner, &dropped);
+    connection->Send(PushFrame(kFrames, Pattern(10, 0)));
+  }
+  EXPECT_GE(dropped.size(), kFrames / 4);
+  EXPECT_EQ(revoked, dropped.size() * kBytes);
+  const size_t left = kFrames + 1 - dropped.size();
+  ASSERT_TRUE(ServerReceived(left));
+  EXPECT_EQ(server_.received_.back().header.part, kFrames);
+  uint32_t even = 0;
+  for (const Received& received : server_.received_)
+    even += received.header.part < kFrames && received.header.part % 2 == 0 ? 1 : 0;
+  EXPECT_EQ(even, kFrames / 2);
+  EXPECT_EQ(connection->Revoke(&owner, &dropped), 0u);
+}
+
 // A payload is long, and has begun to leave.
 TEST_P(VanConformanceTest, WhatIsUrgentNeedNotWaitForTheEndOfWhatIsLong) {
   if (GetParam().by_rdma) GTEST_SKIP() << "one frame after the other";

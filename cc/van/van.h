@@ -44,7 +44,8 @@ class PayloadSink {
     size_t bytes = 0;
   };
 
-  // Memory for the next bytes, 1 to `remaining` of them; stays valid until Commit.
+  // Memory for the next bytes, 1 to `remaining` of them; stays valid until Commit, which follows in
+  // any case, on the same thread, with no other call of a handler in between.
   virtual Span Prepare(uint64_t remaining) = 0;
 
   // The first `bytes` of the span that Prepare returned last have been filled. May be less than the
@@ -62,6 +63,7 @@ struct OutgoingFrame {
   FrameHeader header;
   const void* payload = nullptr;  // header.payload_bytes bytes
   std::shared_ptr<const void> keep_alive;
+  const void* owner = nullptr;  // compared only: who may revoke it
 };
 
 // One reliable, ordered, two-way stream of frames to a peer that has passed the handshake.
@@ -73,6 +75,14 @@ class Connection {
   // all there is to say. Frames of higher header.priority overtake waiting ones; control frames
   // overtake all; equals keep their order.
   virtual void Send(OutgoingFrame frame) = 0;
+
+  // Drops those of the owner's frames that have not begun to leave, their keep_alives into
+  // `dropped`, for the caller to drop outside its locks. Returns how many bytes of payload they
+  // have.
+  virtual uint64_t Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) {
+    (void)owner, (void)dropped;
+    return 0;
+  }
 
   // Ends the connection. Frames that Send has queued may be lost. OnClosed follows on the I/O
   // thread, once.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cc/van/van.h"
 
@@ -21,7 +22,8 @@ struct WaitingFrame {
         sequence(sequence),
         payload(static_cast<const uint8_t*>(frame->payload)),
         payload_bytes(frame->header.payload_bytes),
-        keep_alive(std::move(frame->keep_alive)) {}
+        keep_alive(std::move(frame->keep_alive)),
+        owner(frame->owner) {}
 
   // Those that have a priority.
   static bool HasData(const FrameHeader& header) {
@@ -34,6 +36,7 @@ struct WaitingFrame {
   const uint8_t* payload;
   uint64_t payload_bytes;
   std::shared_ptr<const void> keep_alive;
+  const void* owner;
 };
 
 // For a std::set of pointers to them.
@@ -43,6 +46,26 @@ struct LeavesEarlier {
     return a->rank != b->rank ? a->rank < b->rank : a->sequence < b->sequence;
   }
 };
+
+// Connection::Revoke, of a set of pointers to them: `is_waiting` says of one that nothing of it has
+// left, `on_drop` hears of each that goes.
+template <typename Waiting, typename IsWaiting, typename OnDrop>
+uint64_t RevokeFrom(Waiting* waiting, const void* owner, IsWaiting is_waiting, OnDrop on_drop,
+                    std::vector<std::shared_ptr<const void>>* dropped) {
+  uint64_t bytes = 0;
+  for (auto each = waiting->begin(); each != waiting->end();) {
+    auto& entry = **each;
+    if (entry.owner != owner || !is_waiting(entry)) {
+      ++each;
+      continue;
+    }
+    on_drop(entry);
+    bytes += entry.payload_bytes;
+    dropped->push_back(std::move(entry.keep_alive));
+    each = waiting->erase(each);
+  }
+  return bytes;
+}
 
 }  // namespace byteps
 

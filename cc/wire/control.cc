@@ -87,7 +87,7 @@ constexpr size_t kHeldPartBytes = 8 + 4 + 8 + 1;
 constexpr size_t kMovedPartBytes = 8 + 4 + 8 + 4;
 constexpr size_t kReturnedPartBytes = 8 + 4 + 4;
 constexpr size_t kMinCutBytes = kMinEntryBytes + 8;
-constexpr size_t kLagBytes = 5 * 8;
+constexpr size_t kLagBytes = 4 + 5 * 8;
 constexpr size_t kMinStalledBytes = 4 + 8 + 4 + 4;
 
 void Put(ByteWriter& writer, const std::vector<RoundsHeld::Tensor>& tensors) {
@@ -184,8 +184,9 @@ struct Encoder {
     }
   }
   void operator()(const ArrivalReport& message) {
-    writer.Put(static_cast<uint32_t>(message.workers.size()));
-    for (const WorkerLag& lag : message.workers) {
+    writer.Put(static_cast<uint32_t>(message.rows.size()));
+    for (const auto& [rank, lag] : message.rows) {
+      writer.Put(rank);
       for (const uint64_t value :
            {lag.contributions, lag.dropped, lag.total_ns, lag.recent_ns, lag.max_ns})
         writer.Put(value);
@@ -348,8 +349,9 @@ struct Decoder {
     }
   }
   void operator()(ArrivalReport& message) {
-    message.workers.resize(reader.GetCount(kLagBytes));
-    for (WorkerLag& lag : message.workers) {
+    message.rows.resize(reader.GetCount(kLagBytes));
+    for (auto& [rank, lag] : message.rows) {
+      rank = reader.Get<int32_t>();
       for (uint64_t* value :
            {&lag.contributions, &lag.dropped, &lag.total_ns, &lag.recent_ns, &lag.max_ns})
         *value = reader.Get<uint64_t>();

@@ -174,9 +174,15 @@ struct WorkerLag {
 };
 inline constexpr uint64_t kRecentContributions = 100;
 
-// server -> workers, from time to time.
+// server -> workers, from time to time: the lags that have changed, of some workers at a time, so
+// that what each of n workers receives does not grow with n.
 struct ArrivalReport {
-  std::vector<WorkerLag> workers;  // by rank
+  struct Row {
+    int32_t rank = 0;
+    WorkerLag lag;
+  };
+  static constexpr size_t kMostRows = 64;
+  std::vector<Row> rows;
 };
 
 // worker -> coordinator, first: the process listens there for as long as it lives, which is all

@@ -47,7 +47,7 @@ std::vector<ControlMessage> OneOfEach() {
           HoldRounds{},
           RoundsHeld{{{KeyOfName("a"), 3}, {KeyOfName("b"), 4}}},
           Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}},
-          ArrivalReport{{{7, 1, 2000, 300, 900}, {7, 0, 0, 0, 0}}},
+          ArrivalReport{{{3, {7, 1, 2000, 300, 900}}, {0, {7, 0, 0, 0, 0}}}},
           Reachable{"10.0.0.6", 4711},
           ResumeQuery{{{17, 2, 5}, {18, 0, 6}}},
           ResumeAnswer{{{17, 2, 5, 4096}}},

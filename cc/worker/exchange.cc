@@ -13,6 +13,7 @@ constexpr size_t kMostReasonBytes = 4096;
 
 // Compressed bytes that are received before they are decoded: they stay in a core's cache.
 constexpr size_t kDecodedAtOnce = 64 * 1024;
+constexpr size_t kDiscardedAtOnce = 64 * 1024;
 
 std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const float* values,
                                              uint64_t elements, const PartSeed& seed) {
@@ -115,6 +116,7 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.row_count = request.gather_rows;
   frame.payload = PartInput(part);
   frame.keep_alive = self;
+  frame.owner = this;
   if (const BlockCodec* const codec = PushCodec(part)) {
     frame.header.codec = codec->id();
   } else {
@@ -148,6 +150,7 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
                                     int32_t rank, uint32_t epoch) const {
   OutgoingFrame frame = PushFrame(self, part, rank, epoch);
   FrameHeader& header = frame.header;
+  frame.owner = nullptr;         // the others wait for it, however this exchange ended
   header.codec = CodecId::kRaw;  // what was decoded here
   header.watermark = round + 1;
   if (request.tensor.kind != ExchangeKind::kGather) {
@@ -157,7 +160,7 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
     return frame;
   }
   // As the server would send it.
-  std::lock_guard<std::mutex> lock(output_mutex_);
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
   const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
   auto payload = std::make_shared<std::string>(reinterpret_cast<const char*>(rows_.data()),
                                                rows_.size() * sizeof(int64_t));
@@ -179,11 +182,12 @@ OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, u
   frame.header.payload_bytes = text->size();
   frame.payload = text->data();
   frame.keep_alive = std::move(text);
+  frame.owner = nullptr;
   return frame;
 }
 
 void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
-  std::lock_guard<std::mutex> lock(output_mutex_);
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
   if (output_closed_) return nullptr;
   if (allocated_ == nullptr) {
     allocated_ = request.allocate_output(rows);
@@ -193,19 +197,34 @@ void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
 }
 
 void Exchange::CloseOutput() {
-  std::lock_guard<std::mutex> lock(output_mutex_);
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
   output_closed_ = true;
+}
+
+std::shared_lock<std::shared_mutex> Exchange::OpenOutput() {
+  std::shared_lock<std::shared_mutex> lock(output_mutex_);
+  if (output_closed_) lock = {};
+  return lock;
 }
 
 RegionSink::RegionSink(std::shared_ptr<Exchange> exchange, uint32_t part)
     : exchange_(std::move(exchange)), next_(exchange_->PartOutput(part)) {}
 
 PayloadSink::Span RegionSink::Prepare(uint64_t remaining) {
-  return {next_, static_cast<size_t>(remaining)};
+  open_ = exchange_->OpenOutput();
+  if (open_.owns_lock()) return {next_, static_cast<size_t>(remaining)};
+  discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
+  return {discard_.data(), discard_.size()};
+}
+
+void RegionSink::Commit(size_t bytes) {
+  open_ = {};
+  next_ += bytes;
 }
 
 size_t RegionSink::Take(const void* data, size_t bytes, uint64_t) {
-  CopyPastCache(next_, data, bytes);
+  const std::shared_lock<std::shared_mutex> open = exchange_->OpenOutput();
+  if (open.owns_lock()) CopyPastCache(next_, data, bytes);
   next_ += bytes;
   return bytes;
 }
@@ -234,13 +253,18 @@ PayloadSink::Span DecodingSink::Prepare(uint64_t remaining) {
   return {received_.data(), static_cast<size_t>(std::min<uint64_t>(remaining, received_.size()))};
 }
 
-// The receiver refuses only more bytes than the header has announced, which do not come: sums have
-// codecs that decode any bytes.
-void DecodingSink::Commit(size_t bytes) { (void)receiver_->Take(received_.data(), bytes); }
+void DecodingSink::Commit(size_t bytes) { Decode(received_.data(), bytes); }
 
 size_t DecodingSink::Take(const void* data, size_t bytes, uint64_t) {
-  (void)receiver_->Take(static_cast<const uint8_t*>(data), bytes);
+  Decode(static_cast<const uint8_t*>(data), bytes);
   return 0;
+}
+
+// The receiver refuses only more bytes than the header has announced, which do not come: sums have
+// codecs that decode any bytes.
+void DecodingSink::Decode(const uint8_t* data, size_t bytes) {
+  const std::shared_lock<std::shared_mutex> open = exchange_->OpenOutput();
+  if (open.owns_lock()) (void)receiver_->Take(data, bytes);
 }
 
 GatherSink::GatherSink(std::shared_ptr<Exchange> exchange, int32_t num_workers,
@@ -255,7 +279,7 @@ PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
   }
   if (output_ != nullptr)
     return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
-  discard_.resize(std::min<uint64_t>(remaining, 64 * 1024));
+  discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
   return {discard_.data(), discard_.size()};
 }
 

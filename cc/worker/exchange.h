@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -68,7 +69,11 @@ struct Exchange {
   // called too, and the caller's function must not be. A reply that comes again goes where it went
   // before.
   void* AllocateOutput(const std::vector<int64_t>& rows);
+  // Nobody writes to the output of the request any more, once it has returned.
   void CloseOutput();
+  // Holds CloseOutput up for as long as it lives, which is while bytes are written to the output;
+  // without its mutex if the output is closed.
+  std::shared_lock<std::shared_mutex> OpenOutput();
 
   ExchangeRequest request;
   const bool by_parts;  // see ExchangeRequest::placed
@@ -95,23 +100,25 @@ struct Exchange {
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 
  private:
-  mutable std::mutex output_mutex_;
+  mutable std::shared_mutex output_mutex_;
   bool output_closed_ = false;
   void* allocated_ = nullptr;
   std::vector<int64_t> rows_;  // of what is allocated, by worker
 };
 
-// Receives a part of the result where the caller wants it.
+// Receives a part of the result where the caller wants it; nothing after CloseOutput.
 class RegionSink : public PayloadSink {
  public:
   RegionSink(std::shared_ptr<Exchange> exchange, uint32_t part);
   Span Prepare(uint64_t remaining) override;
-  void Commit(size_t bytes) override { next_ += bytes; }
+  void Commit(size_t bytes) override;
   size_t Take(const void* data, size_t bytes, uint64_t remaining) override;
 
  private:
   const std::shared_ptr<Exchange> exchange_;
   uint8_t* next_;
+  std::shared_lock<std::shared_mutex> open_;  // from Prepare to Commit
+  std::vector<uint8_t> discard_;              // for what comes after the exchange has ended
 };
 
 // The same for one that is compressed: decodes what comes, block by block.
@@ -127,6 +134,8 @@ class DecodingSink : public PayloadSink {
 
  private:
   explicit DecodingSink(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+
+  void Decode(const uint8_t* data, size_t bytes);
 
   const std::shared_ptr<Exchange> exchange_;
   std::unique_ptr<PartReceiver> receiver_;

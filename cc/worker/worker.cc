@@ -663,7 +663,7 @@ Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
     return OkStatus();
   }
   if (is_message && std::holds_alternative<ArrivalReport>(message))
-    return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(std::move(message)));
+    return OnArrivalReport(connection.peer().rank, std::get<ArrivalReport>(message));
   if (!is_message || !std::holds_alternative<ResumeAnswer>(message))
     return Internal(connection.peer_name() + " sent a message that is not understood");
   Actions actions(this);
@@ -671,14 +671,18 @@ Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
   return OnResumeAnswer(connection, std::get<ResumeAnswer>(message), &actions);
 }
 
-Status Worker::OnArrivalReport(int32_t server, ArrivalReport report) {
-  if (report.workers.size() != job_.worker_hosts.size()) {
-    return Internal("server " + std::to_string(server) + " reported on " +
-                    std::to_string(report.workers.size()) + " workers");
-  }
+Status Worker::OnArrivalReport(int32_t server, const ArrivalReport& report) {
   std::lock_guard<std::mutex> lock(mutex_);
   arrivals_.resize(job_.num_servers());
-  arrivals_[server] = std::move(report);
+  std::vector<WorkerLag>& lags = arrivals_[server];
+  lags.resize(job_.num_workers());
+  for (const auto& [rank, lag] : report.rows) {
+    if (rank < 0 || rank >= job_.num_workers()) {
+      return Internal("server " + std::to_string(server) + " reported on worker " +
+                      std::to_string(rank) + " of " + std::to_string(job_.num_workers()));
+    }
+    lags[rank] = lag;
+  }
   return OkStatus();
 }
 
@@ -734,7 +738,10 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   const int64_t now = MonotonicNanos();
   CountEnd(status.ok(), now);
   step_meter_.End(exchange->step, now);
-  if (!status.ok()) Withdraw(exchange, status, actions);
+  if (!status.ok()) {
+    Withdraw(exchange, status, actions);
+    Revoke(*exchange, actions);
+  }
   for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
     ExpectNoAnswer(exchange.get(), part);
   for (PartRequest& part : exchange->part_requests)
@@ -749,6 +756,20 @@ void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& sta
   last_ended_.round = exchange->round;
   last_ended_.ns = key.ended_ns;
   actions->finished.emplace_back(exchange, status);
+}
+
+// Takes back what has not left: nobody wants it, and the caller may use the memory again.
+void Worker::Revoke(const Exchange& exchange, Actions* actions) {
+  uint64_t revoked = 0;
+  for (uint32_t part = 0; part < exchange.sent_on.size(); ++part) {
+    if (exchange.sent_on[part] < 0) continue;
+    const Path& path = servers_[exchange.places[part].server].paths[exchange.sent_on[part]];
+    if (path.connection == nullptr) continue;
+    const uint64_t bytes = path.connection->Revoke(&exchange, &actions->dropped);
+    ReturnCredit(*path.connection, bytes);
+    revoked += bytes;
+  }
+  if (revoked > 0 && !stopping_ && failure_.ok()) Pump(actions);
 }
 
 void Worker::CountStart(int64_t now_ns) {

@@ -223,7 +223,7 @@ class Worker : private ConnectionHandler {
   void OnClosed(Connection& connection, const Status& reason) override;
   void OnWanted(const FrameHeader& header);
   Status OnServersNews(Connection& connection, PayloadSink* sink);
-  Status OnArrivalReport(int32_t server, ArrivalReport report);
+  Status OnArrivalReport(int32_t server, const ArrivalReport& report);
 
   void PreparePaths();
   Status ConnectToServers();
@@ -314,6 +314,7 @@ class Worker : private ConnectionHandler {
   void CountStart(int64_t now_ns);
   void CountEnd(bool well, int64_t now_ns);
   void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions);
+  void Revoke(const Exchange& exchange, Actions* actions);
   void FinishAll(const Status& reason, Actions* actions);
 
   const JobDescription job_;
@@ -363,8 +364,8 @@ class Worker : private ConnectionHandler {
   bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
   StepMeter step_meter_;
-  int64_t exchanging_since_ns_ = 0;      // while an exchange is in flight
-  std::vector<ArrivalReport> arrivals_;  // the last one of each server
+  int64_t exchanging_since_ns_ = 0;               // while an exchange is in flight
+  std::vector<std::vector<WorkerLag>> arrivals_;  // by server and rank, as they reported last
 };
 
 }  // namespace byteps

@@ -164,9 +164,9 @@ std::vector<WorkerLag> Worker::Lags() const {
   if (arrivals_.empty()) return {};
   std::vector<WorkerLag> all(job_.num_workers());
   std::vector<double> recent(all.size());
-  for (const ArrivalReport& report : arrivals_) {
-    for (size_t rank = 0; rank < report.workers.size(); ++rank) {
-      const WorkerLag& lag = report.workers[rank];
+  for (const std::vector<WorkerLag>& lags : arrivals_) {
+    for (size_t rank = 0; rank < lags.size(); ++rank) {
+      const WorkerLag& lag = lags[rank];
       all[rank].contributions += lag.contributions;
       all[rank].dropped += lag.dropped;
       all[rank].total_ns += lag.total_ns;

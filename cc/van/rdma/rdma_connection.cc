@@ -37,6 +37,13 @@ void RdmaConnection::Send(OutgoingFrame frame) {
   loop_->Post([self = shared_from_this()] { self->PumpOnLoop(); });
 }
 
+uint64_t RdmaConnection::Revoke(const void* owner,
+                                std::vector<std::shared_ptr<const void>>* dropped) {
+  if (stage_ == Stage::kTcp) return tcp_->Revoke(owner, dropped);
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return window_ == nullptr ? 0 : window_->Revoke(owner, dropped);
+}
+
 bool RdmaConnection::is_idle() const {
   if (stage_ == Stage::kTcp) return tcp_->is_idle();
   std::lock_guard<std::mutex> lock(send_mutex_);

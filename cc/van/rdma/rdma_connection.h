@@ -68,6 +68,7 @@ class RdmaConnection : public Connection,
 
   // Connection. Both any thread.
   void Send(OutgoingFrame frame) override;
+  uint64_t Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) override;
   void Close(const Status& reason) override;
   const Hello& peer() const override { return tcp_->peer(); }
   const std::string& peer_name() const override { return tcp_->peer_name(); }

@@ -199,6 +199,13 @@ Status SendWindow::PostReturn() {
   return PostBuffer(buffer, kFrameHeaderBytes);
 }
 
+uint64_t SendWindow::Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) {
+  return RevokeFrom(
+      &waiting_, owner, [](const Entry&) { return true; },
+      [this](const Entry& entry) { waiting_bytes_ -= kFrameHeaderBytes + entry.payload_bytes; },
+      dropped);
+}
+
 void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
   if (leaving_ != nullptr) dropped->push_back(std::move(leaving_->keep_alive));

@@ -72,6 +72,9 @@ class SendWindow {
   // Says hello, in proof that the device reaches the peer.
   Status Greet();
 
+  // See Connection::Revoke.
+  uint64_t Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped);
+
   // Drops everything into `dropped`.
   void Clear(std::vector<std::shared_ptr<const void>>* dropped);
 

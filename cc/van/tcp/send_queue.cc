@@ -154,6 +154,12 @@ bool SendQueue::Release(uint64_t count, std::vector<std::shared_ptr<const void>>
   return true;
 }
 
+uint64_t SendQueue::Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) {
+  return RevokeFrom(
+      &waiting_, owner, [](const Entry& entry) { return entry.begin == 0; },
+      [this](const Entry& entry) { waiting_bytes_ -= entry.stream_bytes(); }, dropped);
+}
+
 void SendQueue::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (const auto& entry : waiting_) dropped->push_back(std::move(entry->keep_alive));
   for (const auto& entry : leaving_) dropped->push_back(std::move(entry->keep_alive));

@@ -105,6 +105,12 @@ void TcpConnection::Send(OutgoingFrame frame) {
   if ((!write_now || queue_.blocked_by_socket()) && !armed_) Arm();
 }
 
+uint64_t TcpConnection::Revoke(const void* owner,
+                               std::vector<std::shared_ptr<const void>>* dropped) {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  return queue_.Revoke(owner, dropped);
+}
+
 // After what has arrived: the peer may have said why it ends. The loop sees a broken socket by
 // itself, but not that TLS has failed.
 void TcpConnection::EndSoon(const Status& reason) {
@@ -293,6 +299,8 @@ Status TcpConnection::ReceiveSome(bool* drained) {
   }
   size_t received = 0;
   const Status status = stream_.Receive(peer_name_, span.data, span.bytes, &received);
+  if (!status.ok() && !into_input && incoming_.back().sink != nullptr)
+    incoming_.back().sink->Commit(0);
   if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
   has_heard_ = has_heard_ || received > 0;
@@ -452,8 +460,9 @@ Status TcpConnection::CopyPayloadFromMemory() {
   while (frame.payload_left > 0) {
     const PayloadSink::Span span = frame.sink->Prepare(frame.payload_left);
     const size_t bytes = std::min<uint64_t>(span.bytes, frame.payload_left);
-    BYTEPS_RETURN_IF_ERROR(memory_.Read(address, span.data, bytes));
-    frame.sink->Commit(bytes);
+    const Status status = memory_.Read(address, span.data, bytes);
+    frame.sink->Commit(status.ok() ? bytes : 0);
+    BYTEPS_RETURN_IF_ERROR(status);
     address += bytes;
     frame.payload_left -= bytes;
   }

@@ -53,6 +53,9 @@ class SendQueue {
   Status Write(Stream* stream, const std::string& peer, AtomicVanCounters* counters,
                std::vector<std::shared_ptr<const void>>* finished);
 
+  // See Connection::Revoke. What has begun to leave in pieces is none of it.
+  uint64_t Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped);
+
   // Drops everything into `dropped`.
   void Clear(std::vector<std::shared_ptr<const void>>* dropped);
 
@@ -111,6 +114,7 @@ class TcpConnection : public Connection,
                                              AtomicVanCounters* counters);
 
   void Send(OutgoingFrame frame) override;
+  uint64_t Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) override;
   void Close(const Status& reason) override;
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
