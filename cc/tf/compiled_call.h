@@ -8,6 +8,10 @@
 //   gate(handles...)          -> handle          nothing; what needs it comes after all of these
 //   done(x'..., run, handle)  -> result...       ends with the exchanges; each result is in its x's
 //     or (x', run, handle, all)                    memory, or in that of `all`
+//   hand_over(x, after...)    -> handle          starts an exchange that outlasts the program: with
+//                                                  a copy of x
+//   take(after...)            -> result          ends with an exchange that was handed over, by an
+//                                                  earlier program
 //   place()                   -> number          of this worker, when it runs
 //
 // A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of
@@ -41,6 +45,8 @@ inline constexpr char kRunCall[] = "byteps_run";
 inline constexpr char kStartCall[] = "byteps_start";
 inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
+inline constexpr char kHandOverCall[] = "byteps_hand_over";
+inline constexpr char kTakeCall[] = "byteps_take";
 inline constexpr char kPlaceCall[] = "byteps_place";
 
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and
@@ -109,11 +115,14 @@ inline std::vector<std::string> CallNames(const CallAttributes& attributes) {
   return names;
 }
 
-inline xla::ffi::Error ToCallError(const Status& status) {
+inline xla::ffi::Error ToCallError(const absl::Status& status) {
   if (status.ok()) return xla::ffi::Error::Success();
   // Both are numbered as everywhere at Google.
-  const auto code = static_cast<XLA_FFI_Error_Code>(ToAbslStatus(status).code());
-  return xla::ffi::Error(code, status.message());
+  return xla::ffi::Error(static_cast<XLA_FFI_Error_Code>(status.code()),
+                         std::string(status.message()));
+}
+inline xla::ffi::Error ToCallError(const Status& status) {
+  return ToCallError(ToAbslStatus(status));
 }
 
 inline bool ToDType(xla::ffi::DataType type, DType* dtype) {
@@ -147,24 +156,31 @@ inline bool ToDType(xla::ffi::DataType type, DType* dtype) {
   }
 }
 
+inline xla::ffi::AnyBuffer BufferOf(xla::ffi::AnyBuffer argument) { return argument; }
+inline xla::ffi::AnyBuffer BufferOf(xla::ffi::Result<xla::ffi::AnyBuffer> result) {
+  return *result;
+}
+
 // Fills in all of the requests that a start call says; where the results go, and what happens at
-// the end, is left to the caller. `values` are the call's first results.
-inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::RemainingRets& values,
-                            std::vector<ExchangeRequest>* requests) {
+// the end, is left to the caller. `values` are the call's first results, or its first arguments.
+template <typename Values>
+Status DescribeStart(const CallAttributes& attributes, const Values& values,
+                     std::vector<ExchangeRequest>* requests) {
   const std::vector<std::string> names = CallNames(attributes);
   const std::vector<std::string_view> codecs = Split(attributes.codecs);
   const std::vector<std::string_view> priorities = Split(attributes.priorities);
   requests->resize(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    auto value = values.get<xla::ffi::AnyBuffer>(i);
-    if (!value.has_value() || codecs.size() != names.size() || priorities.size() != names.size())
+    auto found = values.template get<xla::ffi::AnyBuffer>(i);
+    if (!found.has_value() || codecs.size() != names.size() || priorities.size() != names.size())
       return Internal("tensor \"" + names[i] + "\" was compiled by another version");
+    const xla::ffi::AnyBuffer value = BufferOf(*found);
     ExchangeRequest& request = (*requests)[i];
     TensorDescription& tensor = request.tensor;
     tensor.name = names[i];
-    if (!ToDType((*value)->element_type(), &tensor.dtype))
+    if (!ToDType(value.element_type(), &tensor.dtype))
       return Internal("tensor \"" + tensor.name + "\" was compiled with another type");
-    tensor.shape.assign((*value)->dimensions().begin(), (*value)->dimensions().end());
+    tensor.shape.assign(value.dimensions().begin(), value.dimensions().end());
     tensor.kind = static_cast<ExchangeKind>(attributes.kind);
     tensor.average = attributes.average != 0;
     tensor.root_rank = static_cast<int32_t>(attributes.root_rank);
@@ -172,7 +188,7 @@ inline Status DescribeStart(const CallAttributes& attributes, const xla::ffi::Re
     tensor.codec = FromDigits(codecs[i]);
     std::from_chars(priorities[i].data(), priorities[i].data() + priorities[i].size(),
                     request.priority);
-    request.input = (*value)->untyped_data();
+    request.input = value.untyped_data();
     if (tensor.kind == ExchangeKind::kGather) {
       request.gather_rows = tensor.shape[0];
       tensor.shape[0] = -1;

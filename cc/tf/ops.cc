@@ -163,6 +163,12 @@ REGISTER_OP("BytePSForget")
     .Doc(
         "Nobody will wait for what was started under these names. The others get it all the same.");
 
+REGISTER_OP("BytePSStartsAndWaits")
+    .Output("count: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc("How many exchanges this process has started, or asked for their results, so far.");
+
 REGISTER_OP("BytePSNoteInput")
     .Input("iterator: resource")
     .Input("began: int64")

@@ -1,15 +1,12 @@
-// Exchanges in two operations: one starts it and ends at once, the other waits for the result. In
-// between the exchange belongs to nobody's step, so that it can outlast the one that started it.
-#include <functional>
+// Exchanges in two operations: one starts it and ends at once, the other waits for the result.
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "cc/tf/exchange_kernels.h"
-#include "tensorflow/core/framework/allocator.h"
+#include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -17,85 +14,8 @@
 namespace byteps {
 namespace {
 
-using ::tensorflow::Allocator;
 using ::tensorflow::AllocatorAttributes;
 using ::tensorflow::OpKernel;
-
-// An exchange that has been started. Thread-safe.
-class StartedExchange : public ExchangeBuffers {
- public:
-  // `allocator` is the device's, which outlives every step.
-  StartedExchange(const Tensor& input, Allocator* allocator)
-      : ExchangeBuffers(input), allocator_(allocator) {}
-
-  void Finish(const absl::Status& status) override {
-    std::function<void(const absl::Status&)> waiter;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      finished_ = true;
-      status_ = status;
-      waiter = std::move(waiter_);
-    }
-    if (waiter) waiter(status);
-  }
-
-  // Calls `waiter` when the exchange has ended, perhaps at once. At most one waits.
-  void WhenFinished(std::function<void(const absl::Status&)> waiter) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!finished_) {
-        waiter_ = std::move(waiter);
-        return;
-      }
-    }
-    waiter(status_);
-  }
-
- protected:
-  absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
-    *tensor = Tensor(allocator_, dtype(), shape);
-    if (tensor->IsInitialized()) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        "no memory for the result of an exchange, a tensor of shape " + shape.DebugString());
-  }
-
- private:
-  Allocator* const allocator_;
-  std::mutex mutex_;
-  bool finished_ = false;
-  absl::Status status_;  // does not change after `finished_`
-  std::function<void(const absl::Status&)> waiter_;
-};
-
-// The started exchanges of this process that nobody waits for yet, by name. One that is forgotten
-// here goes on in the engine, as those of other workers need it, and its result is dropped.
-class StartedExchanges {
- public:
-  // False if there is one of this name.
-  bool Add(const std::string& name, std::shared_ptr<StartedExchange> exchange) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return exchanges_.emplace(name, std::move(exchange)).second;
-  }
-
-  // Null if there is none of this name.
-  std::shared_ptr<StartedExchange> Take(const std::string& name) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = exchanges_.find(name);
-    if (found == exchanges_.end()) return nullptr;
-    std::shared_ptr<StartedExchange> exchange = std::move(found->second);
-    exchanges_.erase(found);
-    return exchange;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<StartedExchange>> exchanges_;
-};
-
-StartedExchanges& AllStarted() {
-  static auto* const all = new StartedExchanges;  // engine threads may outlive static objects
-  return *all;
-}
 
 template <typename Op>
 class StartOf : public Op {
@@ -109,12 +29,7 @@ class StartOf : public Op {
     EnqueueFunction enqueue;
     OP_REQUIRES_OK_ASYNC(context, MakeRequest(this->exchange_, started, &request), done);
     OP_REQUIRES_OK_ASYNC(context, this->FindWay(context, &enqueue), done);
-    const std::string& name = this->exchange_.tensor.name;
-    OP_REQUIRES_ASYNC(context, AllStarted().Add(name, started),
-                      absl::FailedPreconditionError("the exchange '" + name +
-                                                    "' was started before and nobody has waited "
-                                                    "for it"),
-                      done);
+    OP_REQUIRES_OK_ASYNC(context, AllStarted().Add(this->exchange_.tensor.name, started), done);
     enqueue(std::move(request));
     done();
   }
@@ -130,15 +45,8 @@ class WaitOp : public AsyncOpKernel {
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    std::shared_ptr<StartedExchange> started = AllStarted().Take(name_);
-    OP_REQUIRES_ASYNC(
-        context, started != nullptr,
-        absl::FailedPreconditionError("nobody has started the exchange '" + name_ + "'"), done);
-    OP_REQUIRES_ASYNC(context, started->dtype() == type_,
-                      absl::InvalidArgumentError("the exchange '" + name_ + "' was started with " +
-                                                 tensorflow::DataTypeString(started->dtype()) +
-                                                 ", not with " + tensorflow::DataTypeString(type_)),
-                      done);
+    std::shared_ptr<StartedExchange> started;
+    OP_REQUIRES_OK_ASYNC(context, AllStarted().Take(name_, type_, &started), done);
     auto pending = std::make_shared<PendingOperation>(context, done);
     if (!pending->RegisterCancellation()) return;
     // From here on the operation may end, and `context` and the kernel with it, at any time.
@@ -151,11 +59,7 @@ class WaitOp : public AsyncOpKernel {
   static absl::Status Output(PendingOperation& pending, const Tensor& result,
                              const tensorflow::PartialTensorShape& expected) {
     return pending.WithContext([&](OpKernelContext* context) -> absl::Status {
-      if (!expected.IsCompatibleWith(result.shape())) {
-        return absl::InvalidArgumentError("an exchange has a result of shape " +
-                                          result.shape().DebugString() + ", not " +
-                                          expected.DebugString());
-      }
+      TF_RETURN_IF_ERROR(CheckResultShape(result, expected));
       context->set_output(0, result);
       return absl::OkStatus();
     });
@@ -174,11 +78,22 @@ class ForgetOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     (void)context;
-    for (const std::string& name : names_) AllStarted().Take(name);
+    for (const std::string& name : names_) AllStarted().Forget(name);
   }
 
  private:
   std::vector<std::string> names_;
+};
+
+class StartsAndWaitsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* count = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape(), &count));
+    count->scalar<int64_t>()() = AllStarted().starts_and_waits();
+  }
 };
 
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CPU),
@@ -195,6 +110,8 @@ REGISTER_KERNEL_BUILDER(Name("BytePSWait").Device(tensorflow::DEVICE_CPU), WaitO
 REGISTER_KERNEL_BUILDER(Name("BytePSWait").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         WaitOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSForget").Device(tensorflow::DEVICE_CPU), ForgetOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSStartsAndWaits").Device(tensorflow::DEVICE_CPU),
+                        StartsAndWaitsOp);
 
 }  // namespace
 }  // namespace byteps

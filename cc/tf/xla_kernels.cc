@@ -16,6 +16,7 @@
 
 #include "cc/engine/engine.h"
 #include "cc/tf/compiled_call.h"
+#include "tensorflow/compiler/tf2xla/shape_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -269,6 +270,66 @@ class PushPullAllCompiler : public XlaOpKernel {
   std::vector<NamedExchange> exchanges_;
 };
 
+// An exchange that outlasts the program. It waits for nothing, and nothing of its program for it:
+// its place among the other starts does not matter.
+class HandOverCompiler : public XlaOpKernel {
+ public:
+  explicit HandOverCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchange(context, ReadReduction, &exchange_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Compiled> compiled;
+    Shape shape;
+    const std::string& name = exchange_.tensor.name;
+    OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
+    OP_REQUIRES_OK(context, ShapeOf(context, 1, name, &shape));
+    std::vector<XlaOp> operands = {context->Input(1)};
+    // What an earlier program has started under this name is taken first.
+    const auto before = compiled->ends.find(name);
+    if (before != compiled->ends.end()) operands.push_back(before->second);
+    compiled->ends[name] =
+        Call(context, kHandOverCall, operands, HandleShape(), ToCallConfig({exchange_}), {},
+             CustomCallSchedule::SCHEDULE_EARLIEST);
+  }
+
+ private:
+  NamedExchange exchange_;
+};
+
+class TakeCompiler : public XlaOpKernel {
+ public:
+  explicit TakeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+    tensorflow::PartialTensorShape shape;
+    tensorflow::DataType type;
+    OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &name_));
+    OP_REQUIRES_OK(context, context->GetAttr("T", &type));
+    OP_REQUIRES_OK(context, context->GetAttr("shape", &shape));
+    tensorflow::TensorShape known;
+    OP_REQUIRES(context, shape.AsTensorShape(&known),
+                absl::InvalidArgumentError("XLA cannot wait for the exchange '" + name_ +
+                                           "', whose result has the shape " + shape.DebugString()));
+    OP_REQUIRES_OK(context, tensorflow::TensorShapeToXLAShape(type, known, &shape_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Compiled> compiled;
+    OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
+    std::vector<XlaOp> operands;
+    const auto before = compiled->ends.find(name_);
+    if (before != compiled->ends.end()) operands.push_back(before->second);
+    const XlaOp taken =
+        Call(context, kTakeCall, operands, shape_, "{name = \"" + ToDigits(name_) + "\"}", {},
+             CustomCallSchedule::SCHEDULE_LATEST);
+    compiled->ends[name_] = taken;
+    context->SetOutput(0, taken);
+  }
+
+ private:
+  std::string name_;
+  Shape shape_;
+};
+
 class PlaceCompiler : public XlaOpKernel {
  public:
   explicit PlaceCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
@@ -297,6 +358,10 @@ BYTEPS_REGISTER_COMPILER("BytePSBroadcast", ExchangeCompiler<ReadBroadcast>);
 BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
+// Not on GPUs.
+REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CPU_XLA_JIT),
+                        HandOverCompiler);
+REGISTER_KERNEL_BUILDER(Name("BytePSWait").Device(tensorflow::DEVICE_CPU_XLA_JIT), TakeCompiler);
 
 }  // namespace
 }  // namespace byteps

@@ -48,7 +48,7 @@ def _data(rows=ROWS):
     return x, random.normal(size=(rows, 1)).astype("float32")
 
 
-def _model(optimizer, extra=(), sparse=True, **compile_arguments):
+def _model(optimizer, extra=(), sparse=True, dropout=0.3, **compile_arguments):
     first = keras.layers.Embedding(50, 8) if sparse else keras.layers.Rescaling(1 / 50)
     model = keras.Sequential(
         [
@@ -57,7 +57,7 @@ def _model(optimizer, extra=(), sparse=True, **compile_arguments):
             keras.layers.Flatten(),
             keras.layers.Dense(16, "relu"),
             keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.3),
+            keras.layers.Dropout(dropout),
             keras.layers.Dense(16, "tanh"),
             *extra,
             keras.layers.Dense(1),
@@ -249,11 +249,11 @@ def look(cross_step=True, says_so=False):
 # What goes wrong.
 
 
-def input_fails(cross_step=True):
+def input_fails(cross_step=True, **compile_arguments):
     """The input of all workers raises an exception; then they train on."""
     keras.utils.set_random_seed(1)
     with bps.BytePSStrategy(cross_step=cross_step).scope():
-        model = _model("momentum")
+        model = _model("momentum", **compile_arguments)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -304,9 +304,39 @@ def step_fails():
     }
 
 
-def worker_is_lost():
+def compiled_step_fails():
+    """In a step that XLA has compiled an exchange fails, on all workers; then they train on."""
+
+    class Sums(keras.layers.Layer):
+        """Its exchange fails where the workers have batches of different lengths."""
+
+        def call(self, x):
+            sums = bps.push_pull(tf.stop_gradient(x), op="sum", name="sums of rows")
+            return x + 0.0 * tf.reduce_sum(sums)
+
+    keras.utils.set_random_seed(1)
     with bps.BytePSStrategy(cross_step=True).scope():
-        model = _model("momentum")
+        model = _model("momentum", [Sums()], jit_compile=True)
+    errors = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            try:
+                model.fit(*_data(4 * BATCH + 3), batch_size=BATCH, shuffle=False, verbose=0)
+            except tf.errors.OpError as raised:
+                errors.append(str(raised))
+    model.fit(*_data(4 * BATCH), batch_size=BATCH, shuffle=False, verbose=0)
+    return {
+        "errors": errors,
+        "warnings": [str(w.message) for w in caught if "cross_step" in str(w.message)],
+        "weights": _everything(model),
+        "updates": _updates_done(model),
+    }
+
+
+def worker_is_lost(**compile_arguments):
+    with bps.BytePSStrategy(cross_step=True).scope():
+        model = _model("momentum", **compile_arguments)
     x, y = _data()
 
     def generate():

@@ -117,3 +117,8 @@ def forget(names: Iterable[str]) -> None:
         names: those of the exchanges; of some nothing may be under way.
     """
     kernels().byte_ps_forget(tensor_names=list(names))
+
+
+def starts_and_waits() -> int:
+    """How many reductions this process has started, or asked for their results, so far."""
+    return int(kernels().byte_ps_starts_and_waits())

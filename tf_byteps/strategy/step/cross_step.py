@@ -164,23 +164,23 @@ class CrossSteps:
         kept = [*self.optimizer._trainable_variables, *self.optimizer.variables]
         self._used = {id(v) for v in kept} - {id(self.optimizer._learning_rate)}
         with tf.init_scope():
-            # Not `tf.Variable`: the workers need not agree about these.
-            with tf.device("/device:CPU:0"):  # read after each step, which must not wait for a GPU
-                self._begun = ResourceVariable(0, dtype=tf.int64, trainable=False)
+            # Not `tf.Variable`: the workers need not agree about it.
             self._kept_rate = ResourceVariable(0.0, dtype=keras.config.floatx(), trainable=False)
-        self._begun_before = 0
 
     def __call__(self, iterator):
         current = getattr(_local, "training", None)
         if current is None or current.steps is not self:
             return self._plain(iterator)
         pending, self._pending = self._pending, False
+        before = split.starts_and_waits()
         try:
             logs = self._run(iterator, pending)
         except BaseException:
-            self._pending = self._is_untouched() and pending
+            if split.starts_and_waits() != before:
+                self._lose("the next step failed when it had begun with them")
+            else:
+                self._pending = pending  # there was no batch
             raise
-        self._begun_before = int(self._begun.numpy())
         self._pending = True
         if self.waits:
             self.flush()
@@ -194,11 +194,12 @@ class CrossSteps:
             return self._first(iterator)
         with self._steps_per_execution(1):
             logs = self._first(iterator)
+        before = split.starts_and_waits()
         with self._steps_per_execution(steps - 1):
             try:
                 return self._rest(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
-                if int(self._begun.numpy()) != self._begun_before + 1:
+                if split.starts_and_waits() != before:
                     raise
                 return logs  # the input has ended after this one
 
@@ -211,15 +212,6 @@ class CrossSteps:
             yield
         finally:
             self._model.steps_per_execution = before
-
-    def _is_untouched(self):
-        """Whether a step that has failed did nothing, because there was no batch for it."""
-        begun = int(self._begun.numpy())
-        if begun == self._begun_before:
-            return True
-        self._begun_before = begun
-        self._lose("the next step failed when it had begun with them")
-        return False
 
     def _lose(self, why):
         if self._sums is not None:
@@ -256,12 +248,6 @@ class CrossSteps:
             yield
         finally:
             _local.computing = None
-
-    def begin(self, data):
-        """Counts a step that has its data; nothing of a step may be done before."""
-        tensors = filter(tf.is_tensor, tf.nest.flatten(data, expand_composites=True))
-        with tf.control_dependencies(list(tensors)):
-            return self._begun.assign_add(1, read_value=False)
 
     def start(self, gradients, variables):
         sums = start_reductions(gradients, variables)
@@ -307,7 +293,9 @@ class _Step:
         self._updates_before = updates_before
 
     def __call__(self, data):
-        with tf.control_dependencies([self._steps.begin(data)]):
+        # Nothing of a step may be done before it has its data.
+        tensors = filter(tf.is_tensor, tf.nest.flatten(data, expand_composites=True))
+        with tf.control_dependencies(list(tensors)):
             if self._updates_before:
                 self._steps.update()
             data = tf.nest.map_structure(_identity, data, expand_composites=True)

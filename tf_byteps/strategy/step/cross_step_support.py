@@ -48,8 +48,8 @@ def why_not(model):
 def _model_problem(model):
     if model.run_eagerly or tf.config.functions_run_eagerly():
         return "steps run eagerly"
-    if model.jit_compile:
-        return "XLA compiles the steps, which jit_compile=False prevents"
+    if model.jit_compile and tf.config.list_logical_devices("GPU"):
+        return "XLA compiles the steps for a GPU, which jit_compile=False prevents"
     if type(model).train_step is not TensorFlowTrainer.train_step:
         return f"{type(model).__name__} has a train_step of its own"
     if type(model).compute_metrics is not Trainer.compute_metrics:

@@ -1,0 +1,129 @@
+// Exchanges that have been started and that somebody will wait for later. In between they belong to
+// nobody's step, so that they can outlast the one that started them. What a program that XLA has
+// compiled has started, an operation can wait for, and the other way round.
+#ifndef TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_
+#define TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "cc/tf/exchange_kernels.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace byteps {
+
+// An exchange that has been started. Thread-safe.
+class StartedExchange : public ExchangeBuffers {
+ public:
+  // `allocator` is the device's, which outlives every step.
+  StartedExchange(const Tensor& input, tensorflow::Allocator* allocator)
+      : ExchangeBuffers(input), allocator_(allocator) {}
+
+  void Finish(const absl::Status& status) override {
+    std::function<void(const absl::Status&)> waiter;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      finished_ = true;
+      status_ = status;
+      waiter = std::move(waiter_);
+    }
+    if (waiter) waiter(status);
+  }
+
+  // Calls `waiter` when the exchange has ended, perhaps at once. At most one waits.
+  void WhenFinished(std::function<void(const absl::Status&)> waiter) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!finished_) {
+        waiter_ = std::move(waiter);
+        return;
+      }
+    }
+    waiter(status_);
+  }
+
+ protected:
+  absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
+    *tensor = Tensor(allocator_, dtype(), shape);
+    if (tensor->IsInitialized()) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        "no memory for the result of an exchange, a tensor of shape " + shape.DebugString());
+  }
+
+ private:
+  tensorflow::Allocator* const allocator_;
+  std::mutex mutex_;
+  bool finished_ = false;
+  absl::Status status_;  // does not change after `finished_`
+  std::function<void(const absl::Status&)> waiter_;
+};
+
+// The started exchanges of this process that nobody waits for yet, by name. One that is forgotten
+// here goes on in the engine, as those of other workers need it, and its result is dropped.
+// Thread-safe.
+class StartedExchanges {
+ public:
+  absl::Status Add(const std::string& name, std::shared_ptr<StartedExchange> exchange) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ++starts_and_waits_;
+    if (exchanges_.emplace(name, std::move(exchange)).second) return absl::OkStatus();
+    return absl::FailedPreconditionError("the exchange '" + name +
+                                         "' was started before and nobody has waited for it");
+  }
+
+  // For who waits for it.
+  absl::Status Take(const std::string& name, tensorflow::DataType type,
+                    std::shared_ptr<StartedExchange>* exchange) {
+    *exchange = Forget(name);
+    if (*exchange == nullptr)
+      return absl::FailedPreconditionError("nobody has started the exchange '" + name + "'");
+    ++starts_and_waits_;
+    if ((*exchange)->dtype() == type) return absl::OkStatus();
+    return absl::InvalidArgumentError("the exchange '" + name + "' was started with " +
+                                      tensorflow::DataTypeString((*exchange)->dtype()) +
+                                      ", not with " + tensorflow::DataTypeString(type));
+  }
+
+  // Null if there is none of this name.
+  std::shared_ptr<StartedExchange> Forget(const std::string& name) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = exchanges_.find(name);
+    if (found == exchanges_.end()) return nullptr;
+    std::shared_ptr<StartedExchange> exchange = std::move(found->second);
+    exchanges_.erase(found);
+    return exchange;
+  }
+
+  // How many have been added or taken so far.
+  int64_t starts_and_waits() const { return starts_and_waits_; }
+
+ private:
+  std::atomic<int64_t> starts_and_waits_{0};
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::shared_ptr<StartedExchange>> exchanges_;
+};
+
+inline StartedExchanges& AllStarted() {
+  static auto* const all = new StartedExchanges;  // engine threads may outlive static objects
+  return *all;
+}
+
+inline absl::Status CheckResultShape(const Tensor& result,
+                                     const tensorflow::PartialTensorShape& expected) {
+  if (expected.IsCompatibleWith(result.shape())) return absl::OkStatus();
+  return absl::InvalidArgumentError("an exchange has a result of shape " +
+                                    result.shape().DebugString() + ", not " +
+                                    expected.DebugString());
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_TF_STARTED_EXCHANGES_H_
