@@ -20,7 +20,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -71,6 +71,10 @@ test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.
 
 test-tensorflow:  ## Builds for TensorFlow 2.20 (TENSORFLOW) in an environment of its own and runs the Python tests (25 minutes).
 	tools/check_tensorflow.sh $(TENSORFLOW)
+
+ptx: $(VENV)/environment.stamp  ## Compiles the GPU's kernels (cc/gpu/codec_kernels.cu) into a header that is committed.
+	$(PIP) install 'nvidia-cuda-nvrtc-cu12==12.9.*'
+	$(BIN)/python tools/make_ptx.py
 
 wheels: $(VENV)/environment.stamp  ## Builds wheels for Python 3.11 to 3.13 (WHEEL_PYTHONS) into dist/ and runs README's program with each.
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/build_wheels.sh $(WHEEL_PYTHONS)

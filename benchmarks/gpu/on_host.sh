@@ -15,7 +15,7 @@ case $command in
   build)
     suffix=$(python3 -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
     g++ -O2 -std=c++17 -shared -fPIC -fvisibility=hidden -I. $(python3 -m pybind11 --includes) \
-      cc/python/engine_module.cc tf_byteps/libtf_byteps_engine.so -Wl,-rpath,'$ORIGIN' \
+      cc/python/*.cc tf_byteps/libtf_byteps_engine.so -Wl,-rpath,'$ORIGIN' \
       -o "tf_byteps/_engine$suffix"
     python3 -c 'import tensorflow as tf, tf_byteps
 tf_byteps.init()

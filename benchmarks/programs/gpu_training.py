@@ -22,7 +22,7 @@ _ENDS = ("computed", "reduced", "copied_out", "pushed", "arrived", "answered", "
 _ENDS += ("copied_in", "broadcast", "done")
 
 
-def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
+def join(strategy, model, mixed, batch, dense, gpus, cpu=False, compression=None):
     """Makes strategy and model, and traces the step; returns what is to be known of them."""
     seen = tf.config.list_physical_devices("GPU")
     if len(seen) != gpus and not cpu:
@@ -31,7 +31,9 @@ def join(strategy, model, mixed, batch, dense, gpus, cpu=False):
     if mixed:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
-    made, _ = synthetic.make_strategy(strategy)
+    made, _ = synthetic.make_strategy(
+        strategy, **({} if compression is None else {"compression": compression})
+    )
     batch = batch or synthetic.MODELS[model][1]
     step, built = synthetic.make_step(made, model, batch, dense)
     # Without running it: TensorFlow chooses algorithms by their time when it runs the first time.

@@ -2,10 +2,12 @@
 
 #include <utility>
 
+#include "cc/base/logging.h"
+
 namespace byteps {
 
 Status CopyEngine::Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<CopyEngine>* engine) {
-  std::unique_ptr<CopyEngine> created(new CopyEngine(device->driver()));
+  std::unique_ptr<CopyEngine> created(new CopyEngine(device));
   BYTEPS_RETURN_IF_ERROR(StreamQueue::Create(device, "byteps-to-host", &created->to_host_));
   BYTEPS_RETURN_IF_ERROR(
       StreamQueue::Create(std::move(device), "byteps-to-gpu", &created->to_device_));
@@ -34,6 +36,37 @@ Status CopyEngine::CopyToDevice(const void* from, CudaAddress to, size_t bytes, 
     return driver_.Check(driver_.cuMemcpyHtoDAsync(to, from, bytes, stream), "cuMemcpyHtoDAsync");
   };
   if (owner != nullptr) return to_device_->AddBehind(*owner, start, std::move(done));
+  return to_device_->Add(nullptr, start, std::move(done));
+}
+
+bool CopyEngine::Supports(const DeviceForm& form) {
+  if (!DeviceCodec::Supports(form)) return false;
+  std::call_once(codec_made_, [this] {
+    const Status status = DeviceCodec::Create(device_, &codec_);
+    if (!status.ok())
+      LogWarning("gradients are compressed on the CPU, which takes longer than on " +
+                 device_->name() + ": " + status.message());
+  });
+  return codec_ != nullptr;
+}
+
+Status CopyEngine::EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) {
+  const auto start = [&](CudaStreamHandle stream) {
+    auto* next = static_cast<uint8_t*>(to);
+    for (const DevicePart& part : parts) {
+      BYTEPS_RETURN_IF_ERROR(codec_->EncodeToHost(part, next, stream));
+      next += part.bytes;
+    }
+    return OkStatus();
+  };
+  return to_host_->Add(nullptr, start, std::move(done));
+}
+
+Status CopyEngine::DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
+                                  CudaAddress to, Done done) {
+  const auto start = [&](CudaStreamHandle stream) {
+    return codec_->DecodeToDevice(form, static_cast<const uint8_t*>(from), elements, to, stream);
+  };
   return to_device_->Add(nullptr, start, std::move(done));
 }
 

@@ -8,9 +8,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/gpu/device.h"
+#include "cc/gpu/device_codec.h"
 #include "cc/gpu/stream_queue.h"
 
 namespace byteps {
@@ -34,10 +37,25 @@ class CopyEngine {
   Status CopyToDevice(const void* from, CudaAddress to, size_t bytes, Done done,
                       const CudaStreamHandle* owner = nullptr);
 
- private:
-  explicit CopyEngine(const CudaDriver& driver) : driver_(driver) {}
+  // Whether the GPU encodes and decodes parts in this form. The first call that finds that it
+  // cannot, although it should, warns.
+  bool Supports(const DeviceForm& form);
 
+  // As CopyToHost of parts that are encoded on the way, if Supports: their bytes one after the
+  // other.
+  Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done);
+  // As CopyToDevice of a part that is decoded on the way.
+  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, CudaAddress to,
+                        Done done);
+
+ private:
+  explicit CopyEngine(std::shared_ptr<GpuDevice> device)
+      : device_(std::move(device)), driver_(device_->driver()) {}
+
+  const std::shared_ptr<GpuDevice> device_;
   const CudaDriver& driver_;
+  std::once_flag codec_made_;
+  std::unique_ptr<DeviceCodec> codec_;  // of who has called Supports; null: it cannot be had
   std::unique_ptr<StreamQueue> to_host_;
   std::unique_ptr<StreamQueue> to_device_;
 };

@@ -35,6 +35,10 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuEventDestroy_v2", &cuEventDestroy));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuEventRecord", &cuEventRecord));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuEventSynchronize", &cuEventSynchronize));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuModuleLoadData", &cuModuleLoadData));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuModuleUnload", &cuModuleUnload));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuModuleGetFunction", &cuModuleGetFunction));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuLaunchKernel", &cuLaunchKernel));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemAlloc_v2", &cuMemAlloc));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemFree_v2", &cuMemFree));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostRegister_v2", &cuMemHostRegister));

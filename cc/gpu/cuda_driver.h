@@ -21,6 +21,8 @@ using CudaAddress = unsigned long long;  // in a GPU's memory
 using CudaContextHandle = struct CudaContextObject*;
 using CudaStreamHandle = struct CudaStreamObject*;  // also what NCCL calls a cudaStream_t
 using CudaEventHandle = struct CudaEventObject*;
+using CudaModuleHandle = struct CudaModuleObject*;
+using CudaFunctionHandle = struct CudaFunctionObject*;
 
 struct CudaDriver {
   // The driver, opened and initialized by the first call; valid until the process ends.
@@ -56,6 +58,16 @@ struct CudaDriver {
   CudaResult (*cuEventDestroy)(CudaEventHandle event);
   CudaResult (*cuEventRecord)(CudaEventHandle event, CudaStreamHandle stream);
   CudaResult (*cuEventSynchronize)(CudaEventHandle event);
+
+  CudaResult (*cuModuleLoadData)(CudaModuleHandle* module, const void* image);
+  CudaResult (*cuModuleUnload)(CudaModuleHandle module);
+  CudaResult (*cuModuleGetFunction)(CudaFunctionHandle* function, CudaModuleHandle module,
+                                    const char* name);
+  CudaResult (*cuLaunchKernel)(CudaFunctionHandle function, unsigned int grid_x,
+                               unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                               unsigned int block_y, unsigned int block_z,
+                               unsigned int shared_bytes, CudaStreamHandle stream, void** arguments,
+                               void** extra);
 
   CudaResult (*cuMemAlloc)(CudaAddress* address, size_t bytes);
   CudaResult (*cuMemFree)(CudaAddress address);

@@ -151,6 +151,15 @@ Status GpuRankDevice::CopyToDevice(const void* from, void* to, size_t bytes, Don
   return copies_->CopyToDevice(from, Address(to), bytes, std::move(done));
 }
 
+Status GpuRankDevice::EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) {
+  return copies_->EncodeToHost(parts, to, std::move(done));
+}
+
+Status GpuRankDevice::DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
+                                     void* to, Done done) {
+  return copies_->DecodeToDevice(from, form, elements, Address(to), std::move(done));
+}
+
 Status GpuRankDevice::CopyWithin(const std::vector<DeviceSpan>& spans, Done done) {
   const CudaDriver& driver = device_->driver();
   const auto start = [&](CudaStreamHandle stream) {

@@ -36,6 +36,10 @@ class GpuRankDevice : public RankDevice {
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
+  bool Supports(const DeviceForm& form) override { return copies_->Supports(form); }
+  Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override;
+  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
+                        Done done) override;
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override;
   PinnedPool& pinned_pool() override { return *pool_; }
 

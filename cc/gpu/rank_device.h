@@ -17,6 +17,7 @@
 #include "cc/base/dtype.h"
 #include "cc/base/status.h"
 #include "cc/gpu/cuda_driver.h"
+#include "cc/gpu/device_form.h"
 #include "cc/gpu/nccl.h"
 #include "cc/gpu/pinned_pool.h"
 
@@ -64,6 +65,15 @@ class RankDevice {
 
   virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
   virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;
+
+  // Whether parts can be copied in this form. May take long the first time.
+  virtual bool Supports(const DeviceForm& form) = 0;
+  // Encodes parts and copies their bytes to the host, one after the other.
+  virtual Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) = 0;
+  // Copies encoded bytes and decodes them: `elements` float32 numbers at `to`.
+  virtual Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
+                                void* to, Done done) = 0;
+
   virtual Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) = 0;
 
   // Host memory that the copies are fast with.

@@ -5,6 +5,7 @@
 #define TF_BYTEPS_CC_STAGING_CPU_RANK_DEVICE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/codec/int8_codec.h"
 #include "cc/gpu/rank_device.h"
 
 namespace byteps {
@@ -282,6 +284,43 @@ class CpuRankDevice : public RankDevice {
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override {
     return Copy(&to_device_, from, to, bytes, std::move(done));
   }
+  bool Supports(const DeviceForm& form) override {
+    return encodes_ && form.codec == CodecId::kInt8;
+  }
+  Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override {
+    to_host_.Add([=, done = std::move(done)] {
+      auto* next = static_cast<uint8_t*>(to);
+      for (const DevicePart& part : parts) {
+        const DeviceForm& form = part.form;
+        if (form.codec == CodecId::kRaw) {
+          std::memcpy(next, part.values, part.bytes);
+        } else {
+          Int8Codec(form.block, form.is_stochastic)
+              .EncodeBlocks(static_cast<const float*>(part.values), part.elements, 0,
+                            CounterRandom(form.random_state), next);
+        }
+        next += part.bytes;
+      }
+      encoded_parts_ += parts.size();
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
+                        Done done) override {
+    to_device_.Add([=, done = std::move(done)] {
+      Int8Codec(form.block, form.is_stochastic)
+          .DecodeBlocks(static_cast<const uint8_t*>(from), elements, DecodeMode::kStore,
+                        static_cast<float*>(to));
+      ++decoded_parts_;
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+  // Before it is used: as a GPU on which the kernels cannot be had.
+  void EncodeNothing() { encodes_ = false; }
+  uint64_t encoded_parts() const { return encoded_parts_; }
+  uint64_t decoded_parts() const { return decoded_parts_; }
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
     collectives_.Add([spans, done = std::move(done)] {
       for (const DeviceSpan& span : spans) {
@@ -318,6 +357,9 @@ class CpuRankDevice : public RankDevice {
   }
 
   std::shared_ptr<PinnedPool> pool_;
+  bool encodes_ = true;
+  std::atomic<uint64_t> encoded_parts_{0};
+  std::atomic<uint64_t> decoded_parts_{0};
   std::mutex mutex_;  // guards these
   std::shared_ptr<CpuCommunicator> communicator_;
   int32_t rank_ = 0;

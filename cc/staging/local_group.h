@@ -126,13 +126,14 @@ class LocalGroup : public WorkerCompanion {
   void OnEnded(const TensorPointer& tensor, const Status& status);
   void ReportIfReady(const TensorPointer& tensor);
   PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
+  void ChooseForms(Part* part) const;
   void StartAlone(const TensorPointer& tensor);
   void StartReduce(const TensorPointer& tensor, uint32_t part);
   void OnReduced(const PartPointer& part);
   // Consecutive parts of one tensor.
   void CopyOut(const std::vector<PartPointer>& parts);
   void Send(const PartPointer& part);
-  void CopyIn(const PartPointer& part);
+  void CopyIn(const PartPointer& part, bool is_encoded);
   void OnCopiedIn(const PartPointer& part);
   void StartBroadcast(const TensorPointer& tensor, uint32_t part);
   void OnPartDone(const TensorPointer& tensor);

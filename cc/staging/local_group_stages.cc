@@ -1,6 +1,7 @@
 // What happens to a tensor between Enqueue and its end; see local_group.h for the stages.
 #include <utility>
 
+#include "cc/staging/device_forms.h"
 #include "cc/staging/local_group.h"
 
 namespace byteps {
@@ -19,8 +20,13 @@ struct LocalGroup::Part {
   // Of a broadcast only one host has something to send, and all others something to receive.
   bool sends = true;
   bool receives = true;
+  // How the device encodes the contribution and decodes the sum; raw: it does not.
+  DevicePart encoded;
+  DeviceForm sum_form;
   PinnedPool::Block input;
   PinnedPool::Block output;
+
+  bool is_encoded() const { return encoded.form.codec != CodecId::kRaw; }
 };
 
 void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
@@ -238,7 +244,26 @@ LocalGroup::PartPointer LocalGroup::NewPart(const TensorPointer& tensor, uint32_
     part->sends = RootIsHere(tensor->gpu.tensor);
     part->receives = !part->sends;
   }
+  ChooseForms(part.get());
   return part;
+}
+
+// Where the device has the codecs, only what travels is copied. A codec with error feedback needs
+// what is in the worker's memory.
+void LocalGroup::ChooseForms(Part* part) const {
+  const Exchange& exchange = *part->tensor->exchange;
+  part->encoded.values = part->reduced;
+  part->encoded.elements = part->span.count;
+  part->encoded.bytes = part->span.bytes();
+  const PartSeed seed = exchange.PushSeed(part->number, worker_->rank());
+  const BlockCodec* const push = exchange.forms.push(part->span.count);
+  const DeviceForm form = DeviceFormOf(push, seed);
+  if (!exchange.forms.wants_feedback() && device_->Supports(form)) {
+    part->encoded.form = form;
+    part->encoded.bytes = push->EncodedBytes(part->span.count);
+  }
+  const DeviceForm sum_form = DeviceFormOf(exchange.SumCodec(part->number), seed);
+  if (device_->Supports(sum_form)) part->sum_form = sum_form;
 }
 
 // Nothing to reduce. Parts are copied several at a time: a call of CUDA's has to wait for those by
@@ -288,21 +313,31 @@ void LocalGroup::OnReduced(const PartPointer& part) {
 
 void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   const Part& first = *parts.front();
-  size_t bytes = 0;
-  for (const PartPointer& part : parts) bytes += part->span.bytes();
+  size_t bytes = 0;  // of results, which may come as they are
+  size_t input_bytes = 0;
+  std::vector<DevicePart> encoded;
+  bool is_encoded = false;
+  for (const PartPointer& part : parts) {
+    bytes += part->span.bytes();
+    input_bytes += part->encoded.bytes;
+    encoded.push_back(part->encoded);
+    is_encoded = is_encoded || part->is_encoded();
+  }
   PinnedPool::Block input, output;
   Status status;
-  if (bytes > 0 && first.sends) status = device_->pinned_pool().Take(bytes, &input);
+  if (bytes > 0 && first.sends) status = device_->pinned_pool().Take(input_bytes, &input);
   if (bytes > 0 && status.ok() && first.receives)
     status = device_->pinned_pool().Take(bytes, &output);
   if (!status.ok()) return OnEnded(first.tensor, status);
   size_t offset = 0;
+  size_t input_offset = 0;
   for (const PartPointer& part : parts) {
-    const auto within = [&](const PinnedPool::Block& block) {
-      return block ? PinnedPool::Block(block, static_cast<char*>(block.get()) + offset) : nullptr;
+    const auto within = [](const PinnedPool::Block& block, size_t at) {
+      return block ? PinnedPool::Block(block, static_cast<char*>(block.get()) + at) : nullptr;
     };
-    part->input = within(input);
-    part->output = within(output);
+    part->input = within(input, input_offset);
+    part->output = within(output, offset);
+    input_offset += part->encoded.bytes;
     offset += part->span.bytes();
   }
   const auto next = [this, parts] {
@@ -314,7 +349,8 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   };
   if (input == nullptr) return next();
   const auto start = [&](const RankDevice::Done& done) {
-    return device_->CopyToHost(first.reduced, input.get(), bytes, done);
+    return is_encoded ? device_->EncodeToHost(encoded, input.get(), done)
+                      : device_->CopyToHost(first.reduced, input.get(), bytes, done);
   };
   Step(first.tensor, start, next);
 }
@@ -327,14 +363,19 @@ void LocalGroup::Send(const PartPointer& part) {
   // Not the part itself, which keeps the exchange.
   request.keep_input = part->input;
   request.keep_output = part->output;
-  request.done = [this, part] { CopyIn(part); };
+  request.input_is_encoded = part->is_encoded();
+  request.takes_encoded = part->sum_form.codec != CodecId::kRaw;
+  request.done = [this, part](bool is_encoded) { CopyIn(part, is_encoded); };
   worker_->SendPart(part->tensor->exchange, std::move(request));
 }
 
-void LocalGroup::CopyIn(const PartPointer& part) {
+void LocalGroup::CopyIn(const PartPointer& part, bool is_encoded) {
   if (part->output == nullptr) return OnCopiedIn(part);
+  const DeviceSpan& span = part->span;
   const auto start = [&](const RankDevice::Done& done) {
-    return device_->CopyToDevice(part->output.get(), part->span.to, part->span.bytes(), done);
+    return is_encoded ? device_->DecodeToDevice(part->output.get(), part->sum_form, span.count,
+                                                span.to, done)
+                      : device_->CopyToDevice(part->output.get(), span.to, span.bytes(), done);
   };
   Step(part->tensor, start, [this, part] {
     worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_in_ns);

@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <map>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -136,7 +138,11 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
   void StartJob(const std::vector<std::string>& hosts, EngineOptions options = {},
                 bool gpus_share_hosts = true) {
     if (GetParam()) {
-      const std::string missing = MissingGpus(static_cast<int>(hosts.size()));
+      // NCCL wants a GPU for each rank of a host.
+      std::map<std::string, int> ranks;
+      int most = 0;
+      for (const std::string& host : hosts) most = std::max(most, ++ranks[host]);
+      const std::string missing = MissingGpus(most);
       if (!missing.empty()) GTEST_SKIP() << missing;
       const Nccl* nccl = nullptr;
       const Status status = Nccl::Get(&nccl);
@@ -173,13 +179,17 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     Check(mine.worker->Start());
     std::shared_ptr<RankDevice> device;
     if (GetParam()) {
-      mine.gpu = OpenGpu(rank);
+      const auto& hosts = job_.worker_hosts;
+      const auto local_rank = std::count(hosts.begin(), hosts.begin() + rank, hosts[rank]);
+      const bool are_enough = GpuDevice::Count() >= size();
+      mine.gpu = OpenGpu(are_enough ? rank : static_cast<int32_t>(local_rank));
       mine.stream = NewStream(mine.gpu);
       Check(GpuRankDevice::Create(mine.gpu, PinnedPool::Create(PinnedMemoryOf(mine.gpu)), {},
                                   &device));
     } else {
       const auto cpu_device = std::make_shared<CpuRankDevice>();
       mine.cpu_device = cpu_device.get();
+      if (!devices_encode_) cpu_device->EncodeNothing();
       device = cpu_device;
     }
     if (rank == without_group_) return;
@@ -206,6 +216,37 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
       threads.emplace_back([&, rank] { body(ranks_[rank], rank); });
     }
     for (std::thread& thread : threads) thread.join();
+  }
+
+  static constexpr int64_t kCompressed = 100000;
+
+  // Sums of `rounds` gradients, exactly as a codec with nearest rounding makes them of the hosts'.
+  void ExpectCompressedSums(const std::string& codec, int rounds) {
+    TensorDescription tensor = Tensor("gradient", kCompressed);
+    tensor.codec = CodecNamed(codec)->name();
+    const auto value = [](int32_t rank, int64_t i, int round) {
+      return static_cast<float>((rank + 1) * (i % 97) + round) - 40;
+    };
+    for (int round = 0; round < rounds; ++round) {
+      std::map<std::string, std::vector<float>> of_hosts;
+      for (int32_t rank = 0; rank < size(); ++rank) {
+        std::vector<float>& sum = of_hosts[job_.worker_hosts[rank]];
+        sum.resize(kCompressed);
+        for (int64_t i = 0; i < kCompressed; ++i) sum[i] += value(rank, i, round);
+      }
+      std::vector<std::vector<float>> pushed;
+      for (const auto& [host, sum] : of_hosts) pushed.push_back(sum);
+      // Parts have whole blocks, and nearest rounding needs no seed.
+      const std::vector<float> expected = ExpectedSum(tensor.codec, pushed, PartSeed());
+      OnEachRank([&](Rank& mine, int32_t rank) {
+        std::vector<float> values(kCompressed);
+        for (int64_t i = 0; i < kCompressed; ++i) values[i] = value(rank, i, round);
+        const auto sent = mine.Send(tensor, values);
+        const Status status = sent->Wait();
+        ASSERT_TRUE(status.ok()) << status.ToString();
+        EXPECT_EQ(sent->output->Get(), expected);
+      });
+    }
   }
 
   int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
@@ -254,6 +295,7 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
   JobDescription job_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Server> server_;
+  bool devices_encode_ = true;                   // of arithmetic
   std::vector<std::unique_ptr<Server>> others_;  // as many as there are to be besides that one
   std::vector<Rank> ranks_;
 };
@@ -338,32 +380,62 @@ TEST_P(LocalGroupTest, EachHostSendsAGradientOnce) {
   EXPECT_EQ(pushed, 2u * kCount * sizeof(float));
 }
 
-// Compressed after the host's reduce, and on the host: all GPUs of a host get the decoded bits of
-// the one that has received them.
+// Compressed after the host's reduce: all GPUs of a host get the decoded bits of the one that has
+// received them.
 TEST_P(LocalGroupTest, EachHostSendsACompressedGradientOnce) {
   StartJob({"a", "a", "b", "b"});
   if (IsSkipped()) return;
-  constexpr int64_t kCount = 100000;
-  TensorDescription tensor = Tensor("gradient", kCount);
-  tensor.codec = CodecNamed("int8")->name();
-  const auto value = [](int32_t rank, int64_t i) {
-    return static_cast<float>((rank + 1) * (i % 97)) - 40;
-  };
-  std::vector<std::vector<float>> of_hosts(2, std::vector<float>(kCount));
-  for (int64_t i = 0; i < kCount; ++i) {
-    for (int32_t rank = 0; rank < 4; ++rank) of_hosts[rank / 2][i] += value(rank, i);
+  ExpectCompressedSums("int8", 1);
+  EXPECT_EQ(server_->counters().pushed_bytes, 2u * kCompressed * 34 / 32);
+  for (const Rank& rank : ranks_) {
+    if (rank.cpu_device == nullptr) continue;
+    EXPECT_GT(rank.cpu_device->encoded_parts(), 0u);
+    EXPECT_EQ(rank.cpu_device->decoded_parts(), rank.cpu_device->encoded_parts());
   }
-  // Parts have whole blocks, and nearest rounding needs no seed.
-  const std::vector<float> expected = ExpectedSum(tensor.codec, of_hosts, PartSeed());
+}
+
+TEST_P(LocalGroupTest, TheHostCompressesWhereDevicesCannot) {
+  devices_encode_ = false;
+  StartJob({"a", "a", "b", "b"});
+  if (IsSkipped()) return;
+  ExpectCompressedSums("int8", 1);
+  EXPECT_EQ(server_->counters().pushed_bytes, 2u * kCompressed * 34 / 32);
+}
+
+// Up by the host's codec, with random numbers, and down by the device's.
+TEST_P(LocalGroupTest, DevicesDecodeWhatTheHostHasEncoded) {
+  StartJob({"a", "b"});
+  if (IsSkipped()) return;
   OnEachRank([&](Rank& mine, int32_t rank) {
-    std::vector<float> values(kCount);
-    for (int64_t i = 0; i < kCount; ++i) values[i] = value(rank, i);
-    const auto sent = mine.Send(tensor, values);
+    TensorDescription tensor = Tensor("gradient", kCompressed);
+    tensor.codec = CodecNamed("natural")->name();
+    const auto sent = mine.Send(tensor, std::vector<float>(kCompressed, rank + 1.0f));
     const Status status = sent->Wait();
     ASSERT_TRUE(status.ok()) << status.ToString();
-    EXPECT_EQ(sent->output->Get(), expected);
+    for (const float value : sent->output->Get()) ASSERT_NEAR(value, 3, 0.02);
+    if (mine.cpu_device == nullptr) return;
+    EXPECT_EQ(mine.cpu_device->encoded_parts(), 0u);
+    EXPECT_GT(mine.cpu_device->decoded_parts(), 0u);
   });
-  EXPECT_EQ(server_->counters().pushed_bytes, 2u * kCount * 34 / 32);
+}
+
+// A worker that has an encoded sum gives it to the one that a lost server has not answered.
+TEST_P(LocalGroupTest, LosesAServerOfCompressedSums) {
+  others_.resize(1);
+  StartJob({"a", "b", "c"});
+  if (IsSkipped()) return;
+  std::atomic<bool> over{false};
+  std::thread killer([&] {
+    const uint64_t pushes = others_[0]->counters().pushes + 100;
+    while (others_[0]->counters().pushes < pushes && !over)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    EXPECT_FALSE(over);
+    others_[0]->Stop();
+  });
+  ExpectCompressedSums("int8", 20);
+  over = true;
+  killer.join();
+  EXPECT_EQ(coordinator_->failure(), "");
 }
 
 // Protocol rules 10 and 18: every rank has its own order, several steps overlap.

@@ -46,6 +46,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
   places = entry->parts;
   narrow_parts.assign(entry->parts.size(), nullptr);
   part_done.assign(entry->parts.size(), false);
+  sum_is_encoded.assign(entry->parts.size(), false);
   sent_on.assign(entry->parts.size(), -1);
   if (by_parts) part_requests.resize(entry->parts.size());
   parts_left = entry->parts.size();
@@ -96,6 +97,19 @@ uint8_t* Exchange::PartOutput(uint32_t part) const {
   return static_cast<uint8_t*>(request.output) + offsets[part];
 }
 
+PartSeed Exchange::PushSeed(uint32_t part, int32_t rank) const {
+  PartSeed seed;
+  seed.key = entry->key;
+  seed.part = part;
+  seed.round = round;
+  seed.sender = static_cast<uint64_t>(rank);
+  return seed;
+}
+
+bool Exchange::MustEncode(uint32_t part) const {
+  return PushCodec(part) != nullptr && !(by_parts && part_requests[part].input_is_encoded);
+}
+
 OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
                                   int32_t rank, uint32_t epoch, uint64_t offset) const {
   OutgoingFrame frame;
@@ -117,22 +131,15 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.payload = PartInput(part);
   frame.keep_alive = self;
   frame.owner = this;
-  if (const BlockCodec* const codec = PushCodec(part)) {
-    frame.header.codec = codec->id();
-  } else {
-    frame.payload = PartInput(part) + offset;
-  }
+  if (const BlockCodec* const codec = PushCodec(part)) frame.header.codec = codec->id();
+  if (!MustEncode(part)) frame.payload = PartInput(part) + offset;
   return frame;
 }
 
 void Exchange::EncodePush(OutgoingFrame* frame) const {
   const FrameHeader& header = frame->header;
   const BlockCodec& codec = *PushCodec(header.part);
-  PartSeed seed;
-  seed.key = header.key;
-  seed.part = header.part;
-  seed.round = header.round;
-  seed.sender = static_cast<uint64_t>(header.worker);
+  const PartSeed seed = PushSeed(header.part, header.worker);
   const auto* const values = static_cast<const float*>(frame->payload);
   std::shared_ptr<const uint8_t[]> encoded =
       feedback != nullptr
@@ -157,6 +164,13 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
     header.payload_bytes = PartBytes(part);
     const bool is_input = by_parts && part_requests[part].output == nullptr;  // of a root's host
     frame.payload = is_input ? PartInput(part) : PartOutput(part);
+    if (sum_is_encoded[part]) {
+      const uint64_t elements = entry->parts[part].element_count;
+      std::shared_ptr<float[]> decoded(new float[elements]);
+      SumCodec(part)->DecodeBlocks(PartOutput(part), elements, DecodeMode::kStore, decoded.get());
+      frame.payload = decoded.get();
+      frame.keep_alive = std::move(decoded);
+    }
     return frame;
   }
   // As the server would send it.
@@ -245,6 +259,8 @@ Status DecodingSink::New(const std::shared_ptr<Exchange>& exchange, const FrameH
       codec->Receive({header.codec, elements, header.payload_bytes}, DecodeMode::kStore,
                      reinterpret_cast<float*>(exchange->PartOutput(part)), &made->receiver_));
   *sink = std::move(made);
+  if (exchange->by_parts && exchange->part_requests[part].takes_encoded)
+    *sink = std::make_shared<RegionSink>(exchange, part);
   return OkStatus();
 }
 

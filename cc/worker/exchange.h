@@ -42,8 +42,14 @@ struct Exchange {
   const uint8_t* PartInput(uint32_t part) const;
   uint8_t* PartOutput(uint32_t part) const;
 
-  // The frame that carries a part to its server, from byte `offset` on. If the part has a codec,
-  // its payload is still the whole part's elements: EncodePush comes before it is sent.
+  // What a contribution's random numbers depend on.
+  PartSeed PushSeed(uint32_t part, int32_t rank) const;
+
+  // Whether the engine is to encode a part before it is sent: EncodePush.
+  bool MustEncode(uint32_t part) const;
+
+  // The frame that carries a part to its server, from byte `offset` on. If MustEncode, its payload
+  // is still the whole part's elements.
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch, uint64_t offset = 0) const;
 
@@ -91,7 +97,8 @@ struct Exchange {
   std::vector<const BlockCodec*> narrow_parts;  // by part; null: as it is
   std::vector<PartPlacement> places;  // of the parts: `entry`'s, but for those that have moved
   std::vector<bool> part_done;
-  std::vector<int32_t> sent_on;  // the path to its server, by part; -1: it has not been sent
+  std::vector<bool> sum_is_encoded;  // of a part that is done: in the output, see PartRequest
+  std::vector<int32_t> sent_on;      // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;
   bool finished = false;
   bool is_early = false;   // in kForwardOrder, and more exchanges of its step are to come
@@ -124,7 +131,8 @@ class RegionSink : public PayloadSink {
 // The same for one that is compressed: decodes what comes, block by block.
 class DecodingSink : public PayloadSink {
  public:
-  // Refuses what is not the form of the part's sum.
+  // Refuses what is not the form of the part's sum. Makes a RegionSink where the caller takes it
+  // encoded.
   static Status New(const std::shared_ptr<Exchange>& exchange, const FrameHeader& header,
                     std::shared_ptr<PayloadSink>* sink);
 

@@ -83,15 +83,22 @@ struct PartRequest {
   uint32_t part = 0;
   // The part's bytes; null if this worker has nothing to send (kBroadcast).
   const void* input = nullptr;
-  // Where the result goes; null if this worker has it already (kBroadcast).
+  // Where the result goes; null if this worker has it already (kBroadcast). As long as the part's
+  // elements, which a sum can always come as.
   void* output = nullptr;
   // Keep input and output alive; kept for as long as the exchange, the output's perhaps longer: see
   // ExchangeRequest::keep_alive.
   std::shared_ptr<void> keep_input;
   std::shared_ptr<void> keep_output;
+  // The caller's codec is at work, and not the engine's. `input` is encoded in the form of
+  // Exchange::PushCodec, with the seed of Exchange::PushSeed.
+  bool input_is_encoded = false;
+  // A sum that comes in the form of Exchange::SumCodec is left in it.
+  bool takes_encoded = false;
   // Called at most once, when the result is there, on an engine thread. Must not block. Not called
-  // if the exchange has ended: then its own `done` has been.
-  std::function<void()> done;
+  // if the exchange has ended: then its own `done` has been. `is_encoded`: the output holds the
+  // form of Exchange::SumCodec, as `takes_encoded` allows.
+  std::function<void(bool is_encoded)> done;
 };
 
 }  // namespace byteps

@@ -233,8 +233,10 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
-  const BlockCodec* const narrow = NarrowFormOf(exchange->request.tensor, request.input,
-                                                exchange->entry->parts[request.part].element_count);
+  const BlockCodec* const narrow =
+      request.input_is_encoded ? nullptr
+                               : NarrowFormOf(exchange->request.tensor, request.input,
+                                              exchange->entry->parts[request.part].element_count);
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   if (exchange->finished) return;
@@ -712,7 +714,12 @@ Status Worker::FinishPart(const std::string& server, const std::shared_ptr<Excha
       return OkStatus();
     }
   } else if (exchange->by_parts) {
-    actions->parts_done.push_back(std::move(exchange->part_requests[header.part].done));
+    PartRequest& request = exchange->part_requests[header.part];
+    const bool is_encoded = request.takes_encoded && header.codec != CodecId::kRaw;
+    exchange->sum_is_encoded[header.part] = is_encoded;
+    actions->parts_done.push_back(
+        [done = std::move(request.done), is_encoded] { done(is_encoded); });
+    request.done = nullptr;
     exchange->part_done[header.part] = true;
     --exchange->parts_left;
     return OkStatus();

@@ -26,7 +26,7 @@ struct Worker::Actions {
   std::vector<Outgoing> frames;
   std::vector<std::shared_ptr<Exchange>> placed;  // by parts
   std::vector<std::function<void()>> parts_done;
-  std::vector<std::function<void()>> parts_dropped;  // never to be called
+  std::vector<std::function<void(bool)>> parts_dropped;  // never to be called
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
   std::vector<ControlMessage> messages;
   std::vector<std::shared_ptr<const void>> dropped;  // callers' memory

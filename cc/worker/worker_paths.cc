@@ -256,9 +256,8 @@ void Worker::SendPush(PartTask task, Actions* actions) {
   OutgoingFrame frame =
       exchange.PushFrame(task.exchange, task.part, rank_, job_.epoch, task.offset);
   frame.header.priority = task.priority;
-  const bool is_encoded = frame.header.codec != CodecId::kRaw;
   actions->frames.emplace_back(best->connection, std::move(frame),
-                               is_encoded ? task.exchange : nullptr);
+                               exchange.MustEncode(task.part) ? task.exchange : nullptr);
 }
 
 void Worker::ExpectNoAnswer(Exchange* exchange, uint32_t part) {

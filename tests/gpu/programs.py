@@ -119,6 +119,19 @@ def sums_one_tensor():
     return elements
 
 
+def compressed_sums(codec, device):
+    """The digest of the sum of a gradient that is in a device's memory, and its largest error."""
+    start()
+    values = [tf.random.stateless_normal([300_001], [rank, 7]) for rank in range(bps.size())]
+    with tf.device(device):
+        mine = tf.identity(values[bps.rank()])
+        total = bps.push_pull(mine, op=bps.Sum, name="gradient", compression=codec).numpy()
+    exact = tf.add_n(values).numpy()
+    error = np.abs(total - exact).max() / np.abs(exact).max()
+    bps.shutdown()
+    return {"digest": hashlib.sha256(total.tobytes()).hexdigest(), "error": float(error)}
+
+
 def rows():
     """Sums of the same few rows of all workers; how many are wrong, and what they are in bits."""
     start()

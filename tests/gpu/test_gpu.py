@@ -122,6 +122,18 @@ def test_each_host_sends_a_tensor_once(hosts, tmp_path):
         assert on_way <= seen if several else not on_way & seen, (worker, seen)
 
 
+@pytest.mark.parametrize("codec", ["int8", "int8:block=256,stochastic=1", "fp8", "int4"])
+def test_the_gpu_compresses_as_the_cpu(codec):
+    """Where the tensor is in the GPU's memory, it is encoded and decoded there."""
+    results = [
+        result
+        for device in ("/GPU:0", "/CPU:0")
+        for result in run(programs.compressed_sums, args=[codec, device], hosts="ab")
+    ]
+    assert len({result["digest"] for result in results}) == 1
+    assert 0 < results[0]["error"] < 0.2
+
+
 def test_the_gpu_computes_while_an_exchange_waits():
     (computed, exchanged), _ = run(programs.computes_while_waiting, args=[4.0])
     assert exchanged > 3

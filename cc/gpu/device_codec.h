@@ -1,0 +1,59 @@
+// DeviceCodec: encodes and decodes parts in a GPU's memory, so that only what travels is copied
+// between the GPU and the host.
+//
+// The kernels are PTX, which the driver compiles for its GPU (gpu/codec_kernels.cu). They give the
+// same bits as the codecs of codec/.
+#ifndef TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_
+#define TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "cc/base/status.h"
+#include "cc/gpu/device.h"
+#include "cc/gpu/device_form.h"
+
+namespace byteps {
+
+// Thread-safe. The calls put work on a stream, on which they keep the order, and return at once.
+class DeviceCodec {
+ public:
+  // Loads the kernels and takes a few MB of the GPU's memory, or says why it cannot.
+  static Status Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<DeviceCodec>* codec);
+  ~DeviceCodec();
+
+  static bool Supports(const DeviceForm& form);
+
+  // Encodes a part and copies its bytes to `to`, which is pinned host memory. All calls of this
+  // function must be given one stream: they share memory.
+  Status EncodeToHost(const DevicePart& part, uint8_t* to, CudaStreamHandle stream) const;
+
+  // The way back, of `elements` float32 numbers at `to`. Again one stream, perhaps another one.
+  Status DecodeToDevice(const DeviceForm& form, const uint8_t* from, uint64_t elements,
+                        CudaAddress to, CudaStreamHandle stream) const;
+
+ private:
+  struct Kernels {
+    CudaFunctionHandle encode = nullptr;
+    CudaFunctionHandle decode = nullptr;
+  };
+
+  // What is between a kernel and a copy. Longer parts go piece by piece.
+  static constexpr uint64_t kScratchBytes = 4 << 20;
+
+  explicit DeviceCodec(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+  Status Load();
+  Status Launch(CudaFunctionHandle kernel, uint64_t blocks, void** arguments,
+                CudaStreamHandle stream) const;
+
+  const std::shared_ptr<GpuDevice> device_;
+  CudaModuleHandle module_ = nullptr;
+  std::array<Kernels, 3> kernels_;
+  std::unique_ptr<DeviceBuffer> encoded_;  // on the way out
+  std::unique_ptr<DeviceBuffer> arrived_;  // on the way back
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_DEVICE_CODEC_H_

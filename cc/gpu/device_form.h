@@ -1,0 +1,39 @@
+// DeviceForm: what a device needs to know of a codec to encode parts as it does.
+#ifndef TF_BYTEPS_CC_GPU_DEVICE_FORM_H_
+#define TF_BYTEPS_CC_GPU_DEVICE_FORM_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/base/codec_id.h"
+
+namespace byteps {
+
+// Blocks of float32 elements, a scale in front of each, as codec/int8_codec.h writes them.
+struct DeviceForm {
+  CodecId codec = CodecId::kRaw;
+  uint32_t block = 0;  // elements
+  uint32_t element_bits = 0;
+  bool is_stochastic = false;
+  uint64_t random_state = 0;  // CounterRandom::state() of the part, if stochastic
+
+  // Of so many elements, which begin with a block.
+  uint64_t Bytes(uint64_t elements) const {
+    const uint64_t rest = elements % block;
+    return elements / block * BlockBytes(block) + (rest > 0 ? BlockBytes(rest) : 0);
+  }
+  uint64_t BlockBytes(uint64_t elements) const { return 2 + (elements * element_bits + 7) / 8; }
+};
+
+// One part on its way out: `elements` float32 numbers in a device's memory become `bytes` bytes.
+// Raw parts are copied as they are.
+struct DevicePart {
+  const void* values = nullptr;
+  uint64_t elements = 0;
+  uint64_t bytes = 0;
+  DeviceForm form;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_GPU_DEVICE_FORM_H_

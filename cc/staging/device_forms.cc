@@ -1,0 +1,31 @@
+#include "cc/staging/device_forms.h"
+
+#include "cc/codec/int8_codec.h"
+
+namespace byteps {
+
+DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
+  DeviceForm form;
+  if (codec == nullptr) return form;
+  switch (codec->id()) {
+    case CodecId::kInt8:
+      form.is_stochastic = static_cast<const Int8Codec*>(codec)->is_stochastic();
+      form.element_bits = 8;
+      break;
+    case CodecId::kFloat8:
+      form.element_bits = 8;
+      break;
+    case CodecId::kInt4:
+      form.is_stochastic = true;
+      form.element_bits = 4;
+      break;
+    default:
+      return form;
+  }
+  form.codec = codec->id();
+  form.block = static_cast<uint32_t>(codec->block_elements());
+  if (form.is_stochastic) form.random_state = CounterRandom(seed).state();
+  return form;
+}
+
+}  // namespace byteps

@@ -1,0 +1,171 @@
+#include "cc/staging/device_forms.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "cc/codec/expected_sum.h"
+#include "cc/codec/int8_codec.h"
+#include "cc/gpu/device_codec.h"
+#include "cc/gpu/pinned_pool.h"
+#include "cc/gpu/test_gpus.h"
+
+namespace byteps {
+namespace {
+
+constexpr PartSeed kSeed = {1, 2, 3, 4, 5};
+
+TEST(DeviceFormsTest, OnlyCodecsThatADeviceStandsInFor) {
+  EXPECT_EQ(DeviceFormOf(nullptr, kSeed).codec, CodecId::kRaw);
+  const auto other = CodecNamed("onebit");
+  EXPECT_EQ(DeviceFormOf(static_cast<const BlockCodec*>(other.get()), kSeed).codec, CodecId::kRaw);
+  const Int8Codec codec(256, true);
+  const DeviceForm form = DeviceFormOf(&codec, kSeed);
+  EXPECT_EQ(form.codec, CodecId::kInt8);
+  EXPECT_EQ(form.block, 256u);
+  EXPECT_EQ(form.Bytes(256 + 3), 258u + 5u);
+  EXPECT_TRUE(form.is_stochastic);
+  EXPECT_EQ(form.random_state, CounterRandom(kSeed).state());
+}
+
+// Bits of all kinds of floating-point numbers, or of gradients' usual ones.
+std::vector<float> Values(uint64_t length, bool of_all_kinds) {
+  std::mt19937 random(static_cast<uint32_t>(length));
+  std::normal_distribution<float> normal(0, 0.01f);
+  std::vector<float> values(length);
+  for (float& value : values) {
+    if (!of_all_kinds) {
+      value = normal(random);
+      continue;
+    }
+    // Whole blocks of like size, and blocks with a number that is not finite among them.
+    uint32_t bits = random();
+    if (random() % 64 != 0) bits &= 0xbfffffff;
+    if (random() % 3 == 0) bits &= 0x807fffff;
+    std::memcpy(&value, &bits, sizeof(bits));
+  }
+  return values;
+}
+
+class DeviceCodecTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    BYTEPS_NEED_GPUS(1);
+    device_ = OpenGpu(0);
+    stream_ = NewStream(device_);
+    const Status status = DeviceCodec::Create(device_, &codec_);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+
+  void ExpectSameBytes(const BlockCodec& codec, const std::vector<float>& values) {
+    const uint64_t bytes = codec.EncodedBytes(values.size());
+    std::vector<uint8_t> expected(bytes);
+    const CounterRandom random(kSeed);
+    codec.EncodeBlocks(values.data(), values.size(), 0, random, expected.data());
+    std::vector<float> expected_back(values.size());
+    codec.DecodeBlocks(expected.data(), values.size(), DecodeMode::kStore, expected_back.data());
+
+    const auto buffer = NewDeviceBuffer(device_, values.size() * sizeof(float));
+    std::vector<uint8_t> raw(values.size() * sizeof(float));
+    std::memcpy(raw.data(), values.data(), raw.size());
+    Upload(raw, *buffer, stream_.get());
+    DevicePart part;
+    part.values = buffer->pointer();
+    part.elements = values.size();
+    part.bytes = bytes;
+    part.form = DeviceFormOf(&codec, kSeed);
+    std::vector<uint8_t> encoded(bytes + 8, 0xa5);  // not pinned: copies only take longer
+    {
+      const ScopedContext scope(*device_);
+      const Status status = codec_->EncodeToHost(part, encoded.data(), stream_->handle());
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    for (uint64_t i = 0; i < bytes; ++i)
+      ASSERT_EQ(encoded[i], expected[i]) << codec.name() << ", byte " << i << " of " << bytes;
+    for (uint64_t i = bytes; i < encoded.size(); ++i) ASSERT_EQ(encoded[i], 0xa5);
+    {
+      const ScopedContext scope(*device_);
+      const Status status = codec_->DecodeToDevice(part.form, encoded.data(), values.size(),
+                                                   buffer->address(), stream_->handle());
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+    const std::vector<uint8_t> back = Download(*buffer, stream_.get());
+    ASSERT_EQ(std::memcmp(back.data(), expected_back.data(), back.size()), 0) << codec.name();
+  }
+
+  std::shared_ptr<GpuDevice> device_;
+  std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<DeviceCodec> codec_;
+};
+
+// Lengths around blocks, and longer than what is between a kernel and a copy.
+TEST_F(DeviceCodecTest, TheBytesAreThoseOfTheCpu) {
+  for (const char* name :
+       {"int8", "int8:block=64", "int8:block=4096", "int8:block=256,stochastic=1", "int4",
+        "int4:block=256", "fp8", "fp8:block=32"}) {
+    const std::unique_ptr<Codec> made = CodecNamed(name);
+    ASSERT_NE(made, nullptr) << name;
+    const auto& codec = static_cast<const BlockCodec&>(*made);
+    ASSERT_TRUE(DeviceCodec::Supports(DeviceFormOf(&codec, kSeed)));
+    for (const uint64_t length : {1, 31, 32, 33, 4095, 4097, 1000001, 9000001}) {
+      ExpectSameBytes(codec, Values(length, false));
+      if (length < 2000000) ExpectSameBytes(codec, Values(length, true));
+      if (HasFatalFailure()) return;
+    }
+    ExpectSameBytes(codec, std::vector<float>(100));
+    ExpectSameBytes(codec, std::vector<float>(100, 1e-42f));
+    ExpectSameBytes(codec, std::vector<float>(100, std::numeric_limits<float>::max()));
+    ExpectSameBytes(codec, std::vector<float>(100, -std::numeric_limits<float>::infinity()));
+  }
+}
+
+// The figures of docs/compression.md. The kernels' time is what remains without the copies.
+TEST_F(DeviceCodecTest, OneHundredMegabytes) {
+  const Int8Codec codec(32, false);
+  constexpr uint64_t kElements = 25'000'000;
+  const auto buffer = NewDeviceBuffer(device_, kElements * sizeof(float));
+  const auto pool = PinnedPool::Create(PinnedMemoryOf(device_));
+  PinnedPool::Block pinned;
+  ASSERT_TRUE(pool->Take(kElements * sizeof(float), &pinned).ok());
+  auto* const host = static_cast<uint8_t*>(pinned.get());
+  DevicePart part;
+  part.values = buffer->pointer();
+  part.elements = kElements;
+  part.bytes = codec.EncodedBytes(kElements);
+  part.form = DeviceFormOf(&codec, kSeed);
+  DevicePart raw = part;
+  raw.bytes = kElements * sizeof(float);
+  raw.form = DeviceForm();
+  DevicePart bytes_only = raw;
+  bytes_only.bytes = part.bytes;
+  const ScopedContext scope(*device_);
+  const auto time = [&](const char* what, const auto& call) {
+    std::vector<double> times;
+    for (int i = 0; i < 11; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      ASSERT_TRUE(call().ok());
+      ASSERT_TRUE(stream_->Synchronize().ok());
+      times.push_back(
+          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+              .count());
+    }
+    std::sort(times.begin(), times.end());
+    std::printf("100 MB of float32, %s: %.2f ms\n", what, times[5]);
+  };
+  const CudaStreamHandle stream = stream_->handle();
+  time("copied to the host", [&] { return codec_->EncodeToHost(raw, host, stream); });
+  time("encoded as int8 and copied", [&] { return codec_->EncodeToHost(part, host, stream); });
+  time("its encoded bytes copied", [&] { return codec_->EncodeToHost(bytes_only, host, stream); });
+  time("int8 copied back and decoded", [&] {
+    return codec_->DecodeToDevice(part.form, host, kElements, buffer->address(), stream);
+  });
+}
+
+}  // namespace
+}  // namespace byteps
