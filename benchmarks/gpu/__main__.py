@@ -181,6 +181,7 @@ def compression(arguments, table):
                     for name, training in trainings.items():
                         what = f"{model}, 2 hosts + 2 servers, {_shown(rate)}, {name}"
                         steps[name], _ = _measure_counted(training, arguments, table, what, cluster)
+                        _look_inside(training, arguments, table, what)
                         if name != "none":
                             faster = steps["none"].median / steps[name].median
                             table.add(f"{what}, speedup", faster, "×")
@@ -317,7 +318,7 @@ def main():
     parser.add_argument("--gpus", type=int, default=4, help="of this machine")
     parser.add_argument("--hosts", type=int, default=_HOSTS, help="of the scenario `hosts`")
     parser.add_argument(
-        "--compressions", nargs="+", default=["int8", "int4"], help="of the scenario `compression`"
+        "--compressions", nargs="*", default=["int8", "int4"], help="of the scenario `compression`"
     )
     parser.add_argument("--batch", type=int, help="samples of each GPU; default: the example's")
     parser.add_argument("--float32", action="store_true", help="instead of mixed_bfloat16")

@@ -17,6 +17,10 @@ namespace {
 constexpr double kWatchSeconds = 0.5;
 // Bytes in a second. Over faster links CPUs take as long to narrow a tensor as that saves.
 constexpr uint64_t kFastLink = 625'000'000;
+// Not a link that is not known yet: at 100 Gbit/s narrow gradients make a step longer by half.
+bool IsSlow(uint64_t bytes_per_second) {
+  return bytes_per_second > 0 && bytes_per_second <= kFastLink;
+}
 // The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
 // one.
 constexpr auto kGoodbyePatience = std::chrono::seconds(5);
@@ -41,8 +45,9 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
-      may_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
-                     job.HasLinks() && job.options.link_bytes_per_second <= kFastLink),
+      can_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
+                     job.HasLinks()),
+      may_be_narrow_(can_be_narrow_ && IsSlow(job.options.link_bytes_per_second)),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       queue_(job.options.Credit(0), job.options.CreditKeptBack()),
@@ -477,7 +482,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
       report.round_trip_ns = std::max(report.round_trip_ns, round_trip_ns);
     }
   }
-  if (report.bytes_per_second > kFastLink) may_be_narrow_ = false;
+  may_be_narrow_ = can_be_narrow_ && IsSlow(report.bytes_per_second);
   actions->messages.push_back(report);
   link_meter_.reset();
 }

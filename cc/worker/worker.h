@@ -320,7 +320,8 @@ class Worker : private ConnectionHandler {
   const JobDescription job_;
   const int32_t rank_;
   const bool local_;                 // one worker, no server
-  std::atomic<bool> may_be_narrow_;  // contributions: while links seem slower than kFastLink
+  const bool can_be_narrow_;         // contributions, see codec/narrow.h
+  std::atomic<bool> may_be_narrow_;  // once links are known to be slower than kFastLink
   const bool keeps_results_;         // for when a server is lost
   Timeline* const timeline_;
   std::unique_ptr<Van> van_;
