@@ -27,8 +27,8 @@ from tf_byteps.launch.hosts import (
     is_local,
     passed_environment,
 )
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.launch.running import Launcher
 from tf_byteps.launch.settings import read_setting
 
 _TO_FIX, _USAGE = 1, 2

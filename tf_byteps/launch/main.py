@@ -18,9 +18,10 @@ from tf_byteps.launch.arguments import new_parser, read
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import Host, Ssh, address_for, given_hosts, is_local
+from tf_byteps.launch.job import Job
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.output import Choice, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
-from tf_byteps.launch.running import Job, Launcher
 from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, variables_of
 from tf_byteps.rendezvous.host import interface_address
 

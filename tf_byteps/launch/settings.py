@@ -9,8 +9,8 @@ from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch import compile_cache
 from tf_byteps.launch.hosts import Ssh, passed_environment
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.launch.running import Launcher
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
 
 
