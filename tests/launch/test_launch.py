@@ -234,7 +234,11 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         (["-np", "2", "--min-np", "3", "true"], 2, "--min-np 3 is more than the 2 workers at most"),
         (["-H", "a:x", "true"], 2, "'a:x' is not of the form"),
         (["-H", "a,a", "true"], 2, "a is named 2 times"),
-        (["-np", "3", "-H", "localhost:2", "true"], 2, "-H localhost:2 takes only 2 workers"),
+        (
+            ["-np", "3", "-H", "localhost:2", "true"],
+            2,
+            "localhost:2 takes only 2 workers: -H gives more",
+        ),
         (["-np", "1", "--env", "NOT_THERE", "true"], 2, "there is no such variable here"),
         (["-H", "no-such-host.invalid:2", "true"], 2, "give it with --scheduler-host"),
         (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 2, "can see a command line"),

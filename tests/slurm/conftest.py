@@ -4,11 +4,13 @@ All that they write is in a temporary folder. The nodes share this machine's net
 stand for three loopback addresses in a mount namespace of the daemons, in which tasks run, too.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.cluster import ROOT, clean_environment, free_port, wait_until
@@ -101,6 +103,39 @@ class Slurm:
         script = 'BYTEPS_HOST_ID=$SLURMD_NODENAME exec "$0" "$@"'
         *options, command = arguments
         return self.run("srun", *options, "sh", "-c", script, *command, **variables)
+
+    def batch(self, folder, *arguments, **variables):
+        """Runs a batch script to its end.
+
+        Args:
+            folder: for its output.
+            *arguments: options of sbatch, and last the text of the script, or a list of its path
+                and arguments.
+            **variables: of its environment.
+
+        Returns:
+            The exit code, standard output and standard error.
+        """
+        *options, script = arguments
+        if isinstance(script, str):
+            (folder / "job.sh").write_text(f"#!/bin/sh\n{script}\n")
+            script = [folder / "job.sh"]
+        outputs = [folder / "out.txt", folder / "err.txt"]
+        files = [f"--output={outputs[0]}", f"--error={outputs[1]}"]
+        command = ["sbatch", "--wait", *files, *options, *map(str, script)]
+        done = self.run(*command, timeout=240, **variables)
+        assert all(map(os.path.exists, outputs)), done.stderr
+        return done.returncode, *(file.read_text(errors="replace") for file in outputs)
+
+    def processes(self):
+        """All that runs on its nodes, with the variables of each."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                variables = process.environ()
+                if variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+                    found.append((process, variables))
+        return found
 
     def _configure(self):
         ports = [free_port() for _ in range(1 + len(NODES))]

@@ -298,7 +298,7 @@ class Job:
             self._end_rest(now)
         if self._killed_since is not None:
             if now - self._killed_since > _LAST_WAIT_SECONDS:
-                for running in self._alive():  # ssh to a host that does not answer any more
+                for running in self._alive():  # the shell of a host that does not answer any more
                     running.process.kill()
         elif self._ending_since is not None and now - self._ending_since > self._launcher.grace:
             names = ", ".join(r.task.label for r in self._alive() if r.told_to_end)
@@ -373,8 +373,8 @@ class Job:
         if self._reports.lost and not self._reports.lost.startswith(f"{failed.task.label} "):
             self._screen.say(f"the job has failed: {self._reports.lost}")
         self._screen.say(f"{failed.task.label} failed first, with {how}")
-        if not is_local(failed.task.host) and failed.code == 255:
-            self._screen.say(f"255 is also what ssh to {failed.task.host} gives if it fails")
+        if remark := self._launcher.remark(failed.task.host, failed.code or 0):
+            self._screen.say(remark)
         if len(self._tasks) > 1 and failed.last_lines:
             self._screen.say(f"the last lines of {failed.task.label}:")
             for line in failed.last_lines:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from tf_byteps.errors import BytePSError
-from tf_byteps.launch.hosts import Ssh, guarded, is_local, to_start_python
+from tf_byteps.launch.hosts import guarded, is_local, to_start_python
 from tf_byteps.launch.plan import Task
+from tf_byteps.launch.remote_shells import RemoteShell
 
 # What a pipe of Linux holds before its reader comes.
 _PIPE_BYTES = 1 << 16
@@ -24,36 +25,36 @@ class Launcher:
     Args:
         environment: the variables that local processes inherit.
         remote_environment: those that remote processes get.
-        ssh: an `Ssh`.
+        shell: a `RemoteShell`.
         grace: seconds from asking a process to end to killing it.
         secret: the job's, or None. It goes to remote processes as all variables do, through their
-            guards' standard input: everybody on a machine can see ssh's command line.
+            guards' standard input: everybody on a machine can see a shell's command line.
     """
 
     def __init__(
         self,
         environment: Mapping[str, str],
         remote_environment: Mapping[str, str],
-        ssh: Ssh,
+        shell: RemoteShell,
         grace: float,
         secret: str | None = None,
     ) -> None:
         self.environment = environment
         self._secret = secret
         self._remote_environment = remote_environment
-        self._ssh = ssh
+        self._shell = shell
         self.grace = grace
 
     def start(self, task: Task, keep: Sequence[int] = ()) -> Process:
-        """Starts a task under a guard; returns the `Popen` of the guard or of ssh."""
+        """Starts a task under a guard; returns the `Popen` of the guard or of its shell."""
         here = is_local(task.host)
         command = guarded(task.command, self.grace, keep, variables_by_stdin=not here)
         variables = {**(self.environment if here else self._remote_environment), **task.variables}
         if self._secret is not None:
             variables["BYTEPS_JOB_SECRET"] = self._secret
         if not here:
-            command = self._ssh.command(task.host, command, to_start_python(variables))
-        process = _popen(command, variables if here else None, task, keep)
+            command = self._shell.command(task.host, command, to_start_python(variables))
+        process = _popen(command, variables if here else self._of_shell(), task, keep)
         if not here and process.stdin is not None:
             _write_line(process.stdin, json.dumps(variables))
         return process
@@ -61,18 +62,26 @@ class Launcher:
     def start_without_guard(self, task: Task) -> Process:
         """Starts a task that itself reads standard input, and ends when that ends.
 
-        Its variables are on ssh's command line: they must be no secrets.
+        Its variables are on the shell's command line: they must be no secrets.
         """
         command = list(task.command)
         if is_local(task.host):
             return _popen(command, {**self.environment, **task.variables}, task)
         variables = {**to_start_python(self._remote_environment), **task.variables}
-        return _popen(self._ssh.command(task.host, command, variables), None, task)
+        command = self._shell.command(task.host, command, variables)
+        return _popen(command, self._of_shell(), task)
+
+    def remark(self, host: str, code: int) -> str:
+        """What else the exit code of a task on a host may mean, in a sentence, or ""."""
+        return "" if is_local(host) else self._shell.remark(host, code)
 
     def describe(self, task: Task) -> str:
         """What is started, for --verbose."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
         return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
+
+    def _of_shell(self) -> dict[str, str] | None:
+        return self._shell.own_environment(self.environment)
 
 
 def _popen(
@@ -81,7 +90,7 @@ def _popen(
     task: Task,
     keep: Sequence[int] = (),
 ) -> Process:
-    """Starts a task's command, here or through ssh, which itself runs in our environment (None)."""
+    """Starts a task's command, or the shell that starts it elsewhere. None: in our environment."""
     try:
         return subprocess.Popen(
             command,
