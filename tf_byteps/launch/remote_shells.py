@@ -94,7 +94,7 @@ class Ssh:
 
     def remark(self, host: str, code: int) -> str:
         """See `RemoteShell`."""
-        return f"{code} is also what ssh to {host} gives if it fails" if code == 255 else ""
+        return f"255 is also what ssh to {host} gives if it fails" if code == 255 else ""
 
 
 @dataclasses.dataclass(frozen=True)
