@@ -6,7 +6,8 @@
 All workers run on this machine and host the servers. The time ends when the last of them has taken
 its first step: it includes the start of Python, the rendezvous, and TensorFlow's start if the step
 is of Keras. srun, and bpslaunch through srun, need a cluster of Slurm with this machine as a node.
-mpirun and Ray are measured where they are installed. Ray's cluster runs already, as Slurm's.
+mpirun and Ray are measured where they are installed. Ray's cluster runs already, as Slurm's. What
+Ray itself takes is measured, too: as many actors that do nothing.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from tf_byteps.rendezvous.secret import new_secret
 _SECONDS = 180  # a job, at most
 _MOST_SECONDS_MORE = 2.0
 _PYTHON = (sys.executable, "-m")
-_BPSLAUNCH = "bpslaunch"
+_BPSLAUNCH, _BARE_RAY = "bpslaunch", "Ray's actors, without a job"
 
 
 def commands(workers):
@@ -48,14 +49,14 @@ def commands(workers):
     return found
 
 
-def run(workers, rounds, step, slower_at_most=_MOST_SECONDS_MORE):
+def run(workers, rounds, step, with_ray=True):
     """Rows of each launcher's time, and of how much longer it takes than bpslaunch.
 
     Args:
         workers: their number.
         rounds: how often each launcher starts a job; they take turns.
         step: a name in `benchmarks.programs.first_step.STEPS`.
-        slower_at_most: seconds; the target of the differences.
+        with_ray: whether Ray is measured, if it is installed.
     """
     case = f"{workers} workers, first step: {step}, load {os.getloadavg()[0]:.1f} before"
     found = commands(workers)
@@ -65,9 +66,9 @@ def run(workers, rounds, step, slower_at_most=_MOST_SECONDS_MORE):
             for name, command in found.items()
             if command is not None
         }
-        found["Ray"] = None
-        if importlib.util.find_spec("ray"):
-            found["Ray"] = competitors["Ray"] = _ray(stack, workers, step)
+        found["Ray"] = found[_BARE_RAY] = None
+        if with_ray and importlib.util.find_spec("ray"):
+            competitors |= _ray(stack, workers, step)
         with report.progress() as bar:
             task = bar.add_task("launchers", total=(rounds + 1) * len(competitors))
             for measure in competitors.values():  # once for caches
@@ -78,20 +79,22 @@ def run(workers, rounds, step, slower_at_most=_MOST_SECONDS_MORE):
     for name in found:
         figure = f"{name}: command to first step"
         if name not in times:
-            rows.append(Row(figure, case, None, note="it is not installed, or has no cluster"))
+            rows.append(
+                Row(figure, case, None, note="not installed, without a cluster, or left out")
+            )
             continue
         rows.append(Row(figure, case, times[name]))
-        if name != _BPSLAUNCH:
-            rows += _against_bpslaunch(name, case, times, slower_at_most)
+        if name not in (_BPSLAUNCH, _BARE_RAY):
+            rows += _against_bpslaunch(name, case, times)
     return rows
 
 
-def _against_bpslaunch(name, case, times, slower_at_most):
+def _against_bpslaunch(name, case, times):
     own, base = times[name], times[_BPSLAUNCH]
     pairs = zip(own.values, base.values, strict=True)
     more = Runs(tuple(a - b for a, b in pairs), "s")
     return [
-        Row(f"{name}: more than bpslaunch", case, more, ("<=", slower_at_most)),
+        Row(f"{name}: more than bpslaunch", case, more, ("<=", _MOST_SECONDS_MORE)),
         Row(f"{name} against bpslaunch", case, ratios(own, base)),
     ]
 
@@ -104,7 +107,7 @@ def _with_program(command, step):
 
 
 def _ray(stack, workers, step):
-    """Starts a cluster of Ray, which ends with the stack; returns what measures a job on it."""
+    """Starts a cluster of Ray, which ends with the stack; returns what measures it, by name."""
     program = (*_PYTHON, "benchmarks.programs.first_step_on_ray")
     serving = stack.enter_context(
         subprocess.Popen(
@@ -120,11 +123,12 @@ def _ray(stack, workers, step):
     address = serving.stdout.readline().strip()
     if not address:
         raise BenchmarkError("Ray's cluster does not start")
-    return lambda: _time(
-        lambda folder: [*program, "launch", str(workers), folder, step],
-        workers,
-        RAY_ADDRESS=address,
-    )
+
+    def measure(what):
+        command = (*program, what, str(workers))
+        return lambda: _time(lambda folder: [*command, folder, step], workers, RAY_ADDRESS=address)
+
+    return {"Ray": measure("launch"), _BARE_RAY: measure("bare")}
 
 
 def _time(build, workers, **variables):
@@ -157,9 +161,10 @@ def main(arguments=None):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--step", choices=("exchange", "keras"), default="exchange")
+    parser.add_argument("--without-ray", action="store_true", help="its cluster takes a GB")
     given = parser.parse_args(arguments)
     try:
-        rows = run(given.workers, given.rounds, given.step)
+        rows = run(given.workers, given.rounds, given.step, not given.without_ray)
     except BenchmarkError as error:
         raise SystemExit(f"error: {error}") from None
     title = "From a launcher's command to the first step"

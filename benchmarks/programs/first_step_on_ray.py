@@ -1,9 +1,11 @@
 """A Ray cluster of one raylet, and the program that starts a job on it.
 
-python -m benchmarks.programs.first_step_on_ray serve WORKERS, or launch WORKERS FOLDER STEP
+python -m benchmarks.programs.first_step_on_ray serve|launch|bare WORKERS [FOLDER STEP]
 """
 
+import pathlib
 import sys
+import time
 
 from benchmarks.programs.first_step import take
 
@@ -29,5 +31,19 @@ def launch(workers, folder, step):
     RayLauncher(workers=int(workers)).run(take, args=[folder, step])
 
 
+def bare(workers, folder, _):
+    """Starts so many actors that do nothing: what Ray itself takes."""
+    import ray
+
+    @ray.remote(num_cpus=1)
+    class Actor:
+        def take(self, rank):
+            (pathlib.Path(folder) / str(rank)).write_text(str(time.monotonic()))
+
+    ray.init(log_to_driver=False)
+    actors = [Actor.remote() for _ in range(int(workers))]
+    ray.get([actor.take.remote(rank) for rank, actor in enumerate(actors)])
+
+
 if __name__ == "__main__":
-    {"serve": serve, "launch": launch}[sys.argv[1]](*sys.argv[2:])
+    {"serve": serve, "launch": launch, "bare": bare}[sys.argv[1]](*sys.argv[2:])
