@@ -48,7 +48,7 @@ test-elastic: build  ## Kills and adds workers of elastic jobs, in all ways (5 m
 test-all: test-cc build  ## Runs the slow tests too, and each row of tests/conformance in processes of its own.
 	$(BIN)/python -m pytest -m ''
 
-test-slurm: build  ## Runs srun without a launcher of ours, on a real Slurm of three nodes on this machine (root; needs Debian's packages).
+test-slurm: build  ## Runs srun alone, and bpslaunch in allocations, on a real Slurm of three nodes on this machine (root; needs Debian's packages).
 	$(BIN)/python -m pytest -m '' tests/slurm
 
 # Ray brings packages of its own: `make build` goes without.

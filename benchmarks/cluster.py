@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-from benchmarks.sessions import BenchmarkError
+from benchmarks.sessions import BenchmarkError, within
 
 _PREFIX = "byteps-bench"
 _LEAST_BURST_BYTES = 131072
@@ -116,7 +116,7 @@ class EmulatedCluster:
         together."""
         sent = again = 0
         for namespace in self.namespaces:
-            shown = _run("ip", "netns", "exec", namespace, "cat", "/proc/net/snmp")
+            shown = _run(*within(namespace), "cat", "/proc/net/snmp")
             names, values = (line.split() for line in shown.splitlines() if line.startswith("Tcp:"))
             numbers = dict(zip(names, values))
             sent += int(numbers["OutSegs"])
@@ -145,7 +145,7 @@ def _keep_order(namespace, device):
     steering = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
     command = f"echo {','.join(reversed(groups))} > {steering}"
     try:
-        _run("ip", "netns", "exec", namespace, "sh", "-c", command)
+        _run(*within(namespace), "sh", "-c", command)
     except BenchmarkError as error:
         print(f"packets may overtake each other: {error}", file=sys.stderr)
 

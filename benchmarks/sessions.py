@@ -28,6 +28,11 @@ class BenchmarkError(Exception):
     """Something that the benchmark needs did not work."""
 
 
+def within(namespace):
+    """The words before a command that runs in a network namespace; None: in this one."""
+    return [] if namespace is None else ["ip", "netns", "exec", namespace]
+
+
 def start_process(command, environment, log, namespace=None, **arguments):
     """Starts a process that the kernel kills if this one dies.
 
@@ -41,9 +46,7 @@ def start_process(command, environment, log, namespace=None, **arguments):
     Returns:
         The `subprocess.Popen`.
     """
-    prefix = ["setpriv", "--pdeathsig", "KILL"]
-    if namespace is not None:
-        prefix += ["ip", "netns", "exec", namespace]
+    prefix = ["setpriv", "--pdeathsig", "KILL", *within(namespace)]
     arguments.setdefault("stdin", subprocess.DEVNULL)
     with open(log, "wb") as output:
         return subprocess.Popen(

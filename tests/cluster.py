@@ -28,6 +28,7 @@ import time
 
 import psutil
 
+from benchmarks.sessions import within
 from tests import quick_start
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
@@ -220,9 +221,8 @@ class Cluster:
         env = clean_environment(**{**secret, **task.variables, **self._env(task.label)})
         folder = pathlib.Path(self._folder.name)
         namespace, address = self._place(task.label)
-        command = task.command
+        command = (*within(namespace), *task.command)
         if namespace is not None:
-            command = ("ip", "netns", "exec", namespace, *command)
             env["DMLC_NODE_HOST"] = address
         return Process(task.label, command, env, folder, pass_fds, suffix)
 

@@ -16,6 +16,7 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import guarded
 
 _CALL = "call.bin"
+_NAME_HOSTS = ("-H", "--hosts", "--hostfile", "--host-discovery-script", "--max-np")
 _KEPT_LINES = 15
 # bpslaunch gives its own processes 10 s.
 _GRACE_SECONDS = 20.0
@@ -64,6 +65,8 @@ def run(
         _write(os.path.join(folder, _CALL), (function, tuple(args), dict(kwargs or {})))
         worker = [sys.executable, "-m", "tf_byteps.functions", folder]
         numbers = ["-np", str(np), "--servers", str(servers)]
+        if not any(option.startswith(_NAME_HOSTS) for option in options):
+            numbers += ["-H", f"localhost:{np}"]  # not the nodes of an allocation of Slurm
         launcher = [sys.executable, "-m", "tf_byteps.launch", *numbers, *options, "--", *worker]
         code, last_lines = _run_launcher(launcher, {**os.environ, **(env or {})})
         results = [_read(os.path.join(folder, f"{rank}.bin")) for rank in range(np)]

@@ -63,7 +63,7 @@ def test_files_exist(page):
 
 def test_every_example_is_listed():
     folder = _ROOT / "examples"
-    found = [path for ending in ("*.py", "*.ipynb") for path in folder.rglob(ending)]
+    found = [path for ending in ("*.py", "*.ipynb", "*.sh") for path in folder.rglob(ending)]
     listed = _code(_ROOT / "docs" / "start.md") + ["examples/demo_training.py"]  # the demo's
     assert [pages.name(path) for path in found if pages.name(path) not in listed] == []
 
@@ -102,7 +102,7 @@ def _options_of_bpslaunch():
 def _lines_of_shell_blocks(page):
     for language, text in pages.BLOCK.findall(page.read_text()):
         if language == "shell":
-            text = re.sub(r"\\\n|\s#.*", " ", text)
+            text = re.sub(r"\\\n|(?m:(?:^|\s)#.*)", " ", text)
             yield from text.replace(";", "\n").splitlines()
 
 

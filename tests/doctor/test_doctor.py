@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
+from benchmarks.sessions import within
 from tests.cluster import ROOT
 from tests.launch.conftest import Launch, start_sshd
 from tf_byteps import _engine
@@ -18,11 +19,6 @@ from tf_byteps.doctor.links import Listener, measure, rounds
 from tf_byteps.doctor.verdicts import judge
 
 HOSTS = "127.0.0.2,127.0.0.3"
-
-
-def within(namespace):
-    """The words before a command that runs on an emulated host."""
-    return ["ip", "netns", "exec", namespace]
 
 
 def examined(running):

@@ -18,6 +18,7 @@ import sys
 import time
 
 from benchmarks.cluster import EmulatedCluster
+from benchmarks.sessions import within
 from tests.cluster import Cluster, describe
 from tests.faults import programs, suite
 
@@ -108,7 +109,7 @@ class _Network:
 
 
 def _run_in(namespace, *command):
-    command = ["ip", "netns", "exec", namespace, *command]
+    command = [*within(namespace), *command]
     return subprocess.run(command, check=True, timeout=30, capture_output=True, text=True).stdout
 
 

@@ -98,7 +98,7 @@ class Sshd:
     """Where it listens, and the options of bpslaunch that reach it."""
 
     def __init__(self, popen, port, folder):
-        self.popen = popen
+        self.popen, self.port = popen, port
         self.options = ["--ssh-port", str(port), "--ssh-identity", str(folder / "user_key")]
         for option in (f"UserKnownHostsFile={folder}/known_hosts", "StrictHostKeyChecking=no"):
             self.options += ["--ssh-option", option]

@@ -15,6 +15,7 @@ import yaml
 from kubeflow_trainer_api import models as kubeflow
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
+from benchmarks.sessions import within
 from tests.cluster import ROOT, clean_environment
 from tests.launch.pods import bpslaunch, pods_of, secret_of
 
@@ -187,7 +188,7 @@ def _probe(namespace, address, container):
     get = probe["httpGet"]
     url = f"http://{address}:{ports[get['port']]}{get['path']}"
     program = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=10).read().decode())"
-    command = ["ip", "netns", "exec", namespace, sys.executable, "-c", program]
+    command = [*within(namespace), sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -196,7 +197,7 @@ def _start(pod, namespace, address, secret, **more):
     if command[0] == "python":
         command = [sys.executable, *command[1:]]
     return subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command],
+        [*within(namespace), *command],
         cwd=ROOT,
         env=clean_environment(**pod.variables(address, secret), CUDA_VISIBLE_DEVICES="", **more),
         stdin=subprocess.PIPE,

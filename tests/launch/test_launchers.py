@@ -1,13 +1,18 @@
 """Jobs that other launchers start: mpirun for real, torchrun by its variables (see tests/slurm)."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import pytest
 
+from benchmarks.cluster import EmulatedCluster, why_unavailable
+from benchmarks.sessions import within
 from tests.cluster import ROOT, clean_environment, free_port
 from tests.debian import find_program
+from tests.launch.conftest import start_sshd
+from tf_byteps.rendezvous.secret import new_secret
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +38,42 @@ def test_mpirun_is_enough(mpirun, program):
     assert done.returncode == 0, done.stderr
     expected = [f"trained {rank} 4 {rank} 4 6.0" for rank in range(4)]
     assert sorted(done.stdout.splitlines()) == expected
+
+
+@pytest.fixture
+def hosts_of_mpirun(tmp_path):
+    """mpirun on the first of two emulated hosts; each has a network and an sshd of its own."""
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    with EmulatedCluster(2, None) as cluster, contextlib.ExitStack() as servers:
+        for namespace, address in zip(cluster.namespaces, cluster.addresses, strict=True):
+            sshd = start_sshd(tmp_path, [address], within(namespace))
+            servers.callback(sshd.popen.wait)
+            servers.callback(sshd.popen.terminate)
+        agent = f"ssh -p {sshd.port} -i {tmp_path}/user_key -o StrictHostKeyChecking=no"
+        agent += f" -o UserKnownHostsFile={tmp_path}/known_hosts -o LogLevel=ERROR"
+        places = ",".join(f"{address}:2" for address in cluster.addresses)
+        inside = [*within(cluster.namespaces[0]), "mpirun", "--allow-run-as-root"]
+        yield [*inside, "--mca", "plm_rsh_agent", agent, "--host", places], cluster.addresses
+
+
+def test_mpirun_over_several_hosts(mpirun, hosts_of_mpirun, program):
+    command, addresses = hosts_of_mpirun
+    names = ["PYTHONPATH", "BYTEPS_JOB_SECRET", f"DMLC_PS_ROOT_URI={addresses[0]}"]
+    given = [word for name in names for word in ("-x", name)]
+    done = run([*command, *given, *program("train")], BYTEPS_JOB_SECRET=new_secret())
+    assert done.returncode == 0, done.stderr
+    expected = [f"trained {rank} 4 {rank % 2} 2 6.0" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == expected
+    assert "no secret" not in done.stderr
+
+
+def test_mpirun_over_several_hosts_asks_for_an_address(mpirun, hosts_of_mpirun, program):
+    command, _ = hosts_of_mpirun
+    done = run([*command, "-x", "PYTHONPATH", *program("train")])
+    assert done.returncode != 0 and "trained" not in done.stdout
+    assert "mpirun -x DMLC_PS_ROOT_URI=HOST" in done.stderr
 
 
 def test_mpirun_of_one_process(mpirun, program):

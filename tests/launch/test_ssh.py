@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from tests.cluster import all_gone, wait_until
-from tf_byteps.launch.hosts import Ssh, is_local, parse_hosts, passed_environment
+from tf_byteps.launch.hosts import is_local, parse_hosts, passed_environment
+from tf_byteps.launch.remote_shells import Ssh
 
 HOSTS = "127.0.0.2:1,127.0.0.3:1"
 

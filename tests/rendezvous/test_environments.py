@@ -242,14 +242,19 @@ class TestSlurmsLists:
         "text, expected",
         [
             ("node7", "node7"),
-            ("node[1-3,7]", "node1"),
-            ("gpu[07-12,20]-ib,login", "gpu07-ib"),
-            ("a,b[1-2]", "a"),
-            ("r[1-2]n[03-04]", "r1n03"),
+            ("node[1-3,7]", "node1 node2 node3 node7"),
+            ("gpu[08-10,20]-ib,login", "gpu08-ib gpu09-ib gpu10-ib gpu20-ib login"),
+            ("a,b[1-2]", "a b1 b2"),
+            ("r[1-2]n[03-04]", "r1n03 r1n04 r2n03 r2n04"),
         ],
     )
-    def test_first_node(self, text, expected):
-        assert slurm.first_node(text) == expected
+    def test_nodes(self, text, expected):
+        assert slurm.expand_nodes(text) == expected.split()
+
+    @pytest.mark.parametrize("text", ["", "a,,b", "a[1-", "a[x-y]", "a b", "a]1["])
+    def test_no_list_of_nodes(self, text):
+        with pytest.raises(ConfigError, match="SLURM_STEP_NODELIST is"):
+            slurm.expand_nodes(text)
 
     def test_tasks(self):
         assert slurm.tasks_per_node("2,1(x2)") == [2, 1, 1]

@@ -23,16 +23,10 @@ def test_srun_is_enough(slurm, program):
 def test_the_second_step_of_a_job(slurm, program, tmp_path):
     """Steps follow each other in a batch script, which itself is one process."""
     command = " ".join(program("train"))
-    script = tmp_path / "job.sh"
-    output = tmp_path / "out.txt"
-    script.write_text(
-        "#!/bin/sh\n"
-        f"export BYTEPS_JOB_SECRET={new_secret()}\n"
-        f"{command}\n" + f"srun sh -c 'BYTEPS_HOST_ID=$SLURMD_NODENAME exec {command}'\n" * 2
-    )
-    done = slurm.run("sbatch", "--wait", "-n", "3", "-N", "3", "-o", str(output), str(script))
-    text = output.read_text()
-    assert done.returncode == 0, done.stderr + text
+    step = f"srun sh -c 'BYTEPS_HOST_ID=$SLURMD_NODENAME exec {command}'\n"
+    script = f"export BYTEPS_JOB_SECRET={new_secret()}\n{command}\n{step}{step}"
+    code, text, error = slurm.batch(tmp_path, "-n", "3", "-N", "3", script)
+    assert code == 0, error
     assert text.count("trained 0 1 0 1 0.0\n") == 1
     for rank in range(3):
         assert text.count(f"trained {rank} 3 0 1 3.0\n") == 2

@@ -13,7 +13,7 @@ from tf_byteps.doctor.links import rounds
 from tf_byteps.doctor.remote import HostError, Remote
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import Host
-from tf_byteps.launch.running import Launcher
+from tf_byteps.launch.launcher import Launcher
 
 _START_SECONDS = 11.0  # ssh, and Python from a slow disk
 _FACTS_UNTIL_SECONDS = 18.0  # all from the beginning

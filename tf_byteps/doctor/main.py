@@ -18,17 +18,18 @@ from tf_byteps.doctor.examination import examine
 from tf_byteps.doctor.table import show
 from tf_byteps.doctor.verdicts import judge
 from tf_byteps.errors import BytePSError, ConfigError
-from tf_byteps.launch.arguments import add_host_arguments, add_ssh_arguments
+from tf_byteps.launch.allocation import read_allocation
+from tf_byteps.launch.arguments import add_host_arguments, add_remote_arguments
 from tf_byteps.launch.hosts import (
     Host,
-    Ssh,
     address_for,
     given_hosts,
     is_local,
     passed_environment,
 )
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.launch.running import Launcher
+from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.launch.settings import read_setting
 
 _TO_FIX, _USAGE = 1, 2
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add_host_arguments(parser.add_argument_group("the job"))
     parser.add_argument("--scheduler-host", metavar="ADDRESS", help="as for bpslaunch")
     parser.add_argument("--network-interface", metavar="NAME", help="measure this network's links")
-    add_ssh_arguments(parser)
+    add_remote_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print all values as JSON")
     parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
     return parser
@@ -74,11 +75,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     hosts = given_hosts(options.hosts, options.hostfile)
+    allocation = read_allocation(os.environ)
+    if not hosts and allocation:
+        hosts = [host for group in allocation.groups for host in group]
     if not hosts:
         raise ConfigError("-H or --hostfile is missing: which hosts?")
     environment = {name: value for name, value in os.environ.items() if name not in TOPOLOGY}
-    ssh = Ssh(options.ssh_port, options.ssh_identity, (*options.ssh_options, *_SSH_OPTIONS))
-    launcher = Launcher(environment, passed_environment(environment, ()), ssh, 1.0)
+    shell = new_remote_shell(options, environment, _SSH_OPTIONS)
+    launcher = Launcher(environment, passed_environment(environment, ()), shell, 1.0)
     interface = options.network_interface or read_setting(environment, "interface") or ""
     address = options.scheduler_host or _address(hosts)
     report = examine(launcher, hosts, address, interface)

@@ -15,8 +15,8 @@ from typing import IO, Any
 from tf_byteps.doctor.agent import MARK
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.hosts import Host
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import Task
-from tf_byteps.launch.running import Launcher
 
 _END_SECONDS = 1.0
 _SSH_FAILED = 255

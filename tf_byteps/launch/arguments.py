@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from tf_byteps import __version__
 from tf_byteps.errors import ConfigError
-from tf_byteps.launch import job_file, kubernetes
+from tf_byteps.launch import job_file, kubernetes, remote_shells
 
 _DESCRIPTION = """\
 Starts a training job: a scheduler, servers, and the workers that run the command.
@@ -176,7 +176,7 @@ def new_parser(
     _add_output_arguments(parser.add_argument_group("output"))
     _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
     _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
-    add_ssh_arguments(parser)
+    add_remote_arguments(parser)
     parser.add_argument(
         "--grace",
         type=_seconds,
@@ -225,9 +225,14 @@ def add_host_arguments(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def add_ssh_arguments(parser: argparse.ArgumentParser) -> None:
+def add_remote_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how to reach remote hosts."""
     ssh = parser.add_argument_group("remote hosts")
+    ssh.add_argument(
+        "--remote-shell",
+        choices=remote_shells.NAMES,
+        help="what starts processes there (default: srun inside an allocation of Slurm, else ssh)",
+    )
     ssh.add_argument("--ssh-port", type=_positive, metavar="PORT")
     ssh.add_argument("--ssh-identity", metavar="FILE", help="private key")
     ssh.add_argument(

@@ -11,11 +11,12 @@ from typing import Any
 
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.hosts import Host
+from tf_byteps.launch.job import Job
 from tf_byteps.launch.plan import ElasticPlan
-from tf_byteps.launch.running import Job, RunningTask
 
 if typing.TYPE_CHECKING:
-    from tf_byteps.launch.running import Launcher, RunningTask
+    from tf_byteps.launch.launcher import Launcher
+    from tf_byteps.launch.running_task import RunningTask
 
 # Failures of a host's workers count for so long.
 FAILURE_SECONDS = 600.0
@@ -156,7 +157,7 @@ class ElasticJob(Job):
         assert self._address is not None  # the scheduler runs
         number, self._next_number = self._next_number, self._next_number + 1
         task = self._plan.worker_task(*self._address, number, place.host, place.slot)
-        if self._rendezvous_done:
+        if self._reports.rendezvous_done:
             self._screen.say(f"starting worker {number} on {place.host.name}")
         place.running = self.start(task)
         self._tell_expected()
@@ -190,7 +191,7 @@ class ElasticJob(Job):
     def _end_newcomers(self) -> None:
         """The job is over: workers that have not come to take part are not needed."""
         for running in self._alive(role="worker"):
-            if str(running.task.number) not in self._members:
+            if str(running.task.number) not in self._reports.members:
                 running.tell(signal.SIGTERM)
 
     def _on_worker_ended(self, running: RunningTask) -> None:

@@ -1,19 +1,17 @@
-"""Hosts: what -H means, which of them is this machine, and how a command gets to the others."""
+"""Hosts: what -H means, which of them is this machine, and what the others get from it."""
 
 import dataclasses
-import os
 import re
-import shlex
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.host import route_address
 
 # What a remote process gets of this environment, besides what --env names.
 _PASSED_PREFIXES = ("BYTEPS_", "DMLC_", "TF_", "XLA_", "CUDA_")
-_NEVER_PASSED = ("BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE")  # the launcher has read them
+NEVER_PASSED = ("BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE")  # the launcher has read them
 # What it takes to start Python there. All else goes through the guard's standard input.
 _PASSED = ("PYTHONPATH", "PYTHONUNBUFFERED", "PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
@@ -94,7 +92,7 @@ def _distinct(hosts: list[Host], where: str) -> list[Host]:
 
 
 def is_local(name: str) -> bool:
-    """Whether processes for this host are started without ssh."""
+    """Whether processes for this host are started without a remote shell."""
     own = socket.gethostname()
     return name in ("localhost", "127.0.0.1", "::1", own, own.partition(".")[0])
 
@@ -118,52 +116,12 @@ def address_for(names: Iterable[str]) -> str:
     return route_address(remote[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class Ssh:
-    """How to reach remote hosts.
-
-    Attributes:
-        port: of the ssh server, or None for ssh's own choice.
-        identity: file with the private key, or None.
-        options: further "Name=value" options.
-    """
-
-    port: int | None = None
-    identity: str | None = None
-    options: tuple[str, ...] = ()
-
-    def command(
-        self, host: str, command: Sequence[str], environment: Mapping[str, str]
-    ) -> list[str]:
-        """The ssh command that runs `command` on `host`, in the current directory's namesake.
-
-        Args:
-            host: its name.
-            command: a list of words.
-            environment: variables that everybody on both machines may see in a list of processes.
-        """
-        # Never ask for a password: nobody sees the question among the output of many processes.
-        line = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10"]
-        if self.port is not None:
-            line += ["-p", str(self.port)]
-        if self.identity is not None:
-            line += ["-i", self.identity]
-        for option in self.options:
-            line += ["-o", option]
-        variables = [f"{name}={value}" for name, value in sorted(environment.items())]
-        script = (
-            f"cd {shlex.quote(os.getcwd())} && exec {shlex.join(['env', *variables, *command])}"
-        )
-        # The account's shell may be any; this much all of them understand.
-        return [*line, "--", host, f"exec sh -c {shlex.quote(script)}"]
-
-
 def passed_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The part of `environment` that goes to remote processes."""
     return {
         name: value
         for name, value in environment.items()
-        if name not in _NEVER_PASSED
+        if name not in NEVER_PASSED
         and (name.startswith(_PASSED_PREFIXES) or name in _PASSED or name in names)
     }
 

@@ -7,20 +7,23 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from tf_byteps import timeline_report
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.launch import kubernetes
+from tf_byteps.launch.allocation import read_allocation
 from tf_byteps.launch.arguments import new_parser, read
 from tf_byteps.launch.discovery import FixedHosts, HostScript
 from tf_byteps.launch.elastic import ElasticJob
-from tf_byteps.launch.hosts import Host, Ssh, address_for, given_hosts, is_local
+from tf_byteps.launch.hosts import Host, address_for, given_hosts, is_local
+from tf_byteps.launch.job import Job
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.output import Choice, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
-from tf_byteps.launch.running import Job, Launcher
+from tf_byteps.launch.remote_shells import Ssh
 from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, variables_of
 from tf_byteps.rendezvous.host import interface_address
 
@@ -61,9 +64,10 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
         _require_command(options)
         return _merge_timeline(options.timeline, _run_elastic_job(options, environment))
     if not (options.workers or options.hosts or options.hostfile):
-        if not environment.get("DMLC_ROLE"):
+        if environment.get("DMLC_ROLE"):
+            return _run_one_role(options, environment)
+        if read_allocation(environment) is None:
             _refuse("-np is missing: how many workers? (or set DMLC_ROLE)")
-        return _run_one_role(options, environment)
     _require_command(options)
     return _merge_timeline(options.timeline, _run_job(options, environment))
 
@@ -122,7 +126,7 @@ def _limits(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
-    plan = _plan(options)
+    plan = _plan(options, environment)
     launcher = new_launcher(options, environment, plan.needs_scheduler)
     settings = {
         "server_failover": read_setting(launcher.environment, "server_failover"),
@@ -141,14 +145,14 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
 
 
 def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
-    discovery = _discovery(options)
+    discovery = _discovery(options, environment)
     hosts = discovery.first() if isinstance(discovery, HostScript) else discovery.poll()
     limits = _limits(options)
     plan = ElasticPlan(
         workers=0,
-        servers=_number_of_servers(options),
+        servers=_number_of_servers(options, environment),
         hosts=(),
-        server_hosts=tuple(_server_hosts(options, hosts)),
+        server_hosts=tuple(_server_hosts(options, environment, hosts)),
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
         limits=limits,
@@ -177,10 +181,13 @@ def _scheduler_address(
     return options.scheduler_host or address_for(names)
 
 
-def _discovery(options: argparse.Namespace) -> FixedHosts | HostScript:
-    most = options.max_workers or options.workers or options.min_workers
+def _discovery(
+    options: argparse.Namespace, environment: Mapping[str, str]
+) -> FixedHosts | HostScript:
+    most = options.max_workers or options.workers
     if not options.host_script:
-        return FixedHosts(given_hosts(options.hosts, options.hostfile) or [Host("localhost", most)])
+        hosts = _worker_hosts(options, environment, most)
+        return FixedHosts(hosts or [Host("localhost", most or options.min_workers)])
     if options.hosts or options.hostfile:
         given = "-H" if options.hosts else "--hostfile"
         raise ConfigError(
@@ -219,32 +226,55 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _plan(options: argparse.Namespace) -> Plan:
-    hosts = given_hosts(options.hosts, options.hostfile)
+def _worker_hosts(
+    options: argparse.Namespace, environment: Mapping[str, str], workers: int | None
+) -> list[Host] | None:
+    """Those that are named, or those of Slurm's allocation; None: this machine."""
+    given = given_hosts(options.hosts, options.hostfile)
+    allocation = read_allocation(environment)
+    return given if given or not allocation else allocation.worker_hosts(workers)
+
+
+def _plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
+    hosts = _worker_hosts(options, environment, options.workers) or []
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
     return Plan(
         workers=workers,
-        servers=_number_of_servers(options),
+        servers=_number_of_servers(options, environment),
         hosts=tuple(hosts),
-        server_hosts=tuple(_server_hosts(options, hosts)),
+        server_hosts=tuple(_server_hosts(options, environment, hosts)),
         job_id=secrets.token_hex(8),
         command=tuple(options.command),
     )
 
 
-def _number_of_servers(options: argparse.Namespace) -> int:
+def _number_of_servers(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
     if options.servers is not None:
         return options.servers
-    return len(options.server_hosts.split(",")) if options.server_hosts else 0
+    if options.server_hosts:
+        return len(options.server_hosts.split(","))
+    return len(_allocated_server_hosts(options, environment))
 
 
-def _server_hosts(options: argparse.Namespace, hosts: Sequence[Host]) -> list[str]:
-    if not _number_of_servers(options):
+def _server_hosts(
+    options: argparse.Namespace, environment: Mapping[str, str], hosts: Sequence[Host]
+) -> list[str]:
+    if not _number_of_servers(options, environment):
         return []
     if options.server_hosts:
         return [name.strip() for name in options.server_hosts.split(",")]
-    return [host.name for host in hosts]
+    allocated = _allocated_server_hosts(options, environment)
+    return allocated or [host.name for host in hosts]
+
+
+def _allocated_server_hosts(
+    options: argparse.Namespace, environment: Mapping[str, str]
+) -> list[str]:
+    """The nodes that a heterogeneous job of Slurm has for servers."""
+    named = options.hosts or options.hostfile or options.host_script
+    allocation = None if named else read_allocation(environment)
+    return allocation.server_hosts() if allocation else []
 
 
 def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> int:

@@ -74,7 +74,9 @@ class Plan:
         slots = sum(host.slots for host in self.hosts)
         if self.workers > slots:
             listed = ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
-            raise ConfigError(f"-np {self.workers}, but -H {listed} takes only {slots} workers")
+            raise ConfigError(
+                f"-np {self.workers}, but {listed} takes only {slots} workers: -H gives more"
+            )
 
     @property
     def needs_scheduler(self) -> bool:

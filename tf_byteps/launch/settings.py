@@ -8,9 +8,10 @@ from typing import Any
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch import compile_cache
-from tf_byteps.launch.hosts import Ssh, passed_environment
+from tf_byteps.launch.hosts import passed_environment
+from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.launch.running import Launcher
+from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
 
 
@@ -22,9 +23,9 @@ def new_launcher(
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
     secret = take_secret(environment) if needs_secret else None
-    ssh = Ssh(options.ssh_port, options.ssh_identity, tuple(options.ssh_options))
     remote = passed_environment(environment, given)
-    return Launcher(environment, remote, ssh, options.grace, secret)
+    shell = new_remote_shell(options, environment)
+    return Launcher(environment, remote, shell, options.grace, secret)
 
 
 def _timeline_folder(file: str) -> str:

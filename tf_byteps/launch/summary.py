@@ -1,15 +1,57 @@
-"""What the last line of bpslaunch says of the workers' steps, as they have told when they left."""
+"""The last line of bpslaunch: who has failed, and what workers have told when they left."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from tf_byteps.metrics.farewell import COUNTED, FILE_NAME
 
+_NAMED = 8  # of those that failed
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
+
+
+class Tally:
+    """How processes have ended."""
+
+    def __init__(self) -> None:
+        self._worker_codes: list[int | None] = []
+        self._failed: Counter[str] = Counter()  # labels; not of those that ended because of others
+
+    @property
+    def ended(self) -> int:
+        """How many workers have."""
+        return len(self._worker_codes)
+
+    def note_worker(self, code: int | None) -> None:
+        """A worker has ended with this exit code."""
+        self._worker_codes.append(code)
+
+    def note_failed(self, label: str) -> None:
+        """A process with this label has failed by itself."""
+        self._failed[label] += 1
+
+    def text(self, seconds: float, clauses: str) -> str:
+        """The line.
+
+        Args:
+            seconds: how long the job has run.
+            clauses: what goes between the workers and those that failed, each behind "; ".
+        """
+        well = self._worker_codes.count(0)
+        noun = "worker" if self.ended == 1 else "workers"
+        return (
+            f"{well} of {self.ended} {noun} ended with code 0, after {seconds:.1f} s{clauses}"
+            f"{self._who()}"
+        )
+
+    def _who(self) -> str:
+        named = [label if n == 1 else f"{label} ({n} times)" for label, n in self._failed.items()]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return f"; failed: {', '.join(named[:_NAMED])}{more}" if named else ""
 
 
 class Farewells:

@@ -4,14 +4,20 @@ A batch script itself is one process, whatever SLURM_NTASKS says: only a step's 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "Slurm"
 _NEEDED = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-_NAMES = (*_NEEDED, "SLURM_NODEID", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
+_STEP_NODES, _STEP_TASKS = "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
+_NAMES = (*_NEEDED, "SLURM_NODEID", _STEP_NODES, _STEP_TASKS)
+# "gpu[07-09,20]-ib": plain text, and numbers in brackets.
+_NODE = r"(?:[^\[\],\s]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
+_NODES = re.compile(rf"({_NODE})(?:,|$)")
+_NODE_LIST = re.compile(rf"{_NODE}(?:,{_NODE})*")
+_PIECE = re.compile(r"([^\[\]]+)|\[([^\]]+)\]")
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
@@ -26,7 +32,7 @@ def read(environment: Mapping[str, str]) -> Place | None:
     if missing:
         raise ConfigError(f"Slurm has started several tasks ({said}), but {missing[0]} is not set")
     rank, node = whole(environment, "SLURM_PROCID"), whole(environment, "SLURM_NODEID")
-    tasks = tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
+    tasks = tasks_per_node(environment[_STEP_TASKS])
     if node >= len(tasks):
         raise ConfigError(f"Slurm: {said}: there is no node {node}")
     if rank == 0 and node != 0 and not has(environment, "DMLC_PS_ROOT_URI"):
@@ -43,7 +49,7 @@ def read(environment: Mapping[str, str]) -> Place | None:
         whole(environment, "SLURM_STEP_NUM_TASKS"),
         whole(environment, "SLURM_LOCALID") if has(environment, "SLURM_LOCALID") else None,
         tasks[node],
-        first_node(environment["SLURM_STEP_NODELIST"]),
+        expand_nodes(environment[_STEP_NODES])[0],
         port_for(job_id),
         job_id,
         per_host=set(tasks) == {1},
@@ -58,8 +64,8 @@ def _is_inside_mpiexec(environment: Mapping[str, str]):
     )
 
 
-def tasks_per_node(text: str) -> list[int]:
-    """Reads "2,1(x3)": the tasks of each node, [2, 1, 1, 1].
+def tasks_per_node(text: str, name: str = _STEP_TASKS) -> list[int]:
+    """Reads "2,1(x3)", the value of a variable: the tasks of each node, [2, 1, 1, 1].
 
     Raises:
         ConfigError: the text has another form.
@@ -68,18 +74,35 @@ def tasks_per_node(text: str) -> list[int]:
     for entry in text.split(","):
         match = _TASKS.fullmatch(entry.strip())
         if match is None:
-            raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE is {text!r}: {entry!r} is not understood")
+            raise ConfigError(f"{name} is {text!r}: {entry!r} is not understood")
         tasks += [int(match[1])] * int(match[2] or 1)
     return tasks
 
 
-def first_node(text: str) -> str:
-    """The first of Slurm's compressed list: of "gpu[07-12,20]-ib,login" it is "gpu07-ib".
+def expand_nodes(text: str, name: str = _STEP_NODES) -> list[str]:
+    """Reads a compressed list, the value of a variable.
+
+    >>> expand_nodes("gpu[07-08,20]-ib,login")
+    ['gpu07-ib', 'gpu08-ib', 'gpu20-ib', 'login']
 
     Raises:
         ConfigError: the text has another form.
     """
-    name = re.match(r"(?:[^\[\],]|\[[^\[\]]*\])+", text.strip())
-    if name is None:
-        raise ConfigError(f"SLURM_STEP_NODELIST is {text!r}, which is no list of nodes")
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name[0])
+    nodes = []
+    for match in _NODES.finditer(text.strip()):
+        names = [""]
+        for plain, ranges in _PIECE.findall(match[1]):
+            pieces = [plain] if plain else list(_numbers(ranges))
+            names = [name + piece for name in names for piece in pieces]
+        nodes += names
+    if not _NODE_LIST.fullmatch(text.strip()):
+        raise ConfigError(f"{name} is {text!r}, which is no list of nodes")
+    return nodes
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    """The numbers of "07-09,20", as wide as they are written."""
+    for entry in ranges.split(","):
+        first, _, last = entry.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}}"

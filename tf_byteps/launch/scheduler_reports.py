@@ -1,0 +1,61 @@
+"""What the scheduler of a job tells bpslaunch, through a pipe that it inherits."""
+
+from __future__ import annotations
+
+import os
+
+
+class SchedulerReports:
+    """The pipe, and what has come through it so far.
+
+    Attributes:
+        port: where the scheduler listens; 0 until it says so.
+        worker_joined: whether a worker has come.
+        rendezvous_done: whether all have: the job has begun.
+        lost: whom the scheduler has lost first, in a sentence, or "".
+        members: of an elastic job: who takes part, by name.
+    """
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.worker_joined = False
+        self.rendezvous_done = False
+        self.lost = ""
+        self.members: set[str] = set()
+        self.descriptor, end = os.pipe2(os.O_CLOEXEC)
+        self._scheduler_end: int | None = end
+
+    @property
+    def scheduler_end(self) -> int:
+        """Where the scheduler, before it is started, is told to write."""
+        assert self._scheduler_end is not None
+        return self._scheduler_end
+
+    def close_scheduler_end(self) -> None:
+        """The scheduler runs, and has inherited its end."""
+        if self._scheduler_end is not None:
+            os.close(self._scheduler_end)
+        self._scheduler_end = None
+
+    def close(self) -> None:
+        """Closes what is open."""
+        os.close(self.descriptor)
+        self.close_scheduler_end()
+
+    def read(self) -> bool:
+        """Reads what has come; returns whether more may come."""
+        lines = os.read(self.descriptor, 1024).decode()
+        for line in lines.splitlines():
+            kind, _, value = line.partition(" ")
+            if kind == "port":
+                self.port = int(value)
+            elif kind == "joined":
+                self.worker_joined = True
+            elif kind == "started":
+                self.rendezvous_done = True
+            elif kind == "members":
+                self.rendezvous_done = True
+                self.members = set(value.split())
+            elif kind == "lost":
+                self.lost = self.lost or value
+        return bool(lines)
