@@ -6,11 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from tf_byteps import _engine, timeline
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.timeline import Part
 from tf_byteps.timeline_files import END, Stay, growing
 
 _logger = logging.getLogger("tf_byteps")
@@ -77,11 +75,10 @@ class Recorder:
 
     def _lines(self) -> Iterator[str]:
         self._credit = _credit() or self._credit  # 0: the engine has stopped
-        exchanges, dropped, waits = _engine.timeline_take()
+        lines, dropped, waits = _engine.timeline_take(self._rank, self._stay.epoch)
         self._dropped += dropped
-        for exchange in exchanges:
-            for part in _parts(exchange, self._rank, self._stay.epoch):
-                yield "," + json.dumps({**timeline.whole_event(part), "pid": self._rank, "tid": 0})
+        if lines:
+            yield lines
         for begin, end in waits:
             wait = timeline.InputWait(self._rank, begin, end, self._stay.epoch)
             yield "," + json.dumps(timeline.wait_event(wait))
@@ -89,33 +86,3 @@ class Recorder:
 
 def _credit() -> int:
     return _engine.worker_counters().get("credit_bytes", 0)
-
-
-def _parts(exchange: dict[str, Any], rank: int, epoch: int) -> Iterator[Part]:
-    """The `Part`s of an exchange that the engine has recorded."""
-    parts = exchange.pop("parts") or [{}]
-    times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
-    for number, part in enumerate(parts):
-        yield Part(
-            **exchange,
-            worker=rank,
-            part=number,
-            parts=len(parts),
-            bytes=part.get("bytes", 0),
-            server=part.get("server", -1),
-            enqueued=times["enqueue"],
-            placed=times["place"] or None,
-            computed=part.get("computed_ns") or None,
-            reduced=part.get("reduce_ns") or None,
-            copied_out=part.get("copy_out_ns") or None,
-            pushed=part.get("push_ns") or None,
-            arrival_began=part.get("arrival_begin_ns") or None,
-            arrived=part.get("arrival_end_ns") or None,
-            answered=part.get("answer_ns") or None,
-            reply_began=part.get("reply_begin_ns") or None,
-            reply_received=part.get("reply_end_ns") or None,
-            copied_in=part.get("copy_in_ns") or None,
-            broadcast=part.get("broadcast_ns") or None,
-            done=times["done"],
-            epoch=epoch,
-        )

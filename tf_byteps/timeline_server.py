@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -86,13 +85,8 @@ class ServerRecorder:
             )
 
     def _lines(self) -> Iterator[str]:
-        pushes, dropped = self._server.timeline_take()
+        process = FIRST_PID + self._rank
+        lines, dropped = self._server.timeline_take(self._rank, process, self._stay.epoch)
         self._dropped += dropped
-        for values in pushes:
-            served = Served(self._rank, *values, epoch=self._stay.epoch)
-            begin, end = served.arrival_began // 1000, served.arrived // 1000
-            event = {"ph": "X", "name": served.tensor, "cat": "served", "ts": begin}
-            event |= {"dur": max(0, end - begin), "pid": FIRST_PID + self._rank}
-            yield "," + json.dumps(
-                {**event, "tid": served.worker, "args": dataclasses.asdict(served)}
-            )
+        if lines:
+            yield lines
