@@ -24,7 +24,7 @@ from benchmarks.measure import Runs, cpu_seconds, interleaved, ratios
 from benchmarks.models import resnet50
 from benchmarks.report import Row
 from benchmarks.sessions import BenchmarkError
-from tf_byteps import timeline_files
+from tf_byteps.timeline import files
 
 _ENGINE = "benchmarks.programs.engine"
 # How often all gradients are exchanged in a run, and for how many seconds each is computed.
@@ -131,8 +131,8 @@ def _one_scrape_rows(job):
 
 def _check_timeline(folder):
     """Fails if a worker's recording was full before the end: the rest has cost nothing."""
-    for path in pathlib.Path(folder).glob(timeline_files.WORKERS):
-        if timeline_files.about(str(path)).get("dropped_exchanges"):
+    for path in pathlib.Path(folder).glob(files.WORKERS):
+        if files.about(str(path)).get("dropped_exchanges"):
             raise BenchmarkError("timelines have become full: ask for fewer rounds")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for
-from tf_byteps.timeline_files import END, Stay, growing
+from tf_byteps.timeline.files import END, Stay, growing
 
 # Some 30 MB of memory if nothing could be written, and 150 MB on disk.
 MAX_REPLIES = 400_000

@@ -7,9 +7,14 @@ import os
 import sys
 from collections.abc import Iterator
 
-from tf_byteps import _engine, timeline
+from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.timeline_files import END, Stay, growing
+from tf_byteps.timeline.files import END, Stay, growing
+from tf_byteps.timeline.parts import InputWait, read, read_inputs
+from tf_byteps.timeline.trace import trace, wait_event
+
+# Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
+MAX_PARTS = 200_000
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -27,7 +32,7 @@ class Recorder:
         self._rank, self._stay = rank, stay
         self._dropped = 0
         self._credit = _credit()
-        _engine.timeline_start(timeline.MAX_PARTS)
+        _engine.timeline_start(MAX_PARTS)
         # Without TensorFlow nobody asks it for batches.
         self._notes_input = "tensorflow" in sys.modules
         if self._notes_input:
@@ -55,11 +60,7 @@ class Recorder:
             input_waits.end()
         _engine.timeline_stop()
         self._file.end(END)
-        parts, waits, dropped = (
-            timeline.read(self.path),
-            timeline.read_inputs(self.path),
-            self._dropped,
-        )
+        parts, waits, dropped = read(self.path), read_inputs(self.path), self._dropped
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -70,7 +71,7 @@ class Recorder:
             )
         about = {**dataclasses.asdict(self._stay), "worker": self._rank}
         about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
-        write_whole(self.path, timeline.trace(parts, waits, **about))
+        write_whole(self.path, trace(parts, waits, **about))
         return self.path
 
     def _lines(self) -> Iterator[str]:
@@ -80,8 +81,8 @@ class Recorder:
         if lines:
             yield lines
         for begin, end in waits:
-            wait = timeline.InputWait(self._rank, begin, end, self._stay.epoch)
-            yield "," + json.dumps(timeline.wait_event(wait))
+            wait = InputWait(self._rank, begin, end, self._stay.epoch)
+            yield "," + json.dumps(wait_event(wait))
 
 
 def _credit() -> int:
