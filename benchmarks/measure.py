@@ -1,8 +1,8 @@
 """Statistics of repeated runs, and what the machine did meanwhile."""
 
 import dataclasses
-import os
 import statistics
+import time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +118,8 @@ def _machine_ticks():
 
 def cpu_seconds(pid):
     """The CPU time that a process has used, with all its threads, in user and kernel mode."""
-    return _process_ticks(pid) / os.sysconf("SC_CLK_TCK")
+    # The clock of a process, in nanoseconds: Linux makes its number of the process's so.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def _process_ticks(pid):

@@ -23,9 +23,9 @@ from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
-from tf_byteps.timeline_files import Stay
-from tf_byteps.timeline_scheduler import SchedulerRecorder
-from tf_byteps.timeline_server import ServerRecorder
+from tf_byteps.timeline.files import Stay
+from tf_byteps.timeline.scheduler_recorder import SchedulerRecorder
+from tf_byteps.timeline.server_recorder import ServerRecorder
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config

@@ -1,7 +1,11 @@
 #include "cc/base/json.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
+#include <limits>
 
 namespace byteps {
 namespace {
@@ -27,27 +31,72 @@ size_t BytesOfCharacter(std::string_view text) {
   return bytes;
 }
 
-}  // namespace
+// Whether a byte of text is the same in JSON, and a character of its own.
+bool IsPlain(char byte) {
+  return static_cast<uint8_t>(byte) >= 0x20 && static_cast<uint8_t>(byte) < 0x80 && byte != '"' &&
+         byte != '\\';
+}
 
-std::string JsonString(std::string_view text) {
-  std::string quoted = "\"";
+void AppendQuoted(std::string_view text, std::string* to) {
+  *to += '"';
   while (!text.empty()) {
+    const size_t plain = std::find_if_not(text.begin(), text.end(), IsPlain) - text.begin();
+    *to += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     const size_t bytes = BytesOfCharacter(text);
     const char byte = text[0];
     if (bytes == 0) {
-      quoted += "\\ufffd";
+      *to += "\\ufffd";
     } else if (byte == '"' || byte == '\\') {
-      quoted += {'\\', byte};
+      *to += {'\\', byte};
     } else if (static_cast<uint8_t>(byte) < 0x20) {
       char escaped[8];
       snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
-      quoted += escaped;
+      *to += escaped;
     } else {
-      quoted += text.substr(0, bytes);
+      *to += text.substr(0, bytes);
     }
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
-  return quoted + "\"";
+  *to += '"';
+}
+
+}  // namespace
+
+std::string JsonString(std::string_view text) {
+  std::string quoted;
+  AppendQuoted(text, &quoted);
+  return quoted;
+}
+
+void JsonObject::Number(std::string_view name, int64_t value) {
+  Name(name);
+  char digits[std::numeric_limits<int64_t>::digits10 + 2];  // and the sign
+  text_->append(digits, std::to_chars(digits, std::end(digits), value).ptr);
+}
+
+void JsonObject::Null(std::string_view name) {
+  Name(name);
+  *text_ += "null";
+}
+
+void JsonObject::String(std::string_view name, std::string_view value) {
+  Name(name);
+  AppendQuoted(value, text_);
+}
+
+JsonObject JsonObject::Object(std::string_view name) {
+  Name(name);
+  return JsonObject(text_);
+}
+
+void JsonObject::Name(std::string_view name) {
+  if (!is_empty_) *text_ += ',';
+  is_empty_ = false;
+  *text_ += '"';
+  *text_ += name;
+  *text_ += "\":";
 }
 
 }  // namespace byteps

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 namespace byteps {
@@ -30,6 +32,23 @@ TEST(JsonTest, WhatIsNoUtf8IsReplaced) {
   EXPECT_EQ(JsonString("\xED\xA0\x80"), R"("\ufffd\ufffd\ufffd")");  // half of a pair
   EXPECT_EQ(JsonString("\xF4\x90\x80\x80"), R"("\ufffd\ufffd\ufffd\ufffd")");
   EXPECT_EQ(JsonString("\xE2\x82\"\n"), R"("\ufffd\ufffd\"\u000a")");
+}
+
+TEST(JsonTest, ObjectsAreInObjects) {
+  std::string text = ",";
+  {
+    JsonObject outer(&text);
+    outer.Number("least", std::numeric_limits<int64_t>::min());
+    {
+      JsonObject inner = outer.Object("inner");
+      inner.Null("nothing");
+      inner.String("text", "\"");
+    }
+    outer.Object("empty");
+    outer.Number("one", 1);
+  }
+  EXPECT_EQ(text, R"(,{"least":-9223372036854775808,"inner":{"nothing":null,"text":"\""},)"
+                  R"("empty":{},"one":1})");
 }
 
 }  // namespace

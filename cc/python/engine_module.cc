@@ -32,6 +32,7 @@
 #include "cc/sum/sum.h"
 #include "cc/wire/handshake.h"
 #include "cc/worker/timeline.h"
+#include "cc/worker/timeline_lines.h"
 #include "cc/worker/worker.h"
 
 namespace py = pybind11;
@@ -358,50 +359,13 @@ py::list LagsList(const std::vector<WorkerLag>& lags) {
   return list;
 }
 
-py::list PartTracesList(const ExchangeTrace& trace) {
-  py::list parts;
-  for (const PartTrace& part : trace.parts) {
-    py::dict values;
-    values["bytes"] = part.bytes;
-    values["server"] = part.server;
-    values["computed_ns"] = part.computed_ns;
-    values["reduce_ns"] = part.reduce_ns;
-    values["copy_out_ns"] = part.copy_out_ns;
-    values["push_ns"] = part.push_ns;
-    values["arrival_begin_ns"] = part.arrival_begin_ns;
-    values["arrival_end_ns"] = part.arrival_end_ns;
-    values["answer_ns"] = part.answer_ns;
-    values["reply_begin_ns"] = part.reply_begin_ns;
-    values["reply_end_ns"] = part.reply_end_ns;
-    values["copy_in_ns"] = part.copy_in_ns;
-    values["broadcast_ns"] = part.broadcast_ns;
-    parts.append(values);
-  }
-  return parts;
-}
-
-// The exchanges, how many more there were than could be recorded, and waits for input.
-std::tuple<py::list, uint64_t, py::list> TakeTimeline() {
+// Lines, how many more exchanges there were than could be recorded, and waits for input.
+std::tuple<std::string, uint64_t, std::vector<std::pair<int64_t, int64_t>>> TakeTimeline(
+    int32_t worker, int64_t epoch) {
   const Timeline::Recording recording = ProcessTimeline().Take();
-  py::list exchanges;
-  for (const auto& trace : recording.exchanges) {
-    py::dict values;
-    values["tensor"] = trace->tensor.name;
-    values["kind"] = ExchangeKindName(trace->tensor.kind);
-    values["dtype"] = DTypeName(trace->tensor.dtype);
-    values["round"] = trace->round;
-    values["priority"] = trace->priority;
-    values["status"] = StatusCodeName(trace->status);
-    values["enqueue_ns"] = trace->enqueue_ns;
-    values["place_ns"] = trace->place_ns;
-    values["done_ns"] = trace->done_ns;
-    values["parts"] = PartTracesList(*trace);
-    exchanges.append(values);
-  }
-  py::list inputs;
-  for (const InputWait& wait : recording.inputs)
-    inputs.append(py::make_tuple(wait.begin_ns, wait.end_ns));
-  return {exchanges, recording.dropped, inputs};
+  std::vector<std::pair<int64_t, int64_t>> inputs;
+  for (const InputWait& wait : recording.inputs) inputs.emplace_back(wait.begin_ns, wait.end_ns);
+  return {TimelineLines(recording, worker, epoch), recording.dropped, inputs};
 }
 
 std::pair<py::list, uint64_t> TakeEvents() {
@@ -421,17 +385,12 @@ void StartServerTimeline(Server& server, uint64_t max_replies) {
   timeline->Start(max_replies);
 }
 
-std::pair<py::list, uint64_t> TakeServerTimeline(Server& server) {
-  py::list pushes;
+std::pair<std::string, uint64_t> TakeServerTimeline(Server& server, int32_t rank, int64_t process,
+                                                    int64_t epoch) {
   ServerTimeline* const timeline = server.timeline();
-  if (timeline == nullptr) return {pushes, 0};
+  if (timeline == nullptr) return {"", 0};
   const ServerTimeline::Recording recording = timeline->Take();
-  for (const ServedPush& push : recording.pushes) {
-    pushes.append(py::make_tuple(*push.tensor, push.part, push.round, push.worker,
-                                 StatusCodeName(push.status), push.arrival_begin_ns,
-                                 push.arrival_end_ns, push.sum_ns, push.answer_ns));
-  }
-  return {pushes, recording.dropped};
+  return {ServerTimeline::Lines(recording, rank, process, epoch), recording.dropped};
 }
 
 std::vector<std::vector<std::pair<uint64_t, int32_t>>> PlaceShapes(
@@ -609,10 +568,10 @@ void DefineProcesses(py::module_& module) {
       .def("arrival_lags", [](const Server& self) { return LagsList(self.arrival_lags()); })
       .def("timeline_start", &StartServerTimeline, py::arg("max_replies"),
            "Begins to record pushes and replies, with nothing recorded. After `start`.")
-      .def("timeline_take", &TakeServerTimeline,
-           "What was recorded since the last call, as tuples (tensor, part, round, worker, status, "
-           "arrival_began, arrived, summed, answered), and how many more there were than could be "
-           "recorded.")
+      .def("timeline_take", &TakeServerTimeline, py::arg("rank"), py::arg("process"),
+           py::arg("epoch"), ReleaseLock(),
+           "What was recorded since the last call, as lines of a Chrome trace, and how many more "
+           "there were than could be recorded.")
       .def("stop", &Server::Stop, ReleaseLock());
 }
 
@@ -691,10 +650,10 @@ void DefineTimeline(py::module_& module) {
   module.def("timeline_stop", [] { ProcessTimeline().Stop(); });
   module.def("shift_wall_clock", &ShiftWallClock, py::arg("nanoseconds"),
              "For tests: the times that this process records are so much ahead from now on.");
-  module.def("timeline_take", &TakeTimeline,
-             "What was recorded since the last call: a list of exchanges, how many more there were "
-             "than could be recorded, and a list of pairs, the begin and end of each wait for "
-             "input. Times are wall clock nanoseconds, 0 if it did not happen.");
+  module.def("timeline_take", &TakeTimeline, py::arg("worker"), py::arg("epoch"), ReleaseLock(),
+             "What was recorded since the last call: lines of a Chrome trace, how many more "
+             "exchanges there were than could be recorded, and a list of pairs, the begin and end "
+             "of each wait for input. Times are wall clock nanoseconds.");
   module.def(
       "events_start", [](uint64_t max_events) { ProcessEvents().Start(max_events); },
       py::arg("max_events"), "Begins to record the log's events, with nothing recorded.");

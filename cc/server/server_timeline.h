@@ -64,6 +64,11 @@ class ServerTimeline {
     return std::exchange(recorded_, Recording());
   }
 
+  // What a server's file has of pushes while it grows: events of a Chrome trace, "," in front of
+  // each; the last line has no end. `args` has the fields of tf_byteps.timeline's Served.
+  static std::string Lines(const Recording& recording, int32_t server, int64_t process,
+                           int64_t epoch);
+
  private:
   std::atomic<bool> recording_{false};
   std::mutex mutex_;  // guards all below

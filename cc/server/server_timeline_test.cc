@@ -42,6 +42,21 @@ TEST(ServerTimelineTest, RecordsBetweenStartAndStopOnly) {
   EXPECT_TRUE(timeline.Take().pushes.empty());
 }
 
+TEST(ServerTimelineTest, EachPushHasALine) {
+  const std::string name = "a";
+  ServerTimeline timeline;
+  timeline.Start(10);
+  timeline.Add(name, ReplyOf(0, 1));
+  timeline.Add(name, ReplyOf(7, 1));
+  const std::string lines = ServerTimeline::Lines(timeline.Take(), 3, 1'000'003, 5);
+  EXPECT_EQ(lines.substr(lines.find('\n')),
+            "\n"
+            R"(,{"ph":"X","name":"a","cat":"served","ts":0,"dur":0,"pid":1000003,"tid":1,)"
+            R"("args":{"server":3,"tensor":"a","part":2,"round":7,"worker":1,"status":"OK",)"
+            R"("arrival_began":10,"arrived":20,"summed":30,"answered":40,"epoch":5}})");
+  EXPECT_EQ(ServerTimeline::Lines(timeline.Take(), 3, 1'000'003, 5), "");
+}
+
 TEST(ServerTimelineTest, CountsWhatIsBeyondTheLimit) {
   const std::string name = "a";
   ServerTimeline timeline;

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from tf_byteps import timeline_report
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.launch import kubernetes
@@ -26,6 +25,7 @@ from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.remote_shells import Ssh
 from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, variables_of
 from tf_byteps.rendezvous.host import interface_address
+from tf_byteps.timeline import report as timeline_report
 
 _USAGE = 2
 _DOCTOR = "doctor"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import socket
 import socketserver
 import threading
 import typing
@@ -28,7 +29,7 @@ if typing.TYPE_CHECKING:
 MOST_PORTS = 64  # that processes of a host take, one each
 _MOST_REQUESTS = 8  # at a time; those beyond are refused
 _REQUEST_SECONDS = 5.0
-_LOOK_SECONDS = 0.1  # whether the endpoint is to be closed
+_NEVER_SECONDS = 3600.0  # between looks whether the endpoint is closed: closing it wakes the thread
 MAX_PORT = 65535
 
 _logger = logging.getLogger("tf_byteps")
@@ -89,13 +90,17 @@ class Endpoint:
         self.address = Address(host, server.server_port)
         threading.Thread(
             target=server.serve_forever,
-            args=[_LOOK_SECONDS],
+            args=[_NEVER_SECONDS],
             name="byteps-metrics",
             daemon=True,
         ).start()
 
     def close(self) -> None:
         """Frees the port. Requests that are being answered end by themselves. Idempotent."""
+        if self._server.socket.fileno() == -1:
+            return
+        # Nobody can connect from here on, and the thread that waits for somebody wakes up.
+        self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
 

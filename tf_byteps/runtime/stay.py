@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from tf_byteps import _engine, logs, timeline_files
+from tf_byteps import _engine, logs
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
@@ -21,7 +21,8 @@ from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Book
 from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.secret import new_secret
-from tf_byteps.timeline_recorder import Recorder
+from tf_byteps.timeline import files as timeline_files
+from tf_byteps.timeline.worker_recorder import Recorder
 
 _logger = logging.getLogger("tf_byteps")
 

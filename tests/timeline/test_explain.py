@@ -9,7 +9,7 @@ import numpy as np
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_explain import explain
+from tf_byteps.timeline.explain import explain
 
 SECONDS = 40
 
@@ -31,7 +31,7 @@ def test_a_slow_worker_is_named(tmp_path):
 
 
 def test_bpslaunch_records_and_merges(tmp_path):
-    program = "from tests.timeline.test_timeline_explain import with_a_slow_worker as w; w()"
+    program = "from tests.timeline.test_explain import with_a_slow_worker as w; w()"
     file = tmp_path / "job.json"
     command = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
     command += ["--timeline", str(file), "--", sys.executable, "-c", program]

@@ -4,10 +4,8 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
-from tf_byteps.timeline import InputWait, Part
-from tf_byteps.timeline_clocks import (
+from tf_byteps.timeline.clocks import (
     Clock,
     Process,
     align,
@@ -15,7 +13,7 @@ from tf_byteps.timeline_clocks import (
     aligned_served,
     aligned_wait,
 )
-from tf_byteps.timeline_files import (
+from tf_byteps.timeline.files import (
     SCHEDULER,
     SERVERS,
     WORKERS,
@@ -26,8 +24,9 @@ from tf_byteps.timeline_files import (
     left_out,
     stay_of,
 )
-from tf_byteps.timeline_scheduler import Event
-from tf_byteps.timeline_server import Served
+from tf_byteps.timeline.parts import InputWait, Part, read, read_inputs
+from tf_byteps.timeline.scheduler_recorder import Event
+from tf_byteps.timeline.server_recorder import Served
 
 _SCHEDULER: Process = ("scheduler", 0)
 
@@ -58,7 +57,7 @@ def recording_of(path: str) -> Recording:
         BytePSError: it is no timeline, or nothing was recorded.
         OSError: it cannot be read.
     """
-    parts = timeline.read(path)
+    parts = read(path)
     if not parts:
         raise BytePSError(f"{path} has no exchange: nothing was recorded")
     is_folder = os.path.isdir(path)
@@ -72,7 +71,7 @@ def recording_of(path: str) -> Recording:
     return Recording(
         [aligned(part, clocks, places) for part in parts],
         [aligned_served(Served(**each), clocks, places) for each in served],
-        [aligned_wait(wait, clocks, places) for wait in timeline.read_inputs(path)],
+        [aligned_wait(wait, clocks, places) for wait in read_inputs(path)],
         [dataclasses.replace(event, time=event.time - ahead(event.time)) for event in events],
         clocks,
     )

@@ -9,10 +9,10 @@ import pytest
 import tf_byteps
 from tests.cluster import run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_clocks import align, aligned
-from tf_byteps.timeline_report import main
-from tf_byteps.timeline_scheduler import PID
-from tf_byteps.timeline_server import FIRST_PID
+from tf_byteps.timeline.clocks import align, aligned
+from tf_byteps.timeline.report import main
+from tf_byteps.timeline.scheduler_recorder import PID
+from tf_byteps.timeline.server_recorder import FIRST_PID
 
 SECONDS = 40
 ROUNDS = 200

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import os
 from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for
-from tf_byteps.timeline_files import END, Stay, growing
+from tf_byteps.timeline.files import END, Stay, growing
 
 # Some 30 MB of memory if nothing could be written, and 150 MB on disk.
 MAX_REPLIES = 400_000
@@ -86,13 +85,8 @@ class ServerRecorder:
             )
 
     def _lines(self) -> Iterator[str]:
-        pushes, dropped = self._server.timeline_take()
+        process = FIRST_PID + self._rank
+        lines, dropped = self._server.timeline_take(self._rank, process, self._stay.epoch)
         self._dropped += dropped
-        for values in pushes:
-            served = Served(self._rank, *values, epoch=self._stay.epoch)
-            begin, end = served.arrival_began // 1000, served.arrived // 1000
-            event = {"ph": "X", "name": served.tensor, "cat": "served", "ts": begin}
-            event |= {"dur": max(0, end - begin), "pid": FIRST_PID + self._rank}
-            yield "," + json.dumps(
-                {**event, "tid": served.worker, "args": dataclasses.asdict(served)}
-            )
+        if lines:
+            yield lines

@@ -3,10 +3,10 @@
 import collections
 from collections.abc import Iterable, Mapping, Sequence
 
-from tf_byteps import timeline_causes
-from tf_byteps.timeline import InputWait, Part
-from tf_byteps.timeline_causes import Cause, Rates
-from tf_byteps.timeline_steps import Step, by_workers, cost_of, steps_of
+from tf_byteps.timeline import causes
+from tf_byteps.timeline.causes import Cause, Rates
+from tf_byteps.timeline.parts import InputWait, Part
+from tf_byteps.timeline.steps import Step, by_workers, cost_of, steps_of
 
 _SHOWN = 3
 _LEAST_SHARE = 0.01  # of a step: what costs less is not worth a line
@@ -85,9 +85,9 @@ class _Job:
         return f"worker {cause.worker}: parts wait in the stage {cause.kind}"
 
     def causes(self, worker: int) -> dict[Cause, dict[str, float]]:
-        """Those of `timeline_causes.of_steps`, by who is to blame."""
+        """Those of `causes.of_steps`, by who is to blame."""
         found: dict[Cause, dict[str, float]] = {}
-        found_there = timeline_causes.of_steps(worker, self.steps, self.waits, self.credits)
+        found_there = causes.of_steps(worker, self.steps, self.waits, self.credits)
         for cause, times in found_there.items():
             blamed = self.rates.whose(cause) if cause.kind == "link" else cause
             by_tensor = found.setdefault(blamed, collections.defaultdict(float))

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tf_byteps.timeline import Part
-from tf_byteps.timeline_clocks import align, aligned
+from tf_byteps.timeline.clocks import align, aligned
 
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

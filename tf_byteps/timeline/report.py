@@ -7,13 +7,12 @@ import statistics
 import sys
 from collections.abc import Iterable, Sequence
 
-from tf_byteps import timeline
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
-from tf_byteps.timeline import Part
-from tf_byteps.timeline_job import job_trace
-from tf_byteps.timeline_recording import notes_of, recording_of
-from tf_byteps.timeline_steps import by_workers, cost_of, covered, rounds_of, steps_of
+from tf_byteps.timeline.job_trace import job_trace
+from tf_byteps.timeline.parts import STAGES, Part, read_credits
+from tf_byteps.timeline.recording import notes_of, recording_of
+from tf_byteps.timeline.steps import by_workers, cost_of, covered, rounds_of, steps_of
 
 MERGED = "job.json"
 _NOTHING_DONE = 2
@@ -24,7 +23,7 @@ def breakdown(parts):
     """What the steps of one worker are made of.
 
     Args:
-        parts: its `timeline.Part`s.
+        parts: its `Part`s.
 
     Returns:
         A dict of medians over its steps, in nanoseconds: "step", from one step's first exchange to
@@ -36,7 +35,7 @@ def breakdown(parts):
     begins = [min(part.enqueued for part in step) for step in steps]
     lengths = [after - before for before, after in zip(begins, begins[1:]) if after > before]
     spans = [(part.enqueued, part.done) for part in parts]
-    in_stage = {name: [] for name, _ in timeline.STAGES}
+    in_stage = {name: [] for name, _ in STAGES}
     for step in steps:
         found = collections.defaultdict(list)
         for part in step:
@@ -124,9 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in (*notes_of(given.path, recording), *_lines(parts, waits)):
             print(line)
         if given.explain:
-            from tf_byteps.timeline_explain import explain
+            from tf_byteps.timeline.explain import explain
 
-            print("\n".join(explain(parts, waits, timeline.read_credits(given.path))))
+            print("\n".join(explain(parts, waits, read_credits(given.path))))
         if output is not None:
             write_whole(output, job_trace(recording))
             print(f"all in one: {output}")

@@ -13,7 +13,8 @@ import tf_byteps
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from tests.cluster import Cluster, describe, run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_explain import explain
+from tf_byteps.timeline.explain import explain
+from tf_byteps.timeline.parts import read_credits, read_inputs
 
 SECONDS = 40
 STEPS = 8
@@ -39,7 +40,7 @@ def exchanges(tensors, elements, seconds=(0, 0)):
 
 def causes(folder):
     """The sentence of a job, and the lines of its causes without their numbers of ms."""
-    read = timeline.read(folder), timeline.read_inputs(folder), timeline.read_credits(folder)
+    read = timeline.read(folder), read_inputs(folder), read_credits(folder)
     sentence, *lines = explain(*read)
     print(sentence, *lines, sep="\n")
     assert lines, sentence

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 
 from tf_byteps import _engine
-from tf_byteps.timeline_files import END, Stay, growing
+from tf_byteps.timeline.files import END, Stay, growing
 
 # Some 2 MB of memory if nothing can be written.
 MAX_EVENTS = 10_000

@@ -13,10 +13,10 @@ import tf_byteps
 from tests.cluster import Cluster, describe
 from tests.debian import find_program
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_clocks import align, aligned, aligned_served
-from tf_byteps.timeline_files import events_of
-from tf_byteps.timeline_report import main
-from tf_byteps.timeline_server import Served
+from tf_byteps.timeline.clocks import align, aligned, aligned_served
+from tf_byteps.timeline.files import events_of
+from tf_byteps.timeline.report import main
+from tf_byteps.timeline.server_recorder import Served
 
 SECONDS = 40
 TRAINING_SECONDS = 8

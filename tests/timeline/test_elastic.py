@@ -11,9 +11,9 @@ import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tests.elastic.conftest import elastic, launch  # noqa: F401
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_files import files_in, stay_of
-from tf_byteps.timeline_scheduler import PID
-from tf_byteps.timeline_steps import by_workers, steps_of
+from tf_byteps.timeline.files import files_in, stay_of
+from tf_byteps.timeline.scheduler_recorder import PID
+from tf_byteps.timeline.steps import by_workers, steps_of
 
 
 def test_a_replacement_leaves_the_file_of_whom_it_replaces(elastic, tmp_path):  # noqa: F811

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_byteps.timeline import STAGES, InputWait, Part
-from tf_byteps.timeline_clocks import Clock, Process
-from tf_byteps.timeline_recording import Recording, name_of
-from tf_byteps.timeline_scheduler import PID, Event
-from tf_byteps.timeline_server import FIRST_PID, Served
-from tf_byteps.timeline_steps import by_workers, steps_of
+from tf_byteps.timeline.clocks import Clock, Process
+from tf_byteps.timeline.parts import STAGES, InputWait, Part
+from tf_byteps.timeline.recording import Recording, name_of
+from tf_byteps.timeline.scheduler_recorder import PID, Event
+from tf_byteps.timeline.server_recorder import FIRST_PID, Served
+from tf_byteps.timeline.steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 

@@ -8,10 +8,9 @@ import pytest
 
 import tf_byteps
 from tests.cluster import run_workers
-from tf_byteps import timeline
-from tf_byteps.timeline import InputWait, Part
-from tf_byteps.timeline_report import main
-from tf_byteps.timeline_steps import cost_of, steps_of
+from tf_byteps.timeline.parts import InputWait, Part, read_inputs
+from tf_byteps.timeline.report import main
+from tf_byteps.timeline.steps import cost_of, steps_of
 
 BATCHES = 8
 WAYS = {
@@ -55,7 +54,7 @@ def fit_in_all_ways(folder):
 def test_waits_of_all_ways_to_train_are_recorded(tmp_path):
     run_workers(fit_in_all_ways, args=[str(tmp_path)])
     for way in (*WAYS, "loop"):
-        waits = timeline.read_inputs(tmp_path / way)
+        waits = read_inputs(tmp_path / way)
         for worker in (0, 1):
             own = sorted(wait for wait in waits if wait.worker == worker)
             assert len(own) >= BATCHES, (way, own)

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tf_byteps.timeline import InputWait, Part
+from tf_byteps.timeline.parts import InputWait, Part
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tf_byteps.timeline import InputWait, Part
-from tf_byteps.timeline_steps import Step, covered
+from tf_byteps.timeline.parts import InputWait, Part
+from tf_byteps.timeline.steps import Step, covered
 
 _MOMENTS = 12  # of each step
 _MOST_STEPS = 50  # of which moments are taken

@@ -6,12 +6,15 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-from tf_byteps import _engine, timeline
+from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.timeline import Part
-from tf_byteps.timeline_files import END, Stay, growing
+from tf_byteps.timeline.files import END, Stay, growing
+from tf_byteps.timeline.parts import InputWait, read, read_inputs
+from tf_byteps.timeline.trace import trace, wait_event
+
+# Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
+MAX_PARTS = 200_000
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -29,7 +32,7 @@ class Recorder:
         self._rank, self._stay = rank, stay
         self._dropped = 0
         self._credit = _credit()
-        _engine.timeline_start(timeline.MAX_PARTS)
+        _engine.timeline_start(MAX_PARTS)
         # Without TensorFlow nobody asks it for batches.
         self._notes_input = "tensorflow" in sys.modules
         if self._notes_input:
@@ -57,11 +60,7 @@ class Recorder:
             input_waits.end()
         _engine.timeline_stop()
         self._file.end(END)
-        parts, waits, dropped = (
-            timeline.read(self.path),
-            timeline.read_inputs(self.path),
-            self._dropped,
-        )
+        parts, waits, dropped = read(self.path), read_inputs(self.path), self._dropped
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -72,50 +71,19 @@ class Recorder:
             )
         about = {**dataclasses.asdict(self._stay), "worker": self._rank}
         about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
-        write_whole(self.path, timeline.trace(parts, waits, **about))
+        write_whole(self.path, trace(parts, waits, **about))
         return self.path
 
     def _lines(self) -> Iterator[str]:
         self._credit = _credit() or self._credit  # 0: the engine has stopped
-        exchanges, dropped, waits = _engine.timeline_take()
+        lines, dropped, waits = _engine.timeline_take(self._rank, self._stay.epoch)
         self._dropped += dropped
-        for exchange in exchanges:
-            for part in _parts(exchange, self._rank, self._stay.epoch):
-                yield "," + json.dumps({**timeline.whole_event(part), "pid": self._rank, "tid": 0})
+        if lines:
+            yield lines
         for begin, end in waits:
-            wait = timeline.InputWait(self._rank, begin, end, self._stay.epoch)
-            yield "," + json.dumps(timeline.wait_event(wait))
+            wait = InputWait(self._rank, begin, end, self._stay.epoch)
+            yield "," + json.dumps(wait_event(wait))
 
 
 def _credit() -> int:
     return _engine.worker_counters().get("credit_bytes", 0)
-
-
-def _parts(exchange: dict[str, Any], rank: int, epoch: int) -> Iterator[Part]:
-    """The `Part`s of an exchange that the engine has recorded."""
-    parts = exchange.pop("parts") or [{}]
-    times = {name[: -len("_ns")]: exchange.pop(name) for name in [*exchange] if name[-3:] == "_ns"}
-    for number, part in enumerate(parts):
-        yield Part(
-            **exchange,
-            worker=rank,
-            part=number,
-            parts=len(parts),
-            bytes=part.get("bytes", 0),
-            server=part.get("server", -1),
-            enqueued=times["enqueue"],
-            placed=times["place"] or None,
-            computed=part.get("computed_ns") or None,
-            reduced=part.get("reduce_ns") or None,
-            copied_out=part.get("copy_out_ns") or None,
-            pushed=part.get("push_ns") or None,
-            arrival_began=part.get("arrival_begin_ns") or None,
-            arrived=part.get("arrival_end_ns") or None,
-            answered=part.get("answer_ns") or None,
-            reply_began=part.get("reply_begin_ns") or None,
-            reply_received=part.get("reply_end_ns") or None,
-            copied_in=part.get("copy_in_ns") or None,
-            broadcast=part.get("broadcast_ns") or None,
-            done=times["done"],
-            epoch=epoch,
-        )

@@ -1,29 +1,11 @@
-"""When each part of each tensor was where: recorded by the engine, written as a Chrome trace.
-
-`BYTEPS_TIMELINE`, or `tf_byteps.start_timeline`, has every worker record and write a file that
-Perfetto and chrome://tracing show; `read` gives the same as objects. All times are nanoseconds
-since 1970. Those of an arrival and of an answer are by the server's clock, all others by the
-worker's: on different machines they differ by what the clocks do.
-
-`python -m tf_byteps.timeline DIR` says what a step is made of, and merges all workers' files.
-"""
+"""What was recorded of parts of tensors and of waits for input, and how to read it from files."""
 
 import dataclasses
-import itertools
-import json
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tf_byteps import timeline_files
 from tf_byteps.errors import BytePSError
-from tf_byteps.timeline_files import END, FORMAT, WORKERS, events_of
-
-__all__ = ["MAX_PARTS", "Part", "read"]
-
-# Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
-MAX_PARTS = 200_000
+from tf_byteps.timeline.files import WORKERS, about, events_of, files_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,14 +163,14 @@ def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
         BytePSError: as `read`.
         OSError: as `read`.
     """
-    said = [timeline_files.about(each) for each in _paths(os.fspath(path))]
-    return {about["worker"]: about["credit_bytes"] for about in said if about.get("credit_bytes")}
+    said = [about(each) for each in _paths(os.fspath(path))]
+    return {each["worker"]: each["credit_bytes"] for each in said if each.get("credit_bytes")}
 
 
 def _paths(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
-    paths = timeline_files.files_in(path, WORKERS)
+    paths = files_in(path, WORKERS)
     if not paths:
         raise BytePSError(f"{path} has no timeline: no file is named like worker-0.json")
     return paths
@@ -202,78 +184,3 @@ def _read_file(path: str) -> list[Part]:
     except (KeyError, TypeError, AttributeError):  # other contents
         pass
     raise BytePSError(f"{path} is not a timeline of tf_byteps, or one of another version")
-
-
-def trace(parts: Iterable[Part], waits: Iterable[InputWait] = (), **about: Any) -> Iterator[str]:
-    """The lines of a Chrome trace: a process for each worker.
-
-    Args:
-        parts: a list of `Part`.
-        waits: for input.
-        **about: what else the file says of itself.
-    """
-    about = {"format": FORMAT, **about}
-    yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
-    separator = ""
-    for event in itertools.chain(_all_events(parts), _input_row(waits)):
-        yield separator + json.dumps(event)
-        separator = ","
-    yield END
-
-
-def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
-    """A row for each part of each tensor, the first used on top."""
-    rows = {}
-    for part in parts:
-        rows_of_worker = rows.setdefault(part.worker, {})
-        if not rows_of_worker:
-            yield label("process_name", part.worker, 0, f"worker {part.worker}")
-        row = (part.tensor, part.part)
-        if row not in rows_of_worker:
-            rows_of_worker[row] = len(rows_of_worker) + 1
-            name = part.tensor if part.parts == 1 else f"{part.tensor} part {part.part}"
-            yield label("thread_name", part.worker, rows_of_worker[row], name)
-        for event in _events(part):
-            yield {**event, "pid": part.worker, "tid": rows_of_worker[row]}
-
-
-def _input_row(waits: Iterable[InputWait]) -> Iterator[dict[str, Any]]:
-    labelled = set()
-    for wait in waits:
-        if wait.worker not in labelled:
-            labelled.add(wait.worker)
-            yield label("thread_name", wait.worker, 0, "input")
-        yield wait_event(wait)
-
-
-def label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def _events(part: Part) -> Iterator[dict[str, Any]]:
-    """The exchange of a part, with all that is known of it, and its stages within."""
-    yield whole_event(part)
-    for name, begin, end in part.stages():
-        yield {**_span(name, begin, end), "cat": "stage"}
-
-
-def whole_event(part: Part) -> dict[str, Any]:
-    span = _span(f"{part.kind} round {part.round}", part.enqueued, part.done)
-    return {**span, "cat": "part", "args": dataclasses.asdict(part)}
-
-
-def wait_event(wait: InputWait) -> dict[str, Any]:
-    span = _span("input", wait.begin, wait.end)
-    return {**span, "cat": "input", "pid": wait.worker, "tid": 0, "args": wait._asdict()}
-
-
-def _span(name: str, begin: int, end: int) -> dict[str, Any]:
-    # Whole microseconds: fractions of so large numbers are rounded by those who read them, and a
-    # stage would end outside of its exchange.
-    return {"ph": "X", "name": name, "ts": begin // 1000, "dur": end // 1000 - begin // 1000}
-
-
-if __name__ == "__main__":
-    from tf_byteps.timeline_report import main
-
-    sys.exit(main())

@@ -10,10 +10,10 @@ import pytest
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline_report import breakdown
-from tf_byteps.timeline_scheduler import PID
-from tf_byteps.timeline_server import FIRST_PID
-from tf_byteps.timeline_steps import covered
+from tf_byteps.timeline.report import breakdown
+from tf_byteps.timeline.scheduler_recorder import PID
+from tf_byteps.timeline.server_recorder import FIRST_PID
+from tf_byteps.timeline.steps import covered
 
 SECONDS = 40
 STEPS = 4

@@ -10,6 +10,7 @@ import pytest
 import tf_byteps
 from tests.cluster import describe, run_processes, run_workers
 from tf_byteps import BytePSError, _engine, timeline
+from tf_byteps.timeline import worker_recorder
 
 PART_BYTES = 1 << 20
 SECONDS = 40
@@ -151,7 +152,7 @@ def test_a_worker_that_fails_leaves_its_timeline(tmp_path):
 
 
 def test_what_is_beyond_the_limit_is_counted(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(timeline, "MAX_PARTS", 2)
+    monkeypatch.setattr(worker_recorder, "MAX_PARTS", 2)
     tf_byteps.init()
     try:
         tf_byteps.start_timeline(tmp_path / "trace.json")

@@ -13,11 +13,11 @@ import pytest
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, wait_until
 from tf_byteps import _engine
-from tf_byteps.timeline_files import events_of
-from tf_byteps.timeline_server import FIRST_PID
+from tf_byteps.timeline.files import events_of
+from tf_byteps.timeline.server_recorder import FIRST_PID
 
 SECONDS = 40
-PROGRAM = "from tests.timeline.test_timeline_killed import exchange_until_it_fails as e; e()"
+PROGRAM = "from tests.timeline.test_killed import exchange_until_it_fails as e; e()"
 
 
 def exchange_until_it_fails():

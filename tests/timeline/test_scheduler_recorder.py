@@ -18,8 +18,8 @@ from tests.cluster import (
     run_processes,
 )
 from tests.engine import programs
-from tf_byteps.timeline_report import main
-from tf_byteps.timeline_scheduler import PID
+from tf_byteps.timeline.report import main
+from tf_byteps.timeline.scheduler_recorder import PID
 
 
 def events_in(folder):
@@ -97,7 +97,7 @@ def test_a_scheduler_in_a_workers_process_records_too(tmp_path):
     for index in range(2):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         env = clean_environment(BYTEPS_TIMELINE=f"{tmp_path}/", TF_CONFIG=json.dumps(task))
-        program = "from tests.timeline.test_timeline_scheduler import train_for_tf_config as t; t()"
+        program = "from tests.timeline.test_scheduler_recorder import train_for_tf_config as t; t()"
         command = [sys.executable, "-c", program]
         processes.append(subprocess.Popen(command, env=env, cwd=ROOT))
     try:

@@ -2,7 +2,7 @@
 
 No push arrives before it was sent, and no reply either: each is a bound for the difference of two
 clocks, the closer the less it took. Clocks also run at different speeds. So each gets a line first
-(`timeline_drift`), or several on end if a recording is long. What is left are bounds that do not
+(`drift`), or several on end if a recording is long. What is left are bounds that do not
 change with time. The closest ones of all pairs together say between which limits a clock lies; its
 offset is their middle. As all bounds hold in the middle as well, no push arrives before it was sent
 by the clocks so aligned.
@@ -15,9 +15,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from tf_byteps.timeline import InputWait, Part
-from tf_byteps.timeline_drift import Line, between
-from tf_byteps.timeline_server import Served
+from tf_byteps.timeline.drift import Line, between
+from tf_byteps.timeline.parts import InputWait, Part
+from tf_byteps.timeline.server_recorder import Served
 
 Process = tuple[str, int]  # "worker" or "server", and its rank
 # Whose clock it is: of a role, a rank and a membership epoch, in which another process may have
