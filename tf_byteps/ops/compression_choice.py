@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tf_byteps.ops.compression import AnyCompressor, Compressor, resolve
+from tf_byteps.ops.compression import AnyCompressor, resolve
+from tf_byteps.ops.compressor import Compressor
 
 # What gradients take as `compression`: one for all, or a function of the variable.
 CompressionChoice = AnyCompressor | Callable[[Any], AnyCompressor | None]

@@ -9,8 +9,9 @@ import tensorflow as tf
 from tf_byteps import _engine
 from tf_byteps.ops import compiling, reduce_op, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
-from tf_byteps.ops.compression import Compression, Compressor, codec_of, of_rows
+from tf_byteps.ops.compression import Compression, of_rows
 from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
+from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
 
 

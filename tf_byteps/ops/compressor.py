@@ -1,0 +1,101 @@
+"""What is done to a tensor before it is sent and after the result has come: nothing, or a cast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class Compressor:
+    """What is done to a tensor before it is sent and after the result has come. Subclass it to
+    write another.
+
+    All workers must use the same one for the same exchange.
+
+    Attributes:
+        codec: the name of the codec in which the engine sends what `compress` returns, which must
+            be float32 then; `""`: as it is.
+    """
+
+    codec = ""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Makes a tensor smaller.
+
+        Args:
+            tensor: a `tf.Tensor` of any shape and dtype.
+
+        Returns:
+            A pair: the `tf.Tensor` to send, and a context that `decompress` gets back.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
+        """Undoes `compress`.
+
+        Args:
+            tensor: a `tf.Tensor` of the compressed dtype.
+            context: the second value that `compress` returned.
+
+        Returns:
+            A `tf.Tensor` of the dtype that was given to `compress`.
+        """
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
+        return tensor
+
+
+class CastBack(Compressor):
+    """Casts what comes back to the dtype that was given; `None`: it was not cast."""
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
+        return tensor if context is None else tf.cast(tensor, context)
+
+
+class _Cast(CastBack):
+    """Casts wider floating tensors; leaves integers and 16-bit floats alone."""
+
+    dtype: tf.DType
+
+    @classmethod
+    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not tensor.dtype.is_floating or tensor.dtype.size <= cls.dtype.size:
+            return tensor, None
+        return tf.cast(tensor, cls.dtype), tensor.dtype
+
+
+class FP16Compressor(_Cast):
+    """Sends float32 and float64 as float16. Magnitudes above 65504 become infinite: use loss
+    scaling or `bf16`."""
+
+    dtype = tf.float16
+
+
+class BF16Compressor(_Cast):
+    """Sends float32 and float64 as bfloat16: the range of float32, with 8 bits of precision."""
+
+    dtype = tf.bfloat16
+
+
+def codec_of(compression: object) -> str:
+    """The name of the engine's codec that a compressor wants, or `""`.
+
+    Args:
+        compression: what `resolve` returned; another library's has no `codec`, and no function that
+            chooses has one.
+    """
+    return getattr(compression, "codec", "")
