@@ -364,6 +364,7 @@ std::tuple<std::string, uint64_t, std::vector<std::pair<int64_t, int64_t>>> Take
     int32_t worker, int64_t epoch) {
   const Timeline::Recording recording = ProcessTimeline().Take();
   std::vector<std::pair<int64_t, int64_t>> inputs;
+  inputs.reserve(recording.inputs.size());
   for (const InputWait& wait : recording.inputs) inputs.emplace_back(wait.begin_ns, wait.end_ns);
   return {TimelineLines(recording, worker, epoch), recording.dropped, inputs};
 }
