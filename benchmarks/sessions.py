@@ -181,14 +181,21 @@ class Session:
         Raises:
             BenchmarkError: one failed, ended, or did not answer; with its last output.
         """
-        return self.call_each(function, [arguments] * len(self._children), timeout)
+        return self.begin(function, timeout, **arguments)()
 
     def call_each(self, function, arguments, timeout=120):
         """Calls a function in all processes at once, with other arguments in each."""
+        return self._begin_each(function, arguments, timeout)()
+
+    def begin(self, function, timeout=120, **arguments):
+        """As `call`, and does not wait: returns a function that waits and returns the results."""
+        return self._begin_each(function, [arguments] * len(self._children), timeout)
+
+    def _begin_each(self, function, arguments, timeout):
         deadline = time.monotonic() + timeout
         for child, own in zip(self._children, arguments, strict=True):
             child.ask(function, own)
-        return [child.answer(deadline) for child in self._children]
+        return lambda: [child.answer(deadline) for child in self._children]
 
     def close(self, seconds=_END_SECONDS):
         """Ends all processes; those that do not end in time are killed."""

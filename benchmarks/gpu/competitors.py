@@ -17,7 +17,7 @@ JOIN_SECONDS = 240
 _MEASURE_SECONDS = 240
 _PORT = 29431
 # The NVLink multicast of NCCL puts a whole host's GPUs at risk where they are shared.
-_GPU_SETTINGS = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NCCL_NVLS_ENABLE": "0"}
+GPU_SETTINGS = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NCCL_NVLS_ENABLE": "0"}
 # NCCL would find that the emulated hosts are one machine.
 _OTHER_HOSTS = {
     "NCCL_P2P_DISABLE": "1",
@@ -92,7 +92,7 @@ def join(*trainings):
 @contextlib.contextmanager
 def alone(options, processes=1, gpus=1):
     """Processes that know nothing of each other, on the first GPUs in turn."""
-    environments = [_gpu_environment(str(number % gpus)) for number in range(processes)]
+    environments = [gpu_environment(str(number % gpus)) for number in range(processes)]
     with _session(environments) as session:
         yield Training(session, "none", options)
 
@@ -101,7 +101,7 @@ def alone(options, processes=1, gpus=1):
 def mirrored(options, gpus):
     """MirroredStrategy: one process with all GPUs."""
     visible = ",".join(str(number) for number in range(gpus))
-    with _session([_gpu_environment(visible)]) as session:
+    with _session([gpu_environment(visible)]) as session:
         yield Training(session, "mirrored", options, gpus)
 
 
@@ -113,7 +113,7 @@ def multi_worker(options, cluster, hosts):
     for rank in range(hosts):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
         settings = {**_OTHER_HOSTS, "TF_CONFIG": json.dumps(task)}
-        environments.append(_gpu_environment(str(rank), **settings))
+        environments.append(gpu_environment(str(rank), **settings))
     with _session(environments, cluster.namespaces[:hosts]) as session:
         yield Training(session, "mwms", options)
 
@@ -129,7 +129,7 @@ def byteps(options, gpus, workers, servers, cluster=None, workers_per_host=1, se
         cluster=cluster,
         settings={**_ENGINE_SETTINGS, **(settings or {})},
         workers_per_host=workers_per_host,
-        worker_settings=lambda rank: {**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank % gpus)},
+        worker_settings=lambda rank: {**GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank % gpus)},
     )
     with job:
         training = Training(job.workers, "byteps", options, tuning=job.tuning)
@@ -137,8 +137,9 @@ def byteps(options, gpus, workers, servers, cluster=None, workers_per_host=1, se
         training.leave()
 
 
-def _gpu_environment(visible, **variables):
-    return environment(**{**_GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": visible, **variables})
+def gpu_environment(visible, **variables):
+    """The variables of a process that sees some GPUs: their numbers, with commas."""
+    return environment(**{**GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": visible, **variables})
 
 
 @contextlib.contextmanager

@@ -1,188 +1,162 @@
-"""What BytePSStrategy costs a compiled step on one GPU, and where its time goes.
+"""N GPUs against one GPU alone, both with Keras's defaults: XLA compiles the step.
 
-    python -m benchmarks.gpu.compiled bert-large gpt2 resnet50
+    python -m benchmarks.gpu.compiled bert-large resnet50 gpt2               # on one GPU
+    python -m benchmarks.gpu.compiled bert-large resnet50 gpt2 --gpus 2
+    python -m benchmarks.gpu.compiled bert-large resnet50 --gpus 2 --strategies none mirrored jax
 
-`Model.fit` with Keras's defaults, without a strategy and as a job of one worker, whose exchanges
-are all in the program and move nothing. All programs compile side by side; then they are measured
-one after the other, and once more under TensorFlow's profiler (which takes CUDA graphs apart, so
-that its times are longer).
+`Model.fit`, mixed_bfloat16, batches from the host. With one GPU `byteps` is a job of one worker,
+whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
+does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process.
+The programs of a model compile side by side, for about two minutes; then they are measured one
+after the other. (Those of several models at once do not fit in a GPU's memory.) With --profile
+`byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
+its times are longer. Each row is printed when it is measured, and --json names a file for all.
 """
 
 import argparse
-import collections
-import glob
+import contextlib
 import itertools
 import json
+import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from benchmarks.sessions import ROOT
+from benchmarks.gpu.competitors import GPU_SETTINGS, gpu_environment
+from benchmarks.jobs import Job
+from benchmarks.measure import shown
+from benchmarks.sessions import BenchmarkError, Session
 
-_STEPS = 20
-_PROFILED_STEPS = 5
-_OURS = "BytePSPushPull"
-_PROGRAM = "GpuExecutable::ExecuteThunks"
-_MILLISECOND = 1e9  # in picoseconds, as a profile has them
-
-
-def _train(strategy_name, model_name):
-    """A child: compiles, waits for a line on standard input, measures, prints a JSON object."""
-    sys.path.append(str(ROOT / "examples"))
-    import keras
-    import keras_synthetic_benchmark as synthetic
-    import tensorflow as tf
-
-    assert tf.config.list_physical_devices("GPU"), "TensorFlow sees no GPU"
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    keras.utils.set_random_seed(1)
-    strategy, _ = synthetic.make_strategy(strategy_name)
-    make, batch = synthetic.MODELS[model_name]
-    with strategy.scope():
-        model, data, classes = make(batch)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(synthetic._optimizer(), loss)
-    labels = synthetic._labels(model, classes, batch)
-    batches = tf.data.Dataset.from_tensors((data, labels)).repeat()
-    epochs = synthetic._Epochs()
-
-    def fit(steps, number=1, callbacks=()):
-        options = {"verbose": 0, "shuffle": False, "callbacks": list(callbacks)}
-        model.fit(batches, steps_per_epoch=steps, epochs=number, **options)
-
-    fit(6)
-    memory = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    gradients = sum(4 * weight.value.shape.num_elements() for weight in model.trainable_variables)
-    print("ready", flush=True)
-    input()
-    fit(4)
-    fit(_STEPS, 3, [epochs])
-    with tempfile.TemporaryDirectory() as folder:
-        with tf.profiler.experimental.Profile(folder):
-            fit(_PROFILED_STEPS)
-        profile = _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
-    milliseconds = [seconds / _STEPS * 1e3 for seconds in epochs.seconds]
-    results = {"milliseconds": milliseconds, "memory": memory, "gradients": gradients}
-    print(json.dumps({**results, **profile}), flush=True)
+_PROGRAM = "benchmarks.programs.gpu_fit"
+_JOIN_SECONDS = 400
+_MEASURE_SECONDS = 120
 
 
-def _read_profile(path):
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+@contextlib.contextmanager
+def _processes(strategy, gpus):
+    """The `Session` of a strategy's processes, and how many GPUs each of them sees."""
+    if strategy == "byteps" and gpus > 1:
+        own = lambda rank: {**GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
+        patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
+        with Job(_PROGRAM, gpus, servers=0, settings=patience, worker_settings=own) as job:
+            yield job.workers, 1
+        return
+    seen = 1 if strategy in ("none", "byteps") else gpus
+    variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    if strategy == "jax":
+        variables["KERAS_BACKEND"] = "jax"
+    visible = ",".join(str(number) for number in range(seen))
+    with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
+        environments = [gpu_environment(visible, **variables)]
+        with Session(_PROGRAM, environments, pathlib.Path(folder), label=strategy) as session:
+            yield session, seen
 
-    with open(path, "rb") as file:
-        space = xplane_pb2.XSpace.FromString(file.read())
-    planes = {plane.name: plane for plane in space.planes}
-    return {**_on_gpu(planes.get("/device:GPU:0")), **_on_host(planes["/host:CPU"])}
+
+class _Training:
+    """A strategy's processes with a model."""
+
+    def __init__(self, session, strategy, model, gpus, cpu):
+        self.name = f"{model}, {strategy}"
+        self.strategy = strategy
+        self._session = session
+        for_all = {"strategy": strategy, "model": model, "gpus": gpus, "cpu": cpu}
+        self._answer = session.begin("join", _JOIN_SECONDS, **for_all)
+
+    def wait(self):
+        """Waits until the step is compiled."""
+        self.about = self._answer()[0]
+
+    def measure(self, steps, rounds, with_profile):
+        """A row of results; the processes are not needed any more."""
+        answers = self._session.call("measure", _MEASURE_SECONDS, steps=steps, rounds=rounds)
+        # A step lasts until its slowest process has done it.
+        times = [max(all_of_round) for all_of_round in zip(*(a[0] for a in answers), strict=True)]
+        row = {**self.about, "milliseconds": times, "call_ms": [a[1] for a in answers]}
+        row["weights_equal"] = len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
+        if with_profile and self.strategy == "byteps":
+            row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
+        self._session.call("leave", _MEASURE_SECONDS)
+        return row
 
 
-def _events(plane, line):
-    """Begin, end and name of a line's events, in order."""
-    names = plane.event_metadata
-    begin = line.timestamp_ns * 1000
-    return sorted(
-        (begin + e.offset_ps, begin + e.offset_ps + e.duration_ps, names[e.metadata_id].name)
-        for e in line.events
+def _report(name, row, alone):
+    """Prints a row. `alone`: milliseconds of a step of one GPU without the others, or None."""
+    times = row["milliseconds"]
+    median = statistics.median(times)
+    replicas = row["replicas"]
+    line = f"{name}, {replicas} GPU{'s' if replicas > 1 else ''} with batch {row['batch']}"
+    line += f"{'' if row['compiled'] else ', not compiled'}: {median:.2f} ms a step"
+    line += f" ({min(times):.2f} to {max(times):.2f})"
+    if alone is not None:
+        line += f", {alone / median:.1%} of one GPU alone"
+    if not row["weights_equal"]:
+        line += "; WEIGHTS DIFFER"
+    print(line, flush=True)
+    call = statistics.median(itertools.chain(*row["call_ms"]))
+    print(
+        f"    the host is free after {shown(call)} ms; peak memory {row['memory'] / 1e6:.0f} MB, "
+        f"gradients {row['gradients'] / 1e6:.0f} MB",
+        flush=True,
     )
-
-
-def _on_gpu(plane):
-    if plane is None:
-        return {"kernels": 0, "busy": float("nan")}  # without CUPTI
-    streams = [line for line in plane.lines if line.name.startswith("Stream")]
-    events = sorted(itertools.chain(*(_events(plane, line) for line in streams)))
-    busy, end = 0, 0
-    for begin, until, _ in events:
-        busy += max(0, until - max(begin, end))
-        end = max(end, until)
-    return {
-        "kernels": len(events) / _PROFILED_STEPS,
-        "busy": busy / _PROFILED_STEPS / _MILLISECOND,
-    }
-
-
-def _on_host(plane):
-    """What the threads that run the compiled program do in a step."""
-    time, calls, timeline = collections.Counter(), collections.Counter(), []
-    for line in plane.lines:
-        events = _events(plane, line)
-        for begin, end, name in events:
-            kind = "ours" if name.startswith(_OURS) else name
-            time[kind] += (end - begin) / _PROFILED_STEPS / _MILLISECOND
-            calls[kind] += 1 / _PROFILED_STEPS
-        steps = [event for event in events if event[2] == _PROGRAM]
-        if not timeline and len(steps) > 1:
-            timeline = _between(events, steps[-2][1], steps[-1][1])
-    return {
-        "graphs": calls["command_buffer"],
-        "calls": calls["ours"],
-        "calls_ms": time["ours"],
-        "program_ms": time[_PROGRAM],
-        "timeline": timeline,
-    }
-
-
-def _between(events, first, last):
-    """Those that take 0.1 ms or more: milliseconds after `first`, milliseconds, name."""
-    return [
-        ((begin - first) / _MILLISECOND, (end - begin) / _MILLISECOND, name)
-        for begin, end, name in events
-        if begin < last and end > first and end - begin > _MILLISECOND / 10
-    ]
-
-
-def _start(strategy, model):
-    command = [sys.executable, "-m", "benchmarks.gpu.compiled", model, "--child", strategy]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
-
-
-def _wait_for(child, accept):
-    for line in child.stdout:
-        if accept(line):
-            return line
-    raise SystemExit(f"{' '.join(child.args)} ended with code {child.wait()}")
-
-
-def _report(model, results, with_timeline):
-    alone = statistics.median(results["none"]["milliseconds"])
-    for strategy, result in results.items():
-        times = result["milliseconds"]
+    for rank, profile in enumerate(row.get("profile", ())):
         print(
-            f"{model}, {strategy}: {statistics.median(times):.2f} ms a step "
-            f"({min(times):.2f} to {max(times):.2f}), {alone / statistics.median(times):.1%}; "
-            f"peak memory {result['memory'] / 1e6:.0f} MB, gradients "
-            f"{result['gradients'] / 1e6:.0f} MB; "
-            f"profiled: GPU busy {result['busy']:.1f} ms with {result['kernels']:.0f} kernels and "
-            f"copies, host {result['program_ms']:.1f} ms in the program, {result['graphs']:.0f} "
-            f"graphs, {result['calls']:.0f} calls of ours ({result['calls_ms']:.1f} ms)",
+            f"    profile of process {rank}: GPU busy {profile['busy']:.1f} ms with "
+            f"{profile['kernels']:.0f} kernels and copies, NCCL {profile['nccl']:.1f} ms, host "
+            f"{profile['program_ms']:.1f} ms in the program, {profile['graphs']:.0f} graphs, "
+            f"{profile['calls']:.0f} calls of ours ({profile['calls_ms']:.1f} ms)",
             flush=True,
         )
-        for begin, duration, name in result["timeline"] if with_timeline else ():
-            print(f"    {begin:8.2f} {duration:7.2f} {name[:100]}")
+
+
+def _measure(model, options):
+    """The rows of a model, by name; prints each."""
+    rows = {}
+    with contextlib.ExitStack() as stack:
+        trainings = []
+        for strategy in options.strategies:
+            session, seen = stack.enter_context(_processes(strategy, options.gpus))
+            trainings.append(_Training(session, strategy, model, seen, options.cpu))
+        for training in trainings:
+            training.wait()
+            print(f"{training.name}: compiled", file=sys.stderr, flush=True)
+        alone = None
+        for training in trainings:
+            row = training.measure(options.steps, options.rounds, options.profile)
+            if training.strategy == "none":
+                alone = statistics.median(row["milliseconds"])
+            _report(training.name, row, alone)
+            rows[training.name] = row
+    return rows
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu.compiled",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("models", nargs="+", help="of examples/keras_synthetic_benchmark.py")
-    parser.add_argument("--timeline", action="store_true", help="prints a step of the host thread")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--gpus", type=int, default=1, help="of this machine")
+    parser.add_argument(
+        "--strategies",
+        nargs="+",
+        choices=["none", "byteps", "mirrored", "jax"],
+        default=["none", "byteps"],
+    )
+    parser.add_argument("--steps", type=int, default=20, help="of a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="says where a step of byteps goes")
+    parser.add_argument("--cpu", action="store_true", help="no GPUs: tries the program itself")
+    parser.add_argument("--json", help="where to write the rows")
     options = parser.parse_args()
-    if options.child:
-        return _train(options.child, options.models[0])
-    programs = list(itertools.product(options.models, ("none", "byteps")))
-    children = {program: _start(program[1], program[0]) for program in programs}
-    for child in children.values():
-        _wait_for(child, lambda line: line == "ready\n")
-    for model in options.models:
-        results = {}
-        for strategy in ("none", "byteps"):
-            child = children[model, strategy]
-            child.stdin.write("\n")
-            child.stdin.flush()
-            results[strategy] = json.loads(_wait_for(child, lambda line: line.startswith("{")))
-            child.wait()
-        _report(model, results, options.timeline)
+    rows = {}
+    try:
+        for model in options.models:
+            rows.update(_measure(model, options))
+            if options.json:
+                pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+    except BenchmarkError as error:
+        sys.exit(f"benchmarks.gpu.compiled: {error}")
 
 
 if __name__ == "__main__":

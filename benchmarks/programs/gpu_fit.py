@@ -1,0 +1,216 @@
+"""A process that calls `Model.fit` with Keras's defaults, on a GPU or several.
+
+TensorFlow's strategies train a model of examples/keras_synthetic_benchmark.py, and so does
+`keras.distribution.DataParallel` with KERAS_BACKEND=jax.
+"""
+
+import collections
+import glob
+import itertools
+import sys
+import tempfile
+import time
+import zlib
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.sessions import ROOT
+
+sys.path.append(str(ROOT / "examples"))
+import keras_synthetic_benchmark as synthetic  # noqa: E402
+
+_PROFILED_STEPS = 5
+_OURS = "BytePSPushPull"
+_PROGRAM = "GpuExecutable::ExecuteThunks"
+_MILLISECOND = 1e9  # in picoseconds, as a profile has them
+_WAITED_FOR = 4  # calls after a wait of which each finds the GPU with little to do
+
+_training = {}
+
+
+class _Calls(keras.callbacks.Callback):
+    """Takes the time of each step's call, after which the host is free."""
+
+    def __init__(self):
+        super().__init__()
+        self.milliseconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._begin = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        if 0 < batch <= _WAITED_FOR:  # the first one also asks for the data
+            self.milliseconds.append((time.perf_counter() - self._begin) * 1e3)
+
+
+def join(strategy, model, gpus, cpu=False):
+    """Makes the model and trains it for some steps, so that it is compiled.
+
+    Args:
+        strategy: "none", "byteps", "mirrored" or "jax".
+        model: of examples/keras_synthetic_benchmark.py.
+        gpus: what this process must see.
+        cpu: whether it trains on the CPU instead.
+
+    Returns:
+        A dict: `batch` of each replica; `replicas`; `compiled`, whether XLA compiles the step;
+        `memory`, the peak on the GPU in bytes; `gradients`, their bytes in float32.
+    """
+    seen = _devices(strategy)
+    if len(seen) != gpus and not cpu:
+        # Without its libraries TensorFlow would run on the CPU without a word.
+        raise RuntimeError(f"{strategy} sees {len(seen)} GPUs and should see {gpus}: {seen}")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    keras.utils.set_random_seed(1)
+    make, batch = synthetic.MODELS[model]
+    replicas = gpus
+    if strategy == "jax":
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        made = tf.distribute.get_strategy()
+    else:
+        made, _ = synthetic.make_strategy(strategy)
+        replicas = made.num_replicas_in_sync
+    with made.scope():
+        built, data, classes = make(batch)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        built.compile(synthetic._optimizer(), loss)
+    pieces = [(data, synthetic._labels(built, classes, batch))] * replicas
+    whole = tuple(np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
+    _training.update(
+        strategy=strategy, model=built, batches=tf.data.Dataset.from_tensors(whole).repeat()
+    )
+    _fit(6)
+    return {
+        "batch": batch,
+        "replicas": replicas,
+        "compiled": bool(built.jit_compile),
+        "memory": 0 if cpu else _peak_memory(strategy),
+        "gradients": sum(4 * int(np.prod(v.shape)) for v in built.trainable_variables),
+    }
+
+
+def measure(steps, rounds):
+    """Milliseconds of a step on average over each epoch, and of the calls of some steps."""
+    _fit(4)
+    epochs, calls = synthetic._Epochs(), _Calls()
+    _fit(steps, rounds, [epochs, calls])
+    return [seconds / steps * 1e3 for seconds in epochs.seconds], calls.milliseconds
+
+
+def profile():
+    """What TensorFlow's profiler says of some steps, without CUDA graphs (a dict)."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder):
+            _fit(_PROFILED_STEPS)
+        return _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
+
+
+def weights():
+    """A checksum of all trained weights."""
+    checksum = 0
+    for variable in _training["model"].trainable_variables:
+        checksum = zlib.crc32(keras.ops.convert_to_numpy(variable.value), checksum)
+    return checksum
+
+
+def leave():
+    if _training["strategy"] == "byteps":
+        import tf_byteps
+
+        tf_byteps.shutdown()
+
+
+def _devices(strategy):
+    if strategy != "jax":
+        return tf.config.list_physical_devices("GPU")
+    import jax
+
+    tf.config.set_visible_devices([], "GPU")  # it only reads the data
+    return [device for device in jax.devices() if device.platform == "gpu"]
+
+
+def _peak_memory(strategy):
+    if strategy != "jax":
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    import jax
+
+    return jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
+
+
+def _fit(steps, epochs=1, callbacks=()):
+    _training["model"].fit(
+        _training["batches"],
+        steps_per_epoch=steps,
+        epochs=epochs,
+        verbose=0,
+        shuffle=False,
+        callbacks=list(callbacks),
+    )
+
+
+def _read_profile(path):
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    with open(path, "rb") as file:
+        space = xplane_pb2.XSpace.FromString(file.read())
+    planes = {plane.name: plane for plane in space.planes}
+    return {**_on_gpu(planes.get("/device:GPU:0")), **_on_host(planes["/host:CPU"])}
+
+
+def _events(plane, line):
+    """Begin, end and name of a line's events, in order."""
+    names = plane.event_metadata
+    begin = line.timestamp_ns * 1000
+    return sorted(
+        (begin + e.offset_ps, begin + e.offset_ps + e.duration_ps, names[e.metadata_id].name)
+        for e in line.events
+    )
+
+
+def _on_gpu(plane):
+    if plane is None:
+        return {"kernels": 0, "busy": 0, "nccl": 0}  # without CUPTI
+    streams = [line for line in plane.lines if line.name.startswith("Stream")]
+    events = sorted(itertools.chain(*(_events(plane, line) for line in streams)))
+    busy, end = 0, 0
+    for begin, until, _ in events:
+        busy += max(0, until - max(begin, end))
+        end = max(end, until)
+    nccl = sum(until - begin for begin, until, name in events if "nccl" in name.lower())
+    return {
+        "kernels": len(events) / _PROFILED_STEPS,
+        "busy": busy / _PROFILED_STEPS / _MILLISECOND,
+        "nccl": nccl / _PROFILED_STEPS / _MILLISECOND,
+    }
+
+
+def _on_host(plane):
+    """What the threads that run the compiled program do in a step."""
+    time_of, calls, timeline = collections.Counter(), collections.Counter(), []
+    for line in plane.lines:
+        events = _events(plane, line)
+        for begin, end, name in events:
+            kind = "ours" if name.startswith(_OURS) else name
+            time_of[kind] += (end - begin) / _PROFILED_STEPS / _MILLISECOND
+            calls[kind] += 1 / _PROFILED_STEPS
+        steps = [event for event in events if event[2] == _PROGRAM]
+        if not timeline and len(steps) > 1:
+            timeline = _between(events, steps[-2][1], steps[-1][1])
+    return {
+        "graphs": calls["command_buffer"],
+        "calls": calls["ours"],
+        "calls_ms": time_of["ours"],
+        "program_ms": time_of[_PROGRAM],
+        "timeline": timeline,
+    }
+
+
+def _between(events, first, last):
+    """Those that take 0.1 ms or more: milliseconds after `first`, milliseconds, name."""
+    return [
+        ((begin - first) / _MILLISECOND, (end - begin) / _MILLISECOND, name)
+        for begin, end, name in events
+        if begin < last and end > first and end - begin > _MILLISECOND / 10
+    ]
