@@ -46,7 +46,7 @@ def _competitors(cluster, workers, servers):
         run["MultiWorkerMirroredStrategy"] = lambda: duration(
             mirrored.call("run", what="all_reduce")
         )
-        if not peers.why_no_torch():
+        if not peers.TORCH.why_missing:
             gloo = stack.enter_context(
                 peers.gloo_session("benchmarks.programs.gloo", workers, folder, cluster, _PORT)
             )
@@ -72,7 +72,7 @@ def run(rounds, workers=4, gigabits=1.0):
     rows = [Row("push_pull or all-reduce", f"{case}: {name}", r) for name, r in times.items()]
     others = [runs.values for name, runs in times.items() if name != "tf_byteps"]
     speeds = [min(best) / own for own, *best in zip(times["tf_byteps"].values, *others)]
-    note = peers.why_no_torch()
+    note = peers.TORCH.why_missing
     rows.append(Row(_FIGURE, case, Runs(tuple(speeds), "×"), _TARGET, note, goal=_GOAL))
     return rows
 

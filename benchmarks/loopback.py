@@ -34,7 +34,7 @@ def competitors(workers, servers, settings=None):
     with contextlib.ExitStack() as stack:
         job = stack.enter_context(Job(_ENGINE, workers, servers, settings=settings))
         sessions = {"tf_byteps": job.workers}
-        if not peers.why_no_torch():
+        if not peers.TORCH.why_missing:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="byteps_bench_"))
             gloo = stack.enter_context(peers.gloo_session(_GLOO, workers, folder))
             sessions["torch Gloo"] = gloo
@@ -139,7 +139,7 @@ def run(workers, servers, megabytes, rounds, latency=True, many=True, settings=N
     with competitors(workers, servers, settings) as sessions:
         rows = all_reduce_rows(sessions, servers, megabytes, rounds)
         if "torch Gloo" not in sessions:
-            rows.append(_speed_row(workers, "", None, peers.why_no_torch()))
+            rows.append(_speed_row(workers, "", None, peers.TORCH.why_missing))
         if latency:
             rows += latency_rows(sessions, rounds)
         if many:

@@ -1,49 +1,89 @@
-"""PyTorch, for comparison: in a virtual environment of its own, because the project needs none.
+"""PyTorch and JAX, for comparison: each in a virtual environment of its own, because the project
+needs neither.
 
-It is installed on first use, with `pip install torch`: some gigabytes, because the package that pip
-finds usually has GPU libraries as dependencies, although only the CPU is used here.
+They are installed on first use. PyTorch takes some gigabytes, because the package that pip finds
+usually has GPU libraries as dependencies, although only the CPU is used here.
 """
 
+import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import tempfile
 
 from benchmarks import report
 from benchmarks.jobs import environment
 from benchmarks.sessions import ROOT, BenchmarkError, Session
 
-_VENV = ROOT / "build" / "peers-venv"
-_PYTHON = _VENV / "bin" / "python"
 _INSTALL_SECONDS = 900
-_PROBE = "import torch.distributed as d; assert d.is_gloo_available()"
 
 
-@functools.cache
-def torch_python():
-    """The interpreter that has PyTorch; installs it if need be.
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A library, and the environment that it is installed into.
 
-    Raises:
-        BenchmarkError: it cannot be installed; says why.
+    Attributes:
+        name: what to call it.
+        packages: what pip installs.
+        probe: a line of Python that fails if something is missing.
     """
-    if not _works():
-        report.console.print(f"installing torch into {_VENV.relative_to(ROOT)} (once)")
-        _run(sys.executable, "-m", "venv", str(_VENV))
-        _run(str(_PYTHON), "-m", "pip", "-q", "install", "torch", "numpy")
-        if not _works():
-            raise BenchmarkError("torch is installed, but cannot be imported")
-    return str(_PYTHON)
+
+    name: str
+    packages: tuple[str, ...]
+    probe: str
+
+    @property
+    def _venv(self):
+        return ROOT / "build" / f"{self.name}-venv"
+
+    @functools.cached_property
+    def python(self):
+        """The interpreter that has it; installs it if need be.
+
+        Raises:
+            BenchmarkError: it cannot be installed; says why.
+        """
+        python = str(self._venv / "bin" / "python")
+        if not self._works(python):
+            report.console.print(
+                f"installing {self.name} into {self._venv.relative_to(ROOT)} (once)"
+            )
+            _run(sys.executable, "-m", "venv", str(self._venv))
+            _run(python, "-m", "pip", "-q", "install", *self.packages)
+            if not self._works(python):
+                raise BenchmarkError(f"{self.name} is installed, but cannot be imported")
+        return python
+
+    @functools.cached_property
+    def why_missing(self):
+        """Why it is not there, or "". Installs it if need be."""
+        try:
+            self.python  # noqa: B018
+        except BenchmarkError as error:
+            return f"{self.name} is not installed: {error}"
+        return ""
+
+    def _works(self, python):
+        if not os.path.exists(python):
+            return False
+        probe = subprocess.run([python, "-c", self.probe], capture_output=True, env=environment())
+        return probe.returncode == 0
 
 
-@functools.cache
-def why_no_torch():
-    """Why PyTorch is not there, or "". Installs it if need be."""
-    try:
-        torch_python()
-    except BenchmarkError as error:
-        return f"torch is not installed: {error}"
-    return ""
+TORCH = Peer(
+    "torch",
+    ("torch", "numpy"),
+    "import torch.distributed as d; assert d.is_gloo_available()",
+)
+JAX = Peer(
+    "jax",
+    ("jax", "keras==3.15.*", "numpy"),
+    "import jax, os; os.environ['KERAS_BACKEND'] = 'jax'; import keras",
+)
 
 
 def gloo_session(program, workers, folder, cluster=None, port=29411):
@@ -62,14 +102,31 @@ def gloo_session(program, workers, folder, cluster=None, port=29411):
         environments.append(variables)
     namespaces = cluster.namespaces[:workers] if cluster else None
     return Session(
-        program, environments, pathlib.Path(folder), namespaces, torch_python(), "torch worker"
+        program, environments, pathlib.Path(folder), namespaces, TORCH.python, "torch worker"
     )
 
 
-def _works():
-    if not os.path.exists(_PYTHON):
-        return False
-    return subprocess.run([_PYTHON, "-c", _PROBE], capture_output=True).returncode == 0
+@contextlib.contextmanager
+def jax_session(program, workers):
+    """Processes with Keras on JAX that have joined each other, as a `Session`."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    one_thread = "--xla_cpu_multi_thread_eigen=false"  # as the other peers have
+    variables = environment(KERAS_BACKEND="jax", PYTHONPATH=str(ROOT), XLA_FLAGS=one_thread)
+    addresses = [
+        {"coordinator": address, "workers": workers, "rank": rank} for rank in range(workers)
+    ]
+    with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
+        session = Session(
+            program,
+            [variables] * workers,
+            pathlib.Path(folder),
+            python=JAX.python,
+            label="jax worker",
+        )
+        with session:
+            session.call_each("join", addresses)
+            yield session
 
 
 def _run(*command):

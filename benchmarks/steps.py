@@ -23,6 +23,7 @@ from benchmarks.sessions import BenchmarkError, Session
 
 _TENSORFLOW = "benchmarks.programs.mlp_tensorflow"
 _TORCH = "benchmarks.programs.mlp_torch"
+_JAX = "benchmarks.programs.mlp_jax"
 LAYERS = 4
 WIDTHS = {25: 2500, 100: 5000}  # of LAYERS square layers, by millions of parameters
 _BATCH = 8  # rows of each worker
@@ -32,6 +33,8 @@ _FIT_STEPS = (2, 8)  # the difference of two calls is free of what a call costs 
 _FIT = "tf_byteps, Model.fit"
 _COMPILED = "tf_byteps, Model.fit, compiled by XLA"
 _PEERS = {"MultiWorkerMirroredStrategy": 4.0, "torch DistributedDataParallel": 1.3}
+_JAX_FIT = "keras DataParallel on JAX, Model.fit, compiled by XLA"
+_JAX_LIMIT = 1.4
 
 
 def mirrored_session(program, workers, folder, cluster=None):
@@ -73,7 +76,7 @@ def _competitors(workers, width, servers, settings):
         mirrored = stack.enter_context(mirrored_session(_TENSORFLOW, workers, folder))
         mirrored.call("join", strategy="mirrored")
         sessions["MultiWorkerMirroredStrategy"] = mirrored
-        if not peers.why_no_torch():
+        if not peers.TORCH.why_missing:
             torch = stack.enter_context(peers.gloo_session(_TORCH, workers, folder, port=29412))
             torch.call("join")
             sessions["torch DistributedDataParallel"] = torch
@@ -98,7 +101,11 @@ def _check_losses(answers):
 def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
     """The steps of all competitors, and the ratios to tf_byteps's; rows."""
     width = WIDTHS[millions]
-    with _competitors(workers, width, servers, settings) as sessions:
+    with contextlib.ExitStack() as stack:
+        sessions = stack.enter_context(_competitors(workers, width, servers, settings))
+        jax = None
+        if fit and not peers.JAX.why_missing:
+            jax = stack.enter_context(peers.jax_session(_JAX, workers))
         first = {n: s.call("steps", kind="plain", count=_WARMUPS) for n, s in sessions.items()}
         _check_losses(first)
         run = {
@@ -108,8 +115,10 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
             for name, session in sessions.items()
         }
         if fit:
-            run[_FIT] = _fit(sessions["tf_byteps"], width)
+            run[_FIT] = _fit(sessions["tf_byteps"], width, jit_compile=False)
             run[_COMPILED] = _fit(sessions["tf_byteps"], width, jit_compile=True)
+            if jax:
+                run[_JAX_FIT] = _fit(jax, width)
         with report.progress() as bar:
             task = bar.add_task(f"{millions} M parameters", total=rounds * len(run))
             times = interleaved(rounds, "s", run, lambda: bar.advance(task))
@@ -121,19 +130,21 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
     if fit:
         speed = ratios(times[_FIT], times[_COMPILED])
         rows.append(Row("step, speed compiled by XLA", case, speed, (">=", 1.0), goal="steps"))
+        speed = ratios(times[_JAX_FIT], times[_COMPILED]) if jax else None
+        what, target = "step compiled by XLA, speed against JAX", (">=", _JAX_LIMIT)
+        rows.append(Row(what, case, speed, target, peers.JAX.why_missing, goal="steps"))
     for name, limit in _PEERS.items():
         figure, target = f"step, speed against {name}", (">=", limit)
         if name in times:
             speed = ratios(times[name], times["tf_byteps"])
             rows.append(Row(figure, case, speed, target, goal="steps"))
         else:
-            rows.append(Row(figure, case, None, target, peers.why_no_torch(), goal="steps"))
+            rows.append(Row(figure, case, None, target, peers.TORCH.why_missing, goal="steps"))
     return rows
 
 
-def _fit(session, width, jit_compile=False):
+def _fit(session, width, **jit):
     """A function that measures a step of `Model.fit`."""
-    jit = {"jit_compile": jit_compile}
     session.call("build_fit", width=width, layers=LAYERS, batch=_BATCH, **jit)
     session.call("fit", count=_FIT_STEPS[0], **jit)
 
