@@ -117,54 +117,75 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 }
 
 void Worker::Enqueue(ExchangeRequest request) {
-  Status status = CheckNotForked();
-  if (status.ok()) status = ChooseCodec(&request.tensor);
-  if (status.ok()) status = request.tensor.Validate(job_.num_workers());
-  if (status.ok()) status = CheckMayDrop(request.tensor);
+  const Status status = CheckTerms(&request);
   if (!status.ok()) return request.done(status);
-  if (local_ && request.placed == nullptr) return FinishLocally(request);
+  if (local_) return FinishLocally(request);
   const BlockCodec* const narrow =
       NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
+  const auto exchange = std::make_shared<Exchange>(std::move(request));
+  exchange->narrow = narrow;
+  Begin(exchange);
+}
+
+void Worker::Enqueue(PartedExchangeRequest request) {
+  const Status status = CheckTerms(&request);
+  if (!status.ok()) return request.done(status);
+  Begin(std::make_shared<Exchange>(std::move(request)));
+}
+
+// Chooses the codec, too.
+Status Worker::CheckTerms(ExchangeTerms* terms) const {
+  BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+  BYTEPS_RETURN_IF_ERROR(ChooseCodec(&terms->tensor));
+  BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
+  return CheckMayDrop(terms->tensor);
+}
+
+void Worker::Begin(const std::shared_ptr<Exchange>& exchange) {
+  Status status;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
-    Key& key = FindOrAddKey(request.tensor.name);
-    status = Refusal();
-    if (!status.ok()) {
-      status = Status(status.code(), "tensor \"" + key.name + "\", round " +
-                                         std::to_string(key.next_round) + ": " + status.message());
-    } else {
-      if (key.live == nullptr) {
-        if (key.number == 0) key.number = order_.NumberNewName();
-        const bool is_early = IsForwardOrder(request.priority);
-        request.priority = order_.PriorityOf(key.number, request.priority);
-        const int64_t now = MonotonicNanos();
-        CountStart(now);
-        const bool is_awaited = !is_early && !request.is_awaited_elsewhere;
-        auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
-        exchange->narrow = narrow;
-        exchange->step = step_meter_.Begin(key.name, is_awaited);
-        if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
-        key.live = exchange;
-        repeats_ = repeats_ || RepeatsAStep(*exchange);
-        exchange->is_early = is_early;
-        if (is_early && order_.CompletesStep(key.number)) CompleteStep(*exchange);
-        exchange->trace = NewTrace(exchange->request, exchange->round);
-        Variant& variant = DeclaredVariant(key, exchange->request.tensor);
-        if (local_) PlaceAlone(&variant);
-        DispatchIfPlaced(key, &actions);
-        SendDeclarations(&actions);
-        return;
-      }
-      status = FailedPrecondition("tensor \"" + key.name + "\" is on its way already (" +
-                                  key.live->request.tensor.ToString() + ", round " +
-                                  std::to_string(key.live->round) + ") and was given again as " +
-                                  request.tensor.ToString() +
-                                  ": two tensors in flight need two names, or an order (a control "
-                                  "dependency) between them");
-    }
+    Key& key = FindOrAddKey(exchange->request.tensor.name);
+    status = CheckMayBegin(key, exchange->request.tensor);
+    if (status.ok()) return BeginRound(exchange, &key, &actions);
   }
-  request.done(status);
+  exchange->request.done(status);
+}
+
+Status Worker::CheckMayBegin(const Key& key, const TensorDescription& tensor) const {
+  const Status refusal = Refusal();
+  if (!refusal.ok()) {
+    return Status(refusal.code(), "tensor \"" + key.name + "\", round " +
+                                      std::to_string(key.next_round) + ": " + refusal.message());
+  }
+  if (key.live == nullptr) return OkStatus();
+  return FailedPrecondition(
+      "tensor \"" + key.name + "\" is on its way already (" + key.live->request.tensor.ToString() +
+      ", round " + std::to_string(key.live->round) + ") and was given again as " +
+      tensor.ToString() +
+      ": two tensors in flight need two names, or an order (a control dependency) between them");
+}
+
+void Worker::BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions) {
+  ExchangeTerms& terms = exchange->request;
+  if (key->number == 0) key->number = order_.NumberNewName();
+  const bool is_early = IsForwardOrder(terms.priority);
+  terms.priority = order_.PriorityOf(key->number, terms.priority);
+  const int64_t now = MonotonicNanos();
+  CountStart(now);
+  exchange->Begin(key->next_round++, now);
+  exchange->step = step_meter_.Begin(key->name, !is_early && !exchange->is_awaited_elsewhere);
+  if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
+  key->live = exchange;
+  repeats_ = repeats_ || RepeatsAStep(*exchange);
+  exchange->is_early = is_early;
+  if (is_early && order_.CompletesStep(key->number)) CompleteStep(*exchange);
+  exchange->trace = NewTrace(terms, exchange->round);
+  Variant& variant = DeclaredVariant(*key, terms.tensor);
+  if (local_) PlaceAlone(&variant);
+  DispatchIfPlaced(*key, actions);
+  SendDeclarations(actions);
 }
 
 // What has not left goes in forward order.
@@ -339,7 +360,7 @@ void Worker::Stop() {
   van_->Stop();
 }
 
-std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeRequest& request,
+std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeTerms& request,
                                                 uint64_t round) const {
   if (timeline_ == nullptr) return nullptr;
   return timeline_->NewTrace(request.tensor, round, request.priority);
@@ -731,8 +752,8 @@ Status Worker::FinishPart(const std::string& server, const std::shared_ptr<Excha
   } else if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) {
     const uint64_t offset = exchange->PartOffset(header.part);
     if (bytes > 0) {
-      std::memcpy(static_cast<uint8_t*>(exchange->request.output) + offset,
-                  static_cast<const uint8_t*>(exchange->request.input) + offset, bytes);
+      std::memcpy(static_cast<uint8_t*>(exchange->memory.output) + offset,
+                  static_cast<const uint8_t*>(exchange->memory.input) + offset, bytes);
     }
   } else if (bytes > 0 && sink == nullptr) {
     return Internal(exchange->Name() + ": a reply without its payload");
