@@ -45,12 +45,12 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
-      can_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
-                     job.HasLinks()),
-      may_be_narrow_(can_be_narrow_ && IsSlow(job.options.link_bytes_per_second)),
+      can_be_narrow_(job.options.compression.narrow &&
+                     job.options.network.transport == Transport::kTcp && job.HasLinks()),
+      may_be_narrow_(can_be_narrow_ && IsSlow(job.options.flow.link_bytes_per_second)),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
-      queue_(job.options.Credit(0), job.options.CreditKeptBack()),
+      queue_(job.options.flow.Credit(0), job.options.flow.CreditKeptBack()),
       link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr) {}
 
 Worker::~Worker() { Stop(); }
@@ -220,13 +220,13 @@ Status Worker::ChooseCodec(TensorDescription* tensor) const {
   tensor->codec = std::move(name);
   // What cannot be compressed is refused at any length.
   BYTEPS_RETURN_IF_ERROR(tensor->Validate(job_.num_workers()));
-  if (tensor->ByteCount() < job_.options.min_compress_bytes) tensor->codec.clear();
+  if (tensor->ByteCount() < job_.options.compression.min_compress_bytes) tensor->codec.clear();
   return OkStatus();
 }
 
 const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const void* input,
                                        uint64_t elements) const {
-  const bool is_long = tensor.ByteCount() >= job_.options.min_compress_bytes;
+  const bool is_long = tensor.ByteCount() >= job_.options.compression.min_compress_bytes;
   if (!may_be_narrow_ || input == nullptr || !is_long || !MayBeNarrow(tensor)) return nullptr;
   return byteps::NarrowFormOf(static_cast<const float*>(input), elements);
 }
@@ -491,7 +491,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
   if (link_meter_ == nullptr) return;
   if (repeats_) link_meter_->Note(MonotonicNanos(), taken_in, queue_.size() > 0);
   LinkReport report;
-  report.bytes_per_second = job_.options.link_bytes_per_second;
+  report.bytes_per_second = job_.options.flow.link_bytes_per_second;
   if (report.bytes_per_second == 0) {
     if (!link_meter_->is_complete()) return;
     report.bytes_per_second = link_meter_->bytes_per_second();
@@ -512,7 +512,7 @@ void Worker::RaiseCredit(const TableEntry& entry) {
   if (is_tuned_) return;
   for (const PartPlacement& part : entry.parts) {
     const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
-    queue_.RaiseCredit(job_.options.Credit(bytes));
+    queue_.RaiseCredit(job_.options.flow.Credit(bytes));
   }
 }
 

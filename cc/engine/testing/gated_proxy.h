@@ -1,7 +1,7 @@
 // For tests: a TCP proxy between one worker and one server that stops passing bytes on after so
 // many of them, in either direction, and can end as a killed process does.
-#ifndef TF_BYTEPS_CC_ENGINE_GATED_PROXY_H_
-#define TF_BYTEPS_CC_ENGINE_GATED_PROXY_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/proxy_listener.h"
+#include "cc/engine/testing/proxy_listener.h"
 
 namespace byteps {
 
@@ -123,4 +123,4 @@ class GatedProxy {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_GATED_PROXY_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_GATED_PROXY_H_

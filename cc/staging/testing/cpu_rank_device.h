@@ -1,8 +1,8 @@
 // For tests: a RankDevice whose memory is the host's and whose collectives are arithmetic between
 // threads. As NCCL on a stream: a call returns at once, the n-th calls of all ranks are one
 // collective, and it is a fault when they are not of one kind and length.
-#ifndef TF_BYTEPS_CC_STAGING_CPU_RANK_DEVICE_H_
-#define TF_BYTEPS_CC_STAGING_CPU_RANK_DEVICE_H_
+#ifndef TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
+#define TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
 
 #include <algorithm>
 #include <atomic>
@@ -376,4 +376,4 @@ class CpuRankDevice : public RankDevice {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_STAGING_CPU_RANK_DEVICE_H_
+#endif  // TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_

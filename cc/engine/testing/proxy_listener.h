@@ -1,6 +1,6 @@
 // For tests: the sockets of a TCP proxy on this host.
-#ifndef TF_BYTEPS_CC_ENGINE_PROXY_LISTENER_H_
-#define TF_BYTEPS_CC_ENGINE_PROXY_LISTENER_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -77,4 +77,4 @@ class ProxyListener {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_PROXY_LISTENER_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_PROXY_LISTENER_H_

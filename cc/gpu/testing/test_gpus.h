@@ -1,6 +1,6 @@
 // For tests that need GPUs: they are skipped, with the reason, where there are none.
-#ifndef TF_BYTEPS_CC_GPU_TEST_GPUS_H_
-#define TF_BYTEPS_CC_GPU_TEST_GPUS_H_
+#ifndef TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_
+#define TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_
 
 #include <gtest/gtest.h>
 
@@ -69,4 +69,4 @@ inline std::vector<uint8_t> Download(const DeviceBuffer& from, CudaStream* strea
     if (!missing.empty()) GTEST_SKIP() << missing;  \
   } while (false)
 
-#endif  // TF_BYTEPS_CC_GPU_TEST_GPUS_H_
+#endif  // TF_BYTEPS_CC_GPU_TESTING_TEST_GPUS_H_

@@ -1,8 +1,8 @@
 // For tests: a SummationService with workers whose connections are in memory. Payloads arrive in
 // pieces of any size, and what the service sends can be looked at, and held as a slow network would
 // hold it.
-#ifndef TF_BYTEPS_CC_SERVER_FAKE_WORKERS_H_
-#define TF_BYTEPS_CC_SERVER_FAKE_WORKERS_H_
+#ifndef TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_
+#define TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_
 
 #include <gtest/gtest.h>
 
@@ -240,4 +240,4 @@ class FakeWorkers {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_SERVER_FAKE_WORKERS_H_
+#endif  // TF_BYTEPS_CC_SERVER_TESTING_FAKE_WORKERS_H_

@@ -1,6 +1,6 @@
 // For tests: a job whose servers are killed, and started again.
-#ifndef TF_BYTEPS_CC_ENGINE_MORTAL_JOB_H_
-#define TF_BYTEPS_CC_ENGINE_MORTAL_JOB_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/gated_proxy.h"
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/gated_proxy.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 
@@ -39,8 +39,8 @@ inline std::string NameOf(const MortalShape& shape) {
 // Short parts: a tensor has many.
 inline EngineOptions OptionsOf(const MortalShape& shape) {
   EngineOptions options;
-  options.part_bytes = 16 * 1024;
-  options.connections_per_server = shape.connections;
+  options.flow.part_bytes = 16 * 1024;
+  options.network.connections_per_server = shape.connections;
   options.deterministic = shape.in_rank_order;
   return options;
 }
@@ -52,8 +52,8 @@ class MortalJob {
   explicit MortalJob(const MortalShape& shape)
       : MortalJob(shape.workers, shape.servers, OptionsOf(shape)) {}
   MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
-    options.read_peer_memory = false;
-    options.min_compress_bytes = 0;
+    options.network.read_peer_memory = false;
+    options.compression.min_compress_bytes = 0;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     JobDescription& job = description_;
@@ -168,4 +168,4 @@ inline void ExpectAllTheSame(const std::vector<std::shared_ptr<Pending>>& sent) 
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_MORTAL_JOB_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_

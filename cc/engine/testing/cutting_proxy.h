@@ -1,7 +1,7 @@
 // For tests: a TCP proxy that passes bytes on and cuts connections after so many of them: in the
 // middle of whatever is on the way.
-#ifndef TF_BYTEPS_CC_ENGINE_CUTTING_PROXY_H_
-#define TF_BYTEPS_CC_ENGINE_CUTTING_PROXY_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/proxy_listener.h"
+#include "cc/engine/testing/proxy_listener.h"
 
 namespace byteps {
 
@@ -124,4 +124,4 @@ class CuttingProxy {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_CUTTING_PROXY_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_

@@ -1,13 +1,13 @@
 // For tests: gradients that workers exchange compressed.
-#ifndef TF_BYTEPS_CC_ENGINE_COMPRESSED_SUMS_H_
-#define TF_BYTEPS_CC_ENGINE_COMPRESSED_SUMS_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_
 
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 
@@ -16,7 +16,7 @@ inline constexpr uint64_t kTestPartBytes = 64 * 1024;
 
 inline EngineOptions Options() {
   EngineOptions options;
-  options.part_bytes = kTestPartBytes;
+  options.flow.part_bytes = kTestPartBytes;
   options.deterministic = true;  // three contributions round by their order
   return options;
 }
@@ -45,4 +45,4 @@ inline std::shared_ptr<Pending> SendAs(Worker& worker, const std::string& name,
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_COMPRESSED_SUMS_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_COMPRESSED_SUMS_H_

@@ -1,7 +1,7 @@
 // For tests: a process of a job whose connection to the coordinator is in memory. What it is sent
 // is counted.
-#ifndef TF_BYTEPS_CC_COORDINATOR_FAKE_PEER_H_
-#define TF_BYTEPS_CC_COORDINATOR_FAKE_PEER_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_
+#define TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_
 
 #include <gtest/gtest.h>
 
@@ -110,4 +110,4 @@ class FakePeer {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_FAKE_PEER_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_TESTING_FAKE_PEER_H_

@@ -1,7 +1,7 @@
 // For tests: whole jobs over real sockets, a coordinator, servers and workers, all in this process
 // so that the sanitizers see every side of a race.
-#ifndef TF_BYTEPS_CC_ENGINE_TEST_JOB_H_
-#define TF_BYTEPS_CC_ENGINE_TEST_JOB_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/codec/expected_sum.h"
+#include "cc/codec/testing/expected_sum.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/server/server.h"
 #include "cc/worker/worker.h"
@@ -104,8 +104,8 @@ class Job {
       int32_t workers, int32_t servers, EngineOptions options = {}, bool on_one_host = true,
       const ByWayOf& by_way_of = [](const Endpoint& endpoint) { return endpoint; },
       uint64_t min_compress_bytes = 0) {
-    options.heartbeat_interval = 0.1;
-    options.min_compress_bytes = min_compress_bytes;
+    options.timeouts.heartbeat_interval = 0.1;
+    options.compression.min_compress_bytes = min_compress_bytes;
     coordinator_ = std::make_unique<Coordinator>(options);
     Check(coordinator_->Listen("127.0.0.1", 0));
     description_.job_id = "job-test";
@@ -268,4 +268,4 @@ inline void ExchangeRound(Worker& worker, int rank, int workers, int round) {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_TEST_JOB_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_TEST_JOB_H_

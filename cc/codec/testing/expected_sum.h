@@ -1,7 +1,7 @@
 // For tests: what workers and servers make of a part whose tensor is compressed, written down as
 // what each of them does.
-#ifndef TF_BYTEPS_CC_CODEC_EXPECTED_SUM_H_
-#define TF_BYTEPS_CC_CODEC_EXPECTED_SUM_H_
+#ifndef TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_
+#define TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_
 
 #include <memory>
 #include <string>
@@ -75,4 +75,4 @@ inline std::vector<std::string> SentCodecs() {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_CODEC_EXPECTED_SUM_H_
+#endif  // TF_BYTEPS_CC_CODEC_TESTING_EXPECTED_SUM_H_

@@ -3,8 +3,8 @@
 // keeps to the rules that the Van could break: posting in the wrong state, more requests than the
 // queue has room for, writes outside of registered memory, and a message for which no receive is
 // posted all end in an error.
-#ifndef TF_BYTEPS_CC_VAN_RDMA_LOOPBACK_VERBS_H_
-#define TF_BYTEPS_CC_VAN_RDMA_LOOPBACK_VERBS_H_
+#ifndef TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_
+#define TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -403,4 +403,4 @@ class LoopbackVerbs {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_VAN_RDMA_LOOPBACK_VERBS_H_
+#endif  // TF_BYTEPS_CC_VAN_RDMA_TESTING_LOOPBACK_VERBS_H_
