@@ -365,7 +365,7 @@ class Scheduler:
             else:
                 self._lose(participant, "gave up")
 
-    def _handle_join(self, route: bytes, join: Join):
+    def _handle_join(self, route: bytes, join: Join) -> Any:
         if self._started and join.participant not in self._roster.participants:
             return self._answer_late_join(route, join)
         known = len(self._roster.participants)

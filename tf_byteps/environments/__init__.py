@@ -7,8 +7,7 @@ tell of several processes that cannot be joined: they would each train a model o
 
 from collections.abc import Mapping
 
-from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import (
+from tf_byteps.environments import (
     kubernetes,
     openmpi,
     pmi,
@@ -19,7 +18,8 @@ from tf_byteps.rendezvous.environments import (
     trainjob,
     vertex,
 )
-from tf_byteps.rendezvous.environments.place import Place
+from tf_byteps.environments.place import Place
+from tf_byteps.errors import ConfigError
 
 # Those that number processes come before those that may have started only their launchers.
 READERS = (tf_config, vertex, torchrun, openmpi, pmi, slurm, sagemaker, trainjob, kubernetes)

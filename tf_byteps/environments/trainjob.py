@@ -5,8 +5,8 @@ With a torchrun, its processes have RANK and WORLD_SIZE besides.
 
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import Place, has, numbered, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, quote, whole
 
 SOURCE = "TrainJob"
 _NEEDED = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")

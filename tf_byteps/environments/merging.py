@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tf_byteps.environments import find_place
+from tf_byteps.environments.place import Place
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import find_place
-from tf_byteps.rendezvous.environments.place import Place
 
 
 def add_place(

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tf_byteps.environments.place import Place
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place
 
 SOURCE = "TF_CONFIG"
 _EXAMPLE = (

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 
+from tf_byteps.environments import tf_config
+from tf_byteps.environments.place import Place
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import tf_config
-from tf_byteps.rendezvous.environments.place import Place
 
 SOURCE = "CLUSTER_SPEC"
 _TASK_TYPES = {

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import Place, has, numbered, port_for, quote
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote
 
 SOURCE = "SageMaker"
 _NAMES = ("SM_HOSTS", "SM_CURRENT_HOST")

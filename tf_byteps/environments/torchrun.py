@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import Place, has, numbered, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, quote, whole
 
 SOURCE = "torchrun"
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -6,8 +6,8 @@ DMLC_PS_ROOT_URI do, and without them each pod works for itself.
 
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import Place, has, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, quote, whole
 
 SOURCE = "Kubernetes"
 _NAMES = ("JOB_COMPLETION_INDEX", "DMLC_NUM_WORKER")

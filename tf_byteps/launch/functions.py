@@ -63,7 +63,7 @@ def run(
     """
     with tempfile.TemporaryDirectory(prefix="tf_byteps_run_") as folder:
         _write(os.path.join(folder, _CALL), (function, tuple(args), dict(kwargs or {})))
-        worker = [sys.executable, "-m", "tf_byteps.functions", folder]
+        worker = [sys.executable, "-m", "tf_byteps.launch.functions", folder]
         numbers = ["-np", str(np), "--servers", str(servers)]
         if not any(option.startswith(_NAME_HOSTS) for option in options):
             numbers += ["-H", f"localhost:{np}"]  # not the nodes of an allocation of Slurm

@@ -5,9 +5,10 @@ A batch script itself is one process, whatever SLURM_NTASKS says: only a step's 
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from tf_byteps.environments.place import Place, has, numbered, port_for, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "Slurm"
 _NEEDED = ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
@@ -56,7 +57,7 @@ def read(environment: Mapping[str, str]) -> Place | None:
     )
 
 
-def _is_inside_mpiexec(environment: Mapping[str, str]):
+def _is_inside_mpiexec(environment: Mapping[str, str]) -> Any:
     """With srun --mpi=pmi2 the numbers are those of the step."""
     return (
         has(environment, "PMI_SIZE")

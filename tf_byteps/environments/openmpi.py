@@ -7,8 +7,8 @@ DMLC_PS_ROOT_URI has to say it.
 import os
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import Place, has, numbered, port_for, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "OpenMPI"
 _NAMES = tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"))

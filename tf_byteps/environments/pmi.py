@@ -6,9 +6,9 @@ it; else DMLC_PS_ROOT_URI has to.
 
 from collections.abc import Mapping
 
+from tf_byteps.environments import slurm
+from tf_byteps.environments.place import Place, has, numbered, port_for, quote, whole
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import slurm
-from tf_byteps.rendezvous.environments.place import Place, has, numbered, port_for, quote, whole
 
 SOURCE = "PMI"
 _NAMES = ("PMI_RANK", "PMI_SIZE")
