@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +16,7 @@ _NOT_COMPILED = "unsupported operations when trying to compile graph"  # as XLA 
 
 
 @contextlib.contextmanager
-def in_a_sentence():
+def in_a_sentence() -> Iterator[Any]:
     """Raises an error of the engine again, without the graph that TensorFlow describes around it.
 
     For what users call with a whole training inside; where an operation was made, and by which of
