@@ -6,7 +6,7 @@ whether one is at work and otherwise does exactly what Keras does.
 | what | why |
 |---|---|
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
-| `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors in a sentence |
+| `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors are a sentence |
 """
 
 import threading
@@ -59,7 +59,7 @@ def _fit(
         return original(self, *args, **kwargs)
     if runtime.is_initialized() and runtime.size() > 1:
         _meet(distributed)
-    with leaving.telling_the_others(), failures.in_a_sentence():
+    with leaving.telling_the_others(), failures.shortened_errors():
         return original(self, *args, **kwargs)
 
 

@@ -16,7 +16,7 @@ _NOT_COMPILED = "unsupported operations when trying to compile graph"  # as XLA 
 
 
 @contextlib.contextmanager
-def in_a_sentence() -> Iterator[Any]:
+def shortened_errors() -> Iterator[Any]:
     """Raises an error of the engine again, without the graph that TensorFlow describes around it.
 
     For what users call with a whole training inside; where an operation was made, and by which of
@@ -25,7 +25,7 @@ def in_a_sentence() -> Iterator[Any]:
 
     Example:
 
-    >>> with in_a_sentence():
+    >>> with shortened_errors():
     ...     train_function(iterator)
     """
     try:

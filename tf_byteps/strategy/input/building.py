@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import tree
 
 
-class Told(enum.IntEnum):
+class KnownShapes(enum.IntEnum):
     """What a dataset says about the shapes of its batches."""
 
     NOTHING = 0
@@ -24,27 +24,27 @@ class Told(enum.IntEnum):
     SHAPES = 2  # but for the batch's own length
 
 
-def told(element_spec: Any) -> Any:
-    """What the `element_spec` of a dataset of batches says, as a `Told`."""
-    return min(map(_told_of, tf.nest.flatten(element_spec)), default=Told.SHAPES)
+def known_shapes(element_spec: Any) -> Any:
+    """What the `element_spec` of a dataset of batches says, as a `KnownShapes`."""
+    return min(map(_known_of, tf.nest.flatten(element_spec)), default=KnownShapes.SHAPES)
 
 
-def _told_of(spec: Any) -> Any:
+def _known_of(spec: Any) -> Any:
     if isinstance(spec, (tf.OptionalSpec, tf.RaggedTensorSpec)):
-        return Told.SHAPES  # no value is passed; nothing more is known of a ragged batch
+        return KnownShapes.SHAPES  # no value is passed; nothing more is known of a ragged batch
     if spec.shape.rank is None:
-        return Told.NOTHING
-    return Told.SHAPES if spec.shape[1:].is_fully_defined() else Told.RANKS
+        return KnownShapes.NOTHING
+    return KnownShapes.SHAPES if spec.shape[1:].is_fully_defined() else KnownShapes.RANKS
 
 
-def must_read(model: Any, dataset_tells: Any) -> bool:
+def must_read(model: Any, known: Any) -> bool:
     """Whether a batch must be read to build a model, its metrics and its loss.
 
     Args:
         model: a compiled `keras.Model`.
-        dataset_tells: a `Told`.
+        known: a `KnownShapes`.
     """
-    return dataset_tells < (Told.RANKS if layers_are_built(model) else Told.SHAPES)
+    return known < (KnownShapes.RANKS if layers_are_built(model) else KnownShapes.SHAPES)
 
 
 def layers_are_built(model: Any) -> bool:

@@ -47,15 +47,17 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
     Args:
         dataset: a `tf.data.Dataset`.
-        told: a `building.Told`. Default: what the elements' specification says.
+        known_shapes: a `building.KnownShapes`. Default: what the elements' specification says.
         fetches: whether elements may be brought to a GPU, and so be asked for ahead.
     """
 
-    def __init__(self, dataset: Any, told: Any = None, fetches: bool = True) -> None:
+    def __init__(self, dataset: Any, known_shapes: Any = None, fetches: bool = True) -> None:
         self._dataset = dataset
         self._fetches = fetches
         # The same on all workers: they must not differ in whether they read a batch.
-        self.told = building.told(dataset.element_spec) if told is None else told
+        self.known_shapes = (
+            building.known_shapes(dataset.element_spec) if known_shapes is None else known_shapes
+        )
 
     def __iter__(self) -> Any:
         return iter(self._fetched if tf.executing_eagerly() else self._dataset)
@@ -70,7 +72,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
     def on_host(self) -> Any:
         """The same, with its elements in the host's memory."""
-        return BytePSDataset(self._dataset, self.told, fetches=False)
+        return BytePSDataset(self._dataset, self.known_shapes, fetches=False)
 
     @property
     def element_spec(self) -> Any:
@@ -219,15 +221,19 @@ def distribute_own(dataset: Any) -> Any:
     if runtime.size() == 1:
         return BytePSDataset(dataset)
     name = f"dataset@{names.call_site()}"
-    mine = [int(dataset.cardinality()), building.told(dataset.element_spec), _own_content(dataset)]
-    everyones, told, contents = zip(*gather_objects(name, mine), strict=True)
+    mine = [
+        int(dataset.cardinality()),
+        building.known_shapes(dataset.element_spec),
+        _own_content(dataset),
+    ]
+    everyones, known, contents = zip(*gather_objects(name, mine), strict=True)
     shuffle.next_generation()
     if contents[0] is not None and all(each == contents[0] for each in contents):
         _warn_of_same_data()
     ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
     if not ends_alike:
         dataset = _until_all_end(dataset, f"{name}/more")
-    return BytePSDataset(dataset, min(told), fetches=ends_alike)
+    return BytePSDataset(dataset, min(known), fetches=ends_alike)
 
 
 def _own_content(dataset: Any) -> Any:

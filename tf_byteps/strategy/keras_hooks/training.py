@@ -86,7 +86,7 @@ def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
     try:
         with leaving.telling_the_others():
             call.arguments["callbacks"] = callbacks.completed(given, self)
-            with failures.in_a_sentence(), cross_step.training(self, callbacks.flat(given)):
+            with failures.shortened_errors(), cross_step.training(self, callbacks.flat(given)):
                 return original(*call.args, **call.kwargs)
     finally:
         _local.fits = outer
@@ -97,7 +97,7 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
     outer = getattr(_local, "evaluates", False)
     _local.evaluates = True
     try:
-        with failures.in_a_sentence():
+        with failures.shortened_errors():
             statistics.average(self)
             metrics.give_back(self)
             return original(self, *args, **kwargs)
@@ -137,7 +137,7 @@ def _build(
     spec = None
     if iterator is not None:
         dataset = iterator._distributed_dataset
-        if not building.must_read(self, dataset.told):
+        if not building.must_read(self, dataset.known_shapes):
             spec = building.batch_spec(dataset.element_spec)
             iterator, data_batch = None, building.symbolic_batch(dataset.element_spec)
         elif has_own_step:
@@ -204,7 +204,7 @@ def _export(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) 
 def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     adopt_model(self)
     collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
-    with failures.in_a_sentence(), collecting:
+    with failures.shortened_errors(), collecting:
         statistics.average(self)
         return original(self, *args, **kwargs)
 
