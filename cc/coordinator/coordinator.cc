@@ -254,7 +254,7 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
     return count == 0 ? "" : "; " + std::string(what) + ": " + std::to_string(count) + " bytes";
   };
   LogInfo("by what the workers' links carry, " + tuning_->Links() +
-              bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
+              bytes("in flight", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
           {"retuned",
            {{"credit_bytes", static_cast<int64_t>(sizes.credit_bytes)},
             {"part_bytes", static_cast<int64_t>(sizes.part_bytes)}}});

@@ -150,7 +150,7 @@ TEST(JobTest, TwoTensorsInFlightWithOneNameAreRefused) {
   const auto second = Send(job.worker(0), "t", Values(0, 10));
   const Status refused = second->Wait();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("on its way already"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("in flight already"), std::string::npos) << refused.message();
   EXPECT_EQ(first->calls(), 0);
   const auto other = Send(job.worker(1), "t", Values(1, 10));
   ASSERT_TRUE(first->Wait().ok());

@@ -559,7 +559,7 @@ void DefineWorker(py::module_& module) {
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
-  py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")
+  py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")
       .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
            "The result as an array of the input's dtype.")
       .def("done", &Handle::done);

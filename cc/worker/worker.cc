@@ -161,7 +161,7 @@ Status Worker::CheckMayBegin(const Key& key, const TensorDescription& tensor) co
   }
   if (key.live == nullptr) return OkStatus();
   return FailedPrecondition(
-      "tensor \"" + key.name + "\" is on its way already (" + key.live->request.tensor.ToString() +
+      "tensor \"" + key.name + "\" is in flight already (" + key.live->request.tensor.ToString() +
       ", round " + std::to_string(key.live->round) + ") and was given again as " +
       tensor.ToString() +
       ": two tensors in flight need two names, or an order (a control dependency) between them");
@@ -337,7 +337,7 @@ void Worker::Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
-    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"),
+    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"),
               &actions);
   }
   watch_.Stop();
@@ -566,7 +566,7 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
   if (header.worker != rank_) return unexpected("for worker " + std::to_string(header.worker));
   if (header.epoch != job_.epoch) return unexpected("for epoch " + std::to_string(header.epoch));
   const Key& key = *it->second;
-  if (header.round >= key.next_round) return unexpected("a round to come");
+  if (header.round >= key.next_round) return unexpected("that round has not begun");
   const std::shared_ptr<Exchange>& live = key.live;
   // An exchange that failed does not wait for the rest of its replies; they are read and dropped.
   if (live == nullptr || live->round != header.round) return OkStatus();

@@ -253,8 +253,8 @@ class Scheduler:
         numeric = listening_address(self._config, host)
         if numeric == ALL_INTERFACES:
             _logger.info(
-                "the name %s stands for no address of this machine: the scheduler listens "
-                "at all interfaces",
+                "the name %s does not resolve to an address of this machine: the scheduler "
+                "listens at all interfaces",
                 host,
             )
         self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
