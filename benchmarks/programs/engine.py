@@ -178,13 +178,3 @@ def flow_limits(shapes, servers):
     placed = _engine.place(shapes, *hosts, flow.part_bytes)
     longest = max(elements for parts in placed for elements, _ in parts)
     return [4 * longest, flow.credit(4 * longest)]
-
-
-def record(path):
-    """Begins to record a timeline, see `tf_byteps.start_timeline`."""
-    tf_byteps.start_timeline(path)
-
-
-def record_end():
-    """Writes what has been recorded."""
-    tf_byteps.stop_timeline()
