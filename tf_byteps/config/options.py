@@ -326,7 +326,7 @@ class Options:
         flag(),
         "Whether float32 gradients that fit in 16 bits without loss, as in mixed precision, are "
         "sent to servers of other hosts in 16 bits. It changes no result. Not over RDMA, nor over "
-        "links that turn out to carry more than 5 Gbit/s. "
+        "links that are not known to carry at most 5 Gbit/s. "
         "See [compression](compression.md).",
     )
     max_lag: int = option(
