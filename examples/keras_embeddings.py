@@ -34,4 +34,5 @@ with bps.BytePSStrategy(sparse_as_dense="--dense" in sys.argv).scope():
     # XLA, which Keras chooses on GPUs, would make tables of the rows.
     model.compile("sgd", "binary_crossentropy", jit_compile=False)
 
-model.fit([users, films], likes, batch_size=256, epochs=2, verbose=2)
+verbose = 2 if bps.rank() == 0 else 0
+model.fit([users, films], likes, batch_size=256, epochs=2, verbose=verbose)

@@ -25,7 +25,8 @@ random = np.random.default_rng(0)  # the same on all workers
 labels = random.integers(0, CLASSES, ROWS)
 images = random.normal(size=(ROWS, SIDE, SIDE, 3)) + labels[:, None, None, None] / CLASSES
 dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels))
-dataset = dataset.shuffle(ROWS).batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
+# The seed gives all workers the same order, of which each trains on its part.
+dataset = dataset.shuffle(ROWS, seed=0).batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
 
 with bps.BytePSStrategy().scope():
     model = keras.Sequential(
@@ -44,4 +45,4 @@ with bps.BytePSStrategy().scope():
 if bps.rank() == 0:
     device = (tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU"))[0]
     print(f"{bps.size()} workers, each on {device.device_type}", flush=True)
-model.fit(dataset, epochs=2, verbose=2)
+model.fit(dataset, epochs=2, verbose=2 if bps.rank() == 0 else 0)
