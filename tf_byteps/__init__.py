@@ -7,7 +7,7 @@ import importlib
 import typing
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _RUNTIME = (
     "init",
