@@ -1,4 +1,7 @@
-"""The convention of cc/: a folder is a layer, x.cc and x.h are part of it, x_test.cc is a test of its own."""
+"""The convention of cc/: a folder is a layer, x.cc and x.h are part of it, x_test.cc is a test of its own.
+
+What several tests share is in folders called testing: the layer's library has none of it.
+"""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
@@ -8,21 +11,25 @@ WARNINGS = [
     "-Werror",
 ]
 
-def engine_layer(name, deps = [], copts = []):
+_TESTS = ["**/*_test.cc"]
+_EQUIPMENT = ["**/testing/*.h"]
+
+def engine_layer(name, deps = [], copts = [], testing_deps = []):
     """A layer of the engine; new files need no change here.
 
     Args:
       name: of the folder.
       deps: the layers that it may include.
       copts: compiler options beside the warnings.
+      testing_deps: what its tests may include of other layers' equipment, "//cc/x:testing".
     """
     native.filegroup(
         name = "headers",
-        srcs = native.glob(["**/*.h"], allow_empty = True),
+        srcs = native.glob(["**/*.h"], exclude = _EQUIPMENT, allow_empty = True),
     )
     cc_library(
         name = name,
-        srcs = native.glob(["**/*.cc"], exclude = ["**/*_test.cc"], allow_empty = True),
+        srcs = native.glob(["**/*.cc"], exclude = _TESTS, allow_empty = True),
         hdrs = [":headers"],
         copts = WARNINGS + copts,
         linkopts = [
@@ -33,15 +40,21 @@ def engine_layer(name, deps = [], copts = []):
         # The shared library exports all of it, called from inside or not.
         alwayslink = True,
     )
-    for test in native.glob(["**/*_test.cc"], allow_empty = True):
+    cc_library(
+        name = "testing",
+        testonly = True,
+        hdrs = native.glob(_EQUIPMENT, allow_empty = True),
+        deps = testing_deps + [
+            ":" + name,
+            "@local_gtest//:gtest_main",
+        ],
+    )
+    for test in native.glob(_TESTS, allow_empty = True):
         cc_test(
             name = test[:-len(".cc")],
             size = "medium",
             srcs = [test],
             copts = WARNINGS,
             linkstatic = True,
-            deps = [
-                ":" + name,
-                "@local_gtest//:gtest_main",
-            ],
+            deps = [":testing"],
         )

@@ -1,5 +1,10 @@
 """A training loop of one's own, with nothing from tf_byteps but `push_pull` and `broadcast`.
 
+What it teaches:
+* Each worker takes its share of the data by `shard`, and begins with worker 0's weights.
+* `push_pull` averages a tensor over all workers. It begins as soon as its gradient is there.
+* `priority` says what the next step needs first.
+
 python examples/custom_loop.py                                    # one worker, no network
 bpslaunch -np 2 --servers 1 python examples/custom_loop.py        # two workers and a server
 """

@@ -1,5 +1,10 @@
 """Trains a Keras model on images of digits with workers that may die, come and go.
 
+What it teaches:
+* A `state` holds what workers must agree upon: weights, epoch, batch. It is committed now and then.
+* `train` begins again from the last commit when the workers have changed.
+* The order of the data depends on the epoch alone, so that any number of workers can go on in it.
+
 bpslaunch --min-np 1 --max-np 3 python examples/keras_elastic.py
 
 Kill a worker with `kill -9` while it runs: the others go back to the last commit and go on, and

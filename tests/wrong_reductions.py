@@ -5,7 +5,7 @@ import contextlib
 import tensorflow as tf
 
 import tf_byteps as bps
-from tf_byteps.strategy import keras_hooks
+from tf_byteps.strategy.keras_hooks import gradients as keras_hooks
 
 _true_reduction = keras_hooks.reduce_gradients
 

@@ -5,8 +5,9 @@
 
 import importlib
 import typing
+from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _RUNTIME = (
     "init",
@@ -228,7 +229,7 @@ if typing.TYPE_CHECKING:
 else:
     __all__ = ["__version__", *(name for name in _HOME if name not in _UNSUPPORTED)]
 
-    def __getattr__(name):
+    def __getattr__(name: Any) -> Any:
         home = _HOME.get(name) or (f"tf_byteps.{name}" if name in _MODULES else None)
         if home is None:
             raise AttributeError(f"module 'tf_byteps' has no attribute {name!r}")
@@ -237,11 +238,11 @@ else:
         module = importlib.import_module(home)
         return module if name in _MODULES else getattr(module, name)
 
-    def __dir__():
+    def __dir__() -> list[Any]:
         return sorted({"__version__", *_HOME, *_MODULES})
 
 
-def _check_tensorflow():
+def _check_tensorflow() -> None:
     import tensorflow
 
     from tf_byteps import _build_check

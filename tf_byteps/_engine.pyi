@@ -1,4 +1,4 @@
-"""What cc/python/engine_module.cc defines."""
+"""What cc/python defines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,13 +23,13 @@ class RdmaOptions:
     service_level: int
     spin: float
 
-class EngineOptions:
+class FlowOptions:
     part_bytes: int
     credit_bytes: int
     link_bytes_per_second: int
-    read_peer_memory: bool
-    connections_per_server: int
-    io_threads: int
+    def credit(self, longest_part_bytes: int) -> int: ...
+
+class TimeoutOptions:
     connect_timeout: float
     operation_timeout: float
     stall_warning: float
@@ -37,17 +37,32 @@ class EngineOptions:
     heartbeat_interval: float
     heartbeat_timeout: float
     shutdown_timeout: float
-    deterministic: bool
-    max_lag: int
-    min_compress_bytes: int
-    narrow: bool
-    server_failover: bool
-    secret: str
-    tls: bool
+
+class NetworkOptions:
     transport: str
     rdma: RdmaOptions
+    connections_per_server: int
+    io_threads: int
+    read_peer_memory: bool
+
+class SecurityOptions:
+    secret: str
+    tls: bool
+
+class CompressionOptions:
+    min_compress_bytes: int
+    narrow: bool
+
+class EngineOptions:
+    flow: FlowOptions
+    timeouts: TimeoutOptions
+    network: NetworkOptions
+    security: SecurityOptions
+    compression: CompressionOptions
+    deterministic: bool
+    max_lag: int
+    server_failover: bool
     nccl_libraries: list[str]
-    def credit(self, longest_part_bytes: int) -> int: ...
 
 class JobDescription:
     job_id: str

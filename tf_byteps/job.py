@@ -33,6 +33,13 @@ if typing.TYPE_CHECKING:
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _SPIN_MICROSECONDS = 20
+OPTION_GROUPS = (
+    "flow",
+    "timeouts",
+    "network",
+    "security",
+    "compression",
+)  # of the engine's options
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -42,15 +49,28 @@ def engine_options(values: Mapping[str, float], config: Config) -> _engine.Engin
     options = _engine.EngineOptions()
     for name, value in values.items():
         if name != "backup_workers":  # is declared with each gradient
-            setattr(options, name, value)
-    options.io_threads = config.io_threads or _default_io_threads()
-    options.read_peer_memory = config.read_peer_memory
-    options.narrow = config.narrow
-    options.transport = config.van
-    options.rdma = _rdma_options(config)
+            setattr(_holder_of(options, name), name, value)
+    network = options.network
+    network.io_threads = config.io_threads or _default_io_threads()
+    network.read_peer_memory = config.read_peer_memory
+    network.transport = config.van
+    network.rdma = _rdma_options(config)
+    options.compression.narrow = config.narrow
+    options.security.secret = engine_key(job_secret(config))
     options.nccl_libraries = nccl_libraries()
-    options.secret = engine_key(job_secret(config))
     return options
+
+
+def _holder_of(options: _engine.EngineOptions, name: str) -> object:
+    """The part of the options that has one of this name; the engine names each but once."""
+    groups = (
+        options.flow,
+        options.timeouts,
+        options.network,
+        options.security,
+        options.compression,
+    )
+    return next((group for group in groups if hasattr(group, name)), options)
 
 
 def _rdma_options(config: Config) -> _engine.RdmaOptions:

@@ -4,6 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+# An owner, the name of its attribute, and what `wrap` replaces that by.
+Change = tuple[Any, str, Callable[..., Any]]
+
 
 def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     """Replaces an attribute that can be called.
@@ -16,7 +19,7 @@ def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         return replacement(original, *args, **kwargs)
 
     setattr(owner, name, wrapper)

@@ -169,22 +169,12 @@ def flow_limits(shapes, servers):
     """For a job that exchanges float32 tensors of these shapes: bytes of the longest part, and of
     the credit."""
     config = tf_byteps.runtime.config()
-    options = _engine.EngineOptions()
-    options.part_bytes, options.credit_bytes = config.part_bytes or 0, config.credit_bytes or 0
+    flow = _engine.EngineOptions().flow
+    flow.part_bytes, flow.credit_bytes = config.part_bytes or 0, config.credit_bytes or 0
     hosts = [
         [f"{kind}{n}" for n in range(count)]
         for kind, count in (("worker", tf_byteps.size()), ("server", servers))
     ]
-    placed = _engine.place(shapes, *hosts, options.part_bytes)
+    placed = _engine.place(shapes, *hosts, flow.part_bytes)
     longest = max(elements for parts in placed for elements, _ in parts)
-    return [4 * longest, options.credit(4 * longest)]
-
-
-def record(path):
-    """Begins to record a timeline, see `tf_byteps.start_timeline`."""
-    tf_byteps.start_timeline(path)
-
-
-def record_end():
-    """Writes what has been recorded."""
-    tf_byteps.stop_timeline()
+    return [4 * longest, flow.credit(4 * longest)]

@@ -39,37 +39,14 @@ struct RdmaOptions {
   double spin = 0;  // seconds that a thread goes on polling before it sleeps; 0: none
 };
 
-// Numbers that tune the engine. Times are seconds, sizes are bytes.
-struct EngineOptions {
+// How tensors are cut, and how much of them may be in flight. Sizes are bytes.
+struct FlowOptions {
   uint64_t part_bytes = 0;    // longest part of a tensor; 0: see coordinator/placement.h
-  uint64_t credit_bytes = 0;  // on the way to all servers (worker/part_queue.h); 0: see Credit
+  uint64_t credit_bytes = 0;  // in flight to all servers (worker/part_queue.h); 0: see Credit
   uint64_t link_bytes_per_second = 0;  // of the slowest worker's link; 0: measured
-  bool read_peer_memory = true;        // between processes of one host, see van/van.h
-  int32_t connections_per_server = 1;
-  int32_t io_threads = 2;                   // threads that move bytes, per Van
-  uint64_t min_compress_bytes = 64 * 1024;  // shorter tensors are sent as they are
-  // Float32 that fits in 16 bits is sent so through sockets (codec/narrow.h).
-  bool narrow = false;
-  double connect_timeout = 60;      // until a peer must have answered the handshake
-  double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit
-  double stall_warning = 60;        // a tensor that waits longer is reported; 0: none is
-  double stall_shutdown = 0;        // one that waits longer ends the worker's job; 0: none does
-  double heartbeat_interval = 5;
-  double heartbeat_timeout = 30;  // a peer that is silent for so long is dead
-  double shutdown_timeout =
-      60;  // how long a process that hosts a server waits for the others' goodbye
-  bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
-  int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
-  std::string secret;   // what processes prove to each other that they know; empty: nothing
-  bool tls = false;     // all that goes through sockets is encrypted; needs a secret
-  // Training goes on when a server is lost, as long as there are others (coordinator/failover.h).
-  bool server_failover = true;
-  Transport transport = Transport::kTcp;
-  RdmaOptions rdma;
-  std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 
   // The credit where the longest part has so many bytes. Sixteen parts keep all servers busy while
-  // acknowledgements are on their way; more would only put more in front of what is urgent, and let
+  // acknowledgements are in flight; more would only put more in front of what is urgent, and let
   // workers get far apart in what they have sent, so that sums wait.
   uint64_t Credit(uint64_t longest_part_bytes) const {
     if (credit_bytes > 0) return credit_bytes;
@@ -80,6 +57,53 @@ struct EngineOptions {
   // What all servers together may keep back of it until a reply takes it along: little enough for
   // the least credit that there is (coordinator/tuning.h).
   uint64_t CreditKeptBack() const { return std::min<uint64_t>(Credit(0) / 8, 64 * 1024); }
+};
+
+// How long things may take, in seconds.
+struct TimeoutOptions {
+  double connect_timeout = 60;      // until a peer must have answered the handshake
+  double operation_timeout = 1800;  // until an enqueued tensor must be done; 0: no limit
+  double stall_warning = 60;        // a tensor that waits longer is reported; 0: none is
+  double stall_shutdown = 0;        // one that waits longer ends the worker's job; 0: none does
+  double heartbeat_interval = 5;
+  double heartbeat_timeout = 30;  // a peer that is silent for so long is lost
+  // How long a process that hosts a server waits for the others' goodbye.
+  double shutdown_timeout = 60;
+};
+
+// How bytes get from process to process.
+struct NetworkOptions {
+  Transport transport = Transport::kTcp;
+  RdmaOptions rdma;
+  int32_t connections_per_server = 1;
+  int32_t io_threads = 2;        // threads that move bytes, per Van
+  bool read_peer_memory = true;  // between processes of one host, see van/van.h
+};
+
+struct SecurityOptions {
+  std::string secret;  // what processes prove to each other that they know; empty: nothing
+  bool tls = false;    // all that goes through sockets is encrypted; needs a secret
+};
+
+struct CompressionOptions {
+  uint64_t min_compress_bytes = 64 * 1024;  // shorter tensors are sent as they are
+  // Float32 that fits in 16 bits is sent so through sockets (codec/narrow.h).
+  bool narrow = false;
+};
+
+// What can be set in the engine. Defaults are those of tf_byteps/config/options.py, but for what
+// Python decides for each machine; tests/config compares them.
+struct EngineOptions {
+  FlowOptions flow;
+  TimeoutOptions timeouts;
+  NetworkOptions network;
+  SecurityOptions security;
+  CompressionOptions compression;
+  bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
+  int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
+  // Training goes on when a server is lost, as long as there are others (coordinator/failover.h).
+  bool server_failover = true;
+  std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 };
 
 // One membership epoch of a job: who takes part and where they are.
@@ -101,7 +125,7 @@ struct JobDescription {
   int32_t num_servers() const { return static_cast<int32_t>(server_hosts.size()); }
 
   // Connections of a worker to each server.
-  size_t PathsPerServer() const { return std::max(1, options.connections_per_server); }
+  size_t PathsPerServer() const { return std::max(1, options.network.connections_per_server); }
 
   // The worker whose process a server is in, or -1.
   int32_t HostOfServer(int32_t server) const {
@@ -124,7 +148,7 @@ struct JobDescription {
   // Whether credit and parts follow what the links turn out to carry (coordinator/tuning.h). Not on
   // one host, where there are no links.
   bool TunesItself() const {
-    return HasLinks() && (options.credit_bytes == 0 || options.part_bytes == 0);
+    return HasLinks() && (options.flow.credit_bytes == 0 || options.flow.part_bytes == 0);
   }
 
   // Whether tensors leave their hosts.

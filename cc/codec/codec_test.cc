@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cc/base/sha256.h"
-#include "cc/codec/golden.h"
+#include "cc/codec/testing/golden.h"
 #include "cc/sum/sum.h"
 
 namespace byteps {

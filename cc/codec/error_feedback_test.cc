@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "cc/codec/expected_sum.h"
 #include "cc/codec/part_forms.h"
+#include "cc/codec/testing/expected_sum.h"
 
 namespace byteps {
 namespace {

@@ -23,9 +23,6 @@ constexpr double kSoonSeconds = 0.05;
 constexpr int64_t kCollectNanos = 600 * int64_t{1000000};
 constexpr int64_t kAnswerNanos = 2 * int64_t{1000000000};
 
-// Messages that wait for a worker which is not there yet: each sends few.
-constexpr size_t kMostRelayed = 4096;
-
 }  // namespace
 
 Coordinator::Coordinator(const EngineOptions& options)
@@ -33,8 +30,8 @@ Coordinator::Coordinator(const EngineOptions& options)
       absent_([this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
-  van_options.secret = options.secret;
-  van_options.tls = options.tls;
+  van_options.secret = options.security.secret;
+  van_options.tls = options.security.tls;
   van_ = NewTcpVan(van_options);
 }
 
@@ -64,7 +61,7 @@ Status Coordinator::Start(const JobDescription& job) {
       peers_.push_back(peer);
     }
   }
-  heartbeat_.Start("byteps-beat", options_.heartbeat_interval, [this] { BeatAndCheck(); });
+  heartbeat_.Start("byteps-beat", options_.timeouts.heartbeat_interval, [this] { BeatAndCheck(); });
   return OkStatus();
 }
 
@@ -81,7 +78,8 @@ bool Coordinator::Wait(double timeout) {
     }
     // After a loss the others are told and leave by themselves; those that do not are not waited
     // for for ever.
-    if (failed_at_ns_ != 0 && now > failed_at_ns_ + SecondsToNanos(options_.shutdown_timeout))
+    if (failed_at_ns_ != 0 &&
+        now > failed_at_ns_ + SecondsToNanos(options_.timeouts.shutdown_timeout))
       return true;
     if (now >= deadline || std::exchange(failure_is_news_, false)) return false;
     changed_.wait_for(lock,
@@ -164,88 +162,6 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
 std::shared_ptr<ControlSession> Coordinator::SessionOf(Connection& connection) {
   std::lock_guard<std::mutex> lock(mutex_);
   return FindPeer(connection.peer())->session;
-}
-
-Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  Outbox outbox;
-  Peer* peer = FindPeer(connection.peer());
-  peer->last_seen_ns = MonotonicNanos();
-  if (const auto* request = std::get_if<DeclareRequest>(&message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " may not declare tensors");
-    if (peer->is_declaring)
-      return InvalidArgument(connection.peer_name() + " declared without waiting for the answer");
-    Declare(*request, *peer, &outbox);
-  } else if (const auto* ack = std::get_if<TableAck>(&message)) {
-    if (ack->update_id >= next_update_id_)
-      return InvalidArgument(connection.peer_name() + " acknowledged the future");
-    if (peer->role != Role::kServer)
-      return InvalidArgument(connection.peer_name() + " has no table to acknowledge");
-    const uint64_t before = AckedByAll();
-    acked_updates_->Advance(peer->rank, ack->update_id);
-    if (AckedByAll() > before) OnServersAck(&outbox);
-  } else if (std::holds_alternative<Goodbye>(message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " may not say goodbye");
-    Leave(peer, &outbox);
-  } else if (const auto* lost = std::get_if<PeerLost>(&message)) {
-    Peer* const to = FindPeer(lost->role, lost->rank);
-    if (peer->role != Role::kWorker || lost->role != Role::kServer || to == nullptr)
-      return InvalidArgument(connection.peer_name() + " may not say that this process is lost");
-    const bool is_news = to->presence != Presence::kLost && to->presence != Presence::kLeft &&
-                         !to->is_returning;  // it speaks of the process before
-    if (is_news && !AllWorkersGone())
-      Lose(to, lost->description + " (says " + connection.peer_name() + ")", &outbox);
-  } else if (const auto* report = std::get_if<LinkReport>(&message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " may not report what its link carries");
-    if (const auto sizes = tuning_->OnReport(peer->rank, *report)) Tune(*sizes, &outbox);
-  } else if (const auto* held = std::get_if<RoundsHeld>(&message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " has no rounds to hold");
-    tuning_->OnHeld(peer->rank, *held);
-    RetuneIfReady(&outbox);
-  } else if (const auto* parts = std::get_if<PartsHeld>(&message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " holds no results");
-    failover_->OnHeld(peer->rank, *parts);
-    MovePartsIfReady(&outbox);
-  } else if (const auto* results = std::get_if<ResultsHeld>(&message)) {
-    if (peer->role != Role::kWorker)
-      return InvalidArgument(connection.peer_name() + " has no results");
-    ResultsHeld all_have{failover_->OnResults(peer->rank, *results)};
-    if (!all_have.tensors.empty()) ToAll(all_have, &outbox);
-  } else if (auto* relay = std::get_if<Relay>(&message)) {
-    Peer* const to = FindPeer(Role::kWorker, relay->to);
-    if (peer->role != Role::kWorker || relay->from != peer->rank || to == nullptr)
-      return InvalidArgument(connection.peer_name() + " sent what cannot be passed on");
-    if (to->relayed.size() >= kMostRelayed)
-      return ResourceExhausted(connection.peer_name() + " sent too much to one who is not there");
-    if (to->presence == Presence::kExpected)
-      to->relayed.push_back(std::move(*relay));
-    else
-      outbox.Add(*to, std::move(*relay));
-  } else if (auto* query = std::get_if<StallQuery>(&message)) {
-    if (peer->role != Role::kWorker || query->from != peer->rank)
-      return InvalidArgument(connection.peer_name() + " may not ask as another worker");
-    if (stall_digest_ == nullptr) {
-      stall_digest_ =
-          std::make_unique<StallDigest>(job_->num_workers(), next_stall_id_++, MonotonicNanos());
-      BeginSoon();
-    }
-    stall_digest_->AddQuery(*query);
-  } else if (auto* answer = std::get_if<StallAnswer>(&message)) {
-    if (peer->role != Role::kWorker || answer->from != peer->rank)
-      return InvalidArgument(connection.peer_name() + " may not answer as another worker");
-    if (stall_digest_ != nullptr) stall_digest_->AddAnswer(*answer);
-  } else if (const auto* reachable = std::get_if<Reachable>(&message)) {
-    if (peer->role == Role::kWorker) SetListensAt(peer, {reachable->host, reachable->port});
-  } else if (!std::holds_alternative<Heartbeat>(message)) {
-    return InvalidArgument(connection.peer_name() +
-                           " sent a message that only the coordinator sends");
-  }
-  return OkStatus();
 }
 
 void Coordinator::OnClosed(Connection& connection, const Status& reason) {
@@ -338,7 +254,7 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
     return count == 0 ? "" : "; " + std::string(what) + ": " + std::to_string(count) + " bytes";
   };
   LogInfo("by what the workers' links carry, " + tuning_->Links() +
-              bytes("on the way", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
+              bytes("in flight", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
           {"retuned",
            {{"credit_bytes", static_cast<int64_t>(sizes.credit_bytes)},
             {"part_bytes", static_cast<int64_t>(sizes.part_bytes)}}});
@@ -501,7 +417,7 @@ void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbo
 
 std::vector<int32_t> Coordinator::SilentServers(int64_t now_ns) const {
   // A beat, and what it may be late.
-  const int64_t limit = SecondsToNanos(1.2 * options_.heartbeat_interval);
+  const int64_t limit = SecondsToNanos(1.2 * options_.timeouts.heartbeat_interval);
   std::vector<int32_t> silent;
   for (const Peer& peer : peers_) {
     const bool is_here = peer.presence == Presence::kConnected;
@@ -525,7 +441,8 @@ void Coordinator::BeatAndCheck() {
     // A peer that has the address book but does not come has as long as it may take to connect.
     // One that is to come back was there a moment ago.
     const bool is_new = expected && !peer.is_returning;
-    const double limit = is_new ? options_.connect_timeout : options_.heartbeat_timeout;
+    const double limit =
+        is_new ? options_.timeouts.connect_timeout : options_.timeouts.heartbeat_timeout;
     if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
     const std::string name =
         !peer.name.empty() ? peer.name

@@ -111,6 +111,21 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   void OnClosed(Connection& connection, const Status& reason) override;
 
   // With mutex_ held.
+  // Why the message cannot be, to go after the sender's name; see coordinator_messages.cc.
+  Status On(const Heartbeat& beat, Peer* from, Outbox* outbox);
+  Status On(const Reachable& at, Peer* from, Outbox* outbox);
+  Status On(const DeclareRequest& request, Peer* from, Outbox* outbox);
+  Status On(const TableAck& ack, Peer* from, Outbox* outbox);
+  Status On(const Goodbye& goodbye, Peer* from, Outbox* outbox);
+  Status On(const PeerLost& lost, Peer* from, Outbox* outbox);
+  Status On(const LinkReport& report, Peer* from, Outbox* outbox);
+  Status On(const RoundsHeld& held, Peer* from, Outbox* outbox);
+  Status On(const PartsHeld& held, Peer* from, Outbox* outbox);
+  Status On(const ResultsHeld& held, Peer* from, Outbox* outbox);
+  Status On(Relay& relay, Peer* from, Outbox* outbox);
+  Status On(const StallQuery& query, Peer* from, Outbox* outbox);
+  Status On(const StallAnswer& answer, Peer* from, Outbox* outbox);
+
   Status CheckMayCome(const Hello& hello, const Peer& peer) const;
   Peer* FindPeer(Role role, int32_t rank);
   size_t IndexOf(const Peer& peer) const { return &peer - peers_.data(); }

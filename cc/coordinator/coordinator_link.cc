@@ -64,13 +64,13 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
       [this](const Status& reason, int) { Lost(reason); });
   std::shared_ptr<Connection> connection;
   BYTEPS_RETURN_IF_ERROR(
-      van->Connect(endpoint, hello, peer, this, job.options.connect_timeout, &connection));
+      van->Connect(endpoint, hello, peer, this, job.options.timeouts.connect_timeout, &connection));
   started_ = true;
   if (role == Role::kWorker) TellWhereItListens(van);
-  const double timeout = job.options.heartbeat_timeout;
-  heartbeat_interval_ = job.options.heartbeat_interval;
+  const double timeout = job.options.timeouts.heartbeat_timeout;
+  heartbeat_interval_ = job.options.timeouts.heartbeat_interval;
   const std::string name = connection->peer_name();
-  heartbeat_.Start("byteps-beat", job.options.heartbeat_interval, [this, timeout, name] {
+  heartbeat_.Start("byteps-beat", job.options.timeouts.heartbeat_interval, [this, timeout, name] {
     Send(Heartbeat{});
     const int64_t silence_ns = MonotonicNanos() - last_seen_ns_;
     if (silence_ns <= SecondsToNanos(timeout)) return;

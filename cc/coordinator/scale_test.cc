@@ -15,7 +15,7 @@
 
 #include "cc/base/thread_cpu.h"
 #include "cc/coordinator/coordinator.h"
-#include "cc/coordinator/fake_peer.h"
+#include "cc/coordinator/testing/fake_peer.h"
 
 namespace byteps {
 namespace {
@@ -67,7 +67,7 @@ class FakeJob {
  private:
   static EngineOptions OptionsOf(JobDescription* job, int32_t count) {
     job->job_id = "a job";
-    job->options.heartbeat_timeout = job->options.heartbeat_interval = 1000;
+    job->options.timeouts.heartbeat_timeout = job->options.timeouts.heartbeat_interval = 1000;
     for (int32_t rank = 0; rank < count; ++rank)
       job->worker_hosts.push_back("host" + std::to_string(rank));
     job->server_hosts.assign(kServers, "host");

@@ -75,7 +75,8 @@ std::string StallDigest::WhoHasSent(size_t index) const {
 
 std::string StallDigest::TensorLines() const {
   std::string text;
-  if (waiting_.empty()) text = "worker " + std::to_string(reporter()) + " waits for no tensor";
+  if (waiting_.empty())
+    text = "worker " + std::to_string(reporter()) + " is not waiting for a tensor";
   size_t more = 0;
   for (const auto& [rank, query] : queries_)
     more = std::max(more, query.tensors.size() + static_cast<size_t>(query.more));

@@ -64,7 +64,7 @@ TEST(StallDigestTest, WithoutATensorItSaysWhatAllDo) {
   digest.AddAnswer({7, 1, {}, "has not exchanged anything yet"});
   EXPECT_TRUE(digest.IsComplete());
   EXPECT_EQ(digest.Text(),
-            "worker 1 waits for no tensor\n"
+            "worker 1 is not waiting for a tensor\n"
             "  rank 0: waits for nothing\n"
             "  rank 1: has not exchanged anything yet");
 }

@@ -19,7 +19,7 @@ constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 TensorTable::TensorTable(const JobDescription& job)
     : num_workers_(job.num_workers()),
       is_lost_(job.num_servers(), false),
-      placement_(job.worker_hosts, job.server_hosts, job.options.part_bytes) {}
+      placement_(job.worker_hosts, job.server_hosts, job.options.flow.part_bytes) {}
 
 std::vector<TensorTable::Outcome> TensorTable::Declare(
     const std::vector<TensorDescription>& tensors, uint64_t update_id) {

@@ -36,7 +36,7 @@ JobDescription JobOf(int32_t servers) {
   JobDescription job;
   job.worker_hosts = {"a", "b"};
   job.server_hosts.assign(servers, "c");
-  job.options.part_bytes = 16000;
+  job.options.flow.part_bytes = 16000;
   return job;
 }
 
@@ -91,7 +91,7 @@ TEST(TensorTableTest, CutsAgainWhatWouldBeLonger) {
 // each other.
 TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
   JobDescription job = JobOf(8);
-  job.options.part_bytes = 0;
+  job.options.flow.part_bytes = 0;
   TensorTable table(job);
   const std::vector<TensorDescription> tensors = Tensors(32, 1000 * 1000);
   table.Declare(tensors, 1);
@@ -135,7 +135,7 @@ TEST(TensorTableTest, LaterTensorsFollowTheNewCut) {
 
 TEST(TensorTableTest, FixedPartsStay) {
   JobDescription job = TwoServers();
-  job.options.part_bytes = 80000;
+  job.options.flow.part_bytes = 80000;
   TensorTable table(job);
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
   EXPECT_TRUE(table.CutAgain(40000, 2).empty());

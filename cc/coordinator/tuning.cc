@@ -37,10 +37,10 @@ TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t n
   const uint64_t wanted = credit / std::max(kPartsOfTheCredit, all_busy);
   const uint64_t part = std::max({wanted, least, shortest});
   TunedSizes sizes;
-  if (options.part_bytes == 0) sizes.part_bytes = part;
-  if (options.credit_bytes == 0) {
+  if (options.flow.part_bytes == 0) sizes.part_bytes = part;
+  if (options.flow.credit_bytes == 0) {
     const double most = std::max<double>(credit, 2 * bytes_per_second * seconds);
-    const double busy = options.part_bytes == 0 ? double{1} * all_busy * part : 0;
+    const double busy = options.flow.part_bytes == 0 ? double{1} * all_busy * part : 0;
     sizes.credit_bytes = std::max(credit, static_cast<uint64_t>(std::min(most, busy)));
   }
   const auto unsent = static_cast<uint64_t>(bytes_per_second * kSecondsUnsent);

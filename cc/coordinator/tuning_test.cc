@@ -57,10 +57,10 @@ TEST(SizesForTest, KeepPartsFromGettingTooShortForAFastLink) {
 
 TEST(SizesForTest, LeaveWhatIsFixed) {
   EngineOptions options;
-  options.credit_bytes = 7;
+  options.flow.credit_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).credit_bytes, 0u);
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).part_bytes, 2500000u / 16);
-  options.part_bytes = 7;
+  options.flow.part_bytes = 7;
   EXPECT_EQ(SizesFor(1000 * kMegabit, 0, 1, options).part_bytes, 0u);
 }
 

@@ -8,8 +8,8 @@
 
 #include "cc/codec/part_forms.h"
 #include "cc/coordinator/placement.h"
-#include "cc/engine/compressed_sums.h"
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/compressed_sums.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -125,7 +125,7 @@ TEST(CompressionTest, ALostServerChangesNoBit) {
 
 TEST(CompressionTest, ShortTensorsAreSentAsTheyAre) {
   EngineOptions options;
-  ASSERT_EQ(options.min_compress_bytes, 64u * 1024);
+  ASSERT_EQ(options.compression.min_compress_bytes, 64u * 1024);
   Job job(
       2, 1, Options(), /*on_one_host=*/false, [](const Endpoint& endpoint) { return endpoint; },
       /*min_compress_bytes=*/64 * 1024);

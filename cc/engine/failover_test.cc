@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -21,7 +21,7 @@ class OneWorkerHasIt : public ::testing::TestWithParam<int> {};
 
 TEST_P(OneWorkerHasIt, AllGetTheSameSum) {
   EngineOptions options;
-  options.part_bytes = kPartFloats * sizeof(float);
+  options.flow.part_bytes = kPartFloats * sizeof(float);
   MortalJob job(3, 2, options);
   ExpectAllTheSame(SendOnAll(job, kParts * kPartFloats));
   const uint64_t reply_bytes = kFrameHeaderBytes + kPartFloats * sizeof(float);
@@ -141,7 +141,7 @@ TEST(FailoverTest, WithoutItAnyServersDeathIsAnError) {
 
 TEST(FailoverTest, WhatOneWorkerHasGivenUpIsAnErrorOnAll) {
   EngineOptions options;
-  options.operation_timeout = 1;
+  options.timeouts.operation_timeout = 1;
   MortalJob job(2, 2, options);
   ExpectAllTheSame(SendOnAll(job, 100));
   const auto sent = SendOnOne(job);

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cc/coordinator/placement.h"
-#include "cc/engine/compressed_sums.h"
-#include "cc/engine/cutting_proxy.h"
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/compressed_sums.h"
+#include "cc/engine/testing/cutting_proxy.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -115,7 +115,7 @@ TEST_P(FeedbackTest, ABrokenConnectionChangesNoBit) {
   constexpr int kCuts = 20;
   std::vector<std::unique_ptr<CuttingProxy>> proxies;
   EngineOptions options = Options();
-  options.read_peer_memory = false;
+  options.network.read_peer_memory = false;
   Job job(2, 2, options, /*on_one_host=*/true, [&](const Endpoint& endpoint) {
     proxies.push_back(std::make_unique<CuttingProxy>(endpoint, Seed() + proxies.size()));
     return proxies.back()->endpoint();

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -16,9 +16,9 @@ constexpr int kFrozen = 0;  // server
 
 EngineOptions Options() {
   EngineOptions options;
-  options.part_bytes = 16 * 1024;
-  options.heartbeat_interval = 2;
-  options.operation_timeout = 120;
+  options.flow.part_bytes = 16 * 1024;
+  options.timeouts.heartbeat_interval = 2;
+  options.timeouts.operation_timeout = 120;
   return options;
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/engine/scripted_server.h"
+#include "cc/engine/testing/scripted_server.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -41,8 +41,8 @@ ScriptedServer::OnPush Echo(Corrupt corrupt) {
 Status Exchange(const Corrupt& corrupt, ExchangeKind kind = ExchangeKind::kSum,
                 const std::string& codec = "") {
   EngineOptions options;
-  options.min_compress_bytes = 0;
-  options.operation_timeout = 10;
+  options.compression.min_compress_bytes = 0;
+  options.timeouts.operation_timeout = 10;
   ScriptedServer server(Echo(corrupt));
   const JobDescription job = server.StartJob(options);
   Worker worker(job, 0);

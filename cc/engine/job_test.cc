@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {
@@ -16,7 +16,7 @@ class JobSizeTest : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(JobSizeTest, SumsAtPartBoundariesOverSeveralRounds) {
   EngineOptions options;
-  options.part_bytes = 1024;  // 256 floats
+  options.flow.part_bytes = 1024;  // 256 floats
   const auto [workers, servers] = GetParam();
   Job job(workers, servers, options);
   job.OnEachWorker([&, workers = workers](Worker& worker, int rank) {
@@ -42,8 +42,8 @@ INSTANTIATE_TEST_SUITE_P(WorkersAndServers, JobSizeTest,
 // Protocol rule 9: credit that waited for the round to complete would deadlock here.
 TEST(JobTest, OppositeOrderWithCreditOfOnePartCompletes) {
   EngineOptions options;
-  options.part_bytes = 4096;
-  options.credit_bytes = 4096;
+  options.flow.part_bytes = 4096;
+  options.flow.credit_bytes = 4096;
   Job job(2, 2, options);
   job.OnEachWorker([](Worker& worker, int rank) {
     constexpr int kTensors = 200;
@@ -111,7 +111,7 @@ TEST(JobTest, GatherCountsRowsWithoutElements) {
 
 TEST(JobTest, DisagreementIsAnErrorForAllAndTheNameWorksAgain) {
   EngineOptions options;
-  options.part_bytes = 64;  // several parts, so that some of the failed round stay half done
+  options.flow.part_bytes = 64;  // several parts, so that some of the failed round stay half done
   Job job(2, 2, options);
   job.OnEachWorker([](Worker& worker, int rank) {
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -131,7 +131,7 @@ TEST(JobTest, DisagreementIsAnErrorForAllAndTheNameWorksAgain) {
 // Protocol rule 11: the same name with two shapes in turn.
 TEST(JobTest, AllWorkersMayChangeTheShapeTogether) {
   EngineOptions options;
-  options.part_bytes = 128;
+  options.flow.part_bytes = 128;
   Job job(2, 3, options);
   job.OnEachWorker([](Worker& worker, int rank) {
     for (int step = 0; step < 20; ++step) {
@@ -150,7 +150,7 @@ TEST(JobTest, TwoTensorsInFlightWithOneNameAreRefused) {
   const auto second = Send(job.worker(0), "t", Values(0, 10));
   const Status refused = second->Wait();
   EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("on its way already"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("in flight already"), std::string::npos) << refused.message();
   EXPECT_EQ(first->calls(), 0);
   const auto other = Send(job.worker(1), "t", Values(1, 10));
   ASSERT_TRUE(first->Wait().ok());
@@ -178,7 +178,7 @@ TEST(JobTest, StopEndsWhatIsPendingAndWhatComesLater) {
 
 TEST(JobTest, AnOperationThatNobodyAnswersEndsAtItsDeadline) {
   EngineOptions options;
-  options.operation_timeout = 1;
+  options.timeouts.operation_timeout = 1;
   Job job(2, 1, options);
   const Status status = Send(job.worker(0), "t", Values(0, 10))->Wait();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
@@ -187,8 +187,8 @@ TEST(JobTest, AnOperationThatNobodyAnswersEndsAtItsDeadline) {
 
 TEST(JobTest, AnExchangeThatOneGivesUpEndsForTheOthers) {
   EngineOptions options;
-  options.operation_timeout = 1;
-  options.part_bytes = 64;
+  options.timeouts.operation_timeout = 1;
+  options.flow.part_bytes = 64;
   Job job(2, 2, options);
   EXPECT_EQ(Send(job.worker(0), "t", Values(0, 100))->Wait().code(), StatusCode::kDeadlineExceeded);
   const Status status = Send(job.worker(1), "t", Values(1, 100))->Wait();
@@ -272,7 +272,7 @@ TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
 // Rounds are under way everywhere, and each worker is at another place, when the links are known.
 TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
   EngineOptions options;
-  options.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 32 KB, not of 128
+  options.flow.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 32 KB, not of 128
   const std::vector<size_t> counts = {0, 1, 8192, 8193, 300000, 77777};
   for (const int servers : {1, 3}) {
     Job job(3, servers, options, /*on_one_host=*/false);
@@ -320,7 +320,7 @@ TEST(JobTest, OneWorkerWithoutServersCopies) {
 TEST(JobTest, ASlowWorkerGetsTheResultsOfTheOthers) {
   constexpr int kRounds = 60, kSlow = 2;
   EngineOptions options;
-  options.part_bytes = 4096;
+  options.flow.part_bytes = 4096;
   options.max_lag = 3;
   Job job(3, 2, options);
   std::vector<std::vector<float>> sums(3);

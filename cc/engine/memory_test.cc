@@ -4,7 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cc/engine/compressed_sums.h"
-#include "cc/engine/cutting_proxy.h"
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/compressed_sums.h"
+#include "cc/engine/testing/cutting_proxy.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -41,13 +41,13 @@ std::vector<float> Special(int rank, uint64_t round) {
 // As over links of 1 Gbit/s; what sockets really carry here would end it.
 EngineOptions NarrowOptions() {
   EngineOptions options = Options();
-  options.narrow = true;
-  options.link_bytes_per_second = 125'000'000;
+  options.compression.narrow = true;
+  options.flow.link_bytes_per_second = 125'000'000;
   return options;
 }
 
 Job NewJob(int workers, int servers, EngineOptions options, bool narrow) {
-  options.narrow = narrow;
+  options.compression.narrow = narrow;
   return Job(workers, servers, options, /*on_one_host=*/false);
 }
 
@@ -158,7 +158,7 @@ TEST(NarrowTest, WithBackupWorkers) {
 
 TEST(NarrowTest, NotOverFastLinks) {
   EngineOptions options = NarrowOptions();
-  options.link_bytes_per_second = 1'250'000'000;
+  options.flow.link_bytes_per_second = 1'250'000'000;
   Job job = NewJob(2, 1, options, true);
   Round(job, "t", {kBf16, kBf16}, 0, false);
   EXPECT_EQ(job.server(0).counters().pushed_bytes, 2 * kElements * 4);

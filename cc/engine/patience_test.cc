@@ -51,7 +51,7 @@ class PatienceTest : public ::testing::Test {
  protected:
   Status StartWorker(double connect_timeout) {
     EngineOptions options;
-    options.connect_timeout = connect_timeout;
+    options.timeouts.connect_timeout = connect_timeout;
     coordinator_ = std::make_unique<Coordinator>(options);
     EXPECT_TRUE(coordinator_->Listen("127.0.0.1", 0).ok());
     JobDescription job;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/cutting_proxy.h"
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/cutting_proxy.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {
@@ -57,12 +57,12 @@ TEST_P(ReconnectTest, SumsAreExactWhateverIsCut) {
   const Shape shape = GetParam();
   Proxies proxies(Seed());
   EngineOptions options;
-  options.part_bytes = 32 * 1024;
-  options.connections_per_server = shape.connections;
+  options.flow.part_bytes = 32 * 1024;
+  options.network.connections_per_server = shape.connections;
   options.deterministic = shape.in_rank_order;
-  options.read_peer_memory = false;
-  options.tls = shape.tls;
-  if (shape.tls) options.secret = "what all of the job know";
+  options.network.read_peer_memory = false;
+  options.security.tls = shape.tls;
+  if (shape.tls) options.security.secret = "what all of the job know";
   Job job(shape.workers, shape.servers, options, /*on_one_host=*/true,
           [&](const Endpoint& endpoint) { return proxies.By(endpoint); });
   proxies.CutWithin(400 * 1000, 8 * 1000);

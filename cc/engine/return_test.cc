@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/mortal_job.h"
+#include "cc/engine/testing/mortal_job.h"
 
 namespace byteps {
 namespace {
@@ -20,7 +20,7 @@ constexpr uint64_t kReplyBytes = kFrameHeaderBytes + kPartFloats * sizeof(float)
 
 EngineOptions ShortParts() {
   EngineOptions options;
-  options.part_bytes = kPartFloats * sizeof(float);
+  options.flow.part_bytes = kPartFloats * sizeof(float);
   return options;
 }
 

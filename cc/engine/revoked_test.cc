@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/gated_proxy.h"
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/gated_proxy.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {
@@ -19,11 +19,11 @@ class RevokedTest : public ::testing::Test {
  protected:
   RevokedTest() {
     EngineOptions options;
-    options.operation_timeout = 1;
-    options.connections_per_server = 1;
-    options.credit_bytes = kBytes;
-    options.part_bytes = 256 * 1024;
-    options.read_peer_memory = false;
+    options.timeouts.operation_timeout = 1;
+    options.network.connections_per_server = 1;
+    options.flow.credit_bytes = kBytes;
+    options.flow.part_bytes = 256 * 1024;
+    options.network.read_peer_memory = false;
     int connection = 0;
     job_ = std::make_unique<Job>(2, 1, options, true, [&](const Endpoint& endpoint) {
       if (++connection == 1) return endpoint;  // the coordinator's

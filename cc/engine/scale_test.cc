@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {
@@ -55,8 +55,8 @@ uint64_t FramesReceived(Job& job) {
 // Frames that a worker receives for each part that it pushes.
 double FramesOfAPart(int32_t workers) {
   EngineOptions options;
-  options.io_threads = 1;
-  options.heartbeat_timeout = 300;  // the machine may be busy
+  options.network.io_threads = 1;
+  options.timeouts.heartbeat_timeout = 300;  // the machine may be busy
   Job job(workers, kServers, options, /*on_one_host=*/false);
   Step(job);
   const uint64_t frames = FramesReceived(job);

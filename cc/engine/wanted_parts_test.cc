@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/engine/scripted_server.h"
+#include "cc/engine/testing/scripted_server.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -46,9 +46,9 @@ class WantedPartsTest : public ::testing::Test {
   std::vector<std::vector<uint32_t>> Order(std::vector<Question> questions) {
     questions_ = std::move(questions);
     EngineOptions options;
-    options.operation_timeout = 10;
-    options.connections_per_server = 1;
-    options.part_bytes = options.credit_bytes = kPartBytes;
+    options.timeouts.operation_timeout = 10;
+    options.network.connections_per_server = 1;
+    options.flow.part_bytes = options.flow.credit_bytes = kPartBytes;
     Worker worker(server_.StartJob(options), 0);
     EXPECT_TRUE(worker.Start().ok());
     std::vector<float> input(kParts * kPartBytes / sizeof(float), 1), output(input.size());

@@ -8,7 +8,7 @@
 
 #include "cc/coordinator/control_session.h"
 #include "cc/fuzz/fuzz.h"
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 #include "cc/wire/frame.h"
 
 namespace byteps {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "cc/gpu/pinned_pool.h"
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 
 namespace byteps {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "cc/base/dynamic_library.h"
 #include "cc/gpu/nccl.h"
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 
 namespace byteps {
 namespace {

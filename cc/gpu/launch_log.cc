@@ -71,7 +71,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
   if (progress.round != report.round || progress.ready[report.local_rank]) {
     return Internal(
         RankName(report.local_rank) + " has " + Title(report.key, report.round) +
-        " ready, but round " + std::to_string(progress.round) + " is on its way" +
+        " ready, but round " + std::to_string(progress.round) + " is in flight" +
         (progress.ready[report.local_rank] ? " and it was ready for that already" : ""));
   }
   progress.ready[report.local_rank] = true;

@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 
 namespace byteps {
 namespace {

@@ -1,6 +1,6 @@
 // tf_byteps._engine: the engine for Python, without TensorFlow.
 //
-// Used by tf_byteps/runtime.py, server.py and scheduler.py for the processes' life, and by tests
+// Used by tf_byteps/runtime, server.py and scheduler.py for the processes' life, and by tests
 // and benchmarks to exchange NumPy arrays. Calls that may wait release the interpreter's lock.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -28,6 +28,7 @@
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/placement.h"
 #include "cc/engine/engine.h"
+#include "cc/python/bindings.h"
 #include "cc/server/server.h"
 #include "cc/sum/sum.h"
 #include "cc/wire/handshake.h"
@@ -56,19 +57,6 @@ class WithoutLock {
 };
 
 using ReleaseLock = py::call_guard<WithoutLock>;
-
-// Becomes tf_byteps._engine.EngineError.
-class EngineError : public std::exception {
- public:
-  explicit EngineError(Status why) : status(std::move(why)) {}
-  const char* what() const noexcept override { return status.message().c_str(); }
-
-  const Status status;
-};
-
-void ThrowIfError(const Status& status) {
-  if (!status.ok()) throw EngineError{status};
-}
 
 // A forked child inherits the object but none of its threads: to destroy it would be to wait for
 // them for ever.
@@ -447,13 +435,6 @@ py::object LostPeerTuple() {
                         lost->rank, listens ? address.ToString() : "");
 }
 
-Transport TransportByName(const std::string& name) {
-  if (name == "tcp") return Transport::kTcp;
-  if (name == "auto") return Transport::kRdmaOrTcp;
-  if (name == "rdma") return Transport::kRdma;
-  throw EngineError{InvalidArgument("unknown transport \"" + name + "\"; use tcp, rdma or auto")};
-}
-
 void DefineErrors(py::module_& module) {
   static const py::handle error_class =
       py::exception<EngineError>(module, "EngineError", PyExc_RuntimeError).release();
@@ -467,66 +448,6 @@ void DefineErrors(py::module_& module) {
           PyErr_SetObject(error_class.ptr(), instance.ptr());
         }
       });
-}
-
-void DefineJob(py::module_& module) {
-  py::class_<Endpoint>(module, "Endpoint", "Where a process listens.")
-      .def(
-          py::init([](std::string host, uint16_t port) { return Endpoint{std::move(host), port}; }),
-          py::arg("host"), py::arg("port"))
-      .def_readwrite("host", &Endpoint::host)
-      .def_readwrite("port", &Endpoint::port)
-      .def("__repr__", &Endpoint::ToString);
-  py::class_<RdmaOptions>(module, "RdmaOptions", "What the engine is told about RDMA.")
-      .def(py::init<>())
-      .def_readwrite("devices", &RdmaOptions::devices)
-      .def_readwrite("address", &RdmaOptions::address)
-      .def_readwrite("gid_index", &RdmaOptions::gid_index)
-      .def_readwrite("traffic_class", &RdmaOptions::traffic_class)
-      .def_readwrite("service_level", &RdmaOptions::service_level)
-      .def_readwrite("spin", &RdmaOptions::spin);
-  py::class_<EngineOptions>(module, "EngineOptions",
-                            "Numbers that tune the engine; seconds and bytes.")
-      .def(py::init<>())
-      .def_readwrite("part_bytes", &EngineOptions::part_bytes)
-      .def_readwrite("credit_bytes", &EngineOptions::credit_bytes)
-      .def_readwrite("link_bytes_per_second", &EngineOptions::link_bytes_per_second)
-      .def("credit", &EngineOptions::Credit, py::arg("longest_part_bytes"))
-      .def_readwrite("read_peer_memory", &EngineOptions::read_peer_memory)
-      .def_readwrite("connections_per_server", &EngineOptions::connections_per_server)
-      .def_readwrite("io_threads", &EngineOptions::io_threads)
-      .def_readwrite("connect_timeout", &EngineOptions::connect_timeout)
-      .def_readwrite("operation_timeout", &EngineOptions::operation_timeout)
-      .def_readwrite("stall_warning", &EngineOptions::stall_warning)
-      .def_readwrite("stall_shutdown", &EngineOptions::stall_shutdown)
-      .def_readwrite("heartbeat_interval", &EngineOptions::heartbeat_interval)
-      .def_readwrite("heartbeat_timeout", &EngineOptions::heartbeat_timeout)
-      .def_readwrite("shutdown_timeout", &EngineOptions::shutdown_timeout)
-      .def_readwrite("deterministic", &EngineOptions::deterministic)
-      .def_readwrite("min_compress_bytes", &EngineOptions::min_compress_bytes)
-      .def_readwrite("narrow", &EngineOptions::narrow)
-      .def_readwrite("max_lag", &EngineOptions::max_lag)
-      .def_readwrite("server_failover", &EngineOptions::server_failover)
-      .def_readwrite("secret", &EngineOptions::secret)
-      .def_readwrite("tls", &EngineOptions::tls)
-      .def_property("transport", nullptr,
-                    [](EngineOptions& self, const std::string& name) {
-                      self.transport = TransportByName(name);
-                    })
-      .def_readwrite("rdma", &EngineOptions::rdma)
-      .def_readwrite("nccl_libraries", &EngineOptions::nccl_libraries);
-  py::class_<JobDescription>(module, "JobDescription",
-                             "One membership epoch of a job: who takes part, and where.")
-      .def(py::init<>())
-      .def_readwrite("job_id", &JobDescription::job_id)
-      .def_readwrite("epoch", &JobDescription::epoch)
-      .def_readwrite("worker_hosts", &JobDescription::worker_hosts)
-      .def_readwrite("server_hosts", &JobDescription::server_hosts)
-      .def_readwrite("server_endpoints", &JobDescription::server_endpoints)
-      .def_readwrite("server_workers", &JobDescription::server_workers)
-      .def_readwrite("coordinator_endpoint", &JobDescription::coordinator_endpoint)
-      .def_readwrite("gpus_share_hosts", &JobDescription::gpus_share_hosts)
-      .def_readwrite("options", &JobDescription::options);
 }
 
 void DefineProcesses(py::module_& module) {
@@ -638,7 +559,7 @@ void DefineWorker(py::module_& module) {
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
-  py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange on its way.")
+  py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")
       .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
            "The result as an array of the input's dtype.")
       .def("done", &Handle::done);
@@ -688,6 +609,7 @@ PYBIND11_MODULE(_engine, module) {
   module.doc() = "The tf_byteps engine, without TensorFlow.";
   module.attr("protocol_version") = int{kProtocolVersion};
   DefineErrors(module);
+  DefineOptions(module);
   DefineJob(module);
   DefineProcesses(module);
   DefineWorker(module);

@@ -75,10 +75,6 @@ class Aggregation {
   // The completion rule (protocol rule 4): may the round end with so many complete contributions?
   virtual bool IsComplete(int32_t contributions) const = 0;
 
-  // Whether something must be moved when the part gets a new owner, besides the running round
-  // (protocol rule 4).
-  virtual bool HoldsStateBetweenRounds() const { return false; }
-
   // Ends the round.
   virtual Status Finish(AggregationResult* result) = 0;
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "cc/codec/expected_sum.h"
 #include "cc/codec/part_forms.h"
+#include "cc/codec/testing/expected_sum.h"
 #include "cc/coordinator/control_session.h"
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cc/base/thread_cpu.h"
-#include "cc/server/fake_workers.h"
 #include "cc/server/summation_service.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

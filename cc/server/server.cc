@@ -36,7 +36,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.worker_hosts = job.worker_hosts;
     service_options.epoch = job.epoch;
     service_options.least_credit_frame =
-        std::max<uint64_t>(1, job.options.CreditKeptBack() / job.num_servers());
+        std::max<uint64_t>(1, job.options.flow.CreditKeptBack() / job.num_servers());
     service_options.asks_for_parts = job.HasLinks();
     service_options.in_rank_order = job.options.deterministic;
     service_options.max_lag = job.options.max_lag;
@@ -50,7 +50,7 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
   BYTEPS_RETURN_IF_ERROR(van_->Expect(1 + job.num_workers() * job.PathsPerServer()));
   BYTEPS_RETURN_IF_ERROR(link->Start(van_.get(), job, Role::kServer, rank));
   if (job.num_workers() > 1) {
-    reports_.Start("byteps-arrivals", job.options.heartbeat_interval,
+    reports_.Start("byteps-arrivals", job.options.timeouts.heartbeat_interval,
                    [this] { service_->ReportArrivals(); });
   }
   return OkStatus();

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {
@@ -42,7 +42,7 @@ class MovedPartTest : public ::testing::Test {
   const std::vector<float> result_ = {70, 71, 72};
 };
 
-TEST_F(MovedPartTest, WhoIsARoundBehindGetsTheResultThatAnotherHas) {
+TEST_F(MovedPartTest, AWorkerARoundBehindGetsTheResultFromAnother) {
   Move();
   workers_.Push(entry_, 0, 7, payload_);  // before the result
   EXPECT_TRUE(workers_.TakeReplies(0).empty());

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cc/base/host_map.h"
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

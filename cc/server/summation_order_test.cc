@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cc/base/host_map.h"
-#include "cc/server/fake_workers.h"
 #include "cc/server/scratch.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

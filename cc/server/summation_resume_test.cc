@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cc/coordinator/control_session.h"
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 #include "cc/van/buffer_sink.h"
 
 namespace byteps {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cc/server/buffer.h"
-#include "cc/server/fake_workers.h"
+#include "cc/server/testing/fake_workers.h"
 #include "cc/sum/sum.h"
 
 namespace byteps {

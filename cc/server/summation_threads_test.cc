@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "cc/server/fake_workers.h"
 #include "cc/server/summation_service.h"
+#include "cc/server/testing/fake_workers.h"
 
 namespace byteps {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/test_job.h"
+#include "cc/engine/testing/test_job.h"
 
 namespace byteps {
 namespace {

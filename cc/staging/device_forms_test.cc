@@ -9,11 +9,11 @@
 #include <limits>
 #include <random>
 
-#include "cc/codec/expected_sum.h"
 #include "cc/codec/int8_codec.h"
+#include "cc/codec/testing/expected_sum.h"
 #include "cc/gpu/device_codec.h"
 #include "cc/gpu/pinned_pool.h"
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 
 namespace byteps {
 namespace {

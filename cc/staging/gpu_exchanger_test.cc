@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "cc/coordinator/coordinator.h"
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 #include "cc/server/server.h"
 #include "cc/worker/worker.h"
 
@@ -41,8 +41,8 @@ class GpuExchangerTest : public ::testing::Test {
     BYTEPS_NEED_GPUS(1);
     JobDescription job;
     job.job_id = "gpu-test";
-    job.options.part_bytes = 65536;
-    job.options.credit_bytes = 4 * 65536;
+    job.options.flow.part_bytes = 65536;
+    job.options.flow.credit_bytes = 4 * 65536;
     coordinator_ = std::make_unique<Coordinator>(job.options);
     ASSERT_TRUE(coordinator_->Listen("127.0.0.1", 0).ok());
     job.coordinator_endpoint = coordinator_->endpoint();

@@ -362,7 +362,7 @@ void LocalGroup::OnStop() {
       changed_.wait_for(lock, kLeavePatience, [this] { return lost_count_ == local_size_ - 1; });
     }
   }
-  Fail(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"));
+  Fail(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"));
   {
     // What the device was doing with the tensors' memory ends.
     std::unique_lock<std::mutex> lock(mutex_);

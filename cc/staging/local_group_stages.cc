@@ -83,7 +83,7 @@ Status LocalGroup::WhenComputed(CudaStreamHandle stream,
 }
 
 void LocalGroup::Place(const TensorPointer& tensor) {
-  ExchangeRequest by_parts;
+  PartedExchangeRequest by_parts;
   by_parts.tensor = tensor->gpu.tensor;
   by_parts.tensor.per_host = shares_host_ && by_parts.tensor.kind != ExchangeKind::kGather;
   by_parts.gather_rows = tensor->gpu.gather_rows;

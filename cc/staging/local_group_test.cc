@@ -15,13 +15,13 @@
 #include <random>
 #include <thread>
 
-#include "cc/codec/expected_sum.h"
+#include "cc/codec/testing/expected_sum.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/gpu/gpu_rank_device.h"
-#include "cc/gpu/test_gpus.h"
+#include "cc/gpu/testing/test_gpus.h"
 #include "cc/server/server.h"
-#include "cc/staging/cpu_rank_device.h"
-#include "cc/van/rdma/loopback_verbs.h"
+#include "cc/staging/testing/cpu_rank_device.h"
+#include "cc/van/rdma/testing/loopback_verbs.h"
 
 namespace byteps {
 namespace {
@@ -148,8 +148,8 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
       const Status status = Nccl::Get(&nccl);
       if (!status.ok()) GTEST_SKIP() << status.message();
     }
-    if (options.part_bytes == 0) options.part_bytes = 4096;
-    options.heartbeat_interval = 0.2;
+    if (options.flow.part_bytes == 0) options.flow.part_bytes = 4096;
+    options.timeouts.heartbeat_interval = 0.2;
     job_.job_id = "group-test";
     job_.options = options;
     job_.worker_hosts = hosts;
@@ -443,7 +443,7 @@ TEST_P(LocalGroupTest, LosesAServerOfCompressedSums) {
 // are copied from the Van's slots.
 TEST_P(LocalGroupTest, ByRdmaNothingIsCopiedOnTheWayOut) {
   EngineOptions options;
-  options.transport = Transport::kRdma;
+  options.network.transport = Transport::kRdma;
   StartJob({"a", "b"}, options);
   if (IsSkipped()) return;
   ExpectAllKinds();
@@ -512,7 +512,7 @@ TEST_P(DisagreementTest, WithinAHost) {
 
 TEST_P(DisagreementTest, WithinOneOfTwoHosts) {
   EngineOptions options;
-  options.operation_timeout = 4;  // of the host that agrees in itself
+  options.timeouts.operation_timeout = 4;  // of the host that agrees in itself
   StartJob({"a", "a", "b"}, options);
   if (IsSkipped()) return;
   OnEachRank([&](Rank& mine, int32_t rank) {
@@ -579,7 +579,7 @@ TEST_P(LocalGroupTest, AWorkerThatStopsInTheMiddleEndsTheOthersExchanges) {
 
 TEST_P(LocalGroupTest, ATensorThatOneRankNeverSendsEndsAtItsDeadline) {
   EngineOptions options;
-  options.operation_timeout = 1;
+  options.timeouts.operation_timeout = 1;
   StartJob({"a", "a"}, options);
   if (IsSkipped()) return;
   OnEachRank([&](Rank& mine, int32_t) {
@@ -598,7 +598,7 @@ TEST_P(LocalGroupTest, ATensorThatOneRankNeverSendsEndsAtItsDeadline) {
 
 TEST_P(LocalGroupTest, ARankThatNeverComesIsAnErrorAtTheDeadline) {
   EngineOptions options;
-  options.operation_timeout = 1;
+  options.timeouts.operation_timeout = 1;
   without_group_ = 0;
   StartJob({"a", "a"}, options);
   if (IsSkipped()) return;

@@ -12,8 +12,8 @@ std::unique_ptr<Van> NewLocalVan(const EngineOptions& job) {
   VanOptions options;
   options.io_threads = 1;
   options.read_peer_memory = false;  // the messages are short
-  options.secret = job.secret;
-  options.tls = job.tls;
+  options.secret = job.security.secret;
+  options.tls = job.security.tls;
   return NewTcpVan(options);
 }
 
@@ -42,7 +42,7 @@ Status LocalLink::Connect(const Endpoint& endpoint) {
   peer.role = Role::kWorker;
   peer.rank = options_.workers[0];
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  return van_->Connect(endpoint, hello, peer, this, options_.job->options.connect_timeout,
+  return van_->Connect(endpoint, hello, peer, this, options_.job->options.timeouts.connect_timeout,
                        &connection);
 }
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/van/rdma/loopback_verbs.h"
+#include "cc/van/rdma/testing/loopback_verbs.h"
 #include "cc/van/van.h"
 
 namespace byteps {

@@ -26,15 +26,15 @@ size_t PayloadSink::Take(const void* data, size_t bytes, uint64_t remaining) {
 
 VanOptions VanOptionsOf(const EngineOptions& options) {
   VanOptions van;
-  van.io_threads = options.io_threads;
+  van.io_threads = options.network.io_threads;
   // Shorter ones, as of tests, would take a busy host for a broken network.
-  van.ping_interval = std::max(kLeastPingSeconds, options.heartbeat_interval);
-  van.silence_timeout = std::max(kLeastSilenceSeconds, options.heartbeat_timeout);
-  van.read_peer_memory = options.read_peer_memory;
-  van.secret = options.secret;
-  van.tls = options.tls;
-  van.transport = options.transport;
-  van.rdma = options.rdma;
+  van.ping_interval = std::max(kLeastPingSeconds, options.timeouts.heartbeat_interval);
+  van.silence_timeout = std::max(kLeastSilenceSeconds, options.timeouts.heartbeat_timeout);
+  van.read_peer_memory = options.network.read_peer_memory;
+  van.secret = options.security.secret;
+  van.tls = options.security.tls;
+  van.transport = options.network.transport;
+  van.rdma = options.network.rdma;
   return van;
 }
 

@@ -25,12 +25,23 @@ std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const floa
 
 }  // namespace
 
-Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, int64_t now_ns)
-    : request(std::move(exchange_request)),
-      by_parts(request.placed != nullptr),
-      round(exchange_round),
-      enqueued_ns(now_ns),
+Exchange::Exchange(ExchangeRequest whole)
+    : request(std::move(static_cast<ExchangeTerms&>(whole))),
+      by_parts(false),
+      memory(std::move(static_cast<ExchangeMemory&>(whole))),
       forms(FormsOf(request.tensor)) {}
+
+Exchange::Exchange(PartedExchangeRequest parted)
+    : request(std::move(static_cast<ExchangeTerms&>(parted))),
+      by_parts(true),
+      placed(std::move(parted.placed)),
+      is_awaited_elsewhere(parted.is_awaited_elsewhere),
+      forms(FormsOf(request.tensor)) {}
+
+void Exchange::Begin(uint64_t of_round, int64_t now_ns) {
+  round = of_round;
+  enqueued_ns = now_ns;
+}
 
 std::string Exchange::Name() const {
   return "tensor \"" + request.tensor.name + "\", round " + std::to_string(round);
@@ -89,12 +100,12 @@ uint64_t Exchange::ReplyBytes(uint32_t part, int32_t rank) const {
 
 const uint8_t* Exchange::PartInput(uint32_t part) const {
   if (by_parts) return static_cast<const uint8_t*>(part_requests[part].input);
-  return static_cast<const uint8_t*>(request.input) + offsets[part];
+  return static_cast<const uint8_t*>(memory.input) + offsets[part];
 }
 
 uint8_t* Exchange::PartOutput(uint32_t part) const {
   if (by_parts) return static_cast<uint8_t*>(part_requests[part].output);
-  return static_cast<uint8_t*>(request.output) + offsets[part];
+  return static_cast<uint8_t*>(memory.output) + offsets[part];
 }
 
 PartSeed Exchange::PushSeed(uint32_t part, int32_t rank) const {
@@ -150,7 +161,7 @@ void Exchange::EncodePush(OutgoingFrame* frame) const {
 }
 
 bool Exchange::HasResult(uint32_t part) const {
-  return part < part_done.size() && part_done[part] && !request.output_changes;
+  return part < part_done.size() && part_done[part] && !memory.output_changes;
 }
 
 OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
@@ -204,7 +215,7 @@ void* Exchange::AllocateOutput(const std::vector<int64_t>& rows) {
   std::lock_guard<std::shared_mutex> lock(output_mutex_);
   if (output_closed_) return nullptr;
   if (allocated_ == nullptr) {
-    allocated_ = request.allocate_output(rows);
+    allocated_ = memory.allocate_output(rows);
     rows_ = rows;
   }
   return allocated_;

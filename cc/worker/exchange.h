@@ -21,7 +21,11 @@ namespace byteps {
 // Kept alive by the worker until it is done, by frames that are being sent from its input, and by
 // sinks that receive into its output. The fields below the line are guarded by the worker's mutex.
 struct Exchange {
-  Exchange(ExchangeRequest request, uint64_t round, int64_t now_ns);
+  explicit Exchange(ExchangeRequest request);
+  explicit Exchange(PartedExchangeRequest request);
+
+  // Makes it the exchange of this round; once, before anybody else knows of it.
+  void Begin(uint64_t of_round, int64_t now_ns);
 
   // "tensor "dense/kernel", round 7".
   std::string Name() const;
@@ -71,7 +75,7 @@ struct Exchange {
   OutgoingFrame WithdrawalFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                                 uint32_t epoch, const Status& reason) const;
 
-  // Calls request.allocate_output, unless CloseOutput has been called: then `done` may have been
+  // Calls memory.allocate_output, unless CloseOutput has been called: then `done` may have been
   // called too, and the caller's function must not be. A reply that comes again goes where it went
   // before.
   void* AllocateOutput(const std::vector<int64_t>& rows);
@@ -81,10 +85,13 @@ struct Exchange {
   // without its mutex if the output is closed.
   std::shared_lock<std::shared_mutex> OpenOutput();
 
-  ExchangeRequest request;
-  const bool by_parts;  // see ExchangeRequest::placed
-  const uint64_t round;
-  const int64_t enqueued_ns;
+  ExchangeTerms request;
+  const bool by_parts;
+  ExchangeMemory memory;                                         // in one piece
+  std::function<void(const std::shared_ptr<Exchange>&)> placed;  // by_parts
+  const bool is_awaited_elsewhere = false;                       // by_parts
+  uint64_t round = 0;                                            // these two: since Begin
+  int64_t enqueued_ns = 0;
   const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
   // What the whole input fits in, or null (codec/narrow.h).

@@ -33,17 +33,25 @@ constexpr bool IsForwardOrder(int32_t priority) {
   return priority >= kForwardOrder && priority <= ForwardOrderAt(kMostForwardPositions);
 }
 
-// One tensor to exchange with the other workers.
-struct ExchangeRequest {
+// What is to be exchanged with the other workers, however its memory is given.
+struct ExchangeTerms {
   TensorDescription tensor;
 
   // Parts of higher priority leave first. Ties leave in the order of Enqueue.
   int32_t priority = kBackwardOrder;
 
+  // kGather: the rows of this worker.
+  int64_t gather_rows = 0;
+
+  // Called exactly once, on an engine thread or inside Enqueue. Must not block.
+  std::function<void(const Status&)> done;
+};
+
+// The memory of a whole tensor.
+struct ExchangeMemory {
   // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and
   // for kBroadcast on a worker that is not the root.
   const void* input = nullptr;
-  int64_t gather_rows = 0;
 
   // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory.
   // Unused by kGather.
@@ -64,14 +72,16 @@ struct ExchangeRequest {
   std::shared_ptr<void> keep_alive;
   // May be set: called after `done` if the engine keeps the exchange. It needs the output only.
   std::function<void()> drop_input;
+};
 
-  // Called exactly once, on an engine thread or inside Enqueue. Must not block.
-  std::function<void(const Status&)> done;
+// One tensor in one piece: the engine does all of it.
+struct ExchangeRequest : ExchangeTerms, ExchangeMemory {};
 
-  // Set: this is an exchange by parts. The engine calls it at most once, before `done`, when it
-  // knows parts and servers, and leaves all else to the caller, who sends those parts that are this
-  // worker's with Worker::SendPart and ends the exchange with Worker::End. `input`, `output` and
-  // `keep_alive` are unused. Must not block. A kGather has one part, which cannot be sent.
+// One tensor by parts. The engine says when it knows parts and servers, and leaves all else to the
+// caller, who sends those parts that are this worker's with Worker::SendPart and ends the exchange
+// with Worker::End. A kGather has one part, which cannot be sent.
+struct PartedExchangeRequest : ExchangeTerms {
+  // Called at most once, before `done`. Must not block.
   std::function<void(const std::shared_ptr<Exchange>&)> placed;
 
   // What waits for the result does so where the engine cannot see it: on a GPU's stream.
@@ -87,7 +97,7 @@ struct PartRequest {
   // elements, which a sum can always come as.
   void* output = nullptr;
   // Keep input and output alive; kept for as long as the exchange, the output's perhaps longer: see
-  // ExchangeRequest::keep_alive.
+  // ExchangeMemory::keep_alive.
   std::shared_ptr<void> keep_input;
   std::shared_ptr<void> keep_output;
   // The caller's codec is at work, and not the engine's. `input` is encoded in the form of

@@ -45,12 +45,12 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
-      can_be_narrow_(job.options.narrow && job.options.transport == Transport::kTcp &&
-                     job.HasLinks()),
-      may_be_narrow_(can_be_narrow_ && IsSlow(job.options.link_bytes_per_second)),
+      can_be_narrow_(job.options.compression.narrow &&
+                     job.options.network.transport == Transport::kTcp && job.HasLinks()),
+      may_be_narrow_(can_be_narrow_ && IsSlow(job.options.flow.link_bytes_per_second)),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
-      queue_(job.options.Credit(0), job.options.CreditKeptBack()),
+      queue_(job.options.flow.Credit(0), job.options.flow.CreditKeptBack()),
       link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr) {}
 
 Worker::~Worker() { Stop(); }
@@ -117,54 +117,75 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 }
 
 void Worker::Enqueue(ExchangeRequest request) {
-  Status status = CheckNotForked();
-  if (status.ok()) status = ChooseCodec(&request.tensor);
-  if (status.ok()) status = request.tensor.Validate(job_.num_workers());
-  if (status.ok()) status = CheckMayDrop(request.tensor);
+  const Status status = CheckTerms(&request);
   if (!status.ok()) return request.done(status);
-  if (local_ && request.placed == nullptr) return FinishLocally(request);
+  if (local_) return FinishLocally(request);
   const BlockCodec* const narrow =
       NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
+  const auto exchange = std::make_shared<Exchange>(std::move(request));
+  exchange->narrow = narrow;
+  Begin(exchange);
+}
+
+void Worker::Enqueue(PartedExchangeRequest request) {
+  const Status status = CheckTerms(&request);
+  if (!status.ok()) return request.done(status);
+  Begin(std::make_shared<Exchange>(std::move(request)));
+}
+
+// Chooses the codec, too.
+Status Worker::CheckTerms(ExchangeTerms* terms) const {
+  BYTEPS_RETURN_IF_ERROR(CheckNotForked());
+  BYTEPS_RETURN_IF_ERROR(ChooseCodec(&terms->tensor));
+  BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
+  return CheckMayDrop(terms->tensor);
+}
+
+void Worker::Begin(const std::shared_ptr<Exchange>& exchange) {
+  Status status;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
-    Key& key = FindOrAddKey(request.tensor.name);
-    status = Refusal();
-    if (!status.ok()) {
-      status = Status(status.code(), "tensor \"" + key.name + "\", round " +
-                                         std::to_string(key.next_round) + ": " + status.message());
-    } else {
-      if (key.live == nullptr) {
-        if (key.number == 0) key.number = order_.NumberNewName();
-        const bool is_early = IsForwardOrder(request.priority);
-        request.priority = order_.PriorityOf(key.number, request.priority);
-        const int64_t now = MonotonicNanos();
-        CountStart(now);
-        const bool is_awaited = !is_early && !request.is_awaited_elsewhere;
-        auto exchange = std::make_shared<Exchange>(std::move(request), key.next_round++, now);
-        exchange->narrow = narrow;
-        exchange->step = step_meter_.Begin(key.name, is_awaited);
-        if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
-        key.live = exchange;
-        repeats_ = repeats_ || RepeatsAStep(*exchange);
-        exchange->is_early = is_early;
-        if (is_early && order_.CompletesStep(key.number)) CompleteStep(*exchange);
-        exchange->trace = NewTrace(exchange->request, exchange->round);
-        Variant& variant = DeclaredVariant(key, exchange->request.tensor);
-        if (local_) PlaceAlone(&variant);
-        DispatchIfPlaced(key, &actions);
-        SendDeclarations(&actions);
-        return;
-      }
-      status = FailedPrecondition("tensor \"" + key.name + "\" is on its way already (" +
-                                  key.live->request.tensor.ToString() + ", round " +
-                                  std::to_string(key.live->round) + ") and was given again as " +
-                                  request.tensor.ToString() +
-                                  ": two tensors in flight need two names, or an order (a control "
-                                  "dependency) between them");
-    }
+    Key& key = FindOrAddKey(exchange->request.tensor.name);
+    status = CheckMayBegin(key, exchange->request.tensor);
+    if (status.ok()) return BeginRound(exchange, &key, &actions);
   }
-  request.done(status);
+  exchange->request.done(status);
+}
+
+Status Worker::CheckMayBegin(const Key& key, const TensorDescription& tensor) const {
+  const Status refusal = Refusal();
+  if (!refusal.ok()) {
+    return Status(refusal.code(), "tensor \"" + key.name + "\", round " +
+                                      std::to_string(key.next_round) + ": " + refusal.message());
+  }
+  if (key.live == nullptr) return OkStatus();
+  return FailedPrecondition(
+      "tensor \"" + key.name + "\" is in flight already (" + key.live->request.tensor.ToString() +
+      ", round " + std::to_string(key.live->round) + ") and was given again as " +
+      tensor.ToString() +
+      ": two tensors in flight need two names, or an order (a control dependency) between them");
+}
+
+void Worker::BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions) {
+  ExchangeTerms& terms = exchange->request;
+  if (key->number == 0) key->number = order_.NumberNewName();
+  const bool is_early = IsForwardOrder(terms.priority);
+  terms.priority = order_.PriorityOf(key->number, terms.priority);
+  const int64_t now = MonotonicNanos();
+  CountStart(now);
+  exchange->Begin(key->next_round++, now);
+  exchange->step = step_meter_.Begin(key->name, !is_early && !exchange->is_awaited_elsewhere);
+  if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
+  key->live = exchange;
+  repeats_ = repeats_ || RepeatsAStep(*exchange);
+  exchange->is_early = is_early;
+  if (is_early && order_.CompletesStep(key->number)) CompleteStep(*exchange);
+  exchange->trace = NewTrace(terms, exchange->round);
+  Variant& variant = DeclaredVariant(*key, terms.tensor);
+  if (local_) PlaceAlone(&variant);
+  DispatchIfPlaced(*key, actions);
+  SendDeclarations(actions);
 }
 
 // What has not left goes in forward order.
@@ -199,13 +220,13 @@ Status Worker::ChooseCodec(TensorDescription* tensor) const {
   tensor->codec = std::move(name);
   // What cannot be compressed is refused at any length.
   BYTEPS_RETURN_IF_ERROR(tensor->Validate(job_.num_workers()));
-  if (tensor->ByteCount() < job_.options.min_compress_bytes) tensor->codec.clear();
+  if (tensor->ByteCount() < job_.options.compression.min_compress_bytes) tensor->codec.clear();
   return OkStatus();
 }
 
 const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const void* input,
                                        uint64_t elements) const {
-  const bool is_long = tensor.ByteCount() >= job_.options.min_compress_bytes;
+  const bool is_long = tensor.ByteCount() >= job_.options.compression.min_compress_bytes;
   if (!may_be_narrow_ || input == nullptr || !is_long || !MayBeNarrow(tensor)) return nullptr;
   return byteps::NarrowFormOf(static_cast<const float*>(input), elements);
 }
@@ -316,7 +337,7 @@ void Worker::Stop() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
     stopping_ = true;
-    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was on its way"),
+    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"),
               &actions);
   }
   watch_.Stop();
@@ -339,7 +360,7 @@ void Worker::Stop() {
   van_->Stop();
 }
 
-std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeRequest& request,
+std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeTerms& request,
                                                 uint64_t round) const {
   if (timeline_ == nullptr) return nullptr;
   return timeline_->NewTrace(request.tensor, round, request.priority);
@@ -470,7 +491,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
   if (link_meter_ == nullptr) return;
   if (repeats_) link_meter_->Note(MonotonicNanos(), taken_in, queue_.size() > 0);
   LinkReport report;
-  report.bytes_per_second = job_.options.link_bytes_per_second;
+  report.bytes_per_second = job_.options.flow.link_bytes_per_second;
   if (report.bytes_per_second == 0) {
     if (!link_meter_->is_complete()) return;
     report.bytes_per_second = link_meter_->bytes_per_second();
@@ -491,7 +512,7 @@ void Worker::RaiseCredit(const TableEntry& entry) {
   if (is_tuned_) return;
   for (const PartPlacement& part : entry.parts) {
     const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
-    queue_.RaiseCredit(job_.options.Credit(bytes));
+    queue_.RaiseCredit(job_.options.flow.Credit(bytes));
   }
 }
 
@@ -545,7 +566,7 @@ Status Worker::FindReplied(Connection& connection, const FrameHeader& header,
   if (header.worker != rank_) return unexpected("for worker " + std::to_string(header.worker));
   if (header.epoch != job_.epoch) return unexpected("for epoch " + std::to_string(header.epoch));
   const Key& key = *it->second;
-  if (header.round >= key.next_round) return unexpected("a round to come");
+  if (header.round >= key.next_round) return unexpected("that round has not begun");
   const std::shared_ptr<Exchange>& live = key.live;
   // An exchange that failed does not wait for the rest of its replies; they are read and dropped.
   if (live == nullptr || live->round != header.round) return OkStatus();
@@ -731,8 +752,8 @@ Status Worker::FinishPart(const std::string& server, const std::shared_ptr<Excha
   } else if (tensor.kind == ExchangeKind::kBroadcast && rank_ == tensor.root_rank) {
     const uint64_t offset = exchange->PartOffset(header.part);
     if (bytes > 0) {
-      std::memcpy(static_cast<uint8_t*>(exchange->request.output) + offset,
-                  static_cast<const uint8_t*>(exchange->request.input) + offset, bytes);
+      std::memcpy(static_cast<uint8_t*>(exchange->memory.output) + offset,
+                  static_cast<const uint8_t*>(exchange->memory.input) + offset, bytes);
     }
   } else if (bytes > 0 && sink == nullptr) {
     return Internal(exchange->Name() + ": a reply without its payload");

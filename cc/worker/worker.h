@@ -98,6 +98,7 @@ class Worker : private ConnectionHandler {
 
   // See engine/engine.h.
   void Enqueue(ExchangeRequest request);
+  void Enqueue(PartedExchangeRequest request);
   void Declare(std::vector<TensorDescription> tensors);
 
   // For workers that part within a training and meet again, see worker_rounds.cc. By name, the
@@ -237,9 +238,11 @@ class Worker : private ConnectionHandler {
   void OnControl(ControlMessage message);
   void Watch();
   void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
+  Status CheckTerms(ExchangeTerms* terms) const;
+  void Begin(const std::shared_ptr<Exchange>& exchange);
   void FinishLocally(const ExchangeRequest& request);
   void OnRelay(const Relay& relay);
-  std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeRequest& request, uint64_t round) const;
+  std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request, uint64_t round) const;
 
   // With mutex_ held.
   int64_t EndOverdue(int64_t now, Actions* actions);
@@ -259,6 +262,8 @@ class Worker : private ConnectionHandler {
   // Before the part is queued.
   void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form);
   Status CheckMayDrop(const TensorDescription& tensor) const;
+  Status CheckMayBegin(const Key& key, const TensorDescription& tensor) const;
+  void BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions);
   // With `last` a step's exchanges in forward order are all there.
   void CompleteStep(const Exchange& last);
   int32_t PriorityOf(const Exchange& exchange, uint32_t part) const;

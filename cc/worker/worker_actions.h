@@ -45,8 +45,8 @@ struct Worker::Actions {
       out.connection->Send(std::move(out.frame));
     }
     for (const std::shared_ptr<Exchange>& exchange : placed) {
-      const auto tell = std::move(exchange->request.placed);
-      exchange->request.placed = nullptr;
+      const auto tell = std::move(exchange->placed);
+      exchange->placed = nullptr;
       tell(exchange);
     }
     for (const std::function<void()>& done : parts_done) done();
@@ -54,7 +54,7 @@ struct Worker::Actions {
       if (exchange->trace != nullptr) timeline->Add(std::move(exchange->trace), status);
       exchange->request.done(status);
       exchange->request.done = nullptr;
-      const auto drop_input = std::exchange(exchange->request.drop_input, nullptr);
+      const auto drop_input = std::exchange(exchange->memory.drop_input, nullptr);
       if (status.ok() && drop_input && !exchange->has_moved) drop_input();
     }
   }

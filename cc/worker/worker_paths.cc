@@ -39,7 +39,7 @@ void Worker::PreparePaths() {
 Status Worker::ConnectToServers() {
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
     for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
-      const Status status = Connect(server, path, job_.options.connect_timeout);
+      const Status status = Connect(server, path, job_.options.timeouts.connect_timeout);
       if (!status.ok() && !WasLost(server)) return status;
     }
   }

@@ -36,8 +36,8 @@ void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::stri
       ExchangeRequest request;
       request.tensor = variant.tensor;
       request.done = [](const Status&) {};
-      auto exchange =
-          std::make_shared<Exchange>(std::move(request), key.next_round++, MonotonicNanos());
+      auto exchange = std::make_shared<Exchange>(std::move(request));
+      exchange->Begin(key.next_round++, MonotonicNanos());
       exchange->Place(entry);
       key.live = exchange;
       Finish(exchange, Cancelled(reason), &actions);

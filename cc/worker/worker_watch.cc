@@ -36,7 +36,7 @@ void Worker::Watch() {
 
 // Returns when the one that waits longest was enqueued; `now` if none waits.
 int64_t Worker::EndOverdue(int64_t now, Actions* actions) {
-  const double limit = job_.options.operation_timeout;
+  const double limit = job_.options.timeouts.operation_timeout;
   int64_t oldest_ns = now;
   for (const auto& [name, key] : keys_by_name_) {
     const std::shared_ptr<Exchange> live = key->live;
@@ -60,7 +60,8 @@ int64_t Worker::EndOverdue(int64_t now, Actions* actions) {
 
 // Asks for a report if one is due or wanted. An error if the job must not wait any longer.
 Status Worker::CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions) {
-  const double warning = job_.options.stall_warning, shutdown = job_.options.stall_shutdown;
+  const double warning = job_.options.timeouts.stall_warning,
+               shutdown = job_.options.timeouts.stall_shutdown;
   const double age = (now - oldest_ns) * 1e-9;
   const bool is_asked_for = StallSignal::Take();
   const bool is_last = shutdown > 0 && age > shutdown;

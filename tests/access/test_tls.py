@@ -100,7 +100,7 @@ ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_GLOBAL)
 assert "libssl" not in open("/proc/self/maps").read()
 from tf_byteps import _engine
 options = _engine.EngineOptions()
-options.tls, options.secret = True, "0123456789abcdef"
+options.security.tls, options.security.secret = True, "0123456789abcdef"
 print("port", _engine.Server("127.0.0.1", 0, options).endpoint.port)
 """
 

@@ -1,6 +1,6 @@
 """Hashes of the oracle's results, which cc/codec/codec_test.cc compares with every codec's.
 
-python -m tests.codec.golden > cc/codec/golden.h
+python -m tests.codec.golden > cc/codec/testing/golden.h
 """
 
 import hashlib
@@ -63,7 +63,7 @@ def _lines() -> Iterator[str]:
 
 
 def golden() -> str:
-    """Returns the text of cc/codec/golden.h."""
+    """Returns the text of cc/codec/testing/golden.h."""
     return _HEAD + "".join(_lines()) + _FOOT
 
 

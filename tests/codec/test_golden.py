@@ -6,5 +6,7 @@ from tests.codec.golden import golden
 
 
 def test_the_checked_in_hashes_are_the_oracle_s() -> None:
-    header = Path(__file__).parents[2] / "cc" / "codec" / "golden.h"
-    assert header.read_text() == golden(), "run: python -m tests.codec.golden > cc/codec/golden.h"
+    header = Path(__file__).parents[2] / "cc" / "codec" / "testing" / "golden.h"
+    assert header.read_text() == golden(), (
+        "run: python -m tests.codec.golden > cc/codec/testing/golden.h"
+    )

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.cluster import clean_environment
-from tf_byteps import config as config_module
+from tf_byteps import _engine, config as config_module, job
 from tf_byteps.config import OPTIONS, Config, variables
 from tf_byteps.errors import BytePSError, ConfigError
 
@@ -322,3 +322,18 @@ def test_the_documentation_has_the_same_table():
         "replace the table in docs/configuration.md by what python -m tf_byteps.config --markdown "
         "prints"
     )
+
+
+def _values(options, name):
+    """What the engine's options, and the groups in them, have by this name."""
+    groups = (getattr(options, group) for group in job.OPTION_GROUPS)
+    return [getattr(each, name) for each in (options, *groups) if hasattr(each, name)]
+
+
+def test_the_engine_has_the_same_defaults():
+    """Python sets all of them; they are those of the engine's own tests."""
+    default, read = _engine.EngineOptions(), job.engine_options(Config().shared_values(), Config())
+    names = [name for name, option in OPTIONS.items() if option.shared and name != "backup_workers"]
+    for name in [*names, "read_peer_memory"]:
+        in_engine, in_python = _values(default, name), _values(read, name)
+        assert len(in_engine) == 1 and in_engine == in_python, name

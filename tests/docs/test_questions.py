@@ -17,6 +17,8 @@ _ANSWERS = {
     "What differs from one process?": ("strategy_contract", "what-differs-from-one-process"),
     "Why is it slow?": ("tuning", "look-first"),
     "How do I add a codec?": ("architecture", "add-a-codec"),
+    "What does a global batch mean?": ("concepts", "what-a-global-batch-means"),
+    "How do I save?": ("how_to", "save-and-resume"),
     "What does this error mean?": ("troubleshooting", ""),
     "Why does it hang?": ("troubleshooting", "it-hangs-or-is-slow-to-end"),
 }

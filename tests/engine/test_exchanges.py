@@ -91,7 +91,7 @@ def test_two_live_tensors_with_one_name():
     (sum_0, error), (sum_1, _) = run_workers(programs.one_name_twice)
     assert sum_0 == sum_1 == [2, 2, 2, 2]
     assert error[0] == "FAILED_PRECONDITION"
-    assert '"same" is on its way already' in error[1] and "two names" in error[1]
+    assert '"same" is in flight already' in error[1] and "two names" in error[1]
 
 
 def test_output_given_by_the_caller():

@@ -66,12 +66,47 @@ def test_keras_digits():
     assert alone > 0.93 and abs(alone - together) < 0.01, printed
 
 
-def test_custom_loop():
+def _run_on_two_workers(name, *options):
     launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]
-    command = [*launch, sys.executable, os.path.join(_EXAMPLES, "custom_loop.py")]
+    command = [*launch, sys.executable, os.path.join(_EXAMPLES, name), *options]
     process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert process.returncode == 0, process.stdout + process.stderr
-    assert "step 300  loss 0.0" in process.stdout or "step 300  loss 0.1" in process.stdout
+    printed = process.stdout + process.stderr
+    assert process.returncode == 0, printed
+    return printed
+
+
+def test_custom_loop():
+    printed = _run_on_two_workers("custom_loop.py")
+    assert "step 300  loss 0.0" in printed or "step 300  loss 0.1" in printed
+
+
+def _megabytes_sent(printed):
+    """What the last line of bpslaunch says of it."""
+    number, unit = re.findall(r"([0-9.]+) ([kKMG]?B) sent", printed)[-1]
+    return float(number) * {"B": 1e-6, "KB": 1e-3, "kB": 1e-3, "MB": 1, "GB": 1e3}[unit]
+
+
+def test_keras_embeddings():
+    """Rows are a small part of the tables."""
+    rows = _megabytes_sent(_run_on_two_workers("keras_embeddings.py"))
+    tables = _megabytes_sent(_run_on_two_workers("keras_embeddings.py", "--dense"))
+    assert 0 < rows < tables / 10
+
+
+def test_keras_gpus():
+    printed = _run_on_two_workers("keras_gpus.py")
+    assert "2 workers, each on " in printed and printed.count("Epoch 2/2") == 1, printed
+
+
+def test_every_example_says_what_it_teaches():
+    """In three lines or more; the demo and the benchmark are tools."""
+    tools = {"demo.py", "demo_training.py", "keras_synthetic_benchmark.py"}
+    names = {name for name in os.listdir(_EXAMPLES) if name.endswith((".py", ".sh"))} - tools
+    assert len(names) >= 6
+    for name in names:
+        with open(os.path.join(_EXAMPLES, name)) as file:
+            lesson = file.read().partition("What it teaches:")[2].partition("\n\n")[0]
+        assert len(re.findall(r"^(?:# )?\* ", lesson, re.MULTILINE)) == 3, name
 
 
 _BENCHMARK = [os.path.join(_EXAMPLES, "keras_synthetic_benchmark.py"), "--model", "mlp"]

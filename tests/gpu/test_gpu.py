@@ -15,7 +15,7 @@ from tests.elastic import worker_kills
 from tests.faults import server_kills
 from tests.gpu import programs
 from tf_byteps import timeline
-from tf_byteps.launch.gpus import visible_gpus
+from tf_byteps.gpus import visible_gpus
 
 GPUS = visible_gpus(os.environ)
 

@@ -87,7 +87,7 @@ def test_an_end_of_the_program_ends_the_workers(number):
 
     def workers():
         children = psutil.Process(running.pid).children(recursive=True)
-        return [p for p in children if p.cmdline()[1:3] == ["-m", "tf_byteps.functions"]]
+        return [p for p in children if p.cmdline()[1:3] == ["-m", "tf_byteps.launch.functions"]]
 
     wait_until(lambda: len(workers()) == 2)
     running.send_signal(number)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tf_byteps.launch.gpus import assigned_gpu, beside_gpu, own_gpu, visible_gpus
+from tf_byteps.gpus import assigned_gpu, beside_gpu, own_gpu, visible_gpus
 
 
 @pytest.fixture

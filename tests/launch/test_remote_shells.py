@@ -43,8 +43,8 @@ def test_srun_is_chosen_inside_an_allocation():
 @pytest.mark.parametrize(
     "environment, words, message",
     [
-        ({}, ["--remote-shell", "srun"], "this is no allocation of Slurm"),
-        (ALLOCATION, ["--remote-shell", "srun", "--ssh-port", "1"], "there are options for ssh"),
+        ({}, ["--remote-shell", "srun"], "this is not an allocation of Slurm"),
+        (ALLOCATION, ["--remote-shell", "srun", "--ssh-port", "1"], "takes no options for ssh"),
         ({**ALLOCATION, "SLURM_TASKS_PER_NODE": "2"}, [], "gpu.07-09., 3 nodes, but SLURM_TASKS"),
         ({**ALLOCATION, "SLURM_JOB_NODELIST": "a["}, [], "SLURM_JOB_NODELIST is 'a\\['"),
     ],

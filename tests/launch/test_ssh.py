@@ -116,7 +116,7 @@ def test_an_unreachable_host_is_named(launch, sshd):
     running = launch("-H", "127.0.0.2,127.0.0.9", *sshd.options, "sleep", "60")
     assert running.wait() == 255
     assert "worker 1 failed first, with exit code 255" in running.err
-    assert "255 is also what ssh to 127.0.0.9 gives if it fails" in running.err
+    assert "ssh to 127.0.0.9 also exits with 255 if ssh itself fails" in running.err
 
 
 def remote_processes(sshd):

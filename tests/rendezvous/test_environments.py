@@ -6,8 +6,8 @@ import os
 import pytest
 
 from tf_byteps.config import Config
+from tf_byteps.environments import READERS, openmpi, slurm
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import READERS, openmpi, slurm
 
 OPENMPI = {
     "OMPI_COMM_WORLD_RANK": "2",

@@ -13,9 +13,9 @@ from tf_byteps.config import checks
 from tf_byteps.config.options import FIELDS, OPTIONS, Options
 from tf_byteps.config.topology import Topology, topology_of
 from tf_byteps.config.variables import mention_unknown_variables, merge_enable_rdma
+from tf_byteps.environments import SOURCES
+from tf_byteps.environments.merging import add_place
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous.environments import SOURCES
-from tf_byteps.rendezvous.environments.merging import add_place
 
 # Shared values that processes need to reach each other: none can take them from another one.
 _NEEDED_AT_ONCE = ("tls",)

@@ -169,7 +169,7 @@ class Options:
         None,
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
-        "Bytes on the way from a worker to all servers.",
+        "Bytes in flight from a worker to all servers.",
         default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
         "have been measured, 16 of the longest parts, but 2 to 16 MB",
         shared=True,

@@ -1,5 +1,8 @@
 """Functions that were traced for other workers are traced again (protocol rule 16)."""
 
+from collections.abc import Callable
+from typing import Any
+
 from tensorflow.python.eager.polymorphic_function import function_context
 
 from tf_byteps.wrapping import wrap
@@ -7,7 +10,7 @@ from tf_byteps.wrapping import wrap
 _epochs = 0
 
 
-def next_epoch():
+def next_epoch() -> None:
     """Makes every `tf.function` of the process trace again when it is next called.
 
     A trace may hold what was true of the workers before, such as their number. TensorFlow keeps a
@@ -19,7 +22,7 @@ def next_epoch():
     _epochs += 1
 
 
-def _with_epoch(original, *args, **kwargs):
+def _with_epoch(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     made = original(*args, **kwargs)
     own = made.context._replace(xla_context_id=(_epochs, made.context.xla_context_id))
     return made._replace(context=own)

@@ -7,6 +7,9 @@ together with what was accumulated before, and the sums show whether all workers
 finite. In the other steps the workers agree about that with one small exchange.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -14,7 +17,13 @@ from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.ops.compiling import is_compiled
 
 
-def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
+def reduce_if_updating(
+    loss_scale: Any,
+    gradients: Any,
+    variables: Any,
+    check: Callable[..., Any],
+    reduce: Callable[..., Any],
+) -> Any:
     """Reduces this step's gradients if it is one that updates.
 
     Args:
@@ -41,7 +50,7 @@ def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
             used.append((gradient, variable))
     variables = [variable for _, variable in used]
 
-    def update():
+    def update() -> Any:
         totals = []
         for gradient, variable in used:
             accumulated = inner._accumulated_gradients[inner._get_variable_index(variable)]
@@ -52,7 +61,7 @@ def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
             finite = tf.logical_and(finite, finite_everywhere(check(overwriting)))
         return finite, [tf.convert_to_tensor(gradient) for gradient in reduced]
 
-    def accumulate():
+    def accumulate() -> Any:
         # Nobody reads it. XLA wants the other branch's shapes; without XLA they would cost memory.
         nothing = [tf.zeros(v.shape if is_compiled() else [0], v.dtype) for v in variables]
         return finite_everywhere(check(gradients)), nothing
@@ -61,7 +70,7 @@ def reduce_if_updating(loss_scale, gradients, variables, check, reduce):
     finite, reduced = tf.cond(updates, update, accumulate)
     by_variable = {id(v): gradient for v, gradient in zip(variables, reduced, strict=True)}
 
-    def reduced_of(variables):
+    def reduced_of(variables: Any) -> list[Any]:
         return [tf.ensure_shape(by_variable[id(v)], v.shape) for v in variables]
 
     return finite, reduced_of

@@ -4,15 +4,17 @@ float8 training finds scales in that way, from a history of the largest numbers 
 workers must scale alike, by what is largest on any.
 """
 
+from typing import Any
+
 from tf_byteps.ops import Max, names, push_pull
 
 
-def is_overwritten(variable):
+def is_overwritten(variable: Any) -> Any:
     """Whether a variable's gradient is its new value."""
     return getattr(variable, "overwrite_with_gradient", False)
 
 
-def reduce_overwriting(gradients, variables, scope=""):
+def reduce_overwriting(gradients: Any, variables: Any, scope: str = "") -> list[Any]:
     """Takes the largest numbers over all workers for variables that are overwritten.
 
     Args:
@@ -31,5 +33,5 @@ def reduce_overwriting(gradients, variables, scope=""):
     ]
 
 
-def _name(variable, scope):
+def _name(variable: Any, scope: Any) -> Any:
     return names.numbered(names.in_scope(scope, f"overwriting/{variable.path}"))

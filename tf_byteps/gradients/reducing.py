@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
@@ -20,7 +21,7 @@ _lock = threading.Lock()
 _users = weakref.WeakKeyDictionary()
 
 
-def reduce_gradients(gradients, variables, reduction, scope=""):
+def reduce_gradients(gradients: Any, variables: Any, reduction: Any, scope: str = "") -> Any:
     """Reduces each gradient over all workers, as soon as it is there.
 
     The exchange is named after the variable, so that a retrace on one worker alone is harmless and
@@ -41,7 +42,7 @@ def reduce_gradients(gradients, variables, reduction, scope=""):
     return reduction.exchange_all(prepared, scoped, variables=variables)
 
 
-def start_reductions(gradients, variables, reduction):
+def start_reductions(gradients: Any, variables: Any, reduction: Any) -> Any:
     """Starts what `reduce_gradients` does, under the same names.
 
     Args:
@@ -57,11 +58,11 @@ def start_reductions(gradients, variables, reduction):
     return split.start_reductions(prepared, _names(variables), shapes, reduction)
 
 
-def _prepared(gradients, reduction):
+def _prepared(gradients: Any, reduction: Any) -> list[Any]:
     return [None if gradient is None else reduction.prepare(gradient) for gradient in gradients]
 
 
-def finite_everywhere(finite):
+def finite_everywhere(finite: Any) -> Any:
     """Whether the gradients of all workers are finite (protocol rule 27).
 
     Args:
@@ -74,7 +75,7 @@ def finite_everywhere(finite):
     return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
 
 
-def _names(variables):
+def _names(variables: Any) -> list[Any]:
     """One name for each variable: its path, with an index if others here have the same."""
     with _lock:
         # Eager exchanges come one after the other: it is enough to tell those of one list apart.
@@ -82,7 +83,7 @@ def _names(variables):
         return [_name(variable, index, users) for index, variable in enumerate(variables)]
 
 
-def _name(variable, position, users):
+def _name(variable: Any, position: Any, users: Any) -> Any:
     if hasattr(variable, "path"):
         name = f"gradient/{variable.path}"
     elif isinstance(variable, tf.Variable):
@@ -96,7 +97,7 @@ def _name(variable, position, users):
     return f"{name}#{index}" if index else name
 
 
-def _function_graph():
+def _function_graph() -> Any:
     """The graph of the traced function, seen from within its branches and loops too."""
     graph = tf.compat.v1.get_default_graph()
     while isinstance(graph, _BRANCHES):

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 
@@ -19,7 +20,7 @@ class Update:
         reduced_of: see `accumulation`.
     """
 
-    def __init__(self, optimizer, variables, outer):
+    def __init__(self, optimizer: Any, variables: Any, outer: Any) -> None:
         self.optimizer = optimizer
         self.variables = variables
         self.reduced: bool = outer is not None and outer.reduced

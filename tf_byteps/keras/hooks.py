@@ -6,11 +6,11 @@ whether one is at work and otherwise does exactly what Keras does.
 | what | why |
 |---|---|
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
-| `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors in a sentence |
+| `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors are a sentence |
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -26,31 +26,40 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install() -> None:
-    """Makes the changes, once per process."""
+def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> None:
+    """Makes the changes, once per process.
+
+    Args:
+        distributed: the class that every optimizer of ours has among its own.
+        distribute_loss_scale: makes one of ours of a `LossScaleOptimizer` around one of ours.
+    """
+
+    def loss_scale_init(
+        original: Callable[..., Any], self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        original(self, inner_optimizer, *args, **kwargs)
+        if isinstance(inner_optimizer, distributed):
+            distribute_loss_scale(self)
+
+    def fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _fit(_optimizers_of(self, distributed), original, self, *args, **kwargs)
+
     global _installed
     with _lock:
         if not _installed:
-            wrap(keras.optimizers.LossScaleOptimizer, "__init__", _loss_scale_init)
-            wrap(TensorFlowTrainer, "fit", _fit)
+            wrap(keras.optimizers.LossScaleOptimizer, "__init__", loss_scale_init)
+            wrap(TensorFlowTrainer, "fit", fit)
         _installed = True
 
 
-def _loss_scale_init(original, self, inner_optimizer, *args, **kwargs) -> None:
-    from tf_byteps.keras import optimizer
-
-    original(self, inner_optimizer, *args, **kwargs)
-    if isinstance(inner_optimizer, optimizer.Distributed):
-        optimizer.distribute_loss_scale(self)
-
-
-def _fit(original, self, *args, **kwargs):
-    distributed = _distributed_optimizers(self)
+def _fit(
+    distributed: Any, original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+) -> Any:
     if not distributed or is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
     if runtime.is_initialized() and runtime.size() > 1:
         _meet(distributed)
-    with leaving.telling_the_others(), failures.in_a_sentence():
+    with leaving.telling_the_others(), failures.shortened_errors():
         return original(self, *args, **kwargs)
 
 
@@ -63,10 +72,8 @@ def _meet(optimizers: Sequence[Any]) -> None:
             first_step.check_again(optimizer)
 
 
-def _distributed_optimizers(model: Any) -> list[Any]:
+def _optimizers_of(model: Any, distributed: type) -> list[Any]:
     """A model's own, and what a `train_step` of the user's finds among its attributes."""
-    from tf_byteps.keras import optimizer
-
     candidates = [getattr(model, "optimizer", None), *vars(model).values()]
-    found = [each for each in candidates if isinstance(each, optimizer.Distributed)]
+    found = [each for each in candidates if isinstance(each, distributed)]
     return list({id(each): each for each in found}.values())

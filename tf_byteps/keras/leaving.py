@@ -135,7 +135,7 @@ def _install() -> None:
         _installed = True
 
 
-def _end_backup(original: Callable[..., Any], self, logs: Any = None) -> None:
+def _end_backup(original: Callable[..., Any], self: Any, logs: Any = None) -> None:
     """Keras deletes the backup where a training ends; one that leaves will be resumed."""
     if self.model not in _leaving:
         original(self, logs)

@@ -230,7 +230,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         _accumulate(_innermost(optimizer), backward_passes_per_step)
         # Keras averages over the steps.
         multiplier = 1.0 if average_aggregated_gradients else float(backward_passes_per_step)
-    hooks.install()
+    hooks.install(Distributed, distribute_loss_scale)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer.inner_optimizer = _view(optimizer.inner_optimizer, reduction, multiplier)
     return _view(optimizer, reduction, multiplier)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from tf_byteps.environments.place import has, whole
+from tf_byteps.environments.slurm import expand_nodes, tasks_per_node
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import Host
-from tf_byteps.rendezvous.environments.place import has, whole
-from tf_byteps.rendezvous.environments.slurm import expand_nodes, tasks_per_node
 
 
 @dataclasses.dataclass(frozen=True)

@@ -123,7 +123,7 @@ def new_parser(
         dest="workers",
         type=_positive,
         metavar="N",
-        help="workers (default: all that -H takes)",
+        help="number of workers (default: as many as -H takes)",
     )
     job.add_argument(
         "--servers",
@@ -151,7 +151,7 @@ def new_parser(
     job.add_argument(
         "--config",
         metavar="FILE",
-        help="read options from this YAML file; those of the command line count more",
+        help="read options from this YAML file; those of the command line win",
     )
     job.add_argument(
         "--env",
@@ -182,13 +182,13 @@ def new_parser(
         type=_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="from asking a process to end to killing it (default: 10)",
+        help="how long processes have to end before they are killed (default: 10)",
     )
     parser.add_argument(
         "--stall-shutdown-seconds",
         type=_positive,
         metavar="SECONDS",
-        help="end the job when a tensor waits so long for other workers (default: wait on)",
+        help="end the job when a tensor waits longer for other workers (default: keep waiting)",
     )
     parser.add_argument(
         "--tls",
@@ -207,7 +207,7 @@ def new_parser(
     amount.add_argument(
         "--quiet",
         action="store_true",
-        help="when all goes well, say no more than a line at the end",
+        help="print only one line at the end if all goes well",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
     return parser
@@ -254,8 +254,8 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--timeline",
         metavar="FILE",
-        help="records when each part of each tensor was where, in the folder FILE.d, and merges "
-        "that into FILE when the job ends (docs/timeline.md)",
+        help="record where the time of each step goes, in the folder FILE.d, and merge that into "
+        "FILE when the job ends (docs/timeline.md)",
     )
     group.add_argument(
         "--metrics-port",
@@ -298,7 +298,7 @@ def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
         dest="min_workers",
         type=_positive,
         metavar="N",
-        help="go on with so few workers; below, wait (default: -np, or 1)",
+        help="least number of workers; with fewer the job waits (default: -np, or 1)",
     )
     group.add_argument(
         "--max-np",
@@ -311,14 +311,14 @@ def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
         "--host-discovery-script",
         dest="host_script",
         metavar="FILE",
-        help='is run every second and prints the hosts to use: lines "host" or "host:workers"',
+        help='run every second; prints the hosts to use, in lines "host" or "host:workers"',
     )
     group.add_argument(
         "--slots-per-host",
         type=_positive,
         default=1,
         metavar="N",
-        help="workers of a host that is printed without a number (default: 1)",
+        help="workers of a host that the script prints without a number (default: 1)",
     )
     group.add_argument(
         "--elastic-timeout",
@@ -330,13 +330,13 @@ def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
         "--reset-limit",
         type=_not_negative,
         metavar="N",
-        help="end the job when its workers have changed more often (default: never)",
+        help="end the job when its workers have changed more than N times (default: never)",
     )
     group.add_argument(
         "--host-failures",
         type=_not_negative,
         default=3,
         metavar="N",
-        help="use a host no more when so many of its processes have failed in 10 minutes; 0: "
-        "however many (default: 3)",
+        help="stop using a host on which N processes have failed within 10 minutes; 0: never "
+        "stop (default: 3)",
     )

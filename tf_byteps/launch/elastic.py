@@ -171,7 +171,7 @@ class ElasticJob(Job):
         except (BlockingIOError, BrokenPipeError):
             pass  # the scheduler has ended, or is about to be noticed
 
-    def _on_ended(self, running: RunningTask):
+    def _on_ended(self, running: RunningTask) -> Any:
         role = running.task.role
         if role == "worker":
             return self._on_worker_ended(running)

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tf_byteps.launch.gpus import assigned_gpu, beside_gpu
+from tf_byteps.gpus import assigned_gpu, beside_gpu
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -4,7 +4,7 @@ Three forms of one job: Indexed Jobs, which every cluster has; a JobSet, which e
 a whole; a TrainJob of Kubeflow Trainer with the runtime that it refers to. In all of them a pod is
 a worker and pod 0 hosts the scheduler, whom the others find by its name in a headless Service.
 Pods of servers are a Job of their own. Each worker reads its rank from the index of its pod
-(`rendezvous/environments/kubernetes.py`).
+(`environments/kubernetes.py`).
 
 In an elastic job the scheduler has a pod of its own, as no worker lives as long as the job. A
 worker's pod that fails or is evicted comes again, while the others go on.

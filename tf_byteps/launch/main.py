@@ -28,18 +28,12 @@ from tf_byteps.rendezvous.host import interface_address
 from tf_byteps.timeline import report as timeline_report
 
 _USAGE = 2
-_DOCTOR = "doctor"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs bpslaunch; returns its exit code."""
     logging.basicConfig(format="bpslaunch: %(message)s")
-    words = sys.argv[1:] if arguments is None else arguments
     try:
-        if words[:1] == [_DOCTOR]:
-            from tf_byteps.doctor.main import main as examine  # what no job needs
-
-            return examine(words[1:])
         options = read(arguments)
         return _run(options, dict(os.environ, PYTHONUNBUFFERED="1"))
     except BytePSError as error:
@@ -47,10 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _USAGE if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:  # before or after the job's own handlers
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # as in `bpslaunch ... | head`
-        # Nor can the interpreter flush what is left.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
 
 
 def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:

@@ -94,7 +94,7 @@ class Ssh:
 
     def remark(self, host: str, code: int) -> str:
         """See `RemoteShell`."""
-        return f"255 is also what ssh to {host} gives if it fails" if code == 255 else ""
+        return f"ssh to {host} also exits with 255 if ssh itself fails" if code == 255 else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +163,10 @@ def new_remote_shell(
     ssh = Ssh(options.ssh_port, options.ssh_identity, (*options.ssh_options, *ssh_options))
     is_for_ssh = ssh != Ssh(options=tuple(ssh_options))
     if options.remote_shell == SRUN and is_for_ssh:
-        raise ConfigError("--remote-shell srun, but there are options for ssh: leave one")
+        raise ConfigError("--remote-shell srun takes no options for ssh: remove one of them")
     if options.remote_shell == SRUN and allocation is None:
         raise ConfigError(
-            "--remote-shell srun: this is no allocation of Slurm (SLURM_JOB_ID and "
+            "--remote-shell srun: this is not an allocation of Slurm (SLURM_JOB_ID and "
             "SLURM_JOB_NODELIST are not set, or srun has started several of this process); start "
             "bpslaunch in a script of sbatch, or by salloc"
         )

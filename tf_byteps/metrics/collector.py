@@ -57,7 +57,7 @@ def worker_source(rank: Callable[[], int]) -> Source:
         rank: called when it has joined.
     """
 
-    def read():
+    def read() -> list[Any]:
         values = _engine.worker_counters()
         if not values:  # or it has left
             return []
@@ -71,7 +71,7 @@ def worker_source(rank: Callable[[], int]) -> Source:
 def server_source(server: SummationServer) -> Source:
     """The source of a `SummationServer`, empty before it has joined its job."""
 
-    def read():
+    def read() -> list[Any]:
         values = server.totals()
         if values["rank"] is None:
             return []
@@ -85,7 +85,7 @@ def server_source(server: SummationServer) -> Source:
 def scheduler_source(scheduler: JobScheduler) -> Source:
     """The source of a `JobScheduler`."""
 
-    def read():
+    def read() -> list[Any]:
         values = {"lost_servers": len(scheduler.lost_servers), "failed": bool(scheduler.failure)}
         return [("scheduler", ("scheduler", 0), values)]
 

@@ -58,7 +58,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         self.server_name = str(host)
         self.setup_environ()
 
-    def process_request(self, request: Any, client_address: Any):
+    def process_request(self, request: Any, client_address: Any) -> Any:
         if not self._free.acquire(blocking=False):
             return self.shutdown_request(request)
         try:

@@ -1,6 +1,7 @@
 """The one list of metrics. Names, units and suffixes follow Prometheus' conventions."""
 
 import dataclasses
+from typing import Any
 
 COUNTER, GAUGE = "counter", "gauge"
 
@@ -42,7 +43,7 @@ GROUPS = {
 ADDED_GROUPS = ("worker", "server")
 
 
-def _list(source, *rows):
+def _list(source: Any, *rows: Any) -> list[Any]:
     return [
         Metric(f"tf_byteps_{name}", kind, source, key, *more) for name, kind, key, *more in rows
     ]
@@ -136,7 +137,7 @@ _OF_PROCESSES = (
 )
 
 
-def _added(metric):
+def _added(metric: Any) -> Any:
     name = metric.name.removeprefix("tf_byteps_")
     return f"job_{name}", metric.kind, metric.name, f"All processes' `{metric.name}`, added up."
 

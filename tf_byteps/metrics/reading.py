@@ -52,12 +52,10 @@ class Silence:
     Attributes:
         why: the end of a sentence that begins with the address.
         nobody_listens: whether there is no process.
-        is_foreign: whether something answered that is no process of a job.
     """
 
     why: str
     nobody_listens: bool = False
-    is_foreign: bool = False
 
 
 def read_all(addresses: Iterable[Address], seconds: float) -> Mapping[Address, Reading | Silence]:
@@ -168,4 +166,4 @@ def _finite(text: str) -> float:
 
 
 def _foreign(what: str) -> Silence:
-    return Silence(f"is no process of a job: it has answered with {what}", is_foreign=True)
+    return Silence(f"is no process of a job: it has answered with {what}")

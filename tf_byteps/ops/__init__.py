@@ -1,5 +1,6 @@
 """The exchanges as TensorFlow operations, eager and within `tf.function`, and their gradients."""
 
+from tf_byteps.ops import input_waits  # noqa: F401 - for timelines
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.compressor import Compressor
 from tf_byteps.ops.exchange import broadcast, gather, push_pull

@@ -1,6 +1,8 @@
 """Gradients of the exchanges. Each is itself an exchange, under a name derived from the forward
 one."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps.ops import names
@@ -8,14 +10,14 @@ from tf_byteps.ops.library import kernels, token
 
 
 @tf.RegisterGradient("BytePSPushPull")
-def _push_pull_gradient(operation, gradient):
+def _push_pull_gradient(operation: Any, gradient: Any) -> list[Any]:
     """Every worker's value enters every worker's result: the workers' gradients add up, or
     average."""
     return [None, _reduce(operation, gradient, _linear_op(operation))]
 
 
 @tf.RegisterGradient("BytePSPushPullAll")
-def _push_pull_all_gradient(operation, *gradients):
+def _push_pull_all_gradient(operation: Any, *gradients: Any) -> Any:
     """As for each by itself, again as one operation."""
     op = _linear_op(operation)
     forward_names = [name.decode() for name in operation.get_attr("tensor_names")]
@@ -31,7 +33,7 @@ def _push_pull_all_gradient(operation, *gradients):
 
 
 @tf.RegisterGradient("BytePSBroadcast")
-def _broadcast_gradient(operation, gradient):
+def _broadcast_gradient(operation: Any, gradient: Any) -> list[Any]:
     """Only the root's value is used, by all workers: their gradients add up, or average."""
     reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
     is_root = tf.equal(_rank(), operation.get_attr("root_rank"))
@@ -39,7 +41,7 @@ def _broadcast_gradient(operation, gradient):
 
 
 @tf.RegisterGradient("BytePSGather")
-def _gather_gradient(operation, gradient):
+def _gather_gradient(operation: Any, gradient: Any) -> list[Any]:
     """Every worker uses all rows: the gradients add up, or average, and each worker takes its own
     rows of the result."""
     reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
@@ -53,7 +55,7 @@ def _gather_gradient(operation, gradient):
     return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
 
 
-def _linear_op(operation):
+def _linear_op(operation: Any) -> Any:
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):
         raise NotImplementedError(
@@ -62,12 +64,12 @@ def _linear_op(operation):
     return op
 
 
-def _rank():
+def _rank() -> Any:
     # Read when it runs: the function may outlive the job in which it was traced.
     return kernels().byte_ps_place(what="rank")
 
 
-def _reduce(operation, gradient, op):
+def _reduce(operation: Any, gradient: Any, op: Any) -> Any:
     # Numbered, because TensorFlow does not keep the backward function's operations in order.
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
     return kernels().byte_ps_push_pull(

@@ -5,7 +5,7 @@ own, in functions and outside. While a timeline is recorded, that iterator notes
 and when it had the batch. A function that was traced before does not.
 """
 
-import threading
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -15,35 +15,20 @@ from tensorflow.python.framework import ops
 
 from tf_byteps import _engine
 from tf_byteps.ops import library
+from tf_byteps.timeline import input_record
 from tf_byteps.wrapping import wrap
 
-_lock = threading.Lock()
-_installed = False
-_recorders = 0
 
-
-def begin() -> None:
-    """From now on waits are recorded, also in functions that are traced from now on."""
-    global _installed, _recorders
-    with _lock:
-        _recorders += 1
-        if not _installed:
-            for name in ("_next_internal", "get_next_as_optional"):
-                wrap(OwnedIterator, name, _next)
-                # As TensorFlow's own: AutoGraph calls it as it is.
-                api.autograph_artifact(getattr(OwnedIterator, name))
-        _installed = True
-
-
-def end() -> None:
-    """As many times as `begin`."""
-    global _recorders
-    with _lock:
-        _recorders -= 1
+@functools.cache
+def _install() -> None:
+    for name in ("_next_internal", "get_next_as_optional"):
+        wrap(OwnedIterator, name, _next)
+        # As TensorFlow's own: AutoGraph calls it as it is.
+        api.autograph_artifact(getattr(OwnedIterator, name))
 
 
 def _next(original: Any, self: Any) -> Any:
-    if not _recorders:
+    if not input_record.is_recorded():
         return original(self)
     if not tf.executing_eagerly():
         return _next_in_function(original, self)
@@ -62,3 +47,6 @@ def _next_in_function(original: Any, self: Any) -> Any:
     with ops.colocate_with(iterator):
         note(iterator=iterator, began=began)
     return batch
+
+
+input_record.note_by(_install)

@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -60,7 +61,7 @@ class _Token(CapturableResource):
         super().__init__(device=own_device())  # pyright: ignore[reportCallIssue]
         self._name = name
 
-    def _create_resource(self):
+    def _create_resource(self) -> Any:
         handle = gen_resource_variable_ops.var_handle_op(
             dtype=tf.float32, shape=[], shared_name=f"tf_byteps/{self._name}"
         )
@@ -88,7 +89,9 @@ def token(name: str) -> tf.Tensor:
             return _tokens[name].resource_handle
 
 
-def _function_children(original, self, save_type="checkpoint", **kwargs):
+def _function_children(
+    original: Callable[..., Any], self: Any, save_type: str = "checkpoint", **kwargs: Any
+) -> Any:
     """Lets a SavedModel find the tokens that a function uses.
 
     It knows the resources that are attributes of the saved object, and refuses functions that use
@@ -107,7 +110,7 @@ def _function_children(original, self, save_type="checkpoint", **kwargs):
 _REPLACED = re.compile(r"\s*Executing non-communication op .* error handling logic\.", re.DOTALL)
 
 
-def _call_flat(original, self, *args):
+def _call_flat(original: Callable[..., Any], self: Any, *args: Any) -> Any:
     """Raises an UNAVAILABLE error of a function that XLA has compiled as what it was."""
     try:
         return original(self, *args)

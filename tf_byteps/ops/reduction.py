@@ -212,7 +212,7 @@ class _Group:
         priority: int,
         compression: type[Compressor] | Compressor,
     ) -> tf.IndexedSlices:
-        def gather(rows):
+        def gather(rows: Any) -> Any:
             return kernels().byte_ps_gather(token(name), rows, tensor_name=name, priority=priority)
 
         return slices.reduce_rows(

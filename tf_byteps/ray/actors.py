@@ -7,6 +7,8 @@ import dataclasses
 import os
 import threading
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 from ray import cloudpickle
 
@@ -48,31 +50,31 @@ class Raised:
 class Scheduler:
     """The scheduler, in a thread beside the one that answers the launcher."""
 
-    def __init__(self, variables):
+    def __init__(self, variables: Any) -> None:
         _enter(variables)
         self._reports = []
         self._changed = threading.Condition()
 
-    def run(self):
+    def run(self) -> Any:
         """Runs it until the job is over; returns "" or who was lost."""
         try:
             return _run(schedule, self._report)
         finally:
             self._report("over")
 
-    def port(self):
+    def port(self) -> Any:
         """Its port, as soon as it listens; None: it does not."""
         with self._changed:
             self._changed.wait_for(lambda: self._reports)
             kind, _, number = self._reports[0].partition(" ")
             return int(number) if kind == "port" else None
 
-    def reports(self):
+    def reports(self) -> list[Any]:
         """What it has reported so far: see `tf_byteps.scheduler.schedule`."""
         with self._changed:
             return list(self._reports)
 
-    def _report(self, line):
+    def _report(self, line: str) -> None:
         with self._changed:
             self._reports.append(line)
             self._changed.notify_all()
@@ -81,10 +83,10 @@ class Scheduler:
 class Server:
     """A server."""
 
-    def __init__(self, variables):
+    def __init__(self, variables: Any) -> None:
         _enter(variables)
 
-    def run(self):
+    def run(self) -> Any:
         """Runs it until the job is over; returns "" or who was lost."""
         return _run(serve)
 
@@ -92,10 +94,10 @@ class Server:
 class Worker:
     """A worker."""
 
-    def __init__(self, variables):
+    def __init__(self, variables: Any) -> None:
         _enter(variables)
 
-    def run(self, call):
+    def run(self, call: Callable[..., Any]) -> Any:
         """Calls a function, and leaves the job.
 
         Args:
@@ -116,7 +118,7 @@ class Worker:
             return _raised(error)
 
 
-def _enter(variables):
+def _enter(variables: Any) -> None:
     """Makes this process what the variables say."""
     # The raylet, which has started this process. If the node is lost, so is the process; Ray ends
     # those that have threads of their own late or never.
@@ -127,7 +129,7 @@ def _enter(variables):
     logs.print_to_standard_error()
 
 
-def _run(work, *args):
+def _run(work: Any, *args: Any) -> Any:
     config = Config.from_environment()
     logs.configure(config)
     try:
@@ -136,7 +138,7 @@ def _run(work, *args):
         return str(error)
 
 
-def _raised(error):
+def _raised(error: Any) -> Any:
     try:
         pickled = cloudpickle.dumps(error)
         cloudpickle.loads(pickled)  # not all that can be written can be read
@@ -146,7 +148,7 @@ def _raised(error):
     return Raised(text, pickled, _may_follow(error))
 
 
-def _may_follow(error):
+def _may_follow(error: Any) -> bool:
     """Errors of the engine, of tf_byteps and of TensorFlow's operations tell of lost processes."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(modules & {"tf_byteps", "tensorflow"})

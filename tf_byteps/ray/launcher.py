@@ -58,7 +58,7 @@ class RayLauncher:
         strategy: str = "PACK",
         env: Mapping[str, str] | None = None,
         placement_timeout: float = 600.0,
-    ):
+    ) -> None:
         if workers < 1 or servers < 0:
             raise ConfigError(f"workers={workers}, servers={servers}: 1 and 0 are the least")
         if strategy not in _STRATEGIES:
@@ -119,7 +119,7 @@ class RayLauncher:
                 return job.run(call)
 
 
-def _bundle(resources):
+def _bundle(resources: Any) -> Any:
     """Without what is 0. An empty bundle is an error of Ray's."""
     needed = {name: number for name, number in resources.items() if number}
     return needed or {"CPU": 0.001}

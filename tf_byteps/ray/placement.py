@@ -1,6 +1,7 @@
 """Where the processes of a job run: a placement group, and the ranks that follow from it."""
 
 import logging
+from typing import Any
 
 import ray
 from ray.util.placement_group import (
@@ -30,7 +31,9 @@ class Placement:
         ConfigError: it has not.
     """
 
-    def __init__(self, worker_bundles, server_bundles, strategy, timeout):
+    def __init__(
+        self, worker_bundles: Any, server_bundles: Any, strategy: Any, timeout: Any
+    ) -> None:
         self._bundles = worker_bundles + server_bundles
         self._workers = len(worker_bundles)
         self._group = placement_group(self._bundles, strategy=strategy)
@@ -43,22 +46,22 @@ class Placement:
             self.__exit__()
             raise
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         remove_placement_group(self._group)
 
-    def address_of(self, task):
+    def address_of(self, task: Any) -> Any:
         """The IP address of the node where a `Task` of the plan runs."""
         return self._addresses[self._nodes[self._bundle_of(task.role, task.number)]]
 
     @property
-    def scheduler_address(self):
+    def scheduler_address(self) -> Any:
         """The IP address of the node where the scheduler runs."""
         return self._addresses[self._nodes[self._bundle_of("scheduler", 0)]]
 
-    def plan(self, job_id):
+    def plan(self, job_id: str) -> Any:
         """The job as a `Plan`, whose hosts are Ray's names of nodes.
 
         Workers of one node have ranks that follow each other.
@@ -68,7 +71,7 @@ class Placement:
         hosts = tuple(Host(node, workers.count(node)) for node in dict.fromkeys(workers))
         return Plan(len(workers), len(servers), hosts, tuple(servers), job_id, ())
 
-    def options(self, task):
+    def options(self, task: Any) -> dict[Any, Any]:
         """Where the actor for a `Task` of the plan goes, and with what, as options of Ray's."""
         number = self._bundle_of(task.role, task.number)
         needs = {} if task.role == "scheduler" else self._bundles[number]
@@ -80,7 +83,7 @@ class Placement:
             ),
         }
 
-    def _bundle_of(self, role, number):
+    def _bundle_of(self, role: str, number: int) -> Any:
         """The scheduler is where worker 0 is."""
         if role == "server":
             return self._workers + number
@@ -89,7 +92,7 @@ class Placement:
         by_rank = sorted(range(self._workers), key=lambda bundle: nodes.index(nodes[bundle]))
         return by_rank[number]
 
-    def _wait(self, strategy, timeout):
+    def _wait(self, strategy: Any, timeout: Any) -> None:
         if self._group.wait(min(timeout, _PATIENCE_SECONDS)):
             return
         bundles = [_in_words(bundle) for bundle in self._bundles]
@@ -106,6 +109,6 @@ class Placement:
             )
 
 
-def _in_words(resources):
+def _in_words(resources: Any) -> Any:
     kinds = ("CPU", "GPU")
     return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)

@@ -3,6 +3,8 @@
 import dataclasses
 import logging
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -37,7 +39,7 @@ class Member:
     where: str
     actor: ray.actor.ActorHandle
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.task.label} on {self.where}"
 
 
@@ -51,7 +53,7 @@ class RunningJob:
         secrets: further variables, which nobody else is to see.
     """
 
-    def __init__(self, plan, placement, environment, secrets):
+    def __init__(self, plan: Any, placement: Any, environment: Any, secrets: Any) -> None:
         self._plan, self._placement = plan, placement
         self._environment, self._secrets = environment, secrets
         self._members = []
@@ -61,14 +63,14 @@ class RunningJob:
         self._first_return = None  # when the first worker has returned
         self._has_started = False  # all have come together
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         for member in self._members:
             ray.kill(member.actor)
 
-    def run(self, call):
+    def run(self, call: Callable[..., Any]) -> list[Any]:
         """Runs all processes to their end.
 
         Args:
@@ -96,7 +98,7 @@ class RunningJob:
             ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
         return [ray.cloudpickle.loads(self._results[rank]) for rank in range(self._plan.workers)]
 
-    def _start_scheduler(self, address):
+    def _start_scheduler(self, address: str) -> Any:
         """Returns its port."""
         # Its port and its reports are asked for while it runs.
         task = self._plan.scheduler_task(address, None)
@@ -107,7 +109,7 @@ class RunningJob:
             raise BytePSError(f"{self._scheduler} did not start: {failure}")
         return port
 
-    def _start(self, task, kind, *arguments, **options):
+    def _start(self, task: Any, kind: Any, *arguments: Any, **options: Any) -> Any:
         """Starts an actor, and its work; returns the `Member`."""
         where = self._placement.address_of(task)
         variables = {**task.variables, **self._secrets, "DMLC_NODE_HOST": where}
@@ -121,14 +123,14 @@ class RunningJob:
         self._pending[member.actor.run.remote(*arguments)] = member
         return member
 
-    def _ask(self, answer):
+    def _ask(self, answer: Any) -> Any:
         """What the scheduler answers."""
         try:
             return ray.get(answer, timeout=_ANSWER_SECONDS)
         except RayError as error:
             raise _died(self._scheduler, error) from error
 
-    def _take_next(self):
+    def _take_next(self) -> None:
         """Waits a moment for a process to end, and handles it."""
         for member, outcome in self._wait():
             if isinstance(outcome, Raised):
@@ -139,7 +141,7 @@ class RunningJob:
                 self._results[member.task.number] = outcome.value
                 self._first_return = self._first_return or time.monotonic()
 
-    def _wait(self):
+    def _wait(self) -> Iterator[Any]:
         """Yields the member that has ended and its outcome, at most one pair."""
         ended, _ = ray.wait(list(self._pending), timeout=_TICK_SECONDS)
         for result in ended:
@@ -149,14 +151,14 @@ class RunningJob:
             except RayError as error:
                 yield member, error
 
-    def _check_needless(self, member, error):
+    def _check_needless(self, member: Any, error: Any) -> None:
         """A server that is lost while the job runs is replaced by the others."""
         servers = [m for m in self._pending.values() if m.task.role == "server"]
         if member.task.role != "server" or not servers or "started" not in self._reports():
             raise _died(member, error) from error
         _logger.warning("%s was lost; the job goes on with the other servers", member)
 
-    def _find_cause(self, member, raised):
+    def _find_cause(self, member: Any, raised: Any) -> Any:
         """The exception for the job's end, with who has failed first."""
         deadline = time.monotonic() + _CAUSE_SECONDS
         later = raised.may_follow
@@ -171,7 +173,7 @@ class RunningJob:
             failure.__cause__ = ray.cloudpickle.loads(raised.error)
         return failure
 
-    def _look_for_early_return(self):
+    def _look_for_early_return(self) -> None:
         """Others would wait for a worker that has returned and was never in the job."""
         if self._scheduler is None or self._first_return is None or self._has_started:
             return
@@ -185,9 +187,9 @@ class RunningJob:
                 f"wait: all workers must call tf_byteps.init() or make a BytePSStrategy"
             )
 
-    def _reports(self):
+    def _reports(self) -> Any:
         return self._ask(self._scheduler.actor.reports.remote())
 
 
-def _died(member, error):
+def _died(member: Any, error: Any) -> Any:
     return BytePSError(f"the job has failed: {member} was lost: {error}")

@@ -3,7 +3,7 @@
 import os
 import secrets
 
-from tf_byteps.rendezvous.environments.place import port_for
+from tf_byteps.environments.place import port_for
 from tf_byteps.rendezvous.secret import new_secret
 
 

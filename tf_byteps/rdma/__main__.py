@@ -2,12 +2,13 @@
 
 import argparse
 import sys
+from typing import Any
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.rdma import check, report
 
 
-def main(arguments=None):
+def main(arguments: Any = None) -> Any:
     """Runs the command.
 
     Args:
@@ -49,7 +50,7 @@ def main(arguments=None):
     return 0
 
 
-def _first_active():
+def _first_active() -> Any:
     for name, ports in report.devices().items():
         if any(port["state"] == "ACTIVE" for port in ports):
             return name

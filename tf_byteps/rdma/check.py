@@ -8,6 +8,7 @@ message back and forth.
 import json
 import socket
 import time
+from typing import Any
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.rdma.pyverbs_module import Verbs
@@ -30,8 +31,9 @@ class Endpoint:
         gid_index: entry of its table of GIDs; None: the first one with an IPv4 address, else 0.
     """
 
-    def __init__(self, device, port=1, gid_index=None):
-        self._verbs = verbs = Verbs()
+    def __init__(self, device: Any, port: int = 1, gid_index: int | None = None) -> None:
+        self._verbs: Any = Verbs()
+        verbs = self._verbs
         enums = verbs.enums
         self._port = port
         self._context = verbs.device.Context(name=device)
@@ -50,7 +52,7 @@ class Endpoint:
         )
         self._pair = verbs.qp.QP(self._domain, attributes)
 
-    def address(self):
+    def address(self) -> dict[Any, Any]:
         """What the other end must know, as a dict that JSON can hold."""
         return {
             "queue_pair": self._pair.qp_num,
@@ -61,7 +63,7 @@ class Endpoint:
             "key": self.memory.rkey,
         }
 
-    def connect(self, peer):
+    def connect(self, peer: Any) -> None:
         """Connects to the end whose address is `peer`."""
         verbs = self._verbs
         attributes = verbs.qp.QPAttr(port_num=self._port)
@@ -82,7 +84,7 @@ class Endpoint:
         self._pair.to_rts(attributes)
         self._peer = peer
 
-    def write(self, slot):
+    def write(self, slot: int) -> None:
         """Begins to write one piece of this end's memory to the same piece of the other's."""
         verbs = self._verbs
         offset = slot * _MESSAGE_BYTES
@@ -96,7 +98,7 @@ class Endpoint:
         request.set_wr_rdma(self._peer["key"], self._peer["memory"] + offset)
         self._pair.post_send(request)
 
-    def send(self):
+    def send(self) -> None:
         """Sends a small message."""
         verbs = self._verbs
         piece = verbs.wr.SGE(self.memory.buf, _SMALL_BYTES, self.memory.lkey)
@@ -108,13 +110,13 @@ class Endpoint:
         )
         self._pair.post_send(request)
 
-    def receive(self):
+    def receive(self) -> None:
         """Makes room for a small message."""
         verbs = self._verbs
         piece = verbs.wr.SGE(self.memory.buf, _SMALL_BYTES, self.memory.lkey)
         self._pair.post_recv(verbs.wr.RecvWR(num_sge=1, sg=[piece]))
 
-    def wait(self, count):
+    def wait(self, count: Any) -> None:
         """Waits until so many requests have been completed."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while count > 0:
@@ -129,17 +131,17 @@ class Endpoint:
             if time.monotonic() > deadline:
                 raise BytePSError(f"nothing was completed for {_PATIENCE_SECONDS} s")
 
-    def _gid(self, index):
+    def _gid(self, index: int) -> Any:
         return self._context.query_gid(self._port, index).gid
 
-    def _find_gid(self):
+    def _find_gid(self) -> Any:
         for index in range(min(self._attributes.gid_tbl_len, _GID_INDEXES)):
             if self._gid(index).startswith("0000:0000:0000:0000:0000:ffff:"):
                 return index
         return 0
 
 
-def serve(device, gid_index=None, host="", port=PORT):
+def serve(device: Any, gid_index: int | None = None, host: str = "", port: int = PORT) -> None:
     """Takes part in one check, as the host that is connected to.
 
     Args:
@@ -168,7 +170,14 @@ def serve(device, gid_index=None, host="", port=PORT):
         _write(stream, {"last": last.hex()})
 
 
-def connect(device, host, port=PORT, gid_index=None, megabytes=256, rounds=200):
+def connect(
+    device: Any,
+    host: str,
+    port: int = PORT,
+    gid_index: int | None = None,
+    megabytes: int = 256,
+    rounds: int = 200,
+) -> dict[Any, Any]:
     """Checks the way to a host that serves.
 
     Args:
@@ -220,12 +229,12 @@ def connect(device, host, port=PORT, gid_index=None, megabytes=256, rounds=200):
     return {"bandwidth": bandwidth, "latency": latency}
 
 
-def _write(stream, message):
+def _write(stream: Any, message: Any) -> None:
     stream.write(json.dumps(message) + "\n")
     stream.flush()
 
 
-def _read(stream):
+def _read(stream: Any) -> Any:
     line = stream.readline()
     if not line:
         raise BytePSError("the other host has hung up; it says why")

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+from typing import Any
 
 from tf_byteps.errors import BytePSError
 
@@ -24,7 +25,7 @@ class Verbs:
         generation: "pyverbs.enums" or "pyverbs.libibverbs_enums".
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         names = ("addr", "cq", "device", "mr", "pd", "qp", "wr", "pyverbs_error")
         try:
             _find_pyverbs()
@@ -40,7 +41,7 @@ class Verbs:
         self.generation = self.enums.__name__
 
 
-def get_device_list():
+def get_device_list() -> list[Any]:
     """The RDMA devices of this machine, by pyverbs.
 
     Returns:
@@ -49,7 +50,7 @@ def get_device_list():
     Raises:
         BytePSError: pyverbs is missing, or the kernel has no RDMA.
     """
-    verbs = Verbs()
+    verbs: Any = Verbs()
     try:
         devices = verbs.device.get_device_list()
     except verbs.pyverbs_error.PyverbsError as error:
@@ -60,19 +61,20 @@ def get_device_list():
     return [device.name.decode() for device in devices]
 
 
-def _find_pyverbs():
+def _find_pyverbs() -> None:
     """Makes Debian's pyverbs importable, and nothing else of the system's Python."""
     if importlib.util.find_spec("pyverbs") is not None or not _DEBIAN.exists():
         return
     spec = importlib.util.spec_from_file_location(
         "pyverbs", _DEBIAN, submodule_search_locations=[str(_DEBIAN.parent)]
     )
+    assert spec is not None and spec.loader is not None  # of a file that exists
     module = importlib.util.module_from_spec(spec)
     sys.modules["pyverbs"] = module
     spec.loader.exec_module(module)
 
 
-def _enums():
+def _enums() -> Any:
     for name in ("pyverbs.enums", "pyverbs.libibverbs_enums"):
         try:
             return importlib.import_module(name)

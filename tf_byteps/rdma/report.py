@@ -3,13 +3,14 @@
 import ctypes
 import pathlib
 import resource
+from typing import Any
 
 _CLASS = pathlib.Path("/sys/class/infiniband")
 _NEEDED_MEMORY = 64 << 20  # for a few connections
 _NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
-def devices(root=_CLASS):
+def devices(root: Any = _CLASS) -> dict[Any, Any]:
     """The RDMA devices and their ports.
 
     Args:
@@ -22,7 +23,7 @@ def devices(root=_CLASS):
     return {device.name: _ports(device) for device in sorted(root.glob("*"))}
 
 
-def _ports(device):
+def _ports(device: Any) -> Any:
     ports = []
     for folder in sorted((device / "ports").glob("*"), key=lambda path: int(path.name)):
         gids, interfaces = [], []
@@ -49,7 +50,7 @@ def _ports(device):
     return ports
 
 
-def missing(root=_CLASS):
+def missing(root: Any = _CLASS) -> Any:
     """What this machine lacks.
 
     Args:
@@ -91,7 +92,7 @@ def missing(root=_CLASS):
     return lacking
 
 
-def text():
+def text() -> Any:
     """All of it in words.
 
     Returns:
@@ -115,12 +116,12 @@ def text():
     return "\n".join(lines)
 
 
-def _mtu(port):
+def _mtu(port: dict[str, Any]) -> str:
     sizes = {_read(pathlib.Path("/sys/class/net") / name / "mtu") for name in port["interfaces"]}
     return "MTU " + "/".join(sorted(sizes))
 
 
-def _read(path):
+def _read(path: Any) -> Any:
     try:
         return path.read_text().strip()
     except OSError:  # an entry of a table that is not in use

@@ -15,7 +15,7 @@ import zmq
 import tf_byteps
 from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError, StartInterruptedError
-from tf_byteps.launch.gpus import own_gpu
+from tf_byteps.gpus import own_gpu
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.host import host_id, numeric_addresses
 from tf_byteps.rendezvous.secret import curve_keys, job_secret

@@ -276,7 +276,7 @@ class ElasticScheduler(Scheduler):
         else:
             super()._handle(route, message)
 
-    def _handle_join(self, route: bytes, join: Join):
+    def _handle_join(self, route: bytes, join: Join) -> Any:
         if join.member in self._leaving:
             return self._send(route, messages.Dismissed("its host is not in use any more"))
         self._done.discard(join.member)  # it has left, and comes again

@@ -253,8 +253,8 @@ class Scheduler:
         numeric = listening_address(self._config, host)
         if numeric == ALL_INTERFACES:
             _logger.info(
-                "the name %s stands for no address of this machine: the scheduler listens "
-                "at all interfaces",
+                "the name %s does not resolve to an address of this machine: the scheduler "
+                "listens at all interfaces",
                 host,
             )
         self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
@@ -365,7 +365,7 @@ class Scheduler:
             else:
                 self._lose(participant, "gave up")
 
-    def _handle_join(self, route: bytes, join: Join):
+    def _handle_join(self, route: bytes, join: Join) -> Any:
         if self._started and join.participant not in self._roster.participants:
             return self._answer_late_join(route, join)
         known = len(self._roster.participants)

@@ -8,6 +8,7 @@ import time
 
 from tf_byteps import _engine, logs
 from tf_byteps.config import Config
+from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.metrics import farewell
@@ -15,7 +16,6 @@ from tf_byteps.metrics.collector import scheduler_source, server_source, worker_
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.rendezvous import client
-from tf_byteps.rendezvous.environments import openmpi
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.rendezvous.messages import Book

@@ -1,5 +1,7 @@
 """Who is in the job, in the words of `tf.distribute.cluster_resolver`."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -8,7 +10,7 @@ from tf_byteps.ops.agreement import gather_objects
 _resolvers = tf.distribute.cluster_resolver
 
 
-def cluster_resolver(addresses=None):
+def cluster_resolver(addresses: Any = None) -> Any:
     """The resolver of this worker.
 
     Args:
@@ -40,7 +42,7 @@ def cluster_resolver(addresses=None):
     )
 
 
-def _follows(given):
+def _follows(given: Any) -> Any:
     """Whether this worker's place in the job is the one that `TF_CONFIG` gives it."""
     requested = runtime.requested_config()
     if "TF_CONFIG" not in requested.sources.values():

@@ -1,5 +1,8 @@
 """What `tf.distribute` and Keras ask of a strategy: one replica a process, plain variables."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from tensorflow.python.distribute import (
     device_util,
@@ -23,10 +26,10 @@ from tf_byteps.strategy.variables import distributed, own_value
 class BytePSReplicaContext(distribute_lib.ReplicaContext):
     """The replica of this process, among those of all workers."""
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: Any) -> None:
         super().__init__(strategy, replica_id_in_sync_group=runtime.rank())
 
-    def all_reduce(self, reduce_op, value, options=None):
+    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
         """Reduces a tensor, or a structure of tensors, over all workers. Differentiable.
 
         Every tensor is exchanged by itself, as soon as it is computed. A worker whose batch
@@ -44,7 +47,7 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
         reduced = [reduce(reduce_op, tensor, "all_reduce") for tensor in tf.nest.flatten(value)]
         return tf.nest.pack_sequence_as(value, reduced)
 
-    def all_gather(self, value, axis, options=None):
+    def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
         """Concatenates the workers' tensors along `axis`, in rank order. Differentiable.
 
         Args:
@@ -64,13 +67,13 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     is_byteps = True
 
-    def __init__(self, strategy):
+    def __init__(self, strategy: Any) -> None:
         super().__init__(strategy)
         self._device = device_util.resolve(own_device())
         self._initial_values = InitialValues()
         self._cluster_resolver = cluster_resolver()  # `Strategy.cluster_resolver` returns it
 
-    def begin_epoch(self, addresses, is_first):
+    def begin_epoch(self, addresses: Any, is_first: bool) -> None:
         """The workers of an elastic job have come together. See `membership.begin_epoch`.
 
         Args:
@@ -83,7 +86,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     # Variables.
 
-    def _create_variable(self, next_creator, **kwargs):
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         if kwargs.get("synchronization") in (None, tf.VariableSynchronization.AUTO):
             # As variables of other strategies show it.
             kwargs["synchronization"] = tf.VariableSynchronization.ON_WRITE
@@ -99,55 +102,59 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         self._initial_values.created(variable)
         return variable
 
-    def _validate_colocate_with_variable(self, colocate_with_variable):
+    def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
         strategy = getattr(colocate_with_variable, "_distribute_strategy", None)
         if strategy is not None and not isinstance(strategy.extended, BytePSExtended):
             distribute_utils.validate_colocate(colocate_with_variable, self)
 
-    def synchronize_new_variables(self):
+    def synchronize_new_variables(self) -> None:
         """Gives worker 0's values to variables that were created since the last call.
 
         A collective if there are any.
         """
         self._initial_values.synchronize_created()
 
-    def synchronize_model(self, model):
+    def synchronize_model(self, model: Any) -> None:
         """Gives worker 0's values to all variables of a Keras model and its optimizer.
 
         Always a collective.
         """
         self._initial_values.synchronize_model(model)
 
-    def read_var(self, variable):
+    def read_var(self, variable: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return tf.identity(variable)
 
-    def value_container(self, value):
+    def value_container(self, value: Any) -> Any:
         return value
 
     # Running and reducing.
 
-    def _call_for_each_replica(self, fn, args, kwargs):
+    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with tf.device(self._device), BytePSReplicaContext(self._container_strategy()):
             return fn(*args, **kwargs)
 
-    def _reduce_to(self, reduce_op, value, destinations, options):
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         del destinations, options
         return tf.nest.map_structure(
             lambda tensor: reduce(reduce_op, own_value(tensor), "reduce"), value
         )
 
-    def _gather_to_implementation(self, value, destinations, axis, options):
+    def _gather_to_implementation(
+        self, value: Any, destinations: Any, axis: Any, options: Any
+    ) -> Any:
         del destinations, options
         return tf.nest.map_structure(lambda tensor: gather_along(own_value(tensor), axis), value)
 
-    def _broadcast_to(self, tensor, destinations):
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
         del destinations
         return tensor
 
-    def _update(self, var, fn, args, kwargs, group):
+    def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any) -> Any:
         return self._update_non_slot(var, fn, (var, *args), kwargs, group)
 
-    def _update_non_slot(self, colocate_with, fn, args, kwargs, group):
+    def _update_non_slot(
+        self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any
+    ) -> Any:
         del colocate_with
         with (
             tf.device(self._device),
@@ -157,7 +164,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
             result = fn(*args, **kwargs)
         return result if group else tf.nest.map_structure(self._local_results, result)
 
-    def _awaited_by_update(self, args):
+    def _awaited_by_update(self, args: Any) -> list[Any]:
         # What an update does before it needs the gradient (a momentum times its factor) is ready
         # when a step begins. A GPU would get it before the forward pass, for all variables: the
         # step begins with launching hundreds of small kernels.
@@ -166,10 +173,12 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         tensors = tf.nest.flatten(args, expand_composites=True)
         return [tensor for tensor in tensors if tf.is_symbolic_tensor(tensor)]
 
-    def _replica_ctx_update(self, var, fn, args, kwargs, group):
+    def _replica_ctx_update(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any
+    ) -> Any:
         return self._update(var, fn, args, kwargs, group)
 
-    def _local_results(self, value):
+    def _local_results(self, value: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # A tape asks for its trainable variables here, and means the variables themselves.
         if getattr(value, "trainable", False):
             return (value,)
@@ -177,90 +186,94 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     # Input.
 
-    def _experimental_distribute_dataset(self, dataset, options):
+    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
         _refuse_per_replica(options)
         share = sharding.distribute(dataset, self._container_strategy())
         return _where_asked_for(share, options)
 
-    def _distribute_datasets_from_function(self, dataset_fn, options):
+    def _distribute_datasets_from_function(
+        self, dataset_fn: Callable[..., Any], options: Any
+    ) -> Any:
         _refuse_per_replica(options)
         with shuffle.of_this_worker():
             dataset = dataset_fn(_input_context())
         share = sharding.distribute_own(dataset)
         return _where_asked_for(share, options)
 
-    def _make_input_fn_iterator(self, input_fn, replication_mode=None):
+    def _make_input_fn_iterator(
+        self, input_fn: Callable[..., Any], replication_mode: Any = None
+    ) -> Any:
         del replication_mode
         workers = input_lib.InputWorkers([("/device:CPU:0", self.worker_devices)])
         return input_lib_v1.InputFunctionIterator(
             input_fn, workers, [_input_context()], self._container_strategy()
         )
 
-    def _experimental_distribute_values_from_function(self, value_fn):
+    def _experimental_distribute_values_from_function(self, value_fn: Callable[..., Any]) -> Any:
         return value_fn(distribute_lib.ValueContext(runtime.rank(), runtime.size()))
 
     # What kind of strategy this is.
 
-    def _in_multi_worker_mode(self):
+    def _in_multi_worker_mode(self) -> bool:
         # Asked by TensorFlow to find out whether values come wrapped, one for each replica: ours
         # never do.
         return False
 
-    def _use_merge_call(self):
+    def _use_merge_call(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         # With one replica it is a plain call, which gives Keras this strategy even if an optimizer
         # was made outside the scope.
         return True
 
-    def _get_local_replica_id(self, replica_id_in_sync_group):
+    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> Any:
         del replica_id_in_sync_group
         return 0
 
-    def _get_replica_id_in_sync_group(self, local_replica_id):
+    def _get_replica_id_in_sync_group(self, local_replica_id: Any) -> Any:
         del local_replica_id
         return runtime.rank()
 
     @property
-    def _num_replicas_in_sync(self):
+    def _num_replicas_in_sync(self) -> Any:
         return runtime.size()
 
     @property
-    def worker_devices(self):
+    def worker_devices(self) -> Any:
         return (self._device,)
 
     @property
-    def parameter_devices(self):
+    def parameter_devices(self) -> Any:
         return (self._device,)
 
-    def non_slot_devices(self, var_list):
+    def non_slot_devices(self, var_list: Any) -> Any:
         del var_list
         return (self._device,)
 
     @property
-    def experimental_between_graph(self):
+    def experimental_between_graph(self) -> bool:
         return True
 
     @property
-    def experimental_should_init(self):
+    def experimental_should_init(self) -> bool:
         return True
 
     @property
-    def should_checkpoint(self):
+    def should_checkpoint(self) -> bool:
         return runtime.rank() == 0
 
     @property
-    def should_save_summary(self):
+    def should_save_summary(self) -> bool:
         return runtime.rank() == 0
 
     @property
-    def _global_batch_size(self):
+    def _global_batch_size(self) -> bool:
         return True
 
     @property
-    def _support_per_replica_values(self):
+    def _support_per_replica_values(self) -> bool:
         return False
 
 
-def _input_context():
+def _input_context() -> Any:
     return tf.distribute.InputContext(
         num_input_pipelines=runtime.size(),
         input_pipeline_id=runtime.rank(),
@@ -268,7 +281,7 @@ def _input_context():
     )
 
 
-def _refuse_per_replica(options):
+def _refuse_per_replica(options: Any) -> None:
     mode = getattr(options, "experimental_replication_mode", None)
     if mode == tf.distribute.InputReplicationMode.PER_REPLICA:
         raise NotImplementedError(
@@ -276,6 +289,6 @@ def _refuse_per_replica(options):
         )
 
 
-def _where_asked_for(share, options):
+def _where_asked_for(share: Any, options: Any) -> Any:
     fetches = getattr(options, "experimental_fetch_to_device", None) is not False
     return share if fetches else share.on_host()

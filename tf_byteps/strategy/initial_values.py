@@ -9,6 +9,7 @@ names the difference, and nothing was sent in vain.
 
 import gc
 import weakref
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,17 +21,17 @@ from tf_byteps.training.initial_values import synchronize
 class InitialValues:
     """The variables of one strategy that worker 0's values have not reached yet."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._created = []  # weak references, in order of creation
 
-    def created(self, variable):
+    def created(self, variable: Any) -> None:
         """Notes a variable. Keras's metrics are left out: they start at zero everywhere."""
         synchronization = getattr(variable, "synchronization", None)
         is_metric = synchronization == tf.VariableSynchronization.ON_READ
         if not is_metric or isinstance(variable, OnReadVariable):
             self._created.append(weakref.ref(variable))
 
-    def synchronize_created(self):
+    def synchronize_created(self) -> None:
         """Synchronizes what was created since the last call; without anything new it does not
         communicate.
 
@@ -57,7 +58,7 @@ class InitialValues:
         if ready:
             synchronize("variables created in the scope", [(v.name, v) for v in ready])
 
-    def synchronize_model(self, model):
+    def synchronize_model(self, model: Any) -> None:
         """Synchronizes all variables of a Keras model and its optimizer, and whatever else was
         created meanwhile."""
         if runtime.size() == 1:
@@ -72,7 +73,7 @@ class InitialValues:
         self.synchronize_created()
 
 
-def _is_uninitialized(variable):
+def _is_uninitialized(variable: Any) -> bool:
     if variable is None:
         return False
     with tf.init_scope():

@@ -19,6 +19,8 @@ it has besides weights and seeds:
 """
 
 import enum
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import tree
@@ -52,7 +54,7 @@ COMMON = (
 )
 
 
-def variables(model, *kinds):
+def variables(model: Any, *kinds: Any) -> list[Any]:
     """A model's variables of some kinds.
 
     Args:
@@ -68,7 +70,7 @@ def variables(model, *kinds):
     return [variable for variable, kind, _ in _all(model) if kind in kinds]
 
 
-def guessed_statistics(model):
+def guessed_statistics(model: Any) -> list[Any]:
     """The variables of layers that are not Keras's which are statistics for want of a better guess.
 
     Args:
@@ -87,7 +89,7 @@ def guessed_statistics(model):
     ]
 
 
-def _all(model):
+def _all(model: Any) -> Any:
     """Triples of a variable, its kind and its layer, or `None` for a metric's."""
     found = {}
     for layer in model._flatten_layers():
@@ -100,7 +102,7 @@ def _all(model):
     return found.values()
 
 
-def _of_layer(layer):
+def _of_layer(layer: Any) -> Iterator[Any]:
     """Pairs of a layer's own variables and what they are if the program says nothing."""
     states = _states(layer)
     for variable in layer._trainable_variables:
@@ -118,7 +120,7 @@ def _of_layer(layer):
             yield variable, Kind.STATISTIC
 
 
-def _states(layer):
+def _states(layer: Any) -> dict[Any, Any]:
     """id -> variable: what an RNN keeps from batch to batch."""
     if not isinstance(layer, keras.layers.RNN) or not layer.stateful:
         return {}
@@ -126,7 +128,7 @@ def _states(layer):
     return {id(state): state for state in states if isinstance(state, keras.Variable)}
 
 
-def _said(variable, layer):
+def _said(variable: Any, layer: Any) -> Any:
     """What the program says that a variable is, or `None`."""
     said = getattr(variable, _ATTRIBUTE, None) or getattr(layer, _ATTRIBUTE, None)
     if said is None:

@@ -5,7 +5,7 @@ from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.strategy.input import shuffle
 
 
-def begin_epoch(is_first):
+def begin_epoch(is_first: bool) -> None:
     """Makes workers that were there before agree with new ones. A collective.
 
     Args:

@@ -1,5 +1,7 @@
 """What `tf.distribute` means by reducing and gathering, made of exchanges."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -10,7 +12,7 @@ from tf_byteps.strategy.step import forward_exchanges, local_batch
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
 
 
-def reduce(reduce_op, value, kind):
+def reduce(reduce_op: Any, value: Any, kind: Any) -> Any:
     """Reduces a tensor over all workers. A worker whose batch is empty contributes zeros.
 
     Args:
@@ -33,7 +35,7 @@ def reduce(reduce_op, value, kind):
             value = tf.cast(value, tf.float64)
         name = names.unnamed(kind)
 
-    def exchange(tensor):
+    def exchange(tensor: Any) -> Any:
         return push_pull(tensor, name=name, op=op)
 
     contribution = local_batch.contribution(value)
@@ -42,7 +44,7 @@ def reduce(reduce_op, value, kind):
     return forward_exchanges.exchanged(exchange, contribution)
 
 
-def from_first_replica(value, kind):
+def from_first_replica(value: Any, kind: Any) -> Any:
     """Replica 0's value, on every worker.
 
     Args:
@@ -62,7 +64,7 @@ def from_first_replica(value, kind):
     )
 
 
-def gather_along(value, axis):
+def gather_along(value: Any, axis: Any) -> Any:
     """Concatenates the workers' tensors along any axis.
 
     Args:
@@ -90,5 +92,5 @@ def gather_along(value, axis):
     return tf.transpose(gathered, [order.index(position) for position in range(rank)])
 
 
-def _gather(value):
+def _gather(value: Any) -> Any:
     return gather(value, gradient="sum")

@@ -64,7 +64,7 @@ class BytePSStrategy(tf.distribute.Strategy):
             from the environment (`TF_CONFIG`, `DMLC_*` and `BYTEPS_*` variables, `bpslaunch`); with
             nothing there it is one worker without any network.
         cross_step: whether steps of `Model.fit` leave their updates to the next step, whose forward
-            pass then begins while the last gradients are still on the way: each layer waits for its
+            pass then begins while the last gradients are still in flight: each layer waits for its
             own update only. Losses and weights are the same as without it. See docs/api.md.
         backup_workers: a number b: the average of a gradient does not wait for the last b workers,
             whose contributions to it are dropped. All workers still apply the same averages. Each

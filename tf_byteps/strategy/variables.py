@@ -17,12 +17,14 @@ exchanges: counters go on alike everywhere, and metrics are reduced at fixed poi
 import contextlib
 import functools
 import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib, values_util
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from tensorflow.python.saved_model import save_context
-from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY
+from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY  # pyright: ignore[reportAttributeAccessIssue]
 
 from tf_byteps.strategy.reductions import from_first_replica, reduce
 
@@ -55,7 +57,7 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def made_by_keras():
+def made_by_keras() -> Iterator[Any]:
     """Around the creation of Keras's own variables."""
     before = is_made_by_keras()
     _local.keras = True
@@ -65,12 +67,12 @@ def made_by_keras():
         _local.keras = before
 
 
-def is_made_by_keras():
+def is_made_by_keras() -> Any:
     """Whether this thread creates one of Keras's own variables."""
     return getattr(_local, "keras", False)
 
 
-def distributed(variable):
+def distributed(variable: Any) -> Any:
     """Gives a variable that was just created the class that its arguments ask for.
 
     Args:
@@ -105,17 +107,17 @@ def distributed(variable):
     return variable
 
 
-def own_value(value):
+def own_value(value: Any) -> Any:
     """This worker's value of an `OnReadVariable`; anything else is returned as it is."""
     return value.byteps_own_value() if isinstance(value, OnReadVariable) else value
 
 
 @functools.cache
-def _subclass(kind, variable_class):
+def _subclass(kind: Any, variable_class: Any) -> Any:
     return type(variable_class.__name__, (kind, variable_class), {})
 
 
-def _in_replica():
+def _in_replica() -> Any:
     """Whether this is code of a replica, and not an update that all make alike."""
     return (
         tf.distribute.has_strategy()
@@ -124,7 +126,7 @@ def _in_replica():
     )
 
 
-def _together(variable, value, kind):
+def _together(variable: Any, value: Any, kind: Any) -> Any:
     """The workers' values of one variable as its aggregation says."""
     values_util.mark_as_unsaveable()  # it needs the other workers
     if variable.aggregation == _NONE:
@@ -137,19 +139,25 @@ def _together(variable, value, kind):
     return reduce(_REDUCE_OPS[variable.aggregation], value, kind)
 
 
-class _Variable:
-    def byteps_own_value(self):
+if TYPE_CHECKING:
+    _OfTensorFlow = BaseResourceVariable  # or a class below it: see _subclass
+else:
+    _OfTensorFlow = object
+
+
+class _Variable(_OfTensorFlow):
+    def byteps_own_value(self) -> Any:
         """This worker's value, read without an exchange."""
         return tf.identity(BaseResourceVariable._read_variable_op(self))
 
-    def byteps_set_own_value(self, value):
+    def byteps_set_own_value(self, value: Any) -> None:
         """Sets this worker's value without an exchange."""
         BaseResourceVariable.assign(self, value)
 
-    def __tf_tracing_type__(self, signature_context):
+    def __tf_tracing_type__(self, signature_context: Any) -> Any:
         """A traced function that is given one of these is not reused for one of another kind."""
         spec = super().__tf_tracing_type__(signature_context)
-        kind = _KINDS.index((self.synchronization == _ON_READ, self.aggregation))
+        kind = _KINDS.index((self.synchronization == _ON_READ, cast(Any, self.aggregation)))
         alias_id = -1 - (spec.alias_id * len(_KINDS) + kind)  # plain ones have 0, 1, ...
         signature_context.add_placeholder(alias_id, self)
         return type(spec)(spec.shape, spec.dtype, spec.trainable, alias_id)
@@ -158,97 +166,111 @@ class _Variable:
 class OnWriteVariable(_Variable):
     """A variable that has the same value everywhere because its writes are exchanged."""
 
-    def assign(self, value, use_locking=None, name=None, read_value=True):
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         return super().assign(self._written(value), use_locking, name, read_value)
 
-    def assign_add(self, delta, use_locking=None, name=None, read_value=True):
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         return super().assign_add(self._written(delta), use_locking, name, read_value)
 
-    def assign_sub(self, delta, use_locking=None, name=None, read_value=True):
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         return super().assign_sub(self._written(delta), use_locking, name, read_value)
 
-    def _strided_slice_assign(self, begin, end, strides, value, *args, **kwargs):
+    def _strided_slice_assign(
+        self, begin: Any, end: Any, strides: Any, value: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         value = self._written(value)
         return super()._strided_slice_assign(begin, end, strides, value, *args, **kwargs)
 
-    def scatter_add(self, sparse_delta, use_locking=False, name=None):
+    def scatter_add(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         return super().scatter_add(self._written(sparse_delta), use_locking, name)
 
-    def scatter_sub(self, sparse_delta, use_locking=False, name=None):
+    def scatter_sub(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         return super().scatter_sub(self._written(sparse_delta), use_locking, name)
 
-    def scatter_mul(self, sparse_delta, use_locking=False, name=None):
+    def scatter_mul(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         return super().scatter_mul(self._written(sparse_delta), use_locking, name)
 
-    def scatter_div(self, sparse_delta, use_locking=False, name=None):
+    def scatter_div(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         return super().scatter_div(self._written(sparse_delta), use_locking, name)
 
-    def scatter_max(self, sparse_delta, use_locking=False, name=None):
+    def scatter_max(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         self._check_first("scatter_max")
         return super().scatter_max(self._written(sparse_delta), use_locking, name)
 
-    def scatter_min(self, sparse_delta, use_locking=False, name=None):
+    def scatter_min(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         self._check_first("scatter_min")
         return super().scatter_min(self._written(sparse_delta), use_locking, name)
 
-    def scatter_update(self, sparse_delta, use_locking=False, name=None):
+    def scatter_update(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
         self._check_first("scatter_update")
         return super().scatter_update(self._written(sparse_delta), use_locking, name)
 
-    def _check_first(self, method):
+    def _check_first(self, method: Any) -> None:
         """Rows for one index cannot be added up before such a write."""
         if self.aggregation != _ONLY_FIRST_REPLICA:
             self._check_outside(method, " other than ONLY_FIRST_REPLICA")
 
-    def _check_outside(self, method, condition=""):
+    def _check_outside(self, method: Any, condition: str = "") -> None:
         if _in_replica():
             raise NotImplementedError(
                 f"{method} in strategy.run does not work for variables with an aggregation"
                 f"{condition}, such as {self.name!r}: use assign, scatter_add or scatter_sub"
             )
 
-    def _written(self, value):
+    def _written(self, value: Any) -> Any:
         if not _in_replica() or save_context.in_save_context():
             return value
         if not isinstance(value, tf.IndexedSlices):
-            value = tf.convert_to_tensor(value, self.dtype)
+            value = tf.convert_to_tensor(value, cast(Any, self.dtype))
         return _together(self, value, "variable written")
 
 
 class OnReadVariable(_Variable):
     """A variable of which each worker has its own value; read elsewhere they are exchanged."""
 
-    def _read_variable_op(self, no_copy=False):
+    def _read_variable_op(self, no_copy: bool = False) -> Any:
         if self._is_own():
             return super()._read_variable_op(no_copy)
         # Initial values are worker 0's.
         self._distribute_strategy.extended.synchronize_new_variables()
         return _together(self, super()._read_variable_op(no_copy), "variable read")
 
-    def sparse_read(self, indices, name=None):
+    def sparse_read(self, indices: Any, name: Any = None) -> Any:
         if self._is_own():
             return super().sparse_read(indices, name)
         return tf.gather(self.value(), indices, name=name)
 
-    def gather_nd(self, indices, name=None):
+    def gather_nd(self, indices: Any, name: Any = None) -> Any:
         if self._is_own():
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.value(), indices, name=name)
 
-    def assign(self, value, use_locking=None, name=None, read_value=True):
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         if not self._is_own():
             value = self._share(value)
         return super().assign(value, use_locking, name, read_value)
 
-    def assign_add(self, delta, use_locking=None, name=None, read_value=True):
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         self._check_change("assign_add")
         return super().assign_add(delta, use_locking, name, read_value)
 
-    def assign_sub(self, delta, use_locking=None, name=None, read_value=True):
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+    ) -> Any:
         self._check_change("assign_sub")
         return super().assign_sub(delta, use_locking, name, read_value)
 
-    def _check_change(self, method):
+    def _check_change(self, method: Any) -> None:
         if self.aggregation == _SUM and not self._is_own():
             raise ValueError(
                 f"{method} outside of strategy.run would count once for each worker, because the "
@@ -256,33 +278,35 @@ class OnReadVariable(_Variable):
                 "assign, or do it in strategy.run"
             )
 
-    def _share(self, value):
+    def _share(self, value: Any) -> Any:
         """What each worker keeps of a value, so that reading gives the value again."""
         if self.aggregation != _SUM:
             return value
-        value = tf.convert_to_tensor(value, self.dtype)
-        return tf.cast(value / self._distribute_strategy.num_replicas_in_sync, self.dtype)
+        value = tf.convert_to_tensor(value, cast(Any, self.dtype))
+        return tf.cast(
+            value / self._distribute_strategy.num_replicas_in_sync, cast(Any, self.dtype)
+        )
 
-    def _restore_from_tensors(self, restored_tensors):
+    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
         share = self._share(restored_tensors[VARIABLE_VALUE_KEY])
         return super()._restore_from_tensors({VARIABLE_VALUE_KEY: share})
 
     @staticmethod
-    def _is_own():
+    def _is_own() -> Any:
         if save_context.in_save_context() or distribute_lib.get_update_replica_id() is not None:
             return True
         return _in_replica() and not distribute_lib.in_variable_sync_on_read_context()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         own = BaseResourceVariable._read_variable_op(self) if tf.executing_eagerly() else None
         value = "" if own is None else f", this worker's value={own.numpy()!r}"
         return f"<tf.Variable {self.name!r} shape={self.shape} dtype={self.dtype.name}{value}>"
 
 
-def _checked(kind, method, check):
+def _checked(kind: Any, method: Any, check: Callable[..., Any]) -> None:
     """Makes a method of a class ask `check` whether it can work here."""
 
-    def write(self, *args, **kwargs):
+    def write(self, *args: Any, **kwargs: Any) -> Any:
         check(self, method)
         return getattr(super(kind, self), method)(*args, **kwargs)
 

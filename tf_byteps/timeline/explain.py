@@ -10,18 +10,18 @@ from tf_byteps.timeline.steps import Step, by_workers, cost_of, steps_of
 
 _SHOWN = 3
 _LEAST_SHARE = 0.01  # of a step: what costs less is not worth a line
-_LINKS = "see its link and its load, add servers, or compress (docs/compression.md)"
+_LINKS = "check its link and its load, add servers, or compress (docs/compression.md)"
 _ADVICE = {
-    "compute": "see its CPUs, its threads and its share of the data, or set backup workers "
+    "compute": "check its CPUs, its threads and its share of the data, or set backup workers "
     "(docs/stragglers.md)",
     "input": "prefetch, or read with more threads (docs/tuning.md)",
-    "credit": "do not set BYTEPS_CREDIT_BYTES, or set it to more (docs/tuning.md)",
+    "credit": "unset BYTEPS_CREDIT_BYTES, or raise it (docs/tuning.md)",
     "link": _LINKS,
     "server link": _LINKS,
-    "worker link": "see its link and its load, or compress (docs/compression.md)",
+    "worker link": "check its link and its load, or compress (docs/compression.md)",
     "latency": _LINKS,
-    "sum": "see its CPUs and its load, or add servers",
-    "queue": "see its CPUs, and set BYTEPS_IO_THREADS higher (docs/tuning.md)",
+    "sum": "check its CPUs and its load, or add servers",
+    "queue": "check its CPUs, and set BYTEPS_IO_THREADS higher (docs/tuning.md)",
 }
 _OTHER_ADVICE = "add servers, or compress (docs/compression.md)"
 
@@ -46,7 +46,7 @@ def explain(
     steps = {w: steps_of(of_worker, own_waits[w]) for w, of_worker in workers.items()}
     steps = {worker: of_worker for worker, of_worker in steps.items() if of_worker}
     if not steps:
-        return ["no step can be measured: there is but one, or steps overlap"]
+        return ["no step can be measured: there is only one, or steps overlap"]
     return list(_lines(_Job(steps, own_waits, credits or {})))
 
 

@@ -5,7 +5,8 @@ import collections
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
@@ -19,7 +20,7 @@ _NOTHING_DONE = 2
 _SLOWEST = 3
 
 
-def breakdown(parts):
+def breakdown(parts: Any) -> dict[Any, Any]:
     """What the steps of one worker are made of.
 
     Args:
@@ -53,7 +54,7 @@ def breakdown(parts):
     }
 
 
-def _lines(parts, waits):
+def _lines(parts: Any, waits: Any) -> Iterator[Any]:
     by_worker = by_workers(parts)
     by_waits = collections.defaultdict(list)
     for wait in waits:

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import logging
 import os
-import sys
 from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
+from tf_byteps.timeline import input_record
 from tf_byteps.timeline.files import END, Stay, growing
 from tf_byteps.timeline.parts import InputWait, read, read_inputs
 from tf_byteps.timeline.trace import trace, wait_event
@@ -33,12 +33,7 @@ class Recorder:
         self._dropped = 0
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
-        # Without TensorFlow nobody asks it for batches.
-        self._notes_input = "tensorflow" in sys.modules
-        if self._notes_input:
-            from tf_byteps.ops import input_waits
-
-            input_waits.begin()
+        input_record.begin()
         said = {"worker": rank, "credit_bytes": self._credit}
         path = path_for(os.fspath(path), "worker", rank)
         self._file = growing(path, stay, (rank, f"worker {rank}"), self._lines, **said)
@@ -54,10 +49,7 @@ class Recorder:
         Raises:
             OSError: it cannot be written.
         """
-        if self._notes_input:
-            from tf_byteps.ops import input_waits
-
-            input_waits.end()
+        input_record.end()
         _engine.timeline_stop()
         self._file.end(END)
         parts, waits, dropped = read(self.path), read_inputs(self.path), self._dropped

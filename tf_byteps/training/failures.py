@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +16,7 @@ _NOT_COMPILED = "unsupported operations when trying to compile graph"  # as XLA 
 
 
 @contextlib.contextmanager
-def in_a_sentence():
+def shortened_errors() -> Iterator[Any]:
     """Raises an error of the engine again, without the graph that TensorFlow describes around it.
 
     For what users call with a whole training inside; where an operation was made, and by which of
@@ -23,7 +25,7 @@ def in_a_sentence():
 
     Example:
 
-    >>> with in_a_sentence():
+    >>> with shortened_errors():
     ...     train_function(iterator)
     """
     try:

@@ -17,8 +17,8 @@
 #include "cc/base/clock.h"
 #include "cc/van/open_acceptor.h"
 #include "cc/van/rdma/device.h"
-#include "cc/van/rdma/loopback_verbs.h"
 #include "cc/van/rdma/offer.h"
+#include "cc/van/rdma/testing/loopback_verbs.h"
 #include "cc/van/rdma/verbs.h"
 #include "cc/van/van.h"
 

@@ -18,8 +18,8 @@
 #include "cc/van/buffer_sink.h"
 #include "cc/van/open_acceptor.h"
 #include "cc/van/rdma/device.h"
-#include "cc/van/rdma/loopback_verbs.h"
 #include "cc/van/rdma/queue_pair.h"
+#include "cc/van/rdma/testing/loopback_verbs.h"
 #include "cc/van/van.h"
 
 namespace byteps {

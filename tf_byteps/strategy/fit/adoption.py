@@ -7,6 +7,7 @@ outside.
 
 import logging
 import weakref
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
@@ -18,7 +19,7 @@ _logger = logging.getLogger("tf_byteps")
 _warned_of = weakref.WeakSet()
 
 
-def adopt_model(model):
+def adopt_model(model: Any) -> None:
     """Makes a Keras model the current `BytePSStrategy`'s, if there is one and it is no one's yet.
 
     Args:
@@ -31,7 +32,7 @@ def adopt_model(model):
         model.train_function = model.test_function = model.predict_function = None
 
 
-def warn_if_alone(model):
+def warn_if_alone(model: Any) -> None:
     """Warns, once for each model, of a training that no strategy and no other worker knows of.
 
     Args:
@@ -48,7 +49,7 @@ def warn_if_alone(model):
     )
 
 
-def adopt_optimizer(optimizer):
+def adopt_optimizer(optimizer: Any) -> None:
     """Makes an optimizer the current `BytePSStrategy`'s, if there is one.
 
     Args:

@@ -5,6 +5,9 @@ decide alike. Three things are left: files are to be written once, what was read
 reach workers that cannot see it, and a decision that one worker takes alone must become everyone's.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -20,44 +23,44 @@ class FitCallback(keras.callbacks.Callback):
 
     reads_weights = False  # where a batch ends
 
-    def __init__(self, check_weights):
+    def __init__(self, check_weights: Any) -> None:
         super().__init__()
         self._check_weights = check_weights
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: Any = None) -> None:
         """Weights and the first epoch are worker 0's, also after a callback restored a backup."""
         model = self.model
         model._initial_epoch = gather_objects("first epoch", model._initial_epoch)[0]
         model.distribute_strategy.extended.synchronize_model(model)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         statistics.begin(self.model)
         stopping.agree(self.model)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         metrics.give_back(self.model)
         weights.check(self.model, self._check_weights)
         stopping.end_epoch(self.model)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Any = None) -> None:
         metrics.show_all(self.model)
 
 
 class EveryBatch(FitCallback):
     """For trainings that a callback may stop after any batch."""
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
         stopping.agree(self.model)
 
 
-def flat(callbacks):
+def flat(callbacks: Any) -> Any:
     """The list of callbacks that `fit` was given, see `completed`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks.callbacks
     return tf.nest.flatten(callbacks or [])
 
 
-def completed(callbacks, model):
+def completed(callbacks: Any, model: Any) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 
     Args:
@@ -82,7 +85,7 @@ def completed(callbacks, model):
     }
     everyone, _ = leaving.meet(facts)
     for callback in on_batches:
-        callback._byteps_on_all_workers = all(
+        callback._byteps_on_all_workers = all(  # pyright: ignore[reportAttributeAccessIssue]
             other["saves"] == facts["saves"] for other in everyone
         )
     check_weights = everyone[0]["check weights"]
@@ -99,7 +102,7 @@ def completed(callbacks, model):
     return callbacks
 
 
-def changes():
+def changes() -> list[Any]:
     """The changes to Keras that let worker 0 alone write files.
 
     Returns:
@@ -120,21 +123,21 @@ def changes():
     ]
 
 
-def _handlers(callback_class):
+def _handlers(callback_class: Any) -> list[Any]:
     return [name for name in vars(callback_class) if name.startswith("on_")]
 
 
-def _leaves_files_to_worker_0(model):
+def _leaves_files_to_worker_0(model: Any) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     return is_ours(strategy) and not strategy.extended.should_checkpoint
 
 
-def _on_worker_0(original, self, *args, **kwargs):
+def _on_worker_0(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
     if not _leaves_files_to_worker_0(self.model):
         original(self, *args, **kwargs)
 
 
-def _set_model(original, self, model):
+def _set_model(original: Callable[..., Any], self: Any, model: Any) -> None:
     """`TensorBoard` writes the model's graph here."""
     if _leaves_files_to_worker_0(model):
         keras.callbacks.Callback.set_model(self, model)
@@ -142,7 +145,9 @@ def _set_model(original, self, model):
         original(self, model)
 
 
-def _decide_and_save(original, self, epoch, batch, logs):
+def _decide_and_save(
+    original: Callable[..., Any], self: Any, epoch: int, batch: Any, logs: Any
+) -> None:
     """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`.
 
     After a batch, the logs are each worker's own. Where all workers have this callback, so that all

@@ -15,6 +15,7 @@ an attribute of the variable, "sum", "average", "min" or "max":
 import collections
 import logging
 import weakref
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +37,7 @@ _own_results = weakref.WeakKeyDictionary()  # model -> this worker's, before the
 _warned = set()  # names of logs
 
 
-def reduce_states(model):
+def reduce_states(model: Any) -> None:
     """Replaces the states of a Keras model's metrics by those over all workers. A collective.
 
     Args:
@@ -63,7 +64,7 @@ def reduce_states(model):
     _all.pop(model, None)
 
 
-def _exchange(variable, op):
+def _exchange(variable: Any, op: Any) -> Any:
     """The reduction of a state, and the dtype in which it is exchanged."""
     dtype = tf.as_dtype(variable.value.dtype)
     if dtype == tf.bool:
@@ -78,7 +79,7 @@ def _exchange(variable, op):
     )
 
 
-def give_back(model):
+def give_back(model: Any) -> None:
     """Sets the states that `reduce_states` has replaced to this worker's own ones again.
 
     Args:
@@ -87,12 +88,12 @@ def give_back(model):
     _swap(model, _own, _all)
 
 
-def show_all(model):
+def show_all(model: Any) -> None:
     """Undoes `give_back`: a training has ended, and its metrics show what all workers counted."""
     _swap(model, _all, _own)
 
 
-def _swap(model, source, target):
+def _swap(model: Any, source: Any, target: Any) -> None:
     values = source.pop(model, None)
     if values is not None:
         target[model] = [(state, state.numpy()) for state, _ in values]
@@ -100,7 +101,7 @@ def _swap(model, source, target):
             state.assign(value)
 
 
-def logs_so_far(model, logs):
+def logs_so_far(model: Any, logs: Any) -> Any:
     """The logs over the rows of all workers so far. A collective.
 
     The metrics themselves go on with each worker's own rows.
@@ -120,7 +121,7 @@ def logs_so_far(model, logs):
     return results
 
 
-def of_all_workers(model, logs):
+def of_all_workers(model: Any, logs: Any) -> Any:
     """The logs of an epoch or an evaluation over the rows of all workers. A collective.
 
     Args:
@@ -168,7 +169,7 @@ def of_all_workers(model, logs):
     return logs
 
 
-def _equal_metrics(model, numbers):
+def _equal_metrics(model: Any, numbers: Any) -> dict[Any, Any]:
     """{key of a number: names of the model's metrics whose result of this worker equals it}."""
     results = {key: _number(value) for key, value in _own_results.get(model, {}).items()}
     return {
@@ -183,7 +184,7 @@ def _equal_metrics(model, numbers):
     }
 
 
-def _renamed(key, of_workers):
+def _renamed(key: Any, of_workers: Any) -> Any:
     """The metric whose result has another key in the logs, or `None`.
 
     Args:
@@ -196,7 +197,7 @@ def _renamed(key, of_workers):
     return common[0] if common else None
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     """A float, or an array of numbers as lists; `None` for anything else."""
     if isinstance(value, float):
         return value
@@ -204,7 +205,7 @@ def _number(value):
     return value.tolist() if is_array else None
 
 
-def _warn(key):
+def _warn(key: Any) -> None:
     if key in _warned or runtime.rank() != 0:
         return
     _warned.add(key)

@@ -8,6 +8,8 @@ constant keeps its bits.
 
 import logging
 import weakref
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,7 +25,7 @@ _common = weakref.WeakKeyDictionary()
 _warned = set()  # paths
 
 
-def begin(model):
+def begin(model: Any) -> None:
     """Notes that a model's statistics are about to become each worker's own.
 
     Args:
@@ -34,13 +36,13 @@ def begin(model):
         _common[model] = _by_id(variables, fingerprints(variables))
 
 
-def begin_if_new(model):
+def begin_if_new(model: Any) -> None:
     """`begin`, unless the model trains already."""
     if model not in _common:
         begin(model)
 
 
-def average(model):
+def average(model: Any) -> None:
     """Averages a model's statistics if it trains. A collective.
 
     Args:
@@ -63,21 +65,21 @@ def average(model):
     _common[model] = _by_id(variables, now)
 
 
-def end_epoch(model):
+def end_epoch(model: Any) -> None:
     """Averages a model's statistics, and notes that its epoch has ended. A collective."""
     average(model)
     _common.pop(model, None)
 
 
-def _statistics(model):
+def _statistics(model: Any) -> list[Any]:
     return [variable.value for variable in kinds.variables(model, kinds.Kind.STATISTIC)]
 
 
-def _by_id(variables, numbers):
+def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
     return {id(variable): number for variable, number in zip(variables, numbers, strict=True)}
 
 
-def _average(variables):
+def _average(variables: Any) -> None:
     # In float64 and divided first: the sum of the workers' values may overflow.
     parts = [tf.cast(variable, tf.float64) / runtime.size() for variable in variables]
     means = reduce_joined(parts, tf.float64, Sum, "moving statistics")
@@ -85,11 +87,11 @@ def _average(variables):
         variable.assign(tf.cast(mean, variable.dtype))
 
 
-def _warn_of_guesses(model, averaged):
-    averaged = {id(variable) for variable in averaged}
+def _warn_of_guesses(model: Any, averaged: Iterable[Any]) -> None:
+    ids = {id(variable) for variable in averaged}
     for variable in kinds.guessed_statistics(model):
         path = variable.path
-        if id(variable.value) in averaged and path not in _warned and runtime.rank() == 0:
+        if id(variable.value) in ids and path not in _warned and runtime.rank() == 0:
             _warned.add(path)
             _logger.warning(
                 "the workers' values of the variable %r differ and are averaged, as those of a "

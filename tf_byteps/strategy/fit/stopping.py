@@ -7,6 +7,7 @@ where an epoch begins and ends, and after every batch if there is a callback tha
 """
 
 import weakref
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,25 +22,25 @@ _STOPPING = keras.callbacks.TerminateOnNaN
 _agreed = weakref.WeakKeyDictionary()
 
 
-def attribute():
+def attribute() -> Any:
     """The property that replaces `stop_training` of Keras's models."""
 
-    def get(model):
+    def get(model: Any) -> Any:
         # `_agreed` is empty but for trainings under a strategy.
         return _agreed.get(model, _wanted(model)) if _agreed else _wanted(model)
 
     return property(get, _want)
 
 
-def _wanted(model):
+def _wanted(model: Any) -> Any:
     return model.__dict__.get("stop_training", False)
 
 
-def _want(model, value):
+def _want(model: Any, value: Any) -> None:
     model.__dict__["stop_training"] = value
 
 
-def agree(model):
+def agree(model: Any) -> None:
     """Lets all workers stop if one wants to. A collective of one small exchange.
 
     From now on, until `end_epoch`, `model.stop_training` is the same on all workers.
@@ -55,18 +56,18 @@ def agree(model):
     _agreed[model] = stops
 
 
-def end_epoch(model):
+def end_epoch(model: Any) -> None:
     """Agrees once more, for what is done between epochs. A collective."""
     agree(model)
     forget(model)
 
 
-def forget(model):
+def forget(model: Any) -> None:
     """The training has ended, perhaps by an exception within an epoch."""
     _agreed.pop(model, None)
 
 
-def may_stop_after_a_batch(callback):
+def may_stop_after_a_batch(callback: Any) -> bool:
     """Whether a callback does something after batches, and is not one of Keras's that never stop.
 
     One of ours that stops there has an attribute `stops_after_batches`.
@@ -80,7 +81,7 @@ def may_stop_after_a_batch(callback):
     return any(not is_default(handler) and not _never_stops(handler) for handler in handlers)
 
 
-def _never_stops(handler):
+def _never_stops(handler: Any) -> Any:
     module = getattr(handler, "__module__", None) or ""
     if module == _STOPPING.__module__:
         return False

@@ -6,6 +6,7 @@ else would show it, for each worker's loss still falls.
 """
 
 import logging
+from typing import Any
 
 import keras
 
@@ -23,7 +24,7 @@ _ADVICE = (
 )
 
 
-def check(model, mode):
+def check(model: Any, mode: Any) -> None:
     """Compares what must be the same on all workers. A collective, unless it is off.
 
     Args:
@@ -45,7 +46,7 @@ def check(model, mode):
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
-def _common_variables(model):
+def _common_variables(model: Any) -> list[Any]:
     variables = kinds.variables(model, *kinds.COMMON)
     for optimizer in _optimizers(model):
         own = {id(variable) for variable in _accumulators(optimizer)}
@@ -53,14 +54,14 @@ def _common_variables(model):
     return list({id(variable): variable for variable in variables}.values())
 
 
-def _optimizers(model):
+def _optimizers(model: Any) -> Any:
     """The model's own, and those that a training step of the program's uses besides."""
     values = [getattr(model, "optimizer", None), *vars(model).values()]
     found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
     return {id(optimizer): optimizer for optimizer in found}.values()
 
 
-def _accumulators(optimizer):
+def _accumulators(optimizer: Any) -> Any:
     """The sums of a worker's own gradients, before they are reduced."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     return getattr(optimizer, "_accumulated_gradients", None) or []

@@ -8,6 +8,8 @@ as well save on one worker alone, and paths may be each host's own.
 import os
 import pathlib
 import tempfile
+from collections.abc import Callable
+from typing import Any
 
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
@@ -16,7 +18,7 @@ from keras.src.utils import file_utils
 from tf_byteps import runtime
 
 
-def changes():
+def changes() -> list[Any]:
     """The changes to Keras, as `callbacks.changes` returns them."""
     return [
         (saving_lib, "save_model", _save),
@@ -25,7 +27,9 @@ def changes():
     ]
 
 
-def _save(original, model, filepath, *args, **kwargs):
+def _save(
+    original: Callable[..., Any], model: Any, filepath: str, *args: Any, **kwargs: Any
+) -> None:
     is_local = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
     if not is_local or not runtime.is_initialized() or runtime.size() == 1:
         original(model, filepath, *args, **kwargs)
@@ -36,7 +40,7 @@ def _save(original, model, filepath, *args, **kwargs):
         _move_content(pathlib.Path(folder), target.parent)
 
 
-def _move_content(source, destination):
+def _move_content(source: Any, destination: Any) -> None:
     """Moves files, replacing those that are there; files that name others come last."""
     for path in sorted(source.rglob("*"), key=lambda path: path.suffix == ".json"):
         moved = destination / path.relative_to(source)

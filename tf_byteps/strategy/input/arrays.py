@@ -1,5 +1,7 @@
 """Input from arrays for `Model.fit` and others: only this worker's rows are ever gathered."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from keras import tree
@@ -9,7 +11,7 @@ from tf_byteps import runtime
 from tf_byteps.strategy.input import content, sharding, shuffle
 
 
-def share(adapter):
+def share(adapter: Any) -> Any:
     """This worker's share of Keras's array input. A collective: all workers call it.
 
     The order of rows is chosen for the whole epoch and is the same on all workers; each takes its
@@ -47,11 +49,11 @@ def share(adapter):
     return sharding.BytePSDataset(dataset.with_options(options).prefetch(tf.data.AUTOTUNE))
 
 
-def _pieces(order, rows, batch_size):
+def _pieces(order: Any, rows: Any, batch_size: Any) -> Any:
     """This worker's piece of each batch of an epoch's order of rows."""
 
     @tf.autograph.experimental.do_not_convert
-    def piece(step):
+    def piece(step: Any) -> Any:
         batch = step * batch_size
         length = tf.minimum(rows - batch, batch_size)
         begin, end = sharding.bounds(length, runtime.rank(), runtime.size())
@@ -60,24 +62,24 @@ def _pieces(order, rows, batch_size):
     return tf.data.Dataset.range(-(-rows // batch_size)).map(piece)
 
 
-def _shuffled_within_batches(rows, batch_size):
+def _shuffled_within_batches(rows: Any, batch_size: Any) -> Any:
     """Keras's `shuffle="batch"`: batches in order, each one's rows shuffled."""
 
     @tf.autograph.experimental.do_not_convert
-    def piece(batch):
+    def piece(batch: Any) -> Any:
         begin, end = sharding.bounds(tf.shape(batch)[0], runtime.rank(), runtime.size())
         return batch[begin:end]
 
     return shuffle.shuffled(tf.data.Dataset.range(rows).batch(batch_size)).map(piece)
 
 
-def _content(inputs, rows):
+def _content(inputs: Any, rows: Any) -> Any:
     taken = tf.nest.flatten(_take(content.sample(rows), inputs), expand_composites=True)
     return content.of_tensors([tensor for tensor in taken if tensor is not None])
 
 
-def _take(indices, arrays):
-    def take(array):
+def _take(indices: Any, arrays: Any) -> Any:
+    def take(array: Any) -> Any:
         if isinstance(array, np.ndarray):
             return tf.constant(array[indices])  # without making a tensor of all of it
         if isinstance(array, array_slicing.TensorflowSparseWrapper):

@@ -9,13 +9,14 @@ more: everything must be there, with worker 0's values, before the first step.
 """
 
 import enum
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import tree
 
 
-class Told(enum.IntEnum):
+class KnownShapes(enum.IntEnum):
     """What a dataset says about the shapes of its batches."""
 
     NOTHING = 0
@@ -23,40 +24,40 @@ class Told(enum.IntEnum):
     SHAPES = 2  # but for the batch's own length
 
 
-def told(element_spec):
-    """What the `element_spec` of a dataset of batches says, as a `Told`."""
-    return min(map(_told_of, tf.nest.flatten(element_spec)), default=Told.SHAPES)
+def known_shapes(element_spec: Any) -> Any:
+    """What the `element_spec` of a dataset of batches says, as a `KnownShapes`."""
+    return min(map(_known_of, tf.nest.flatten(element_spec)), default=KnownShapes.SHAPES)
 
 
-def _told_of(spec):
+def _known_of(spec: Any) -> Any:
     if isinstance(spec, (tf.OptionalSpec, tf.RaggedTensorSpec)):
-        return Told.SHAPES  # no value is passed; nothing more is known of a ragged batch
+        return KnownShapes.SHAPES  # no value is passed; nothing more is known of a ragged batch
     if spec.shape.rank is None:
-        return Told.NOTHING
-    return Told.SHAPES if spec.shape[1:].is_fully_defined() else Told.RANKS
+        return KnownShapes.NOTHING
+    return KnownShapes.SHAPES if spec.shape[1:].is_fully_defined() else KnownShapes.RANKS
 
 
-def must_read(model, dataset_tells):
+def must_read(model: Any, known: Any) -> bool:
     """Whether a batch must be read to build a model, its metrics and its loss.
 
     Args:
         model: a compiled `keras.Model`.
-        dataset_tells: a `Told`.
+        known: a `KnownShapes`.
     """
-    return dataset_tells < (Told.RANKS if layers_are_built(model) else Told.SHAPES)
+    return known < (KnownShapes.RANKS if layers_are_built(model) else KnownShapes.SHAPES)
 
 
-def layers_are_built(model):
+def layers_are_built(model: Any) -> bool:
     """Whether all layers of a `keras.Model` have their weights."""
     return all(layer.built for layer in model._flatten_layers())
 
 
-def has_own_step(model, name):
+def has_own_step(model: Any, name: Any) -> bool:
     """Whether the class of a `keras.Model` defines the step of this name itself."""
     return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
-def build_by_tracing(model, step, batch):
+def build_by_tracing(model: Any, step: Any, batch: Any) -> None:
     """Creates what a step uses and is not there yet. Nothing is computed.
 
     Args:
@@ -71,17 +72,17 @@ def build_by_tracing(model, step, batch):
     traced.get_concrete_function(batch)
 
 
-def _is_built(model):
+def _is_built(model: Any) -> bool:
     parts = [layer for layer in model._flatten_layers() if _needs_building(layer)]
     parts += [part for part in (model._compile_metrics, model._compile_loss) if part is not None]
     return all(part.built for part in parts)
 
 
-def _needs_building(layer):
+def _needs_building(layer: Any) -> bool:
     return not isinstance(layer, keras.Model) or type(layer).call is not keras.Model.call
 
 
-def batch_spec(element_spec):
+def batch_spec(element_spec: Any) -> Any:
     """What `build_by_tracing` takes as the batch.
 
     Args:
@@ -92,10 +93,10 @@ def batch_spec(element_spec):
     )
 
 
-def spec_of_batch(batch):
+def spec_of_batch(batch: Any) -> Any:
     """The same for a batch itself: a structure of tensors, arrays and `None`."""
 
-    def spec(value):
+    def spec(value: Any) -> Any:
         if value is None:
             return None
         value = tf.convert_to_tensor(value) if not tf.is_tensor(value) else value
@@ -106,7 +107,7 @@ def spec_of_batch(batch):
     return tf.nest.map_structure(spec, batch)
 
 
-def symbolic_batch(element_spec):
+def symbolic_batch(element_spec: Any) -> Any:
     """What Keras can build a model from instead of a batch.
 
     Args:
@@ -116,7 +117,7 @@ def symbolic_batch(element_spec):
         The same structure of `keras.KerasTensor`, with `None` where Keras passes no value.
     """
 
-    def symbolic(spec):
+    def symbolic(spec: Any) -> Any:
         if isinstance(spec, tf.OptionalSpec):
             return None
         return keras.KerasTensor(spec.shape, keras.backend.standardize_dtype(spec.dtype))

@@ -6,6 +6,8 @@ and the seeds and other numbers of the pipeline. Rows that a generator or a file
 looked at.
 """
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -23,12 +25,12 @@ _TOLERANCE = 1e-5
 _TOLERANCE_OF_HALVES = 1e-2
 
 
-def sample(rows):
+def sample(rows: Any) -> Any:
     """The numbers of some rows of many, evenly spread: a NumPy array of int64."""
     return np.unique(np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.int64))
 
 
-def of_tensors(tensors):
+def of_tensors(tensors: Any) -> list[Any]:
     """What to compare of some tensors.
 
     Args:
@@ -40,7 +42,7 @@ def of_tensors(tensors):
     return [_of_tensor(tensor) for tensor in tensors if _holds_data(tensor)]
 
 
-def of_dataset(dataset):
+def of_dataset(dataset: Any) -> Any:
     """What to compare of the tensors and numbers that a pipeline is made of.
 
     Args:
@@ -51,7 +53,7 @@ def of_dataset(dataset):
     """
     found = []
     for stage in stages(dataset):
-        given = {key: getattr(stage, key, None) for key in _NUMBERS}
+        given: dict[str, Any] = {key: getattr(stage, key, None) for key in _NUMBERS}
         numbers = {key: int(value) for key, value in given.items() if _holds_data(value)}
         tensors = [_some_rows(tensor) for tensor in getattr(stage, "_tensors", ())]
         if numbers or tensors:
@@ -59,7 +61,7 @@ def of_dataset(dataset):
     return found
 
 
-def stages(dataset):
+def stages(dataset: Any) -> list[Any]:
     """The datasets that a pipeline consists of, but for those that its functions make."""
     below = list(dataset._inputs())
     if isinstance(getattr(dataset, "_filenames", None), tf.data.Dataset):
@@ -67,24 +69,24 @@ def stages(dataset):
     return [dataset, *(stage for each in below for stage in stages(each))]
 
 
-def is_unseeded(dataset):
+def is_unseeded(dataset: Any) -> bool:
     """Whether each process draws an order of its own: it was made before any `BytePSStrategy`."""
     return any(map(_unseeded, stages(dataset)))
 
 
-def _unseeded(stage):
+def _unseeded(stage: Any) -> bool:
     if type(stage).__name__ not in _RANDOM or not _holds_data(stage._seed):
         return False
     return int(stage._seed) == int(stage._seed2) == 0
 
 
-def is_plain(stage):
+def is_plain(stage: Any) -> bool:
     """Whether what `of_dataset` says of a stage is all that it depends on."""
     functions = [each for each in stage._functions() if type(stage).__name__ not in _MAPS]
     return not functions and not _unseeded(stage) and type(stage).__name__ not in _READERS
 
 
-def same(one, other):
+def same(one: Any, other: Any) -> Any:
     """Whether two workers' values of `of_tensors` or `of_dataset` are of the same data."""
     if isinstance(one, dict) and "rows" in one:
         return _close(one, other)
@@ -93,18 +95,18 @@ def same(one, other):
     return one == other
 
 
-def _holds_data(value):
+def _holds_data(value: Any) -> Any:
     is_eager = tf.is_tensor(value) and hasattr(value, "numpy")
     return is_eager and value.dtype not in (tf.variant, tf.resource)
 
 
-def _some_rows(tensor):
+def _some_rows(tensor: Any) -> Any:
     if not _holds_data(tensor) or not tensor.shape.rank:
         return tensor
     return tf.gather(tensor, sample(tensor.shape[0])) if tensor.shape[0] else tensor
 
 
-def _of_tensor(tensor):
+def _of_tensor(tensor: Any) -> Any:
     """A number for each row of floating-point numbers, else one for all."""
     if tensor.dtype == tf.string:
         # Hosts may keep the same files in different folders.
@@ -121,7 +123,7 @@ def _of_tensor(tensor):
     }
 
 
-def _close(one, other):
+def _close(one: Any, other: Any) -> Any:
     if not isinstance(other, dict) or len(one["rows"]) != len(other["rows"]):
         return False
     return np.allclose(one["rows"], other["rows"], rtol=0, atol=one["tolerance"] + 1e-12)

@@ -1,11 +1,13 @@
 """Brings batches to the GPU while it computes the step before."""
 
+from typing import Any
+
 import tensorflow as tf
 
 _AHEAD = 1  # batches, besides the one that the step has
 
 
-def can_fetch(element_spec):
+def can_fetch(element_spec: Any) -> bool:
     """Whether all of an element can be in a GPU's memory.
 
     Args:
@@ -17,7 +19,7 @@ def can_fetch(element_spec):
     )
 
 
-def fetched(dataset, device):
+def fetched(dataset: Any, device: Any) -> Any:
     """The dataset, with its elements in the memory of `device`. Nothing can be added to it.
 
     Args:

@@ -1,5 +1,7 @@
 """Datasets that may have another length on each worker, and what follows their end."""
 
+from typing import Any
+
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
@@ -9,7 +11,7 @@ _KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have
 _HARMLESS = ("Assert", "PrintV2", "Print", "LookupTable", "HashTable", "MutableHashTable")
 
 
-def may_differ(dataset):
+def may_differ(dataset: Any) -> Any:
     """Whether workers with the same pipeline may get different numbers of elements of it.
 
     That is so if the length is not known, and what decides it (the predicate of a filter, a
@@ -22,23 +24,23 @@ def may_differ(dataset):
     return int(dataset.cardinality()) == _UNKNOWN and _may_differ(dataset)
 
 
-def _may_differ(dataset):
+def _may_differ(dataset: Any) -> Any:
     kind = type(dataset).__name__
     decides = "Unbatch" in kind or (dataset._functions() and kind not in _KEEP_LENGTH)
     return _is_undetermined(dataset) if decides else any(map(_may_differ, dataset._inputs()))
 
 
-def _is_undetermined(dataset):
+def _is_undetermined(dataset: Any) -> bool:
     graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]
     return any(map(_has_state, graphs)) or any(map(_is_undetermined, dataset._inputs()))
 
 
-def _has_state(graph):
+def _has_state(graph: Any) -> bool:
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     return any(_is_stateful(operation) for operation in {node.op for node in nodes})
 
 
-def _is_stateful(operation):
+def _is_stateful(operation: Any) -> Any:
     # Sources of data are marked as stateful only so that they are not folded into constants.
     if "Dataset" in operation or operation.startswith(_HARMLESS):
         return False
@@ -46,7 +48,7 @@ def _is_stateful(operation):
     return definition is not None and definition.is_stateful
 
 
-def empty(spec):
+def empty(spec: Any) -> Any:
     """An element without rows.
 
     Args:
@@ -59,7 +61,9 @@ def empty(spec):
         ValueError: the specification is of something else.
     """
     if isinstance(spec, tf.OptionalSpec):
-        return tf.experimental.Optional.empty(spec._element_spec)
+        return tf.experimental.Optional.empty(  # pyright: ignore[reportAttributeAccessIssue]
+            spec._element_spec
+        )
     if spec.shape.rank:
         rest = [1 if length is None else length for length in spec.shape[1:]]
         if isinstance(spec, tf.TensorSpec):
@@ -68,11 +72,15 @@ def empty(spec):
             indices = tf.zeros([0, spec.shape.rank], tf.int64)
             return tf.SparseTensor(indices, tf.zeros([0], spec.dtype), [0, *rest])
         if isinstance(spec, tf.RaggedTensorSpec):
-            value = tf.zeros([0, *rest[spec.ragged_rank :]], spec.dtype)
-            for _ in range(spec.ragged_rank):
-                splits = tf.zeros([1], spec.row_splits_dtype)
-                value = tf.RaggedTensor.from_row_splits(value, splits)
-            return value
+            return _empty_ragged(spec, rest)
     raise ValueError(
         f"workers with datasets of different lengths need elements that are batches, got {spec}"
     )
+
+
+def _empty_ragged(spec: Any, rest: list[int]) -> Any:
+    value: Any = tf.zeros([0, *rest[spec.ragged_rank :]], spec.dtype)
+    ragged: Any = tf.RaggedTensor
+    for _ in range(spec.ragged_rank):
+        value = ragged.from_row_splits(value, tf.zeros([1], spec.row_splits_dtype))
+    return value

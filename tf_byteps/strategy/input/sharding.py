@@ -9,6 +9,8 @@ pieces of the last batch are empty.
 
 import functools
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute as data_distribute
@@ -45,45 +47,47 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
     Args:
         dataset: a `tf.data.Dataset`.
-        told: a `building.Told`. Default: what the elements' specification says.
+        known_shapes: a `building.KnownShapes`. Default: what the elements' specification says.
         fetches: whether elements may be brought to a GPU, and so be asked for ahead.
     """
 
-    def __init__(self, dataset, told=None, fetches=True):
+    def __init__(self, dataset: Any, known_shapes: Any = None, fetches: bool = True) -> None:
         self._dataset = dataset
         self._fetches = fetches
         # The same on all workers: they must not differ in whether they read a batch.
-        self.told = building.told(dataset.element_spec) if told is None else told
+        self.known_shapes = (
+            building.known_shapes(dataset.element_spec) if known_shapes is None else known_shapes
+        )
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self._fetched if tf.executing_eagerly() else self._dataset)
 
     @functools.cached_property
-    def _fetched(self):
+    def _fetched(self) -> Any:
         # Made once: it takes longer than a step.
         device = own_device()
         if self._fetches and "GPU" in device and fetching.can_fetch(self.element_spec):
             return fetching.fetched(self._dataset, device)
         return self._dataset
 
-    def on_host(self):
+    def on_host(self) -> Any:
         """The same, with its elements in the host's memory."""
-        return BytePSDataset(self._dataset, self.told, fetches=False)
+        return BytePSDataset(self._dataset, self.known_shapes, fetches=False)
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         """The structure of `tf.TypeSpec` that this worker's elements have."""
         return self._dataset.element_spec
 
     @property
-    def cardinality(self):
+    def cardinality(self) -> Any:
         """The number of steps, or one of the constants of `tf.data.experimental`."""
         return self._dataset.cardinality()
 
-    def __len__(self):
+    def __len__(self) -> Any:
         return len(self._dataset)
 
-    def reduce(self, initial_state, reduce_func):
+    def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
         """Combines this worker's elements. See `tf.data.Dataset.reduce`.
 
         A `for` loop in a `tf.function` becomes a call of this. Its state is empty if the loop
@@ -92,7 +96,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         if tf.nest.flatten(initial_state):
             return self._dataset.reduce(initial_state, reduce_func)
 
-        def step(count, element):
+        def step(count: Any, element: Any) -> Any:
             reduce_func(initial_state, element)
             return count + 1
 
@@ -100,7 +104,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         return initial_state
 
 
-def bounds(rows, rank, size):
+def bounds(rows: Any, rank: Any, size: Any) -> Any:
     """The half-open range of rows that a worker gets of a global batch.
 
     Args:
@@ -117,7 +121,7 @@ def bounds(rows, rank, size):
     return tf.minimum(rank * piece, rows), tf.minimum((rank + 1) * piece, rows)
 
 
-def distribute(dataset, strategy):
+def distribute(dataset: Any, strategy: Any) -> Any:
     """This worker's share of a dataset of global batches. A collective: all workers call it.
 
     Args:
@@ -158,7 +162,7 @@ def distribute(dataset, strategy):
     return BytePSDataset(share, fetches=not may_differ)
 
 
-def split(dataset, rank, size):
+def split(dataset: Any, rank: Any, size: Any) -> Any:
     """Cuts one worker's piece out of every element.
 
     Args:
@@ -177,14 +181,14 @@ def split(dataset, rank, size):
                 f"{spec}: call dataset.batch(global_batch_size) first"
             )
 
-    def cut(*element):
+    def cut(*element: Any) -> Any:
         element = element if isinstance(spec, tuple) else element[0]
         return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
 
     return dataset.map(cut)
 
 
-def _cut(tensor, rank, size):
+def _cut(tensor: Any, rank: Any, size: Any) -> Any:
     if isinstance(tensor, tf.experimental.Optional):
         return tensor
     if isinstance(tensor, tf.SparseTensor):
@@ -200,7 +204,7 @@ def _cut(tensor, rank, size):
     return tensor[begin:end]
 
 
-def distribute_own(dataset):
+def distribute_own(dataset: Any) -> Any:
     """A dataset of per-worker batches, each worker's own. A collective: all workers call it.
 
     Workers may have different numbers of batches: whoever runs out goes on with empty ones until
@@ -217,18 +221,22 @@ def distribute_own(dataset):
     if runtime.size() == 1:
         return BytePSDataset(dataset)
     name = f"dataset@{names.call_site()}"
-    mine = [int(dataset.cardinality()), building.told(dataset.element_spec), _own_content(dataset)]
-    everyones, told, contents = zip(*gather_objects(name, mine), strict=True)
+    mine = [
+        int(dataset.cardinality()),
+        building.known_shapes(dataset.element_spec),
+        _own_content(dataset),
+    ]
+    everyones, known, contents = zip(*gather_objects(name, mine), strict=True)
     shuffle.next_generation()
     if contents[0] is not None and all(each == contents[0] for each in contents):
         _warn_of_same_data()
     ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
     if not ends_alike:
         dataset = _until_all_end(dataset, f"{name}/more")
-    return BytePSDataset(dataset, min(told), fetches=ends_alike)
+    return BytePSDataset(dataset, min(known), fetches=ends_alike)
 
 
-def _own_content(dataset):
+def _own_content(dataset: Any) -> Any:
     """What to compare of a dataset that should be another on each worker, or `None`.
 
     What is read by a function, or from files, may differ in ways that cannot be seen.
@@ -237,7 +245,7 @@ def _own_content(dataset):
     return content.of_dataset(dataset) if all(map(content.is_plain, stages)) else None
 
 
-def _warn_of_same_data():
+def _warn_of_same_data() -> None:
     if runtime.rank() == 0:
         _logger.warning(
             "all workers have the same data, in the same order, though each trains on all of its "
@@ -246,9 +254,9 @@ def _warn_of_same_data():
         )
 
 
-def _by_files(dataset, rank, size):
+def _by_files(dataset: Any, rank: Any, size: Any) -> Any:
     """TensorFlow's own sharding by input files, with each worker's part of the batch size."""
-    batch_size = data_distribute.compute_batch_size(dataset)
+    batch_size: Any = data_distribute.compute_batch_size(dataset)
     if int(batch_size) < 0:
         raise ValueError(
             "AutoShardPolicy.FILE needs a dataset whose batch size is fixed: call "
@@ -258,7 +266,7 @@ def _by_files(dataset, rank, size):
     return data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
 
 
-def _until_all_end(dataset, name):
+def _until_all_end(dataset: Any, name: Any) -> Any:
     """Continues with empty batches until every worker's dataset has ended.
 
     The workers ask each other before every element. That is done by the last stage and must not run
@@ -268,7 +276,7 @@ def _until_all_end(dataset, name):
     own = dataset.map(lambda *element: (tf.constant(1), _pack(dataset, element)))
     tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
 
-    def ask(mine, element):
+    def ask(mine: Any, element: Any) -> Any:
         return push_pull(mine, op=Max, name=name), element
 
     steps = own.concatenate(tail).map(ask, num_parallel_calls=None)
@@ -279,11 +287,11 @@ def _until_all_end(dataset, name):
     return steps.map(lambda more, element: element).with_options(options)
 
 
-def _pack(dataset, element):
+def _pack(dataset: Any, element: Any) -> Any:
     return element if isinstance(dataset.element_spec, tuple) else element[0]
 
 
-def check_same(mine, content_of_mine):
+def check_same(mine: Any, content_of_mine: Any) -> None:
     """Refuses data that differ between the workers. A collective.
 
     With them the workers would run different numbers of steps, or see rows twice.
@@ -320,14 +328,14 @@ def check_same(mine, content_of_mine):
             )
 
 
-def _content(dataset):
+def _content(dataset: Any) -> Any:
     if content.is_unseeded(dataset):
         # A number that no other worker has.
         return [f"an unseeded shuffle of worker {runtime.rank()}"]
     return content.of_dataset(dataset)
 
 
-def _earlier_uses(dataset):
+def _earlier_uses(dataset: Any) -> Any:
     """How often this object was distributed before, if its order depends on that."""
     if not runtime.config().elastic or not _shuffles_anew(dataset):
         return 0
@@ -336,6 +344,6 @@ def _earlier_uses(dataset):
     return uses
 
 
-def _shuffles_anew(dataset):
+def _shuffles_anew(dataset: Any) -> bool:
     stages = content.stages(dataset)
     return any(getattr(stage, "_reshuffle_each_iteration", False) for stage in stages)

@@ -15,6 +15,8 @@ import hashlib
 import random
 import threading
 import weakref
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -31,7 +33,7 @@ _user_seed_in_use = None
 _local = threading.local()
 
 
-def agree_on_seed(strategy):
+def agree_on_seed(strategy: Any) -> None:
     """Takes worker 0's seed for all workers: its user's, else a random one. A collective.
 
     In an elastic job it communicates with nobody, as others make no strategy when a worker comes
@@ -48,24 +50,24 @@ def agree_on_seed(strategy):
         _strategies.add(strategy)
 
 
-def _drawn():
+def _drawn() -> Any:
     if not runtime.config().elastic:
         return random.SystemRandom().getrandbits(62)
     digest = hashlib.blake2b(runtime.config().job_id.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 2
 
 
-def strategies():
+def strategies() -> list[Any]:
     """All strategies of this process."""
     return list(_strategies)
 
 
-def is_active():
+def is_active() -> bool:
     """Whether a `BytePSStrategy` is alive in this process."""
     return len(_strategies) > 0
 
 
-def next_generation():
+def next_generation() -> None:
     """Makes later unseeded shuffles differ from earlier ones at the same place.
 
     All workers call it together.
@@ -75,19 +77,19 @@ def next_generation():
         _generation += 1
 
 
-def generation():
+def generation() -> Any:
     """How often `next_generation` was called."""
     return _generation
 
 
-def set_generation(number):
+def set_generation(number: int) -> None:
     """Goes on from a number that all workers have agreed on."""
     global _generation
     with _lock:
         _generation = number
 
 
-def user_seed_in_use():
+def user_seed_in_use() -> Any:
     """The user's `tf.random.set_seed` that an unseeded shuffle has followed, or `None`.
 
     It must agree on all workers.
@@ -96,7 +98,7 @@ def user_seed_in_use():
 
 
 @contextlib.contextmanager
-def of_this_worker():
+def of_this_worker() -> Iterator[Any]:
     """While active, shuffles that the user gave no seed are each worker's own."""
     before = _is_own()
     _local.own = True
@@ -106,11 +108,11 @@ def of_this_worker():
         _local.own = before
 
 
-def _is_own():
+def _is_own() -> Any:
     return getattr(_local, "own", False)
 
 
-def _user_seed():
+def _user_seed() -> Any:
     """The user's `tf.random.set_seed`, which is then in use, or `None`."""
     global _user_seed_in_use
     seed = context.global_seed()
@@ -119,7 +121,7 @@ def _user_seed():
     return seed
 
 
-def is_as_in_one_process():
+def is_as_in_one_process() -> bool:
     """Whether TensorFlow's own seeds are equal on all workers.
 
     They follow the user's, and how many were asked for before. A worker that joins an elastic job
@@ -128,7 +130,7 @@ def is_as_in_one_process():
     return _user_seed() is not None and not _is_own() and not runtime.config().elastic
 
 
-def seeds():
+def seeds() -> Any:
     """Two seeds for a shuffle that the user gave none: non-negative, equal on all workers.
 
     Within `of_this_worker` they are this worker's.
@@ -143,12 +145,12 @@ def seeds():
     return base, int.from_bytes(digest, "little") >> 2
 
 
-def in_order(length):
+def in_order(length: Any) -> Any:
     """A dataset of one element, `range(length)` in int64."""
     return tf.data.Dataset.range(1).map(lambda _: tf.range(length, dtype=tf.int64))
 
 
-def permutations(length):
+def permutations(length: Any) -> Any:
     """A dataset of one element, a permutation of `range(length)`: another one in each iteration.
 
     Args:
@@ -160,7 +162,7 @@ def permutations(length):
     return shuffled(in_order(length))
 
 
-def shuffled(dataset):
+def shuffled(dataset: Any) -> Any:
     """Shuffles each element of a dataset, alike on all workers and anew in each iteration.
 
     With a `tf.random.set_seed` of the user's it is done as Keras does it for arrays, and gives the
@@ -176,8 +178,9 @@ def shuffled(dataset):
         # Keras has it in a function of its own, too, in which it is the first random operation.
         return dataset.map(lambda element: tf.random.shuffle(element))
 
-    def shuffle(element, draw):
-        return tf.random.experimental.stateless_shuffle(element, seed=tf.stack([draw, 0]))
+    def shuffle(element: Any, draw: Any) -> Any:
+        shuffled = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
+        return shuffled.stateless_shuffle(element, seed=tf.stack([draw, 0]))
 
     first, second = seeds()
     draws = tf.data.Dataset.random(seed=(first ^ second) % 2**62, rerandomize_each_iteration=True)

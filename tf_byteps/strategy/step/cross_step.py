@@ -14,6 +14,8 @@ around the updates would wait for all of them.
 import contextlib
 import threading
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,7 +31,7 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def training(model, callbacks):
+def training(model: Any, callbacks: Any) -> Iterator[Any]:
     """Within it, a model's train function works across steps, if its strategy wants that.
 
     At the end nothing is left to update: also if the training ends by an exception, or a warning
@@ -52,14 +54,14 @@ def training(model, callbacks):
         _local.training = outer
 
 
-def prepare(model):
+def prepare(model: Any) -> None:
     """Lets the train function that a model is about to use work across steps, if it can."""
     current = getattr(_local, "training", None)
     if current is not None and current.model is model:
         current.prepare()
 
 
-def flush():
+def flush() -> None:
     """Does the updates that are left, if this thread trains a model across steps.
 
     To be called before anybody sees a weight.
@@ -69,7 +71,7 @@ def flush():
         current.steps.flush()
 
 
-def flush_before_use(variable):
+def flush_before_use(variable: Any) -> None:
     """The same if a variable takes part in the updates that are left.
 
     Args:
@@ -80,7 +82,7 @@ def flush_before_use(variable):
         current.steps.flush_before_use(variable)
 
 
-def defer(optimizer, gradients, variables):
+def defer(optimizer: Any, gradients: Any, variables: Any) -> bool:
     """Starts the exchanges of an update, for a step that leaves the update to the next one.
 
     Args:
@@ -98,7 +100,7 @@ def defer(optimizer, gradients, variables):
     return True
 
 
-def own_learning_rate(optimizer):
+def own_learning_rate(optimizer: Any) -> Any:
     """The learning rate of the step whose update is done now; `None` if it is the current one."""
     steps = getattr(_local, "updating", None)
     if steps is None or steps.optimizer is not optimizer:
@@ -109,14 +111,14 @@ def own_learning_rate(optimizer):
 class _Training:
     """A call of `fit`."""
 
-    def __init__(self, model, callbacks):
+    def __init__(self, model: Any, callbacks: Any) -> None:
         self.model = model
         strategy = model.distribute_strategy
         self.steps = None
         self._is_wanted = strategy.cross_step and strategy.num_replicas_in_sync > 1
         self._waits = any(map(cross_step_support.may_read_weights, callbacks))
 
-    def prepare(self):
+    def prepare(self) -> None:
         if not self._is_wanted:
             return
         self._is_wanted = False  # `train_on_batch` in a callback asks again
@@ -130,7 +132,7 @@ class _Training:
         self.steps = model.train_function
         self.steps.waits = self._waits
 
-    def rescue(self):
+    def rescue(self) -> None:
         """The training ends by an exception, which nothing here may hide."""
         if self.steps is not None:
             with contextlib.suppress(Exception):  # there has been a warning
@@ -146,7 +148,7 @@ class CrossSteps:
         plain: Keras's own train function, for calls outside of `fit`.
     """
 
-    def __init__(self, model, plain):
+    def __init__(self, model: Any, plain: Any) -> None:
         self.optimizer = model.optimizer
         #: Whether each call does its updates itself, because a callback may look at the weights.
         self.waits = False
@@ -160,14 +162,16 @@ class CrossSteps:
         self._flush = tf.function(self._flush_in_replica, autograph=False)
         self._pending = False
         self._sums = None  # the `StartedReduction`s of a step, known when one has been traced
-        self._variables = None
+        self._variables: Any = None
         kept = [*self.optimizer._trainable_variables, *self.optimizer.variables]
         self._used = {id(v) for v in kept} - {id(self.optimizer._learning_rate)}
         with tf.init_scope():
             # Not `tf.Variable`: the workers need not agree about it.
-            self._kept_rate = ResourceVariable(0.0, dtype=keras.config.floatx(), trainable=False)
+            self._kept_rate: Any = ResourceVariable(
+                0.0, dtype=keras.config.floatx(), trainable=False
+            )
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         current = getattr(_local, "training", None)
         if current is None or current.steps is not self:
             return self._plain(iterator)
@@ -186,7 +190,7 @@ class CrossSteps:
             self.flush()
         return logs
 
-    def _run(self, iterator, pending):
+    def _run(self, iterator: Any, pending: Any) -> Any:
         if pending:
             return self._steady(iterator)
         steps = self._model.steps_per_execution
@@ -204,7 +208,7 @@ class CrossSteps:
                 return logs  # the input has ended after this one
 
     @contextlib.contextmanager
-    def _steps_per_execution(self, steps):
+    def _steps_per_execution(self, steps: Any) -> Iterator[Any]:
         """Keras's functions look at it when they are traced."""
         before = self._model.steps_per_execution
         self._model.steps_per_execution = steps
@@ -213,7 +217,7 @@ class CrossSteps:
         finally:
             self._model.steps_per_execution = before
 
-    def _lose(self, why):
+    def _lose(self, why: str) -> None:
         if self._sums is not None:
             split.forget(each.name for each in self._sums if each is not None)
         warnings.warn(
@@ -222,7 +226,7 @@ class CrossSteps:
             stacklevel=2,
         )
 
-    def flush(self):
+    def flush(self) -> None:
         """Does the updates that are left."""
         if not self._pending:
             return
@@ -233,7 +237,7 @@ class CrossSteps:
             self._lose(f"{type(error).__name__} came before them")
             raise
 
-    def flush_before_use(self, variable):
+    def flush_before_use(self, variable: Any) -> None:
         """The same if a `keras.Variable` takes part in them."""
         if self._pending and id(variable) in self._used:
             self.flush()
@@ -241,7 +245,7 @@ class CrossSteps:
     # In the traced functions.
 
     @contextlib.contextmanager
-    def computing(self):
+    def computing(self) -> Iterator[Any]:
         """Within it the optimizer's update is left to the next step."""
         _local.computing = self
         try:
@@ -249,7 +253,7 @@ class CrossSteps:
         finally:
             _local.computing = None
 
-    def start(self, gradients, variables):
+    def start(self, gradients: Any, variables: Any) -> None:
         sums = start_reductions(gradients, variables)
         if self._sums not in (None, sums):
             raise RuntimeError(
@@ -260,7 +264,7 @@ class CrossSteps:
         if self._keeps_rate:
             self._kept_rate.assign(tf.cast(self.optimizer.learning_rate, self._kept_rate.dtype))
 
-    def update(self):
+    def update(self) -> None:
         """The updates of the step before, each as soon as its gradient's sum is there."""
         gradients = [None if each is None else each.wait() for each in self._sums]
         self.learning_rate = self._kept_rate.read_value() if self._keeps_rate else None
@@ -272,11 +276,11 @@ class CrossSteps:
             _local.updating = None
 
     @property
-    def _keeps_rate(self):
+    def _keeps_rate(self) -> bool:
         """A schedule follows `iterations`, which is part of the update."""
         return not isinstance(self.optimizer._learning_rate, LearningRateSchedule)
 
-    def _flush_in_replica(self):
+    def _flush_in_replica(self) -> None:
         strategy = self._model.distribute_strategy
         with strategy.scope():
             strategy.extended.call_for_each_replica(self.update)
@@ -287,12 +291,12 @@ class _Step:
 
     __name__ = "train_step"
 
-    def __init__(self, steps, model, updates_before):
+    def __init__(self, steps: Any, model: Any, updates_before: Any) -> None:
         self.__self__ = model
         self._steps = steps
         self._updates_before = updates_before
 
-    def __call__(self, data):
+    def __call__(self, data: Any) -> Any:
         # Nothing of a step may be done before it has its data.
         tensors = filter(tf.is_tensor, tf.nest.flatten(data, expand_composites=True))
         with tf.control_dependencies(list(tensors)):
@@ -303,5 +307,5 @@ class _Step:
             return self.__self__.train_step(data)
 
 
-def _identity(value):
+def _identity(value: Any) -> Any:
     return tf.identity(value) if tf.is_tensor(value) else value

@@ -1,5 +1,7 @@
 """Which trainings can go across steps, see `cross_step`, and when they must wait."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -16,7 +18,7 @@ _READ_NO_WEIGHTS = (
 _SAVE_PERHAPS_AFTER_EPOCHS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 
 
-def may_read_weights(callback):
+def may_read_weights(callback: Any) -> bool:
     """Whether a callback may look at the weights after a batch.
 
     Args:
@@ -30,7 +32,7 @@ def may_read_weights(callback):
     return any(not is_default(getattr(callback, name)) for name in _BATCH_HANDLERS)
 
 
-def why_not(model):
+def why_not(model: Any) -> Any:
     """Why a training must use plain steps.
 
     Args:
@@ -45,7 +47,7 @@ def why_not(model):
     return None
 
 
-def _model_problem(model):
+def _model_problem(model: Any) -> Any:
     if model.run_eagerly or tf.config.functions_run_eagerly():
         return "steps run eagerly"
     if model.jit_compile and tf.config.list_logical_devices("GPU"):
@@ -62,7 +64,7 @@ def _model_problem(model):
     return None
 
 
-def _optimizer_problem(optimizer):
+def _optimizer_problem(optimizer: Any) -> Any:
     if optimizer is None:
         return "the model has no optimizer"
     own = type(optimizer)

@@ -1,5 +1,8 @@
 """Exchanges within a step, between forward passes: SyncBN's, and what a program gathers itself."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -7,7 +10,7 @@ from tf_byteps.ops import compiling
 from tf_byteps.strategy.step.local_batch import current
 
 
-def exchanged(exchange, tensor):
+def exchanged(exchange: Callable[..., Any], tensor: Any) -> Any:
     """An exchange within a step, between forward passes.
 
     Where a worker's loss depends on the others' rows, its gradient comes to them with the weight
@@ -26,17 +29,17 @@ def exchanged(exchange, tensor):
     share = tf.cast(batch.relative_share, tensor.dtype)
 
     @tf.custom_gradient
-    def sent(value):
+    def sent(value: Any) -> Any:
         return tf.identity(value), lambda gradient: tf.math.divide_no_nan(gradient, share)
 
     @tf.custom_gradient
-    def received(value):
+    def received(value: Any) -> Any:
         return tf.identity(value), lambda gradient: tf.math.multiply_no_nan(gradient, share)
 
     return received(exchange(sent(tensor)))
 
 
-def rows_of_piece(tensor):
+def rows_of_piece(tensor: Any) -> Any:
     """A tensor with the rows of the piece: none if it is empty, instead of the padding row."""
     batch = current()
     if batch is None or batch.is_empty is None or compiling.is_compiled():
@@ -45,7 +48,7 @@ def rows_of_piece(tensor):
     return tf.ensure_shape(kept, [None, *tensor.shape[1:]])
 
 
-def with_padding_rows(gathered, value):
+def with_padding_rows(gathered: Any, value: Any) -> Any:
     """What a gather along rows shows to the program.
 
     On a worker whose piece is empty the program goes on with one padding row, and may look for it
@@ -63,7 +66,7 @@ def with_padding_rows(gathered, value):
     if batch is None or batch.is_empty is None or compiling.is_compiled():
         return gathered
 
-    def padded():
+    def padded() -> Any:
         return tf.concat([gathered, *[value] * runtime.size()], 0)
 
     shown = tf.cond(batch.is_empty, padded, lambda: tf.identity(gathered))

@@ -1,5 +1,7 @@
 """Reduces a step's gradients over the workers, as the strategy in use says."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps.gradients import reducing
@@ -8,7 +10,7 @@ from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
 
 
-def reduce_gradients(gradients, variables):
+def reduce_gradients(gradients: Any, variables: Any) -> Any:
     """Reduces each gradient over all workers, as soon as it is there.
 
     Args:
@@ -22,7 +24,7 @@ def reduce_gradients(gradients, variables):
     return reducing.reduce_gradients(gradients, variables, _reduction())
 
 
-def start_reductions(gradients, variables):
+def start_reductions(gradients: Any, variables: Any) -> Any:
     """Starts what `reduce_gradients` does, under the same names.
 
     Args:
@@ -35,7 +37,7 @@ def start_reductions(gradients, variables):
     return reducing.start_reductions(gradients, variables, _reduction())
 
 
-def _reduction():
+def _reduction() -> Any:
     """Averages in a Keras step; in `strategy.run` of a loop of the user's the sums that
     `tf.distribute` promises."""
     strategy = tf.distribute.get_strategy()

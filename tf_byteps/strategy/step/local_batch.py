@@ -18,6 +18,8 @@ import contextlib
 import functools
 import threading
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
@@ -45,7 +47,9 @@ class LocalBatch:
         is_weighted: whether gradients are weighted by the workers' rows.
     """
 
-    def __init__(self, rows, is_empty, scaling, totals=None, is_weighted=True):
+    def __init__(
+        self, rows: Any, is_empty: Any, scaling: Any, totals: Any = None, is_weighted: bool = True
+    ) -> None:
         self.is_empty = is_empty
         self.scaling = scaling
         self._rows = rows
@@ -53,18 +57,18 @@ class LocalBatch:
         self._is_weighted = is_weighted
 
     @property
-    def share(self):
+    def share(self) -> Any:
         """This worker's share of the rows of the global batch, a float64 scalar."""
         return self._relative_rows(self._exchanged()[0])
 
     @property
-    def relative_share(self):
+    def relative_share(self) -> Any:
         """The share in units of that of equally long pieces, a float64 scalar."""
         total, workers = tf.unstack(self._exchanged())
         return self._relative_rows(total, workers)
 
     @property
-    def gradient_factor(self):
+    def gradient_factor(self) -> Any:
         """What a gradient is multiplied by before the average over the workers, a float64 scalar.
 
         Exactly 1 if all pieces are equally long and no loss is scaled by the user.
@@ -75,16 +79,16 @@ class LocalBatch:
             return tf.constant(unit, tf.float64)
         return self.relative_share * unit
 
-    def _exchanged(self):
+    def _exchanged(self) -> Any:
         # Not kept: it may be asked for in a branch of the traced step.
         return row_totals(self._rows) if self._totals is None else self._totals
 
-    def _relative_rows(self, total, factor=1):
+    def _relative_rows(self, total: Any, factor: Any = 1) -> Any:
         own, total = tf.cast(self._rows * factor, tf.float64), tf.cast(total, tf.float64)
         return tf.math.divide_no_nan(own, total)
 
 
-def row_totals(rows):
+def row_totals(rows: Any) -> Any:
     """The rows of all workers, and the number of workers, in one exchange.
 
     Args:
@@ -99,13 +103,13 @@ def row_totals(rows):
     return push_pull(tf.stack([rows, 1]), op=Sum, name=name, priority=_HIGHEST_PRIORITY)
 
 
-def current():
+def current() -> Any:
     """The `LocalBatch` of the Keras step that this thread runs or traces, or `None`."""
     return getattr(_local, "batch", None)
 
 
 @contextlib.contextmanager
-def _working_on(batch):
+def _working_on(batch: Any) -> Iterator[Any]:
     before = current()
     _local.batch = batch
     try:
@@ -114,7 +118,7 @@ def _working_on(batch):
         _local.batch = before
 
 
-def contribution(tensor):
+def contribution(tensor: Any) -> Any:
     """What this worker contributes to an exchange: exact zeros if its batch is empty.
 
     Args:
@@ -133,7 +137,7 @@ def contribution(tensor):
     return tf.ensure_shape(tensor, shape)
 
 
-def weighted(gradients, variables):
+def weighted(gradients: Any, variables: Any) -> Any:
     """This worker's contributions to the averages of gradients over all workers.
 
     Args:
@@ -161,14 +165,14 @@ def weighted(gradients, variables):
     ]
 
 
-def _weighted(gradient, factor):
+def _weighted(gradient: Any, factor: Any) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         values = _weighted(gradient.values, factor)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     gradient = tf.convert_to_tensor(gradient)
     wide = tf.float32 if gradient.dtype.size < tf.float32.size else gradient.dtype
 
-    def multiply():
+    def multiply() -> Any:
         # Zeros for an empty piece, whatever the padding row has made of the gradient.
         product = tf.math.multiply_no_nan(tf.cast(gradient, wide), tf.cast(factor, wide))
         return tf.cast(product, gradient.dtype)
@@ -181,7 +185,7 @@ def _weighted(gradient, factor):
     return tf.ensure_shape(result, gradient.shape)
 
 
-def distributed_step(strategy, fn):
+def distributed_step(strategy: Any, fn: Callable[..., Any]) -> Any:
     """Makes a Keras model's step work on pieces of a global batch.
 
     Any other function is returned as it is.
@@ -206,7 +210,9 @@ def distributed_step(strategy, fn):
     return fn
 
 
-def _step(model, fn, is_training, is_weighted, data):
+def _step(
+    model: Any, fn: Callable[..., Any], is_training: bool, is_weighted: bool, data: Any
+) -> Any:
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
     scaling = loss_scaling.of_step(model, is_training)
@@ -227,7 +233,7 @@ def _step(model, fn, is_training, is_weighted, data):
     with _working_on(piece), scaling.deciding():
         result = fn(_without_emptiness(data, is_empty))
 
-    def restore():
+    def restore() -> Any:
         for variable, value in zip(variables, before):
             variable.assign(value)
         return tf.constant(True)
@@ -236,14 +242,14 @@ def _step(model, fn, is_training, is_weighted, data):
     return _with_rows(result, rows)
 
 
-def _with_rows(logs, rows):
+def _with_rows(logs: Any, rows: Any) -> Any:
     return {**logs, _ROWS: rows} if isinstance(logs, dict) else logs
 
 
-def keeping_rows(model, function):
+def keeping_rows(model: Any, function: Callable[..., Any]) -> Any:
     """A train or test function of a Keras model that keeps its last step's rows for `last_rows`."""
 
-    def call(iterator):
+    def call(iterator: Any) -> Any:
         logs = function(iterator)
         if isinstance(logs, dict) and _ROWS in logs:
             _rows_of_last_step[model] = logs.pop(_ROWS)
@@ -252,13 +258,13 @@ def keeping_rows(model, function):
     return call
 
 
-def last_rows(model):
+def last_rows(model: Any) -> Any:
     """The rows of this worker's piece in the last step of a model, or `None`."""
     rows = _rows_of_last_step.get(model)
     return None if rows is None else int(rows)
 
 
-def _predict_step(fn, data):
+def _predict_step(fn: Callable[..., Any], data: Any) -> Any:
     """A prediction for the whole global batch: the workers' pieces, in input order."""
     rows, static_rows = _rows(data)
     if static_rows:
@@ -282,7 +288,7 @@ def _predict_step(fn, data):
     return tf.nest.pack_sequence_as(outputs, flat)
 
 
-def _check_rows(outputs):
+def _check_rows(outputs: Any) -> None:
     """Refuses outputs that cannot be put together to those of the whole batch."""
     for index, output in enumerate(tf.nest.flatten(outputs)):
         if output.shape.rank == 0:
@@ -293,7 +299,7 @@ def _check_rows(outputs):
             )
 
 
-def _rows(data):
+def _rows(data: Any) -> Any:
     """Rows of this worker's piece: an int64 scalar, and an integer if it is known (or `None`)."""
     for tensor in tf.nest.flatten(data):
         if isinstance(tensor, tf.RaggedTensor):
@@ -306,13 +312,13 @@ def _rows(data):
     raise ValueError("the batch holds no tensor")
 
 
-def _without_emptiness(data, is_empty):
+def _without_emptiness(data: Any, is_empty: Any) -> Any:
     """`data`, or one row of zeros in its place."""
 
-    def one_row(tensor):
+    def one_row(tensor: Any) -> Any:
         return tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
 
-    def pad(tensor):
+    def pad(tensor: Any) -> Any:
         if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.experimental.Optional)):
             return tensor
         if tensor is None:
@@ -321,7 +327,8 @@ def _without_emptiness(data, is_empty):
         if compiling.is_compiled():
             # A branch that has another shape would have an unknown one, which few operations take.
             missing = 1 - tf.minimum(tf.shape(tensor)[0], 1)
-            padded = tf.pad(tensor, [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)])
+            paddings: Any = [[0, missing], *[[0, 0]] * (tensor.shape.rank - 1)]
+            padded = tf.pad(tensor, paddings)
         else:
             padded = tf.cond(is_empty, lambda: one_row(tensor), lambda: tf.identity(tensor))
         return tf.ensure_shape(padded, [None, *tensor.shape[1:]])
@@ -329,14 +336,14 @@ def _without_emptiness(data, is_empty):
     return tf.nest.map_structure(pad, data)
 
 
-def _state_besides_weights(model, is_training):
+def _state_besides_weights(model: Any, is_training: bool) -> list[Any]:
     """The `tf.Variable`s that a step on an empty piece must leave alone."""
     of_rows = kinds.OF_OWN_ROWS if is_training else [kinds.Kind.METRIC]
     return [variable.value for variable in kinds.variables(model, *of_rows)]
 
 
 @contextlib.contextmanager
-def collecting_predictions(active):
+def collecting_predictions(active: bool) -> Iterator[Any]:
     """While active, Keras's prediction steps return the rows of all workers."""
     before = is_collecting_predictions()
     _local.collecting = active
@@ -346,6 +353,6 @@ def collecting_predictions(active):
         _local.collecting = before
 
 
-def is_collecting_predictions():
+def is_collecting_predictions() -> Any:
     """Whether this thread is in `Model.predict`, whose result is collected from all workers."""
     return getattr(_local, "collecting", False) and runtime.size() > 1

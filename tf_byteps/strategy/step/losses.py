@@ -13,6 +13,9 @@ mean over rows is divided by that weight here, the worker's share of the rows:
 | one number for all rows, weighted | it x the mean weight | own x the mean weight of all rows |
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras.src.losses import loss as keras_loss
@@ -23,7 +26,7 @@ from tf_byteps.ops import Sum, names, push_pull
 from tf_byteps.strategy.step import local_batch
 
 
-def scale(original, value):
+def scale(original: Callable[..., Any], value: Any) -> Any:
     """`scale_loss_for_distribution` of Keras: only if the user scales losses, too."""
     batch = local_batch.current()
     if batch is None:
@@ -31,7 +34,7 @@ def scale(original, value):
     return value / tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
 
 
-def unscale(original, value):
+def unscale(original: Callable[..., Any], value: Any) -> Any:
     """`unscale_loss_for_distribution` of Keras, the inverse."""
     batch = local_batch.current()
     if batch is None:
@@ -40,8 +43,13 @@ def unscale(original, value):
 
 
 def reduce_weighted_values(
-    original, values, sample_weight=None, mask=None, reduction="sum_over_batch_size", dtype=None
-):
+    original: Callable[..., Any],
+    values: Any,
+    sample_weight: Any = None,
+    mask: Any = None,
+    reduction: str = "sum_over_batch_size",
+    dtype: Any = None,
+) -> Any:
     """Replaces the function of Keras that makes one number of a loss's values."""
     batch = local_batch.current()
     if batch is None or reduction in (None, "none"):
@@ -53,10 +61,9 @@ def reduce_weighted_values(
     loss = original(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
         return _divided_by_share(loss, batch)
+    weights: Any = mask
     if reduction == "mean_with_sample_weight":
         weights = keras_loss.apply_mask(sample_weight, mask, tf.float64, reduction)
-    else:
-        weights = mask
     if weights is None:
         return loss
     own = tf.stop_gradient(tf.reduce_sum(tf.cast(weights, tf.float64)))
@@ -65,7 +72,7 @@ def reduce_weighted_values(
     return _times(loss, tf.math.divide_no_nan(own, total * batch.share))
 
 
-def _times_weights(loss, weights, reduction):
+def _times_weights(loss: Any, weights: Any, reduction: Any) -> Any:
     """One number for all rows, which Keras multiplies by each row's weight and then reduces."""
     weights = tf.cast(weights, tf.float64)
     own = tf.stack([tf.reduce_sum(weights), tf.cast(tf.size(weights), tf.float64)])
@@ -76,14 +83,16 @@ def _times_weights(loss, weights, reduction):
     return keras_loss.scale_loss_for_distribution(_times(loss, total / count))
 
 
-def _divided_by_share(loss, batch):
+def _divided_by_share(loss: Any, batch: Any) -> Any:
     divisor = batch.share
     if batch.scaling.is_by_user:
         divisor *= runtime.size()
     return _times(loss, tf.math.divide_no_nan(tf.ones_like(divisor), divisor))
 
 
-def update_mean(original, self, values, sample_weight=None):
+def update_mean(
+    original: Callable[..., Any], self: Any, values: Any, sample_weight: Any = None
+) -> Any:
     """`keras.metrics.Mean.update_state`: a number of the step, such as its loss, counts with the
     weight of the rows that it is a mean over."""
     batch = local_batch.current()
@@ -93,7 +102,15 @@ def update_mean(original, self, values, sample_weight=None):
     return original(self, values, sample_weight)
 
 
-def gradient(original, tape, target, sources, output_gradients=None, *args, **kwargs):
+def gradient(
+    original: Callable[..., Any],
+    tape: Any,
+    target: Any,
+    sources: Any,
+    output_gradients: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """`tf.GradientTape.gradient`: of a tensor it is the gradient of the sum of its elements.
 
     Gradients that the program goes on computing with are left alone: those of anything but
@@ -110,18 +127,22 @@ def gradient(original, tape, target, sources, output_gradients=None, *args, **kw
     return original(tape, target, sources, output_gradients, *args, **kwargs)
 
 
-def _seed(target, batch):
+def _seed(target: Any, batch: Any) -> Any:
     ones = tf.ones_like(target)
     return ones if ones.shape.rank == 0 else _divided_by_share(ones, batch)
 
 
-def _is_variable(source):
+def _is_variable(source: Any) -> bool:
     return isinstance(source, (tf.Variable, keras.Variable))
 
 
 def compute_average_loss(
-    original, per_example_loss, sample_weight=None, global_batch_size=None, **options
-):
+    original: Callable[..., Any],
+    per_example_loss: Any,
+    sample_weight: Any = None,
+    global_batch_size: Any = None,
+    **options: Any,
+) -> Any:
     """Replaces `tf.nn.compute_average_loss`, which divides by the size of the global batch."""
     arguments = (per_example_loss, sample_weight, global_batch_size)
     loss = _in_replica(original, arguments, options)
@@ -134,7 +155,7 @@ def compute_average_loss(
     return _divided_by_share(loss, batch)  # that number is right whatever the worker's share is
 
 
-def scale_regularization_loss(original, regularization_loss):
+def scale_regularization_loss(original: Callable[..., Any], regularization_loss: Any) -> Any:
     """Replaces `tf.nn.scale_regularization_loss`."""
     batch = local_batch.current()
     if batch is not None:
@@ -142,7 +163,7 @@ def scale_regularization_loss(original, regularization_loss):
     return _in_replica(original, (regularization_loss,))
 
 
-def _in_replica(function, arguments, options=None):
+def _in_replica(function: Callable[..., Any], arguments: Any, options: Any = None) -> Any:
     """Calls what works in replicas only: Keras builds models outside of any."""
     strategy = tf.distribute.get_strategy()
     if is_ours(strategy) and tf.distribute.in_cross_replica_context():
@@ -150,5 +171,5 @@ def _in_replica(function, arguments, options=None):
     return function(*arguments, **options or {})
 
 
-def _times(value, factor):
+def _times(value: Any, factor: Any) -> Any:
     return value * tf.cast(factor, value.dtype)

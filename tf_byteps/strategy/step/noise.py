@@ -6,6 +6,9 @@ the seed that is drawn. The state of the generator goes on as in one process, an
 outside of replicas and in initial values the numbers are those of one process.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -17,7 +20,7 @@ _STRIDE = 0x3C6EF373
 _SEEDS = 2**31 - 1
 
 
-def of_replica(original, self, *args, **kwargs):
+def of_replica(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """`keras.random.SeedGenerator.next`."""
     seed = original(self, *args, **kwargs)
     offset = _offset()
@@ -26,7 +29,7 @@ def of_replica(original, self, *args, **kwargs):
     return seed + tf.constant([offset, 0], seed.dtype)
 
 
-def of_operation(original, op_seed):
+def of_operation(original: Callable[..., Any], op_seed: Any) -> Any:
     """`get_seed` of TensorFlow's random operations, which the user's `set_seed` makes alike."""
     graph_seed, seed = original(op_seed)
     offset = _offset()
@@ -36,7 +39,7 @@ def of_operation(original, op_seed):
     return graph_seed, (seed + offset) % _SEEDS + 1
 
 
-def _offset():
+def _offset() -> Any:
     """0 for worker 0, and where all workers must draw the same."""
     if is_made_by_keras() or not in_our_replica():
         return 0

@@ -13,6 +13,8 @@ import logging
 import pathlib
 import sys
 import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -24,7 +26,7 @@ import tf_byteps
 from tf_byteps.ops import names
 
 _logger = logging.getLogger("tf_byteps")
-_LIBRARIES = tuple(f"{pathlib.Path(each.__file__).parent}/" for each in (tf, keras, tf_byteps))
+_LIBRARIES = tuple(f"{pathlib.Path(str(each.__file__)).parent}/" for each in (tf, keras, tf_byteps))
 
 # Model -> {name of its step: LossScaling}.
 _of_models = weakref.WeakKeyDictionary()
@@ -59,7 +61,7 @@ class LossScaling:
         return self._is_by_user
 
     @contextlib.contextmanager
-    def deciding(self):
+    def deciding(self) -> Iterator[Any]:
         """Around the step while it is traced, or run eagerly.
 
         Raises:
@@ -92,7 +94,7 @@ class LossScaling:
         if not self._is_by_user:
             self._change(True)
 
-    def _change(self, is_by_user):
+    def _change(self, is_by_user: bool) -> None:
         self._is_by_user = is_by_user
         if not self._is_used:
             return
@@ -103,7 +105,7 @@ class LossScaling:
             raise self._mixed("in some of its traces only")
         raise TraceAgain
 
-    def _mixed(self, when):
+    def _mixed(self, when: str) -> ValueError:
         place = "" if self._place is None else f" ({self._place})"
         return ValueError(
             f"{self._step} scales a loss by the number of replicas{place} {when}. Write all losses "
@@ -112,7 +114,7 @@ class LossScaling:
             "guide does"
         )
 
-    def _explanation(self):
+    def _explanation(self) -> str:
         if self._place is None:
             return (
                 "does not ask for the number of replicas: each loss is taken for a mean over the "
@@ -135,10 +137,10 @@ def of_step(model: keras.Model, is_training: bool) -> LossScaling:
     return scalings[name]
 
 
-def retrying(function):
+def retrying(function: Callable[..., Any]) -> Any:
     """A function of one argument that traces a step, and again where the step asks for it."""
 
-    def call(argument):
+    def call(argument: Any) -> Any:
         while True:
             try:
                 return function(argument)

@@ -1,0 +1,379 @@
+// For tests: a RankDevice whose memory is the host's and whose collectives are arithmetic between
+// threads. As NCCL on a stream: a call returns at once, the n-th calls of all ranks are one
+// collective, and it is a fault when they are not of one kind and length.
+#ifndef TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
+#define TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/codec/int8_codec.h"
+#include "cc/gpu/rank_device.h"
+
+namespace byteps {
+
+// A thread that does one thing after the other.
+class CpuStream {
+ public:
+  CpuStream() : thread_([this] { Run(); }) {}
+  ~CpuStream() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  void Add(std::function<void()> work) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      work_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+      if (work_.empty()) return;
+      const std::function<void()> next = std::move(work_.front());
+      work_.pop_front();
+      lock.unlock();
+      next();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// A point in a stream's work.
+class CpuMark {
+ public:
+  void Reach() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      reached_ = true;
+    }
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+};
+
+// What the ranks of a host share.
+class CpuCommunicator {
+ public:
+  struct Call {
+    char kind = 'a';  // all-reduce, reduce, broadcast
+    DeviceSpan span;
+    NcclOperation operation = NcclOperation::kSum;
+    int32_t root = 0;
+    size_t together = 1;  // how many were called at once
+    RankDevice::Done done;
+    CpuStream* stream = nullptr;
+  };
+
+  // Blocks until all ranks are there.
+  Status Join(int32_t size) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    calls_.resize(size);
+    ++joined_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return joined_ >= size || !failure_.ok(); });
+    return failure_;
+  }
+
+  Status Launch(int32_t rank, Call call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    calls_[rank].push_back(std::move(call));
+    for (const auto& queue : calls_) {
+      if (queue.empty()) return OkStatus();
+    }
+    std::vector<Call> calls;
+    for (auto& queue : calls_) {
+      calls.push_back(std::move(queue.front()));
+      queue.pop_front();
+    }
+    End(calls, Compute(calls));
+    return OkStatus();
+  }
+
+  // As an abort of one rank's communicator: its calls end, and nobody else's ever will.
+  void Abort(int32_t rank, const Status& reason) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = reason;
+    changed_.notify_all();
+    for (; rank < static_cast<int32_t>(calls_.size()) && !calls_[rank].empty();
+         calls_[rank].pop_front()) {
+      const Call& call = calls_[rank].front();
+      call.stream->Add([done = call.done, reason] { done(reason); });
+    }
+  }
+
+ private:
+  static void End(const std::vector<Call>& calls, const Status& status) {
+    for (const Call& call : calls) call.stream->Add([done = call.done, status] { done(status); });
+  }
+
+  static Status Compute(const std::vector<Call>& calls) {
+    const Call& first = calls[0];
+    for (const Call& call : calls) {
+      if (call.kind != first.kind || call.span.count != first.span.count ||
+          call.root != first.root || call.operation != first.operation ||
+          call.together != first.together || call.span.dtype != DType::kFloat32) {
+        return Internal("the ranks launch different collectives");
+      }
+    }
+    const size_t count = first.span.count;
+    std::vector<float> result(count);
+    for (size_t i = 0; i < count; ++i) {
+      const auto value = [&](size_t rank) {
+        return static_cast<const float*>(calls[rank].span.from)[i];
+      };
+      result[i] = value(first.kind == 'b' ? first.root : 0);
+      for (size_t rank = 1; first.kind != 'b' && rank < calls.size(); ++rank) {
+        if (first.operation == NcclOperation::kMin) result[i] = std::min(result[i], value(rank));
+        if (first.operation == NcclOperation::kMax) result[i] = std::max(result[i], value(rank));
+        if (first.operation == NcclOperation::kSum || first.operation == NcclOperation::kAverage)
+          result[i] += value(rank);
+      }
+      if (first.operation == NcclOperation::kAverage) result[i] /= calls.size();
+    }
+    for (size_t rank = 0; rank < calls.size(); ++rank) {
+      if (first.kind == 'r' && static_cast<int32_t>(rank) != first.root) continue;
+      std::memcpy(calls[rank].span.to, result.data(), count * sizeof(float));
+    }
+    return OkStatus();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int32_t joined_ = 0;
+  std::vector<std::deque<Call>> calls_;  // by rank
+  Status failure_;
+};
+
+class CpuRankDevice : public RankDevice {
+ public:
+  CpuRankDevice() {
+    PinnedSource source;
+    source.allocate = [](size_t bytes, void** address) {
+      *address = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+      return OkStatus();
+    };
+    source.free = [](void* address, size_t) { std::free(address); };
+    pool_ = PinnedPool::Create(std::move(source));
+  }
+
+  Status NewGroup(NcclUniqueId* id) override {
+    const std::string name = "group " + std::to_string(reinterpret_cast<uintptr_t>(this));
+    id->bytes.fill(0);
+    std::copy(name.begin(), name.end(), id->bytes.begin());
+    return OkStatus();
+  }
+  Status Connect(const NcclUniqueId& id, int32_t size, int32_t rank) override {
+    static std::mutex mutex;
+    static auto* const known = new std::map<std::string, std::weak_ptr<CpuCommunicator>>;
+    std::shared_ptr<CpuCommunicator> communicator;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      std::weak_ptr<CpuCommunicator>& entry = (*known)[id.bytes.data()];
+      communicator = entry.lock();
+      if (communicator == nullptr) entry = communicator = std::make_shared<CpuCommunicator>();
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      communicator_ = communicator;
+      rank_ = rank;
+    }
+    return communicator->Join(size);
+  }
+  void Abort(const Status& reason) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = reason;
+    if (communicator_ != nullptr) communicator_->Abort(rank_, reason);
+  }
+  Status Finish() override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    communicator_ = nullptr;
+    ++finished_;
+    return OkStatus();
+  }
+  int finished() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return finished_;
+  }
+
+  // How often AllReduce was called.
+  int all_reduces() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return all_reduces_;
+  }
+
+  // Puts work on the stream that computes inputs.
+  void Compute(std::function<void()> work) { computed_.Add(std::move(work)); }
+
+  Status WhenComputed(CudaStreamHandle, Done done) override {
+    computed_.Add([done = std::move(done)] { done(OkStatus()); });
+    return OkStatus();
+  }
+  Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
+  Status Mark(CudaStreamHandle, DeviceMark* mark) override { return MarkOn(&computed_, mark); }
+  Status StartAfterMark(const DeviceMark& mark) override {
+    collectives_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
+    return OkStatus();
+  }
+  Status MarkEnd(DeviceMark* mark) override { return MarkOn(&collectives_, mark); }
+  Status AllReduce(const std::vector<Reduction>& reductions, Done done) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++all_reduces_;
+    }
+    struct Ends {
+      size_t left;
+      Status status;
+    };
+    const auto ends = std::make_shared<Ends>(Ends{reductions.size(), OkStatus()});
+    // Of the stream's thread.
+    const auto end = [ends, done = std::move(done)](const Status& status) {
+      if (!status.ok()) ends->status = status;
+      if (--ends->left == 0) done(ends->status);
+    };
+    for (const Reduction& each : reductions) {
+      BYTEPS_RETURN_IF_ERROR(
+          Launch({'a', each.span, each.operation, 0, reductions.size(), end, &collectives_}));
+    }
+    return OkStatus();
+  }
+  Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override {
+    return Launch({'r', span, operation, root, 1, std::move(done), &collectives_});
+  }
+  Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override {
+    return Launch({'b', span, NcclOperation::kSum, root, 1, std::move(done), &collectives_});
+  }
+  Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override {
+    return Copy(&to_host_, from, to, bytes, std::move(done));
+  }
+  Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override {
+    return Copy(&to_device_, from, to, bytes, std::move(done));
+  }
+  bool Supports(const DeviceForm& form) override {
+    return encodes_ && form.codec == CodecId::kInt8;
+  }
+  Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override {
+    to_host_.Add([=, done = std::move(done)] {
+      auto* next = static_cast<uint8_t*>(to);
+      for (const DevicePart& part : parts) {
+        const DeviceForm& form = part.form;
+        if (form.codec == CodecId::kRaw) {
+          std::memcpy(next, part.values, part.bytes);
+        } else {
+          Int8Codec(form.block, form.is_stochastic)
+              .EncodeBlocks(static_cast<const float*>(part.values), part.elements, 0,
+                            CounterRandom(form.random_state), next);
+        }
+        next += part.bytes;
+      }
+      encoded_parts_ += parts.size();
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
+                        Done done) override {
+    to_device_.Add([=, done = std::move(done)] {
+      Int8Codec(form.block, form.is_stochastic)
+          .DecodeBlocks(static_cast<const uint8_t*>(from), elements, DecodeMode::kStore,
+                        static_cast<float*>(to));
+      ++decoded_parts_;
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+  // Before it is used: as a GPU on which the kernels cannot be had.
+  void EncodeNothing() { encodes_ = false; }
+  uint64_t encoded_parts() const { return encoded_parts_; }
+  uint64_t decoded_parts() const { return decoded_parts_; }
+  Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
+    collectives_.Add([spans, done = std::move(done)] {
+      for (const DeviceSpan& span : spans) {
+        if (span.to != span.from) std::memcpy(span.to, span.from, span.bytes());
+      }
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+  PinnedPool& pinned_pool() override { return *pool_; }
+
+ private:
+  Status Launch(CpuCommunicator::Call call) {
+    std::shared_ptr<CpuCommunicator> communicator;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!failure_.ok()) return failure_;
+      communicator = communicator_;
+    }
+    return communicator->Launch(rank_, std::move(call));
+  }
+  static Status MarkOn(CpuStream* stream, DeviceMark* mark) {
+    const auto made = std::make_shared<CpuMark>();
+    stream->Add([made] { made->Reach(); });
+    *mark = made;
+    return OkStatus();
+  }
+  static Status Copy(CpuStream* stream, const void* from, void* to, size_t bytes, Done done) {
+    stream->Add([=, done = std::move(done)] {
+      if (to != from) std::memcpy(to, from, bytes);
+      done(OkStatus());
+    });
+    return OkStatus();
+  }
+
+  std::shared_ptr<PinnedPool> pool_;
+  bool encodes_ = true;
+  std::atomic<uint64_t> encoded_parts_{0};
+  std::atomic<uint64_t> decoded_parts_{0};
+  std::mutex mutex_;  // guards these
+  std::shared_ptr<CpuCommunicator> communicator_;
+  int32_t rank_ = 0;
+  Status failure_;
+  int finished_ = 0;
+  int all_reduces_ = 0;
+
+  // The last to be made and the first to end: what runs there uses all above.
+  CpuStream to_device_;
+  CpuStream to_host_;
+  CpuStream collectives_;
+  CpuStream computed_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_STAGING_TESTING_CPU_RANK_DEVICE_H_

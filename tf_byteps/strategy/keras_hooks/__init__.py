@@ -1,0 +1,71 @@
+"""All changes that tf_byteps makes to Keras and TensorFlow while they run, in one place.
+
+Checked with Keras 3.15 and TensorFlow 2.21. They are installed when the first `BytePSStrategy` is
+made; each asks first whether a `BytePSStrategy` is at work and otherwise does exactly what it did
+before.
+
+* `Variable._initialize`: to tell Keras's variables from the user's (see `variables`).
+* `Variable.value` and `_direct_assign`, `BaseOptimizer.apply` and `_get_current_learning_rate`,
+  `TensorFlowTrainer.make_train_function` and `make_test_function`, `Model.export`: a step's updates
+  may be left to the next step, but nobody else may notice (see `cross_step`).
+* `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
+  sum must come first, once for each update, also with gradient accumulation.
+* `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
+* `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and what uses a model: optimizers
+  and models that were made outside the scope can be used in it (see `adoption`).
+* `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
+  whether to skip a step, and those that do not would wait for ever.
+* `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the
+  largest of all workers.
+* `SeedGenerator.next`, and `get_seed` of TensorFlow's random operations: each replica draws its own
+  numbers (see `noise`).
+* `losses.loss.scale_loss_for_distribution`, `unscale_loss_for_distribution` and
+  `reduce_weighted_values`, `metrics.Mean.update_state`, `tf.GradientTape.gradient`,
+  `tf.nn.compute_average_loss` and `scale_regularization_loss`: gradients carry the weights of the
+  workers, not losses (see `losses`).
+* `TensorFlowTrainer._make_function`: a step may be traced again (see `scaling`).
+* `Trainer._resolve_auto_jit_compile`: Keras compiles no steps of a strategy by itself; ours can be.
+* `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.
+* `TensorFlowTrainer.fit`, `evaluate` and `predict`: the loss of a process is an error of a sentence
+  (see `failures`).
+* `TensorFlowTrainer.stop_training`: all workers stop training together (see `stopping`).
+* `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
+* `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
+  `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
+* `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there.
+* `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
+  reset go on with each worker's own counts.
+* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
+  (see `callbacks`).
+* `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
+  may save to one path.
+* `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
+  rows of all workers, `predict_on_batch` this worker's.
+* `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
+  workers, each of which gathers its own rows only.
+* `tensorflow.python.data.util.random_seed.get_seed`: so are datasets whose shuffle has no seed.
+* `trainers.data_adapters.is_tf_dataset`: Keras knows distributed datasets by their classes' names.
+"""
+
+import threading
+
+from tf_byteps.strategy.fit import callbacks, whole_files
+from tf_byteps.strategy.keras_hooks import gradients, input, training
+from tf_byteps.wrapping import wrap
+
+_lock = threading.Lock()
+_installed = False
+
+
+def install() -> None:
+    """Makes the changes, once per process."""
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        _installed = True
+    for part in (gradients, training, input, callbacks, whole_files):
+        for owner, name, replacement in part.changes():
+            wrap(owner, name, replacement)
+    gradients.replace_value()
+    training.replace_stop_training()

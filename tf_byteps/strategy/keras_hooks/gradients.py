@@ -1,0 +1,167 @@
+"""What is changed in Keras's variables, losses and optimizers; see the package for why."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common.variables import Variable as KerasVariable
+from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.losses import loss as keras_loss
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+from tensorflow.python.framework import random_seed as framework_seed
+from tensorflow.python.ops import nn_impl_distribute
+
+from tf_byteps.gradients import overwriting, updates
+from tf_byteps.gradients.accumulation import reduce_if_updating
+from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.strategy.fit.adoption import adopt_optimizer
+from tf_byteps.strategy.step import cross_step, local_batch, losses, noise
+from tf_byteps.strategy.step.gradients import reduce_gradients
+from tf_byteps.strategy.variables import made_by_keras
+from tf_byteps.wrapping import Change
+
+
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
+    return [
+        (keras_core.Variable, "_initialize", _initialize_variable),
+        (keras_core.Variable, "_direct_assign", _assign_variable),
+        (BaseOptimizer, "apply", _apply),
+        (BaseOptimizer, "_get_current_learning_rate", _learning_rate),
+        (BaseOptimizer, "_backend_apply_gradients", _backend_apply_gradients),
+        (BaseOptimizer, "_clip_gradients", _clip_gradients),
+        (TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients),
+        (BaseOptimizer, "_overwrite_variables_directly_with_gradients", _overwrite_variables),
+        (keras.random.SeedGenerator, "next", noise.of_replica),
+        (framework_seed, "get_seed", noise.of_operation),
+        (TFOptimizer, "add_variable_from_reference", _add_slot),
+        (keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply),
+        (keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite),
+        (keras_loss, "scale_loss_for_distribution", losses.scale),
+        (keras_loss, "unscale_loss_for_distribution", losses.unscale),
+        (keras_loss, "reduce_weighted_values", losses.reduce_weighted_values),
+        (keras.metrics.Mean, "update_state", losses.update_mean),
+        (tf.GradientTape, "gradient", losses.gradient),
+        *(
+            (owner, name, replacement)
+            for owner in (tf.nn, nn_impl_distribute)
+            for name, replacement in (
+                ("compute_average_loss", losses.compute_average_loss),
+                ("scale_regularization_loss", losses.scale_regularization_loss),
+            )
+        ),
+    ]
+
+
+def replace_value() -> None:
+    """`Variable.value` is no function that could be wrapped."""
+    setattr(keras_core.Variable, "value", property(_value_of_variable))  # noqa: B010
+
+
+def _initialize_variable(original: Callable[..., Any], self: Any, value: Any) -> Any:
+    with made_by_keras():
+        return original(self, value)
+
+
+def _assign_variable(original: Callable[..., Any], self: Any, value: Any) -> Any:
+    cross_step.flush_before_use(self)
+    return original(self, value)
+
+
+def _value_of_variable(self) -> Any:
+    cross_step.flush_before_use(self)
+    return KerasVariable.value.fget(self)
+
+
+def _apply(
+    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+) -> None:
+    if updates.current() is None and in_our_replica():
+        grads = _weighted(self, grads, trainable_variables)
+    if not cross_step.defer(self, grads, trainable_variables):
+        original(self, grads, trainable_variables)
+
+
+def _weighted(optimizer: Any, gradients: Any, variables: Any) -> Any:
+    """What this worker contributes, before anything else is done with the gradients."""
+    return local_batch.weighted(list(gradients), variables or optimizer._trainable_variables)
+
+
+def _learning_rate(original: Callable[..., Any], self: Any) -> Any:
+    kept = cross_step.own_learning_rate(self)
+    return original(self) if kept is None else kept
+
+
+def _backend_apply_gradients(
+    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any
+) -> Any:
+    if not in_our_replica():
+        return original(self, grads, trainable_variables)
+    adopt_optimizer(self)
+    with updates.updating(self, trainable_variables):
+        return original(self, grads, trainable_variables)
+
+
+def _clip_gradients(original: Callable[..., Any], self: Any, grads: Any) -> Any:
+    """The first thing that Keras does with the gradients of an update, and only in updates."""
+    update = updates.current()
+    if update is not None and update.optimizer is self and in_our_replica():
+        grads = update.reduce_once(grads, reduce_gradients)
+    return original(self, grads)
+
+
+def _all_reduce_sum_gradients(original: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:
+    update = updates.current()
+    if update is not None and update.reduced:
+        return list(grads_and_vars)
+    return original(self, grads_and_vars)
+
+
+def _overwrite_variables(
+    original: Callable[..., Any], self: Any, grads: Any, variables: Any
+) -> Any:
+    if in_our_replica():
+        new_values = [
+            local_batch.contribution(gradient) if overwriting.is_overwritten(variable) else gradient
+            for gradient, variable in zip(grads, variables, strict=True)
+        ]
+        grads = overwriting.reduce_overwriting(new_values, variables)
+    return original(self, grads, variables)
+
+
+def _add_slot(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    adopt_optimizer(self)
+    return original(self, *args, **kwargs)
+
+
+def _loss_scale_apply(
+    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+) -> Any:
+    if not in_our_replica() or updates.current() is not None:
+        return original(self, grads, trainable_variables)
+    variables = list(trainable_variables or self._trainable_variables)
+    grads = _weighted(self, grads, variables)
+    # With accumulation the gradients are reduced once in several steps, see _check_finite.
+    reduce_now = not self.inner_optimizer.gradient_accumulation_steps
+    if reduce_now:
+        grads = reduce_gradients(grads, variables)
+    with updates.updating(self, variables, reduced=reduce_now):
+        return original(self, grads, trainable_variables)
+
+
+def _check_finite(original: Callable[..., Any], self: Any, grads: Any) -> Any:
+    update = updates.current()
+    if update is None or update.reduced or not in_our_replica():
+        return original(self, grads)
+
+    def check(gradients: Any) -> Any:
+        return original(self, gradients)
+
+    def reduce(gradients: Any, variables: Any) -> Any:
+        reduced = reduce_gradients(gradients, variables)
+        return reduced, check(reduced)
+
+    finite, update.reduced_of = reduce_if_updating(self, grads, update.variables, check, reduce)
+    return finite

@@ -1,0 +1,59 @@
+"""What is changed in Keras's and TensorFlow's input; see the package for why."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.trainers import data_adapters
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+from tensorflow.python.data.util import random_seed
+
+from tf_byteps.gradients.replica import is_ours
+from tf_byteps.strategy.input import arrays, shuffle
+from tf_byteps.strategy.input.sharding import BytePSDataset
+from tf_byteps.wrapping import Change
+
+_local = threading.local()
+
+
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
+    return [
+        (keras_trainer.TFEpochIterator, "__init__", _epoch_iterator),
+        (ArrayDataAdapter, "get_tf_dataset", _array_dataset),
+        (data_adapters, "is_tf_dataset", _is_dataset),
+        (random_seed, "get_seed", _dataset_seed),
+    ]
+
+
+def _epoch_iterator(
+    original: Callable[..., Any],
+    self: Any,
+    distribute_strategy: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    outer = getattr(_local, "input_strategy", None)
+    _local.input_strategy = distribute_strategy
+    try:
+        original(self, distribute_strategy, *args, **kwargs)
+    finally:
+        _local.input_strategy = outer
+
+
+def _array_dataset(original: Callable[..., Any], self: Any) -> Any:
+    if is_ours(getattr(_local, "input_strategy", None)):
+        return arrays.share(self)
+    return original(self)
+
+
+def _is_dataset(original: Callable[..., Any], data: Any) -> Any:
+    return isinstance(data, BytePSDataset) or original(data)
+
+
+def _dataset_seed(original: Callable[..., Any], seed: Any) -> Any:
+    if seed is not None or not shuffle.is_active() or shuffle.is_as_in_one_process():
+        return original(seed)
+    return tuple(tf.constant(part, tf.int64) for part in shuffle.seeds())

@@ -1,0 +1,226 @@
+"""What is changed in Keras's trainers; see the package for why."""
+
+import functools
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.trainers.trainer import Trainer
+
+from tf_byteps.gradients.replica import is_ours
+from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
+from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
+from tf_byteps.strategy.input import building
+from tf_byteps.strategy.step import cross_step, local_batch, scaling
+from tf_byteps.training import failures, leaving
+from tf_byteps.wrapping import Change
+
+_logger = logging.getLogger("tf_byteps")
+_local = threading.local()
+
+
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
+    trainer = keras_trainer.TensorFlowTrainer
+    return [
+        (Trainer, "compile", _compile),
+        (Trainer, "_resolve_auto_jit_compile", _auto_jit_compile),
+        (trainer, "fit", _fit),
+        (trainer, "evaluate", _evaluate),
+        (trainer, "train_on_batch", _train_on_batch),
+        (trainer, "test_on_batch", _test_on_batch),
+        (trainer, "_maybe_symbolic_build", _build),
+        (trainer, "_get_metrics_result_or_logs", _metrics_result),
+        (trainer, "_make_function", _make_function),
+        (trainer, "make_train_function", _make_train_function),
+        (trainer, "make_test_function", _make_test_function),
+        (trainer, "predict", _predict),
+        (trainer, "predict_on_batch", _predict_on_batch),
+        (trainer, "make_predict_function", _make_predict_function),
+        (keras.Model, "export", _export),
+    ]
+
+
+def replace_stop_training() -> None:
+    """`Model.stop_training` is no function that could be wrapped."""
+    setattr(keras_trainer.TensorFlowTrainer, "stop_training", stopping.attribute())  # noqa: B010
+
+
+def _compile(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+    adopt_model(self)
+    original(self, *args, **kwargs)
+
+
+def _auto_jit_compile(original: Callable[..., Any], self: Any) -> Any:
+    """What it is without a strategy: True on a GPU, if all layers can be compiled."""
+    strategy = self._distribute_strategy
+    if not is_ours(strategy):
+        return original(self)
+    self._distribute_strategy = None
+    try:
+        compiles = original(self)
+    finally:
+        self._distribute_strategy = strategy
+    if compiles and not strategy.merge_repeated_rows:
+        _logger.info(
+            "merge_repeated_rows=False: XLA does not compile the steps, as it would add up the "
+            "rows of an embedding's gradient that belong to one index"
+        )
+        return False
+    return compiles
+
+
+def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    adopt_model(self)
+    if not is_ours(self.distribute_strategy):
+        warn_if_alone(self)
+        return original(self, *args, **kwargs)
+    call = inspect.signature(original).bind(self, *args, **kwargs)
+    given = call.arguments.get("callbacks")
+    metrics.give_back(self)
+    outer, _local.fits = getattr(_local, "fits", None), self
+    try:
+        with leaving.telling_the_others():
+            call.arguments["callbacks"] = callbacks.completed(given, self)
+            with failures.shortened_errors(), cross_step.training(self, callbacks.flat(given)):
+                return original(*call.args, **call.kwargs)
+    finally:
+        _local.fits = outer
+        stopping.forget(self)
+
+
+def _evaluate(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    outer = getattr(_local, "evaluates", False)
+    _local.evaluates = True
+    try:
+        with failures.shortened_errors():
+            statistics.average(self)
+            metrics.give_back(self)
+            return original(self, *args, **kwargs)
+    finally:
+        _local.evaluates = outer
+        if getattr(_local, "fits", None) is self and not kwargs.get("_use_cached_eval_dataset"):
+            metrics.give_back(self)  # by a callback: the epoch goes on counting
+
+
+def _train_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    adopt_model(self)
+    if not is_ours(self.distribute_strategy):
+        return original(self, *args, **kwargs)
+    statistics.begin_if_new(self)
+    metrics.give_back(self)
+    result = original(self, *args, **kwargs)
+    statistics.average(self)
+    return result
+
+
+def _test_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    metrics.give_back(self)
+    return original(self, *args, **kwargs)
+
+
+def _build(
+    original: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None
+) -> Any:
+    """Reads from the input only if it is the only way to learn the shapes of a batch.
+
+    A model with a step of its own is left to `_build_for_step`.
+    """
+    adopt_model(self)
+    if not is_ours(self.distribute_strategy):
+        return original(self, iterator, data_batch)
+    has_own_step = any(building.has_own_step(self, step) for step in ("train_step", "test_step"))
+    spec = None
+    if iterator is not None:
+        dataset = iterator._distributed_dataset
+        if not building.must_read(self, dataset.known_shapes):
+            spec = building.batch_spec(dataset.element_spec)
+            iterator, data_batch = None, building.symbolic_batch(dataset.element_spec)
+        elif has_own_step:
+            iterator, data_batch = None, next(next(iter(iterator))[2])
+    if has_own_step:
+        _local.left_to_build = original, data_batch, spec or building.spec_of_batch(data_batch)
+        return
+    try:
+        original(self, iterator, data_batch)
+    except Exception:
+        # What runs eagerly may want numbers, as a metric in NumPy does. One process builds nothing.
+        if not (self.run_eagerly and building.layers_are_built(self)):
+            raise
+
+
+def _build_for_step(model: Any, step: Any, is_traced: bool) -> None:
+    """Where the function of a step is made it is known which step the model is built for."""
+    left, _local.left_to_build = getattr(_local, "left_to_build", None), None
+    if left is None:
+        return
+    original, data_batch, spec = left
+    if not building.has_own_step(model, step):
+        original(model, None, data_batch)
+    elif not is_traced:
+        with model.distribute_strategy.scope():
+            build = functools.partial(building.build_by_tracing, model, getattr(model, step))
+            scaling.retrying(build)(spec)
+
+
+def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
+    """Called at the end of each epoch and each evaluation, and nowhere else."""
+    cross_step.flush()
+    if not is_ours(self.distribute_strategy):
+        return original(self, logs)
+    if not getattr(_local, "evaluates", False):
+        statistics.end_epoch(self)
+    metrics.reduce_states(self)
+    return metrics.of_all_workers(self, original(self, logs))
+
+
+def _make_function(original: Callable[..., Any], self: Any, step_function: Any) -> Any:
+    return local_batch.keeping_rows(self, scaling.retrying(original(self, step_function)))
+
+
+def _make_train_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+    cross_step.flush()
+    _build_for_step(self, "train_step", self.train_function is not None)
+    result = original(self, force)
+    cross_step.prepare(self)
+    return result
+
+
+def _make_test_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+    cross_step.flush()
+    _build_for_step(self, "test_step", self.test_function is not None)
+    return original(self, force)
+
+
+def _export(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    cross_step.flush()
+    return original(self, *args, **kwargs)
+
+
+def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    adopt_model(self)
+    collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
+    with failures.shortened_errors(), collecting:
+        statistics.average(self)
+        return original(self, *args, **kwargs)
+
+
+def _predict_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    adopt_model(self)
+    with local_batch.collecting_predictions(False):
+        return original(self, *args, **kwargs)
+
+
+def _make_predict_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+    """`predict` and `predict_on_batch` share a function that Keras keeps, but ours differ."""
+    cross_step.flush()
+    if not is_ours(self.distribute_strategy):
+        return original(self, force)
+    collecting = local_batch.is_collecting_predictions()
+    force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
+    original(self, force)
+    self.predict_function._byteps_collecting = collecting
