@@ -17,8 +17,7 @@ namespace byteps {
 struct WaitingFrame {
   // All but the header, which may have to be changed before it is encoded.
   WaitingFrame(OutgoingFrame* frame, uint64_t sequence)
-      : rank(HasData(frame->header) ? -int64_t{frame->header.priority}
-                                    : std::numeric_limits<int64_t>::min()),
+      : rank(RankOf(*frame)),
         sequence(sequence),
         payload(static_cast<const uint8_t*>(frame->payload)),
         payload_bytes(frame->header.payload_bytes),
@@ -28,6 +27,12 @@ struct WaitingFrame {
   // Those that have a priority.
   static bool HasData(const FrameHeader& header) {
     return header.type == FrameType::kPush || header.type == FrameType::kReply;
+  }
+
+  static int64_t RankOf(const OutgoingFrame& frame) {
+    constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();
+    if (frame.is_sign_of_life) return kFirst;
+    return HasData(frame.header) ? -int64_t{frame.header.priority} : kFirst + 1;
   }
 
   int64_t rank;  // lower leaves earlier

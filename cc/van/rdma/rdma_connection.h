@@ -73,6 +73,7 @@ class RdmaConnection : public Connection,
   const Hello& peer() const override { return tcp_->peer(); }
   const std::string& peer_name() const override { return tcp_->peer_name(); }
   uint64_t round_trip_ns() const override { return tcp_->round_trip_ns(); }
+  int64_t last_heard_ns() const override { return tcp_->last_heard_ns(); }
   bool is_idle() const override;
   void LimitUnsent(uint64_t bytes) override { tcp_->LimitUnsent(bytes); }
 

@@ -1,6 +1,7 @@
 #include "cc/van/tcp/tcp_connection.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -143,6 +144,14 @@ uint64_t TcpConnection::round_trip_ns() const {
   return stream_.socket().valid() ? LeastRoundTripNanos(stream_.socket()) : 0;
 }
 
+int64_t TcpConnection::last_heard_ns() const {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  int waiting = 0;
+  const bool has_unread = stream_.socket().valid() &&
+                          ioctl(stream_.socket().get(), FIONREAD, &waiting) == 0 && waiting > 0;
+  return has_unread ? MonotonicNanos() : heard_ns_.load();
+}
+
 std::string TcpConnection::local_host() const {
   std::lock_guard<std::mutex> lock(send_mutex_);
   return stream_.socket().valid() ? HostOf(LocalAddress(stream_.socket())) : "";
@@ -202,6 +211,7 @@ void TcpConnection::CheckSilence(int64_t now_ns) {
 void TcpConnection::SendVanFrame(FrameType type) {
   OutgoingFrame frame;
   frame.header.type = type;
+  frame.is_sign_of_life = true;
   Send(std::move(frame));
 }
 
@@ -303,7 +313,10 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     incoming_.back().sink->Commit(0);
   if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
-  has_heard_ = has_heard_ || received > 0;
+  if (received > 0) {
+    has_heard_ = true;
+    heard_ns_ = MonotonicNanos();
+  }
   *drained = received < span.bytes;
   if (into_input) {
     input_end_ += received;

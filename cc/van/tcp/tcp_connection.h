@@ -119,6 +119,7 @@ class TcpConnection : public Connection,
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
   uint64_t round_trip_ns() const override;
+  int64_t last_heard_ns() const override;
   std::string local_host() const override;
   bool is_idle() const override;
   void LimitUnsent(uint64_t bytes) override;
@@ -198,6 +199,8 @@ class TcpConnection : public Connection,
   int64_t last_tick_ns_ = 0;
   int64_t silent_since_ns_ = 0;
   int64_t stuck_since_ns_ = 0;  // nothing has left, either
+
+  std::atomic<int64_t> heard_ns_{0};  // when bytes were last received
 
   mutable std::mutex send_mutex_;  // guards all below
   SendQueue queue_;
