@@ -41,6 +41,7 @@ struct RdmaVanParts {
   std::vector<std::shared_ptr<RdmaDevice>> devices;  // not empty
   std::shared_ptr<RegisteredMemory> memory;
   AtomicVanCounters counters;
+  std::atomic<size_t> expected_connections{1};  // what has been said of the job, see Van::Expect
   // What the two ends told each other before frames could go by RDMA; TCP's counters have it, too.
   std::atomic<uint64_t> setup_frames_sent{0};
   std::atomic<uint64_t> setup_frames_received{0};
