@@ -22,6 +22,7 @@
 
 #include "cc/base/job.h"
 #include "cc/base/status.h"
+#include "cc/van/scattered_payload.h"
 #include "cc/wire/frame.h"
 #include "cc/wire/handshake.h"
 
@@ -57,14 +58,18 @@ class PayloadSink {
   virtual size_t Take(const void* data, size_t bytes, uint64_t remaining);
 };
 
-// A frame on its way out. The Van reads `payload` until it has been handed to the network, then
+// A frame on its way out. The Van reads the payload until it has been handed to the network, then
 // drops `keep_alive`.
 struct OutgoingFrame {
   FrameHeader header;
-  const void* payload = nullptr;  // header.payload_bytes bytes
+  const void* payload = nullptr;                // header.payload_bytes bytes
+  const ScatteredPayload* scattered = nullptr;  // set: the payload, instead of the above
   std::shared_ptr<const void> keep_alive;
   const void* owner = nullptr;   // compared only: who may revoke it
   bool is_sign_of_life = false;  // a heartbeat: leaves before all that waits
+
+  // The payload in one place.
+  const void* WholePayload() const { return scattered != nullptr ? scattered->Whole() : payload; }
 };
 
 // One reliable, ordered, two-way stream of frames to a peer that has passed the handshake.

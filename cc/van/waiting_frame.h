@@ -20,6 +20,7 @@ struct WaitingFrame {
       : rank(RankOf(*frame)),
         sequence(sequence),
         payload(static_cast<const uint8_t*>(frame->payload)),
+        scattered(frame->scattered),
         payload_bytes(frame->header.payload_bytes),
         keep_alive(std::move(frame->keep_alive)),
         owner(frame->owner) {}
@@ -38,7 +39,14 @@ struct WaitingFrame {
   int64_t rank;  // lower leaves earlier
   uint64_t sequence;
   std::array<uint8_t, kFrameHeaderBytes> header;
+  // It is copied to one place, for those who need that.
+  void GatherPayload() {
+    if (scattered != nullptr) payload = scattered->Whole();
+    scattered = nullptr;
+  }
+
   const uint8_t* payload;
+  const ScatteredPayload* scattered;  // not null: instead of the above
   uint64_t payload_bytes;
   std::shared_ptr<const void> keep_alive;
   const void* owner;
