@@ -40,8 +40,13 @@ def _built():
 
 def run(program, *arguments):
     """Runs a program of benchmarks/native; returns what it prints."""
+    return run_with_log(program, *arguments)[0]
+
+
+def run_with_log(program, *arguments, seconds=_RUN_SECONDS):
+    """Runs it for so many seconds at most; returns what it prints, and what it logs."""
     command = [str(_built() / program), *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=_RUN_SECONDS)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     if result.returncode != 0:
         raise BenchmarkError(f"{' '.join(command)}: {result.stderr.strip()}")
-    return result.stdout
+    return result.stdout, result.stderr

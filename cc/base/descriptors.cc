@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
 namespace byteps {
@@ -29,6 +30,8 @@ void RaiseTo(rlim_t wanted) {
 
 uint64_t OpenDescriptors() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
+  // To count them takes one.
+  if (folder == nullptr && errno == EMFILE) return Limit().rlim_cur;
   uint64_t count = 0;
   while (folder != nullptr && readdir(folder.get()) != nullptr) ++count;
   return count > 3 ? count - 3 : 0;  // ".", "..", and the folder itself

@@ -24,6 +24,7 @@ void ControlSession::Send(const ControlMessage& message) {
 void ControlSession::SendFrame(OutgoingFrame frame, bool is_heartbeat) {
   std::lock_guard<std::mutex> lock(mutex_);
   frame.header.watermark = received_;
+  frame.is_sign_of_life = is_heartbeat;
   uint64_t left = frame.header.payload_bytes;
   do {
     OutgoingFrame piece = frame;
@@ -101,6 +102,11 @@ Status ControlSession::Assemble(const Connection& connection, const FrameHeader&
 bool ControlSession::has_heard() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return has_heard_;
+}
+
+int64_t ControlSession::last_heard_ns() const {
+  const std::shared_ptr<Connection> connection = this->connection();
+  return connection == nullptr ? 0 : connection->last_heard_ns();
 }
 
 void ControlSession::Forget() {

@@ -5,6 +5,7 @@
 // the peer has not taken in goes again over the next connection. A long message goes in pieces,
 // each with a number of its own: FrameHeader::element_count says how many of its bytes follow.
 // Heartbeats have no number: they tell that one is alive, and acknowledge when nothing else does.
+// They leave before all other messages.
 #ifndef TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
 #define TF_BYTEPS_CC_COORDINATOR_CONTROL_SESSION_H_
 
@@ -53,6 +54,9 @@ class ControlSession {
 
   // Whether anything has come from the peer.
   bool has_heard() const;
+
+  // Connection::last_heard_ns of the connection that there is; 0 if there is none.
+  int64_t last_heard_ns() const;
 
   // The peer is gone: nothing is kept for it any more.
   void Forget();

@@ -415,13 +415,19 @@ void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbo
   }
 }
 
+// What has arrived and waits until this process has time for it is no silence. That costs a system
+// call, which is made for those alone that look silent.
+bool Coordinator::IsSilent(const Peer& peer, int64_t now_ns, int64_t limit_ns) const {
+  return now_ns - peer.last_seen_ns > limit_ns && now_ns - peer.session->last_heard_ns() > limit_ns;
+}
+
 std::vector<int32_t> Coordinator::SilentServers(int64_t now_ns) const {
   // A beat, and what it may be late.
   const int64_t limit = SecondsToNanos(1.2 * options_.timeouts.heartbeat_interval);
   std::vector<int32_t> silent;
   for (const Peer& peer : peers_) {
     const bool is_here = peer.presence == Presence::kConnected;
-    if (peer.role == Role::kServer && is_here && now_ns - peer.last_seen_ns > limit)
+    if (peer.role == Role::kServer && is_here && IsSilent(peer, now_ns, limit))
       silent.push_back(peer.rank);
   }
   return silent;
@@ -443,7 +449,7 @@ void Coordinator::BeatAndCheck() {
     const bool is_new = expected && !peer.is_returning;
     const double limit =
         is_new ? options_.timeouts.connect_timeout : options_.timeouts.heartbeat_timeout;
-    if (now - peer.last_seen_ns <= SecondsToNanos(limit)) continue;
+    if (!IsSilent(peer, now, SecondsToNanos(limit))) continue;
     const std::string name =
         !peer.name.empty() ? peer.name
                            : std::string(RoleName(peer.role)) + " " + std::to_string(peer.rank);

@@ -157,6 +157,7 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   bool AnyWorkerHasLeft() const { return workers_left_ > 0; }
 
   void BeatAndCheck();
+  bool IsSilent(const Peer& peer, int64_t now_ns, int64_t limit_ns) const;
   std::vector<int32_t> SilentServers(int64_t now_ns) const;
   void BeginSoon();
   void SetListensAt(Peer* peer, const Endpoint& endpoint);

@@ -72,7 +72,9 @@ Status CoordinatorLink::Start(Van* van, const JobDescription& job, Role role, in
   const std::string name = connection->peer_name();
   heartbeat_.Start("byteps-beat", job.options.timeouts.heartbeat_interval, [this, timeout, name] {
     Send(Heartbeat{});
-    const int64_t silence_ns = MonotonicNanos() - last_seen_ns_;
+    // What has arrived and waits until this process has time for it is no silence.
+    const int64_t heard_ns = std::max(last_seen_ns_.load(), session_->last_heard_ns());
+    const int64_t silence_ns = MonotonicNanos() - heard_ns;
     if (silence_ns <= SecondsToNanos(timeout)) return;
     Lost(Unavailable("the scheduler at " + name + " has been silent for " +
                      std::to_string(silence_ns / 1000000000) + " s"));

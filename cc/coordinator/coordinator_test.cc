@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -181,6 +184,43 @@ TEST_F(SenderTest, WhatCannotBeIsRefusedWithItsReason) {
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(),
             worker + "wrote more than 4096 messages to worker 1, which has not connected yet");
+}
+
+// Its I/O thread, of which it has one, is busy with whoever knocks.
+class BusyCoordinator : public Coordinator {
+ public:
+  using Coordinator::Coordinator;
+  Status OnHello(const Hello& hello, const std::string& address,
+                 byteps::ConnectionHandler** handler) override {
+    if (seconds_busy > 0) std::this_thread::sleep_for(std::chrono::seconds(seconds_busy));
+    return Coordinator::OnHello(hello, address, handler);
+  }
+  std::atomic<int> seconds_busy{0};
+};
+
+// What it has not read yet tells that the others live (protocol rule 20).
+TEST(CoordinatorTest, ABusyCoordinatorTakesNobodyForLost) {
+  JobDescription job;
+  job.job_id = "a job";
+  job.options.timeouts.heartbeat_interval = 0.05;
+  job.options.timeouts.heartbeat_timeout = 2;
+  job.worker_hosts = {"host"};
+  job.server_hosts = {"host", "host"};
+  job.server_endpoints.resize(2);
+  BusyCoordinator coordinator(job.options);
+  ASSERT_TRUE(coordinator.Listen("127.0.0.1", 0).ok());
+  job.coordinator_endpoint = coordinator.endpoint();
+  ASSERT_TRUE(coordinator.Start(job).ok());
+  Member worker(job, Role::kWorker, 0), server(job, Role::kServer, 0),
+      another(job, Role::kServer, 1);
+  coordinator.seconds_busy = 5;
+  const std::unique_ptr<Van> van = NewTcpVan({});
+  Hello stranger;
+  stranger.job_id = "another job";
+  std::shared_ptr<Connection> connection;
+  EXPECT_FALSE(
+      van->Connect(job.coordinator_endpoint, stranger, Hello(), nullptr, 20, &connection).ok());
+  EXPECT_EQ(coordinator.failure(), "");
 }
 
 }  // namespace

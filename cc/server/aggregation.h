@@ -45,6 +45,19 @@ struct AggregationResult {
   uint64_t element_count = 0;
   uint64_t payload_bytes = 0;
   CodecId codec = CodecId::kRaw;  // of `buffer`'s bytes; aggregations leave it as it is
+  // Set: the bytes, instead of `buffer`'s.
+  std::shared_ptr<const ScatteredPayload> scattered = nullptr;
+
+  // Makes the bytes the frame's payload.
+  void PutInto(OutgoingFrame* frame) const {
+    frame->header.payload_bytes = payload_bytes;
+    frame->header.codec = codec;
+    frame->scattered = scattered.get();
+    frame->keep_alive = scattered;
+    if (scattered != nullptr) return;
+    frame->payload = buffer->data();
+    frame->keep_alive = buffer;
+  }
 };
 
 // What a push says of its payload.

@@ -1,4 +1,5 @@
 // All workers' rows in rank order, with their counts in front: num_workers int64, then the rows.
+// Nothing long is copied: a result is sent from where the contributions are.
 #include <cstring>
 #include <vector>
 
@@ -7,6 +8,9 @@
 
 namespace byteps {
 namespace {
+
+// Rows of fewer bytes are copied next to each other: a frame of many short pieces costs more.
+constexpr uint64_t kLeastOwnPiece = 64 * 1024;
 
 class Gather : public Aggregation {
  public:
@@ -33,19 +37,29 @@ class Gather : public Aggregation {
 
   Status Finish(AggregationResult* result) override {
     const uint64_t head_bytes = counts_.size() * sizeof(int64_t);
-    uint64_t total_bytes = head_bytes;
-    for (const auto& rows : rows_) total_bytes += rows->bytes();
-    std::unique_ptr<Buffer> gathered;
-    BYTEPS_RETURN_IF_ERROR(Buffer::New(total_bytes, held_, &gathered));
-    std::memcpy(gathered->data(), counts_.data(), head_bytes);
-    uint8_t* row_place = gathered->data() + head_bytes;
+    uint64_t copied_bytes = head_bytes;
+    for (const auto& rows : rows_) copied_bytes += IsCopied(*rows) ? rows->bytes() : 0;
+    std::unique_ptr<Buffer> made;
+    BYTEPS_RETURN_IF_ERROR(Buffer::New(copied_bytes, held_, &made));
+    const std::shared_ptr<Buffer> copies = std::move(made);
+    auto gathered = std::make_shared<ScatteredPayload>();
+    std::memcpy(copies->data(), counts_.data(), head_bytes);
+    uint8_t* begin = copies->data();  // of the copies that are no piece yet
+    uint8_t* end = begin + head_bytes;
     for (const auto& rows : rows_) {
-      if (rows->bytes() > 0) std::memcpy(row_place, rows->data(), rows->bytes());
-      row_place += rows->bytes();
+      if (IsCopied(*rows)) {
+        if (rows->bytes() > 0) std::memcpy(end, rows->data(), rows->bytes());
+        end += rows->bytes();
+        continue;
+      }
+      gathered->Add(begin, end - begin, copies);
+      begin = end;
+      gathered->Add(rows->data(), rows->bytes(), rows);
     }
-    result->element_count = (total_bytes - head_bytes) / element_size_;
-    result->payload_bytes = total_bytes;
-    result->buffer = std::move(gathered);
+    gathered->Add(begin, end - begin, copies);
+    result->element_count = (gathered->bytes() - head_bytes) / element_size_;
+    result->payload_bytes = gathered->bytes();
+    result->scattered = std::move(gathered);
     Reset();
     return OkStatus();
   }
@@ -55,6 +69,8 @@ class Gather : public Aggregation {
   }
 
  private:
+  static bool IsCopied(const Buffer& rows) { return rows.bytes() < kLeastOwnPiece; }
+
   const size_t element_size_;
   const int32_t num_workers_;
   const HeldBytes held_;

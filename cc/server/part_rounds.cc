@@ -366,12 +366,8 @@ Reply PartRounds::ResultReply(const Contribution& to, uint64_t round,
                               const AggregationResult& result) const {
   Reply reply = NewReply(to, round);
   reply.frame.header.element_count = result.element_count;
-  if (result.payload_bytes > 0 && aggregation_->SendsResultTo(to.from->rank())) {
-    reply.frame.header.payload_bytes = result.payload_bytes;
-    reply.frame.header.codec = result.codec;
-    reply.frame.payload = result.buffer->data();
-    reply.frame.keep_alive = result.buffer;
-  }
+  if (result.payload_bytes > 0 && aggregation_->SendsResultTo(to.from->rank()))
+    result.PutInto(&reply.frame);
   return reply;
 }
 

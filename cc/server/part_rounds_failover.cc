@@ -102,10 +102,7 @@ Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
   const bool has_it =
       to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();
   if (result.payload_bytes == 0 || has_it) return reply;
-  reply.frame.header.payload_bytes = result.payload_bytes;
-  reply.frame.header.codec = result.codec;
-  reply.frame.payload = result.buffer->data();
-  reply.frame.keep_alive = result.buffer;
+  result.PutInto(&reply.frame);
   return reply;
 }
 

@@ -171,16 +171,20 @@ TEST(ScaleTest, AnArrivalReportIsAsLongInLargeJobs) {
 
 // Who waits is told whom it has waited for, in a text that does not grow with the job.
 TEST(ScaleTest, ADeathCostsTheSameForEachWhoWaits) {
+  constexpr int kTimes = 5;  // of which the least counts: the machine may be busy
   std::map<int32_t, double> costs;
   for (const int32_t count : kSizes) {
-    ManyWorkers workers(count);
-    workers.Push(0);
-    for (int32_t rank = 1; rank < count; ++rank) workers.Push(rank, 1);
-    const double before = ThreadCpuSeconds();
-    workers.service().OnWorkersLeft({0});
-    costs[count] = (ThreadCpuSeconds() - before) / (count - 1);
-    EXPECT_EQ(workers.sent(FrameType::kReply), 2u * count - 1);
-    EXPECT_LT(workers.longest_text(), 1000u);
+    for (int time = 0; time < kTimes; ++time) {
+      ManyWorkers workers(count);
+      workers.Push(0);
+      for (int32_t rank = 1; rank < count; ++rank) workers.Push(rank, 1);
+      const double before = ThreadCpuSeconds();
+      workers.service().OnWorkersLeft({0});
+      const double cost = (ThreadCpuSeconds() - before) / (count - 1);
+      costs[count] = time == 0 ? cost : std::min(costs[count], cost);
+      EXPECT_EQ(workers.sent(FrameType::kReply), 2u * count - 1);
+      EXPECT_LT(workers.longest_text(), 1000u);
+    }
   }
   ExpectFlat(costs);
 }

@@ -22,6 +22,7 @@
 
 #include "cc/base/job.h"
 #include "cc/base/status.h"
+#include "cc/van/scattered_payload.h"
 #include "cc/wire/frame.h"
 #include "cc/wire/handshake.h"
 
@@ -57,13 +58,18 @@ class PayloadSink {
   virtual size_t Take(const void* data, size_t bytes, uint64_t remaining);
 };
 
-// A frame on its way out. The Van reads `payload` until it has been handed to the network, then
+// A frame on its way out. The Van reads the payload until it has been handed to the network, then
 // drops `keep_alive`.
 struct OutgoingFrame {
   FrameHeader header;
-  const void* payload = nullptr;  // header.payload_bytes bytes
+  const void* payload = nullptr;                // header.payload_bytes bytes
+  const ScatteredPayload* scattered = nullptr;  // set: the payload, instead of the above
   std::shared_ptr<const void> keep_alive;
-  const void* owner = nullptr;  // compared only: who may revoke it
+  const void* owner = nullptr;   // compared only: who may revoke it
+  bool is_sign_of_life = false;  // a heartbeat: leaves before all that waits
+
+  // The payload in one place.
+  const void* WholePayload() const { return scattered != nullptr ? scattered->Whole() : payload; }
 };
 
 // One reliable, ordered, two-way stream of frames to a peer that has passed the handshake.
@@ -73,7 +79,7 @@ class Connection {
 
   // Queues a frame and returns; on a closed connection the frame is dropped, because OnClosed says
   // all there is to say. Frames of higher header.priority overtake waiting ones; control frames
-  // overtake all; equals keep their order.
+  // overtake those, and signs of life control frames; equals keep their order.
   virtual void Send(OutgoingFrame frame) = 0;
 
   // Drops those of the owner's frames that have not begun to leave, their keep_alives into
@@ -104,6 +110,11 @@ class Connection {
 
   // The shortest time that anything has needed there and back, in nanoseconds; 0: unknown.
   virtual uint64_t round_trip_ns() const { return 0; }
+
+  // When something of the peer was there last, by MonotonicNanos; 0: unknown. What has arrived and
+  // waits to be read counts as there now: this process may be busy, or its I/O thread in a long
+  // call. That is no silence of the peer (protocol rule 20). Any thread.
+  virtual int64_t last_heard_ns() const { return 0; }
 
   // This end's address in digits; "": unknown.
   virtual std::string local_host() const { return ""; }

@@ -17,10 +17,10 @@ namespace byteps {
 struct WaitingFrame {
   // All but the header, which may have to be changed before it is encoded.
   WaitingFrame(OutgoingFrame* frame, uint64_t sequence)
-      : rank(HasData(frame->header) ? -int64_t{frame->header.priority}
-                                    : std::numeric_limits<int64_t>::min()),
+      : rank(RankOf(*frame)),
         sequence(sequence),
         payload(static_cast<const uint8_t*>(frame->payload)),
+        scattered(frame->scattered),
         payload_bytes(frame->header.payload_bytes),
         keep_alive(std::move(frame->keep_alive)),
         owner(frame->owner) {}
@@ -30,10 +30,23 @@ struct WaitingFrame {
     return header.type == FrameType::kPush || header.type == FrameType::kReply;
   }
 
+  static int64_t RankOf(const OutgoingFrame& frame) {
+    constexpr int64_t kFirst = std::numeric_limits<int64_t>::min();
+    if (frame.is_sign_of_life) return kFirst;
+    return HasData(frame.header) ? -int64_t{frame.header.priority} : kFirst + 1;
+  }
+
   int64_t rank;  // lower leaves earlier
   uint64_t sequence;
   std::array<uint8_t, kFrameHeaderBytes> header;
+  // It is copied to one place, for those who need that.
+  void GatherPayload() {
+    if (scattered != nullptr) payload = scattered->Whole();
+    scattered = nullptr;
+  }
+
   const uint8_t* payload;
+  const ScatteredPayload* scattered;  // not null: instead of the above
   uint64_t payload_bytes;
   std::shared_ptr<const void> keep_alive;
   const void* owner;

@@ -92,7 +92,8 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
                            number(header->place));
   }
   const bool has_data = header->type == FrameType::kPush || header->type == FrameType::kReply;
-  if (header->place == PayloadPlace::kSenderMemory && !has_data) {
+  if (header->place == PayloadPlace::kSenderMemory && !has_data &&
+      header->type != FrameType::kMore) {
     return InvalidArgument("received a frame of type " + number(header->type) +
                            " with its payload in the sender's memory");
   }

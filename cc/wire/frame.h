@@ -94,8 +94,8 @@ inline constexpr uint64_t kMaxPayloadBytes = kMaxTensorBytes;
 inline constexpr uint64_t kMaxControlBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxErrorTextBytes = uint64_t{64} << 10;
 
-// A payload that follows its header through a socket comes in pieces of so many bytes, the first
-// behind its header, each other one behind a header of type kMore that names its `payload_bytes`.
+// A payload comes in pieces of so many bytes, the first with its header, each other one with a
+// header of type kMore that names its `payload_bytes` and, in the sender's memory, its address.
 // Between them other frames may come, whole or in pieces of their own, so that what is urgent need
 // not wait for the end of what is long (protocol rule 14): always the one that began last goes on.
 inline constexpr uint64_t kPieceBytes = 512 * 1024;

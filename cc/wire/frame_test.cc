@@ -102,6 +102,13 @@ TEST(FrameTest, OnlyDataLiesInTheSendersMemory) {
     header.place = PayloadPlace::kSenderMemory;
     EXPECT_FALSE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
   }
+  for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kMore}) {
+    FrameHeader header;
+    header.type = type;
+    header.place = PayloadPlace::kSenderMemory;
+    FrameHeader decoded;
+    EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
+  }
 }
 
 struct Limit {

@@ -24,12 +24,42 @@ constexpr uint8_t kShortReceiverWait = 12;  // 0.64 ms; receives never run out, 
 constexpr uint8_t kHopLimit = 64;
 constexpr uint32_t kLeastWindow = 2;
 
+constexpr uint64_t kMostLockedBytes = uint64_t{1} << 30;
+// What a link carries while an answer comes back is less than these slots hold.
+constexpr uint32_t kLeastSlots = 4;
+constexpr uint32_t kLeastSends = 8;
+constexpr uint32_t kLeastSlotPayloadBytes = 32 * 1024;
+
+uint64_t SlotBytes(const RdmaWindow& window) {
+  return uint64_t{window.slots} * (kFrameHeaderBytes + window.slot_payload_bytes);
+}
+
+// Room for what the peer may say before it hears that some is free again, twice.
+uint32_t Receives(const RdmaWindow& window) { return 2 * (window.slots + window.sends); }
+
 // A request's number says what it was.
 uint64_t RequestId(QueuePair::Kind kind, uint32_t index) {
   return static_cast<uint64_t>(kind) << 32 | index;
 }
 
 }  // namespace
+
+uint64_t LockedBytes(const RdmaWindow& window) {
+  const uint64_t sends = uint64_t{Receives(window)} + window.sends + kRdmaReturnBuffers;
+  return 2 * SlotBytes(window) + sends * kRdmaSendBytes;
+}
+
+RdmaWindow WindowFor(size_t connections) {
+  RdmaWindow window;
+  const auto is_too_much = [&] { return LockedBytes(window) * connections > kMostLockedBytes; };
+  while (is_too_much() && window.slots > kLeastSlots) {
+    window.slots /= 2;
+    window.sends = std::max(kLeastSends, window.sends / 2);
+  }
+  while (is_too_much() && window.slot_payload_bytes > kLeastSlotPayloadBytes)
+    window.slot_payload_bytes /= 2;
+  return window;
+}
 
 QueuePair::QueuePair(std::shared_ptr<RdmaDevice> device, const RdmaOptions& options)
     : device_(std::move(device)), verbs_(device_->verbs()), options_(options) {}
@@ -90,11 +120,12 @@ Status QueuePair::Shrink(const RdmaWindow& wanted) {
   return OkStatus();
 }
 
+uint32_t QueuePair::receives() const { return Receives(window_); }
+
 Status QueuePair::AllocateMemory() {
-  const uint64_t slots = uint64_t{window_.slots} * (kFrameHeaderBytes + window_.slot_payload_bytes);
+  const uint64_t slots = SlotBytes(window_);
   const uint64_t receive_buffers = uint64_t{receives()} * kRdmaSendBytes;
-  const uint64_t send_buffers = uint64_t{window_.sends + kRdmaReturnBuffers} * kRdmaSendBytes;
-  memory_bytes_ = 2 * slots + receive_buffers + send_buffers;
+  memory_bytes_ = LockedBytes(window_);
   void* const memory =
       mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return ResourceExhausted(ErrnoMessage("mmap"));

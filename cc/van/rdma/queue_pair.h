@@ -26,6 +26,13 @@ namespace byteps {
 inline constexpr uint32_t kRdmaSendBytes = 4096;
 // Sends that give back slots and sends; more of them wait for one to complete.
 inline constexpr uint32_t kRdmaReturnBuffers = 2;
+
+// What a connection with this window has of locked memory.
+uint64_t LockedBytes(const RdmaWindow& window);
+
+// The window of each of so many connections: as large as it may be, so that the locked memory of
+// all stays below 1 GiB; never smaller than keeps a link busy.
+RdmaWindow WindowFor(size_t connections);
 // Writes that are posted together, of which only the last one wakes the peer.
 inline constexpr uint32_t kRdmaWritesAtOnce = 4;
 
@@ -115,7 +122,7 @@ class QueuePair {
   Status AllocateMemory();
   Status CreateQueues();
   Status ToInit();
-  uint32_t receives() const { return 2 * (window_.slots + window_.sends); }
+  uint32_t receives() const;
   uint32_t requests() const { return window_.slots + window_.sends + kRdmaReturnBuffers; }
   uint8_t* Slot(uint8_t* base, uint32_t index) const {
     return base + uint64_t{index} * (kFrameHeaderBytes + window_.slot_payload_bytes);

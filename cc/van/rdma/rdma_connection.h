@@ -41,6 +41,7 @@ struct RdmaVanParts {
   std::vector<std::shared_ptr<RdmaDevice>> devices;  // not empty
   std::shared_ptr<RegisteredMemory> memory;
   AtomicVanCounters counters;
+  std::atomic<size_t> expected_connections{1};  // what has been said of the job, see Van::Expect
   // What the two ends told each other before frames could go by RDMA; TCP's counters have it, too.
   std::atomic<uint64_t> setup_frames_sent{0};
   std::atomic<uint64_t> setup_frames_received{0};
@@ -73,6 +74,7 @@ class RdmaConnection : public Connection,
   const Hello& peer() const override { return tcp_->peer(); }
   const std::string& peer_name() const override { return tcp_->peer_name(); }
   uint64_t round_trip_ns() const override { return tcp_->round_trip_ns(); }
+  int64_t last_heard_ns() const override { return tcp_->last_heard_ns(); }
   bool is_idle() const override;
   void LimitUnsent(uint64_t bytes) override { tcp_->LimitUnsent(bytes); }
 

@@ -1,6 +1,7 @@
 // How two ends agree: the part of RdmaConnection that runs on the TCP connection's thread.
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "cc/base/clock.h"
@@ -69,7 +70,8 @@ void RdmaConnection::OnOpen(const std::shared_ptr<Connection>& tcp) {
     status = GoOnOverTcp(FailedPrecondition("the other side has no RDMA"));
   } else {
     RdmaOffer offer;
-    offer.status = QueuePair::New(device_, RdmaWindow(), parts_->options.rdma, &prepared_);
+    const RdmaWindow window = WindowFor(parts_->expected_connections);
+    offer.status = QueuePair::New(device_, window, parts_->options.rdma, &prepared_);
     if (offer.status.ok()) offer = prepared_->offer();
     SendSetup(offer);
     if (!offer.status.ok()) status = GoOnOverTcp(offer.status);
@@ -128,7 +130,12 @@ Status RdmaConnection::OnSetup(const RdmaOffer& offer) {
 
 Status RdmaConnection::Answer(RdmaOffer offer) {
   RdmaOffer answer;
-  answer.status = QueuePair::New(device_, offer.window, parts_->options.rdma, &prepared_);
+  const RdmaWindow own = WindowFor(parts_->expected_connections);
+  RdmaWindow window = offer.window;
+  window.slots = std::min(window.slots, own.slots);
+  window.sends = std::min(window.sends, own.sends);
+  window.slot_payload_bytes = std::min(window.slot_payload_bytes, own.slot_payload_bytes);
+  answer.status = QueuePair::New(device_, window, parts_->options.rdma, &prepared_);
   if (answer.status.ok()) {
     offer.window = prepared_->window();
     answer.status = prepared_->Connect(offer);

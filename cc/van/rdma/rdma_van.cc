@@ -80,7 +80,10 @@ class RdmaVan : public Van {
     return OkStatus();
   }
 
-  Status Expect(size_t connections) override { return tcp_->Expect(connections); }
+  Status Expect(size_t connections) override {
+    parts_.expected_connections = connections;
+    return tcp_->Expect(connections);
+  }
 
   void Stop() override {
     for (const auto& loop : loops_) loop->Stop();

@@ -211,6 +211,26 @@ TEST_F(RdmaVanTest, ALowLimitOfLockedMemoryIsNamedWithWhatRaisesIt) {
   ExpectText(status, "ulimit -l unlimited");
 }
 
+// Of which each end has locked memory for what may come and go.
+TEST_F(RdmaVanTest, ConnectionsOfManyLockLittleEach) {
+  constexpr size_t kPeers = 1000;
+  for (const size_t expected : {size_t{8}, kPeers}) {
+    const RdmaWindow window = WindowFor(expected);
+    EXPECT_LE(LockedBytes(window) * expected, uint64_t{1} << 30);
+    EXPECT_GE(window.slots * window.slot_payload_bytes, 128u * 1024);
+  }
+  EXPECT_EQ(WindowFor(8).slots, RdmaWindow().slots) << "as much as ever for few";
+  ASSERT_TRUE(Listen(Transport::kRdma).ok());
+  ASSERT_TRUE(server_van_->Expect(kPeers).ok());
+  const Status status = Connect(Transport::kRdma);  // who has one server only
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_LE(verbs_.registered_bytes(), LockedBytes(WindowFor(1)) + LockedBytes(WindowFor(kPeers)));
+  const std::string payload(5000000, 'x');
+  for (int i = 0; i < 3; ++i) Push(payload);
+  ASSERT_TRUE(server_.WaitForPayloads(3));
+  EXPECT_EQ(server_.payloads_[2], payload);
+}
+
 // Whatever fails while a connection is made, on either side: both go on over TCP.
 class RdmaSetupTest : public RdmaVanTest,
                       public ::testing::WithParamInterface<std::tuple<const char*, int>> {};

@@ -22,6 +22,7 @@ void SendWindow::Push(OutgoingFrame frame) {
   const bool has_data = WaitingFrame::HasData(frame.header);
   entry->by_send = entry->payload_bytes == 0 ||
                    (!has_data && entry->payload_bytes <= kRdmaSendBytes - kFrameHeaderBytes);
+  entry->GatherPayload();
   EncodeFrameHeader(frame.header, entry->header.data());
   waiting_bytes_ += kFrameHeaderBytes + entry->payload_bytes;
   waiting_.insert(std::move(entry));

@@ -11,6 +11,8 @@ namespace {
 // overtaken.
 constexpr uint64_t kGatherBytes = 64 * 1024;
 constexpr size_t kGatherFrames = 32;
+// In which the bytes of one call may lie: two of each frame, and more of one that is scattered.
+constexpr size_t kMostPlaces = 4 * kGatherFrames;
 
 // Smaller payloads go through the socket: copying them costs less than the peer's system call and
 // its answer.
@@ -28,22 +30,48 @@ constexpr uint64_t kMostBytesInPeersHands = 8 * 1024 * 1024;
 void SendQueue::Push(OutgoingFrame frame) {
   auto entry = std::make_unique<Entry>(&frame, next_sequence_++);
   const bool has_data = WaitingFrame::HasData(frame.header);
-  entry->in_memory = in_memory_ && entry->payload_bytes >= kLeastBytesInMemory;
-  if (entry->in_memory) {
-    frame.header.place = PayloadPlace::kSenderMemory;
-    frame.header.payload_address = reinterpret_cast<uint64_t>(frame.payload);
-  } else {
-    entry->piece_bytes = std::min(entry->payload_bytes, kPieceBytes);
-  }
+  entry->in_memory = in_memory_ && has_data && entry->payload_bytes >= kLeastBytesInMemory;
+  if (entry->in_memory) entry->GatherPayload();
+  entry->piece_bytes = std::min(entry->payload_bytes, kPieceBytes);
   entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
   waiting_bytes_ += entry->stream_bytes();
-  EncodeFrameHeader(frame.header, entry->header.data());
+  entry->EncodeHeader(frame.header);
   waiting_.insert(std::move(entry));
+}
+
+// That of the piece that is next.
+void SendQueue::Entry::EncodeHeader(FrameHeader of_piece) {
+  if (in_memory) {
+    of_piece.place = PayloadPlace::kSenderMemory;
+    of_piece.payload_address = reinterpret_cast<uint64_t>(payload + begin);
+  }
+  EncodeFrameHeader(of_piece, header.data());
+}
+
+// Where the bytes are that the socket has to take next, in `most` places at most, of which there
+// are two at least. Returns in how many.
+size_t SendQueue::Entry::Describe(iovec* pieces, size_t most) {
+  size_t count = 0;
+  if (sent < kFrameHeaderBytes) pieces[count++] = {header.data() + sent, kFrameHeaderBytes - sent};
+  uint64_t from = std::max<uint64_t>(sent, kFrameHeaderBytes);
+  if (scattered != nullptr && from < stream_bytes())
+    place.At(*scattered, begin + from - kFrameHeaderBytes);
+  ScatteredPlace ahead = place;  // the socket may take less
+  while (from < stream_bytes() && count < most) {
+    const uint64_t offset = begin + from - kFrameHeaderBytes;
+    const ScatteredPayload::Piece piece =
+        scattered != nullptr ? ahead.At(*scattered, offset)
+                             : ScatteredPayload::Piece{payload + offset, stream_bytes() - from};
+    const uint64_t bytes = std::min(piece.bytes, stream_bytes() - from);
+    pieces[count++] = {const_cast<uint8_t*>(piece.data), static_cast<size_t>(bytes)};
+    from += bytes;
+  }
+  return count;
 }
 
 bool SendQueue::MayLeave(const Entry& entry) const {
   return !entry.in_memory || bytes_in_peers_hands_ == 0 ||
-         bytes_in_peers_hands_ + entry.payload_bytes <= kMostBytesInPeersHands;
+         bytes_in_peers_hands_ + entry.piece_bytes <= kMostBytesInPeersHands;
 }
 
 // The most urgent one; where that would begin a frame too many, the one that began last, which is
@@ -67,19 +95,20 @@ void SendQueue::Gather() {
     bytes += entry->stream_bytes();
     waiting_bytes_ -= entry->stream_bytes();
     if (entry->begin > 0) --begun_;
-    if (entry->in_memory) bytes_in_peers_hands_ += entry->payload_bytes;
+    if (entry->in_memory) bytes_in_peers_hands_ += entry->piece_bytes;
     leaving_.push_back(std::move(entry));
   }
 }
 
 void SendQueue::BeginNextPiece(std::unique_ptr<Entry> entry) {
+  if (entry->in_memory) in_peers_hands_.emplace_back(entry->piece_bytes, nullptr);
   entry->begin += entry->piece_bytes;
   entry->piece_bytes = std::min(entry->payload_bytes - entry->begin, kPieceBytes);
   entry->sent = 0;
   FrameHeader more;
   more.type = FrameType::kMore;
   more.payload_bytes = entry->piece_bytes;
-  EncodeFrameHeader(more, entry->header.data());
+  entry->EncodeHeader(more);
   waiting_bytes_ += entry->stream_bytes();
   ++begun_;
   waiting_.insert(std::move(entry));
@@ -96,18 +125,12 @@ Status SendQueue::Write(Stream* stream, const std::string& peer, AtomicVanCounte
       has_had_its_turn_ = true;
       return OkStatus();
     }
-    iovec pieces[2 * kGatherFrames];
+    iovec pieces[kMostPlaces];
     size_t count = 0;
     for (const auto& entry : leaving_) {
-      if (entry->sent < kFrameHeaderBytes) {
-        pieces[count++] = {entry->header.data() + entry->sent, kFrameHeaderBytes - entry->sent};
-      }
-      const uint64_t from = std::max<uint64_t>(entry->sent, kFrameHeaderBytes);
-      if (entry->stream_bytes() > from) {
-        const uint8_t* const piece = entry->payload + entry->begin;
-        pieces[count++] = {const_cast<uint8_t*>(piece) + (from - kFrameHeaderBytes),
-                           static_cast<size_t>(entry->stream_bytes() - from)};
-      }
+      // Behind one that is not described to its end comes none.
+      if (count + 2 > kMostPlaces) break;
+      count += entry->Describe(pieces + count, kMostPlaces - count);
     }
     size_t left = 0;
     BYTEPS_RETURN_IF_ERROR(stream->Send(peer, pieces, count, &left));
@@ -138,7 +161,7 @@ void SendQueue::Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters
   if (!entry->is_vans_own) ++counters->frames_sent;
   counters->payload_bytes_sent += entry->payload_bytes;
   if (entry->in_memory) {
-    in_peers_hands_.emplace_back(entry->payload_bytes, std::move(entry->keep_alive));
+    in_peers_hands_.emplace_back(entry->piece_bytes, std::move(entry->keep_alive));
   } else {
     finished->push_back(std::move(entry->keep_alive));
   }

@@ -262,9 +262,11 @@ class SlowHandshakeTest : public HostileTest {
 
 // One who knows the secret, and whose frames come in pieces that do not fit.
 TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
-  const auto header = [](FrameType type, uint64_t bytes) {
+  const auto header = [](FrameType type, uint64_t bytes,
+                         PayloadPlace place = PayloadPlace::kFollows) {
     FrameHeader header;
     header.type = type;
+    header.place = place;
     header.payload_bytes = bytes;
     std::string text(kFrameHeaderBytes, '\0');
     EncodeFrameHeader(header, reinterpret_cast<uint8_t*>(text.data()));
@@ -274,9 +276,14 @@ TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
   const std::string begun = header(FrameType::kPush, 2 * kPieceBytes) + piece;
   std::string many;
   for (size_t i = 0; i <= kMaxBegunFrames; ++i) many += begun;
-  for (const std::string& bytes :
-       {header(FrameType::kMore, 10), header(FrameType::kMore, 0),
-        begun + header(FrameType::kMore, 10), begun + header(FrameType::kMore, 0), many}) {
+  const std::vector<std::string> cases = {
+      header(FrameType::kMore, 10),
+      header(FrameType::kMore, 0),
+      begun + header(FrameType::kMore, 10),
+      begun + header(FrameType::kMore, 0),
+      begun + header(FrameType::kMore, kPieceBytes, PayloadPlace::kSenderMemory),
+      many};
+  for (const std::string& bytes : cases) {
     const SocketWait wait{MonotonicNanos() + 60 * kSecond};
     const std::unique_ptr<Stream> peer = ShakeHands(wait);
     peer->SendExactly("the listener", bytes.data(), bytes.size(), wait).ok();  // it may end before
@@ -285,9 +292,10 @@ TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
               StatusCode::kUnavailable);
   }
   // The peer may know before the handler.
-  for (int i = 0; i < 1000 && server_.closed < 5; ++i)
+  const auto ended = static_cast<int>(cases.size());
+  for (int i = 0; i < 1000 && server_.closed < ended; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(server_.closed, 5);
+  EXPECT_EQ(server_.closed, ended);
   EXPECT_EQ(server_.frames, 0);
   EXPECT_TRUE(StillServed());
 }

@@ -1,6 +1,7 @@
 #include "cc/van/tcp/tcp_connection.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -143,6 +144,14 @@ uint64_t TcpConnection::round_trip_ns() const {
   return stream_.socket().valid() ? LeastRoundTripNanos(stream_.socket()) : 0;
 }
 
+int64_t TcpConnection::last_heard_ns() const {
+  std::lock_guard<std::mutex> lock(send_mutex_);
+  int waiting = 0;
+  const bool has_unread = stream_.socket().valid() &&
+                          ioctl(stream_.socket().get(), FIONREAD, &waiting) == 0 && waiting > 0;
+  return has_unread ? MonotonicNanos() : heard_ns_.load();
+}
+
 std::string TcpConnection::local_host() const {
   std::lock_guard<std::mutex> lock(send_mutex_);
   return stream_.socket().valid() ? HostOf(LocalAddress(stream_.socket())) : "";
@@ -202,6 +211,7 @@ void TcpConnection::CheckSilence(int64_t now_ns) {
 void TcpConnection::SendVanFrame(FrameType type) {
   OutgoingFrame frame;
   frame.header.type = type;
+  frame.is_sign_of_life = true;
   Send(std::move(frame));
 }
 
@@ -303,7 +313,10 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     incoming_.back().sink->Commit(0);
   if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
-  has_heard_ = has_heard_ || received > 0;
+  if (received > 0) {
+    has_heard_ = true;
+    heard_ns_ = MonotonicNanos();
+  }
   *drained = received < span.bytes;
   if (into_input) {
     input_end_ += received;
@@ -421,16 +434,18 @@ Status TcpConnection::BeginFrame() {
   stage_ = Stage::kPayload;
   piece_left_ = std::min(header.payload_bytes, kPieceBytes);
   BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header, &incoming_.back().sink));
-  return header.place == PayloadPlace::kSenderMemory ? ReadPayloadFromMemory() : OkStatus();
+  return ReadPieceFromMemory(header);
 }
 
 Status TcpConnection::BeginMore(const FrameHeader& header) {
   if (incoming_.empty() || header.payload_bytes == 0 ||
       header.payload_bytes != std::min(incoming_.back().payload_left, kPieceBytes))
     return InvalidArgument(peer_name_ + " sent a piece that belongs to no frame");
+  if (header.place != incoming_.back().header.place)
+    return InvalidArgument(peer_name_ + " left a part of a payload somewhere else");
   stage_ = Stage::kPayload;
   piece_left_ = header.payload_bytes;
-  return OkStatus();
+  return ReadPieceFromMemory(header);
 }
 
 Status TcpConnection::EndPiece() {
@@ -439,42 +454,44 @@ Status TcpConnection::EndPiece() {
   return OkStatus();
 }
 
-Status TcpConnection::ReadPayloadFromMemory() {
+// If that is where it is.
+Status TcpConnection::ReadPieceFromMemory(const FrameHeader& header) {
+  if (header.place != PayloadPlace::kSenderMemory) return OkStatus();
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }
+  const uint64_t bytes = piece_left_;
   if (incoming_.back().sink != nullptr) {
-    BYTEPS_RETURN_IF_ERROR(memory_.of_peer() != nullptr ? TakePayloadFromOwnMemory()
-                                                        : CopyPayloadFromMemory());
+    BYTEPS_RETURN_IF_ERROR(memory_.of_peer() != nullptr
+                               ? TakePieceFromOwnMemory(header.payload_address)
+                               : CopyPieceFromMemory(header.payload_address));
   }
-  const uint64_t bytes = incoming_.back().header.payload_bytes;
+  incoming_.back().payload_left -= bytes;
+  piece_left_ = 0;
   received_this_turn_ += bytes;
   counters_->memory_bytes_read += bytes;
   ++unacknowledged_reads_;
-  return EndFrame();
+  return EndPiece();
 }
 
-Status TcpConnection::CopyPayloadFromMemory() {
-  Incoming& frame = incoming_.back();
-  uint64_t address = frame.header.payload_address;
-  while (frame.payload_left > 0) {
-    const PayloadSink::Span span = frame.sink->Prepare(frame.payload_left);
-    const size_t bytes = std::min<uint64_t>(span.bytes, frame.payload_left);
-    const Status status = memory_.Read(address, span.data, bytes);
+Status TcpConnection::CopyPieceFromMemory(uint64_t address) {
+  const Incoming& frame = incoming_.back();
+  for (uint64_t done = 0; done < piece_left_;) {
+    const PayloadSink::Span span = frame.sink->Prepare(frame.payload_left - done);
+    const size_t bytes = std::min<uint64_t>(span.bytes, piece_left_ - done);
+    const Status status = memory_.Read(address + done, span.data, bytes);
     frame.sink->Commit(status.ok() ? bytes : 0);
     BYTEPS_RETURN_IF_ERROR(status);
-    address += bytes;
-    frame.payload_left -= bytes;
+    done += bytes;
   }
   return OkStatus();
 }
 
-Status TcpConnection::TakePayloadFromOwnMemory() {
+Status TcpConnection::TakePieceFromOwnMemory(uint64_t address) {
   const LentMemory::Loan loan = memory_.of_peer()->Borrow();
   if (!loan.owns_lock()) return Unavailable(peer_name_ + " has withdrawn its memory");
   const Incoming& frame = incoming_.back();
-  frame.sink->Take(reinterpret_cast<const void*>(frame.header.payload_address), frame.payload_left,
-                   frame.payload_left);
+  frame.sink->Take(reinterpret_cast<const void*>(address), piece_left_, frame.payload_left);
   return OkStatus();
 }
 

@@ -67,11 +67,14 @@ class SendQueue {
     // The piece that is next, or leaving: a header, and the payload from `begin` on.
     uint64_t begin = 0;
     uint64_t piece_bytes = 0;  // of payload
-    uint64_t sent = 0;         // of both
+    uint64_t sent = 0;         // of what the socket has to take for it
+    ScatteredPlace place;      // of a scattered payload
 
-    uint64_t stream_bytes() const { return kFrameHeaderBytes + piece_bytes; }
-    bool is_last_piece() const { return in_memory || begin + piece_bytes == payload_bytes; }
-    bool is_long() const { return !in_memory && payload_bytes > kPieceBytes; }
+    uint64_t stream_bytes() const { return kFrameHeaderBytes + (in_memory ? 0 : piece_bytes); }
+    bool is_last_piece() const { return begin + piece_bytes == payload_bytes; }
+    bool is_long() const { return payload_bytes > kPieceBytes; }
+    void EncodeHeader(FrameHeader header);
+    size_t Describe(iovec* pieces, size_t most);
   };
   using Waiting = std::set<std::unique_ptr<Entry>, LeavesEarlier>;
 
@@ -119,6 +122,7 @@ class TcpConnection : public Connection,
   const Hello& peer() const override { return peer_; }
   const std::string& peer_name() const override { return peer_name_; }
   uint64_t round_trip_ns() const override;
+  int64_t last_heard_ns() const override;
   std::string local_host() const override;
   bool is_idle() const override;
   void LimitUnsent(uint64_t bytes) override;
@@ -146,9 +150,9 @@ class TcpConnection : public Connection,
   Status BeginFrame();
   Status BeginMore(const FrameHeader& header);
   Status EndPiece();
-  Status ReadPayloadFromMemory();
-  Status CopyPayloadFromMemory();
-  Status TakePayloadFromOwnMemory();
+  Status ReadPieceFromMemory(const FrameHeader& header);
+  Status CopyPieceFromMemory(uint64_t address);
+  Status TakePieceFromOwnMemory(uint64_t address);
   Status EndFrame();
   Status OnVanFrame(const FrameHeader& header);
   void SendVanFrame(FrameType type);
@@ -198,6 +202,8 @@ class TcpConnection : public Connection,
   int64_t last_tick_ns_ = 0;
   int64_t silent_since_ns_ = 0;
   int64_t stuck_since_ns_ = 0;  // nothing has left, either
+
+  std::atomic<int64_t> heard_ns_{0};  // when bytes were last received
 
   mutable std::mutex send_mutex_;  // guards all below
   SendQueue queue_;

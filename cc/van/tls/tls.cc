@@ -21,12 +21,21 @@ constexpr char kKeyLabel[] = "tf_byteps tls 1.3 psk";
 constexpr char kIdentity[] = "tf_byteps";  // travels in clear
 constexpr char kCiphers[] = "TLS_AES_128_GCM_SHA256";
 constexpr size_t kRecordBytes = 16 * 1024;  // the most that TLS has
+// Encrypted and handed to the socket together: a system call for each costs as much as to encrypt
+// it. Nothing overtakes these any more (protocol rule 14).
+constexpr size_t kRecordsAtOnce = 8;
 // Read at once from the socket, after the handshake: a stranger costs the least that is possible.
 constexpr size_t kReadBytes = 128 * 1024;
 
 constexpr uint8_t kAlertRecord = 21;
 constexpr uint8_t kHandshakeRecord = 22;
 constexpr uint8_t kMajorVersion = 3;
+
+// Room for encrypted records, which the sessions that a thread serves use in turns.
+std::vector<uint8_t>& SpareRoom() {
+  thread_local std::vector<uint8_t> room;
+  return room;
+}
 
 // For OpenSSL's calls back, which come from where it has been opened.
 const OpenSsl& Table() {
@@ -137,21 +146,13 @@ int TlsSession::ReadSocket(BIO* bio, char* data, int bytes) {
   return static_cast<int>(received);
 }
 
-// Takes everything, and keeps what the socket has no room for: OpenSSL may want to send something
-// in the middle of receiving, and must not wait for it there.
+// Takes everything, for Flush: OpenSSL may want to send something in the middle of receiving, and
+// must not wait for it there.
 int TlsSession::WriteSocket(BIO* bio, const char* data, int bytes) {
   TlsSession& self = *static_cast<TlsSession*>(Table().BIO_get_data(bio));
-  ssize_t sent = 0;
-  if (self.unsent_.empty()) {
-    sent = send(self.descriptor_, data, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-      self.socket_error_ = errno;
-      return -1;
-    }
-    sent = std::max<ssize_t>(sent, 0);
-    self.counters_->wire_bytes_sent += sent;
-  }
-  self.unsent_.insert(self.unsent_.end(), data + sent, data + bytes);
+  if (self.unsent_.capacity() == 0) self.unsent_.swap(SpareRoom());
+  const auto* const record = reinterpret_cast<const uint8_t*>(data);
+  self.unsent_.insert(self.unsent_.end(), record, record + bytes);
   return bytes;
 }
 
@@ -200,20 +201,23 @@ Status TlsSession::Failure(const std::string& peer) const {
 }
 
 Status TlsSession::Flush(const std::string& peer) {
-  size_t done = 0;
-  while (done < unsent_.size()) {
-    const ssize_t sent =
-        send(descriptor_, unsent_.data() + done, unsent_.size() - done, MSG_NOSIGNAL);
+  while (begin_of_unsent_ < unsent_.size()) {
+    const ssize_t sent = send(descriptor_, unsent_.data() + begin_of_unsent_,
+                              unsent_.size() - begin_of_unsent_, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno == EAGAIN) break;
+    if (sent < 0 && errno == EAGAIN) return OkStatus();
     if (sent < 0) {
       socket_error_ = errno;
       return Failure(peer);
     }
     counters_->wire_bytes_sent += sent;
-    done += sent;
+    begin_of_unsent_ += sent;
   }
-  unsent_.erase(unsent_.begin(), unsent_.begin() + done);
+  unsent_.clear();
+  begin_of_unsent_ = 0;
+  // An idle session keeps no room.
+  if (unsent_.capacity() > SpareRoom().capacity()) unsent_.swap(SpareRoom());
+  if (unsent_.capacity() > 0) std::vector<uint8_t>().swap(unsent_);
   return OkStatus();
 }
 
@@ -221,9 +225,11 @@ Status TlsSession::ShakeHands(const std::string& peer, short* wants) {
   std::lock_guard<std::mutex> lock(mutex_);
   openssl_.ERR_clear_error();
   const int result = openssl_.SSL_do_handshake(ssl_);
-  if (result != 1 && !OnlyWaits(result)) return Failure(peer);
+  const bool has_failed = result != 1 && !OnlyWaits(result);
   is_open_ = result == 1;
-  BYTEPS_RETURN_IF_ERROR(Flush(peer));
+  const Status flushed = Flush(peer);  // also why it has failed
+  if (has_failed) return Failure(peer);
+  BYTEPS_RETURN_IF_ERROR(flushed);
   *wants = !unsent_.empty() ? POLLOUT : is_open_ ? 0 : POLLIN;
   return OkStatus();
 }
@@ -243,12 +249,15 @@ Status TlsSession::Receive(const std::string& peer, void* data, size_t bytes, si
     const size_t most = std::min<size_t>(bytes - *received, std::numeric_limits<int>::max());
     const int result =
         openssl_.SSL_read(ssl_, static_cast<uint8_t*>(data) + *received, static_cast<int>(most));
+    const bool only_waits = result <= 0 && OnlyWaits(result);
+    // The answer to a change of keys, say. Where the socket is broken, the next call finds that.
+    if (!unsent_.empty()) (void)Flush(peer);
     if (result > 0) {
       is_open_ = true;
       *received += result;
       continue;
     }
-    if (OnlyWaits(result)) {
+    if (only_waits) {
       GrowOnceOpen();
       return OkStatus();
     }
@@ -270,42 +279,53 @@ Status TlsSession::WriteRecord(const std::string& peer, const uint8_t* data, siz
   return OkStatus();
 }
 
-Status TlsSession::Send(const std::string& peer, const iovec* pieces, size_t count, size_t* sent) {
-  *sent = 0;
-  size_t piece = 0, offset = 0;  // where the next record begins
-  const auto advance = [&](size_t bytes) {
-    *sent += bytes;
-    for (offset += bytes; piece < count && offset >= pieces[piece].iov_len; ++piece)
-      offset -= pieces[piece].iov_len;
-  };
-  advance(0);
-  while (piece < count) {
-    std::lock_guard<std::mutex> lock(mutex_);  // for one record
-    BYTEPS_RETURN_IF_ERROR(Flush(peer));
-    if (!unsent_.empty()) return OkStatus();
-    if (bytes_of_unsent_ > 0) {
-      advance(std::exchange(bytes_of_unsent_, 0));
-      continue;
-    }
-    const uint8_t* record = static_cast<const uint8_t*>(pieces[piece].iov_base) + offset;
-    size_t bytes = std::min(pieces[piece].iov_len - offset, kRecordBytes);
-    if (bytes < kRecordBytes && piece + 1 < count) {
-      gathered_.assign(record, record + bytes);
-      for (size_t i = piece + 1; i < count && gathered_.size() < kRecordBytes; ++i) {
-        const auto* const more = static_cast<const uint8_t*>(pieces[i].iov_base);
+// Where in some pieces of memory the next record begins.
+struct TlsSession::Place {
+  const iovec* piece;
+  const iovec* end;
+  size_t offset = 0;
+
+  void Advance(size_t bytes) {
+    for (offset += bytes; piece < end && offset >= piece->iov_len; ++piece)
+      offset -= piece->iov_len;
+  }
+};
+
+// Encrypts what comes next, as much as goes at once. Sets how many bytes of the pieces that were.
+Status TlsSession::WriteRecords(const std::string& peer, Place place, size_t* written) {
+  for (size_t record = 0; record < kRecordsAtOnce && place.piece < place.end; ++record) {
+    const auto* data = static_cast<const uint8_t*>(place.piece->iov_base) + place.offset;
+    size_t bytes = std::min(place.piece->iov_len - place.offset, kRecordBytes);
+    if (bytes < kRecordBytes && place.piece + 1 < place.end) {
+      gathered_.assign(data, data + bytes);
+      for (const iovec* next = place.piece + 1; next < place.end && gathered_.size() < kRecordBytes;
+           ++next) {
+        const auto* const more = static_cast<const uint8_t*>(next->iov_base);
         gathered_.insert(gathered_.end(), more,
-                         more + std::min(pieces[i].iov_len, kRecordBytes - gathered_.size()));
+                         more + std::min(next->iov_len, kRecordBytes - gathered_.size()));
       }
-      record = gathered_.data();
+      data = gathered_.data();
       bytes = gathered_.size();
     }
-    BYTEPS_RETURN_IF_ERROR(WriteRecord(peer, record, bytes));
-    if (unsent_.empty()) {
-      advance(bytes);
-    } else {
-      bytes_of_unsent_ = bytes;
-      return OkStatus();
-    }
+    BYTEPS_RETURN_IF_ERROR(WriteRecord(peer, data, bytes));
+    *written += bytes;
+    place.Advance(bytes);
+  }
+  return OkStatus();
+}
+
+Status TlsSession::Send(const std::string& peer, const iovec* pieces, size_t count, size_t* sent) {
+  *sent = 0;
+  Place place{pieces, pieces + count};
+  place.Advance(0);
+  while (place.piece < place.end) {
+    std::lock_guard<std::mutex> lock(mutex_);  // for as many as go at once
+    if (unsent_.empty() && bytes_of_unsent_ == 0)
+      BYTEPS_RETURN_IF_ERROR(WriteRecords(peer, place, &bytes_of_unsent_));
+    BYTEPS_RETURN_IF_ERROR(Flush(peer));
+    if (!unsent_.empty()) return OkStatus();
+    *sent += bytes_of_unsent_;
+    place.Advance(std::exchange(bytes_of_unsent_, 0));
   }
   return OkStatus();
 }

@@ -88,6 +88,8 @@ class TlsSession {
   Status Failure(const std::string& peer) const;
   Status Flush(const std::string& peer);
   Status WriteRecord(const std::string& peer, const uint8_t* data, size_t bytes);
+  struct Place;
+  Status WriteRecords(const std::string& peer, Place place, size_t* written);
   void GrowOnceOpen();
 
   const TlsContext& context_;
@@ -100,7 +102,8 @@ class TlsSession {
   bool has_grown_ = false;
   uint64_t records_sent_ = 0;      // with the present key
   std::vector<uint8_t> gathered_;  // a record's bytes, of several pieces
-  std::vector<uint8_t> unsent_;    // encrypted, for which the socket had no room
+  std::vector<uint8_t> unsent_;    // encrypted, for the socket; empty once it has taken all
+  size_t begin_of_unsent_ = 0;     // what the socket has taken of it
   size_t bytes_of_unsent_ = 0;     // of a Send: counted as sent once they are
   // What the socket has said.
   std::atomic<bool> has_received_{false};

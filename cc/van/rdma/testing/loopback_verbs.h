@@ -54,6 +54,12 @@ class LoopbackVerbs {
 
   // Objects that have been made and not been destroyed.
   int objects() const { return objects_; }
+  uint64_t registered_bytes() {
+    const Lock lock(mutex_);
+    uint64_t bytes = 0;
+    for (const verbs::ibv_mr* region : regions_) bytes += region->length;
+    return bytes;
+  }
   // Messages that found no receive, and requests beyond the queue's room.
   int violations() const { return violations_; }
   int largest_message() const { return largest_message_; }
