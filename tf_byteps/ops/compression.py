@@ -13,6 +13,7 @@ from tf_byteps.ops.coded import (
     NaturalCompressor,
     OneBitCompressor,
     RandomKCompressor,
+    ThcCompressor,
     TopKCompressor,
 )
 from tf_byteps.ops.compressor import (
@@ -45,6 +46,7 @@ class Compression:
     randomk = RandomKCompressor
     natural = NaturalCompressor
     dithering = DitheringCompressor
+    thc = ThcCompressor
 
 
 # What callers give: a class with static methods, an object, or a name.
@@ -54,7 +56,7 @@ _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in (
         *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-        *("natural", "dithering"),
+        *("natural", "dithering", "thc"),
     )
 }
 

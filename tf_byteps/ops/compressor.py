@@ -16,9 +16,12 @@ class Compressor:
     Attributes:
         codec: the name of the codec in which the engine sends what `compress` returns, which must
             be float32 then; `""`: as it is.
+        shares_norms: whether that is sent in units that all workers share
+            (tf_byteps/ops/shared_norms.py).
     """
 
     codec = ""
+    shares_norms = False
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
