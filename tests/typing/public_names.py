@@ -105,6 +105,7 @@ def codecs(tensor: tf.Tensor) -> None:
         bps.Compression.natural,
         bps.Compression.dithering(bits=3, block=64, partition="natural", norm="l2"),
         bps.Compression.thc,
+        bps.Compression.powersgd(rank=4),
     ):
         bps.push_pull(tensor, compression=compression)
 

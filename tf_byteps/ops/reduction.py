@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import compiling, reduce_op, shared_norms, slices, together
+from tf_byteps.ops import compiling, low_rank, reduce_op, shared_norms, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression, of_rows
 from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
 from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.low_rank import PowerSGDCompressor
 
 
 class Reduction:
@@ -68,7 +69,8 @@ class Reduction:
         else:
             tensor = checked_tensor(tensor, "push_pull")
             dtype = tensor.dtype
-        codec = codec_of(self.compression)
+        is_low_rank = isinstance(self.compression, PowerSGDCompressor)
+        codec = PowerSGDCompressor.name if is_low_rank else codec_of(self.compression)
         if codec and self.op not in (reduce_op.Sum, reduce_op.Average):
             raise ValueError(
                 f"compression {codec!r} is for op 'sum' and 'average', not for {str(self.op)!r}: "
@@ -105,20 +107,58 @@ class Reduction:
         step = 0 if priority == BACKWARD_ORDER else 1
         present = [index for index, tensor in enumerate(tensors) if tensor is not None]
         of = [None] * len(present) if variables is None else [variables[i] for i in present]
-        scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
+        scaled = {index: _scaled(tensors[index], self.prescale_factor) for index in present}
+        compressions = dict(zip(present, of_variables(self.compression, of), strict=True))
+        matrices = [i for i in present if low_rank.shortens(compressions[i], scaled[i])]
+        whole = [index for index in present if index not in matrices]
         group = _Group(
             self.op,
-            tuple(of_variables(self.compression, of)),
-            tuple(tensor_names[index] for index in present),
-            tuple(priority - index * step for index in present),
+            tuple(compressions[index] for index in whole),
+            tuple(tensor_names[index] for index in whole),
+            tuple(priority - index * step for index in whole),
             self.backup_workers,
             self.merge_repeated_rows,
             of_variables=variables is not None,
         )
+        reduced = self._exchange_matrices(
+            [scaled[index] for index in matrices],
+            [tensor_names[index] for index in matrices],
+            [compressions[index] for index in matrices],
+            priority,
+            None if variables is None else [variables[index] for index in matrices],
+        )
+        reduced += together.run(group, [scaled[index] for index in whole])
         results = list(tensors)
-        for index, result in zip(present, together.run(group, scaled), strict=True):
+        for index, result in zip(matrices + whole, reduced, strict=True):
             results[index] = _scaled(result, self.postscale_factor)
         return results
+
+    def _exchange_matrices(
+        self,
+        tensors: list[Any],
+        names: list[str],
+        compressions: list[Any],
+        priority: int,
+        variables: list[Any] | None,
+    ) -> list[Any]:
+        if not tensors:
+            return []
+        if self.backup_workers:
+            raise ValueError(
+                "compression 'powersgd' averages twice over the same workers, and backup_workers "
+                f"is {self.backup_workers}: choose one of them"
+            )
+        plain = Reduction(reduce_op.Average)
+        averages = low_rank.average(
+            tensors,
+            names,
+            compressions,
+            lambda parts, of: plain.exchange_all(parts, of, priority, variables),
+        )
+        if self.op == reduce_op.Average:
+            return averages
+        size = kernels().byte_ps_place(what="size")
+        return [each * tf.cast(size, each.dtype) for each in averages]
 
     def exchange(self, tensor: Any, name: str, priority: int = BACKWARD_ORDER) -> Any:
         """Exchanges what `prepare` returned."""

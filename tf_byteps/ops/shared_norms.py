@@ -5,11 +5,11 @@ each block of a tensor is divided by the largest of the workers' norms before it
 sum is multiplied by it. The norms are exchanged first, 32 bits for 4096 elements.
 """
 
-import math
+from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps import runtime
+from tf_byteps.ops.compressor import is_long
 from tf_byteps.ops.library import kernels
 
 # Elements that have a norm in common; those of a block of the codec, though parts may begin
@@ -27,11 +27,7 @@ def are_needed(compression: object, tensor: tf.Tensor) -> bool:
     Returns:
         False for a codec that needs none, and for a tensor that is too short to be compressed.
     """
-    if not getattr(compression, "shares_norms", False):
-        return False
-    if not (tensor.shape.is_fully_defined() and runtime.is_initialized()):
-        return True
-    return math.prod(tensor.shape) * tensor.dtype.size >= runtime.config().min_compress_bytes
+    return getattr(compression, "shares_norms", False) and is_long(tensor)
 
 
 def own(tensor: tf.Tensor) -> tf.Tensor:
@@ -85,7 +81,7 @@ def _shape(tensor: tf.Tensor) -> tf.TensorShape | tf.Tensor:
     return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
 
 
-def _size(tensor: tf.Tensor) -> int | tf.Tensor:
-    """As a number where it is known, which XLA needs."""
+def _size(tensor: tf.Tensor) -> Any:
+    """How many elements; as a number where it is known, which XLA needs."""
     known = tensor.shape.num_elements()
     return tf.size(tensor) if known is None else known
