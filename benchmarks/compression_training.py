@@ -17,10 +17,17 @@ _FIGURE = "validation loss above float32's"
 _PLAIN = "none"
 # In percent. Those without error feedback are there to show what it is for.
 _OF_BOTH = {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "topk:ratio=0.1": 0.6}
-_UNBIASED = {"natural": 0.6, "dithering": 1.5, "dithering:natural=1": 0.6}
+_UNBIASED = {"thc": 0.6, "natural": 0.6, "dithering": 1.5, "dithering:natural=1": 0.6}
 _TARGETS = {
-    "sgd": {**_OF_BOTH, **_UNBIASED, "onebit": 1.5, "topk": 1.5, "randomk": 1.5},
-    "adam": {**_OF_BOTH, **_UNBIASED, "onebit": 4, "topk": 5, "randomk": 0.6},
+    "sgd": {
+        **_OF_BOTH,
+        **_UNBIASED,
+        "powersgd:rank=4": 2,
+        "onebit": 1.5,
+        "topk": 1.5,
+        "randomk": 1.5,
+    },
+    "adam": {**_OF_BOTH, **_UNBIASED, "powersgd:rank=4": 5, "onebit": 4, "topk": 5, "randomk": 0.6},
 }
 _CODECS = (*_TARGETS["sgd"], "onebit:feedback=0", "topk:feedback=0")
 _WITHOUT_FEEDBACK = (">=", 15)
@@ -28,9 +35,9 @@ _WITHOUT_FEEDBACK = (">=", 15)
 _SETTINGS = {"BYTEPS_MIN_COMPRESS_BYTES": "4096", "BYTEPS_PARTITION_BYTES": str(4 * 16_384)}
 
 
-def measure(workers, optimizer, seeds, steps):
+def measure(workers, optimizer, seeds, steps, codecs=_CODECS):
     """Losses in nats: a list, by seed, of each compression."""
-    losses = {compression: [] for compression in (_PLAIN, *_CODECS)}
+    losses = {compression: [] for compression in (_PLAIN, *codecs)}
     with Job("benchmarks.programs.character_training", workers, 2, settings=_SETTINGS) as job:
         job.workers.call("join")
         with report.progress() as bar:
@@ -58,9 +65,9 @@ def _target(optimizer, compression):
     return _WITHOUT_FEEDBACK if most is None else ("<=", most)
 
 
-def run(workers, optimizer, seeds, steps):
-    """Rows of all codecs, and losses."""
-    losses = measure(workers, optimizer, seeds, steps)
+def run(workers, optimizer, seeds, steps, codecs=_CODECS):
+    """Rows of the codecs, and losses."""
+    losses = measure(workers, optimizer, seeds, steps, codecs)
     rows = [
         Row(
             _FIGURE,
@@ -76,7 +83,7 @@ def run(workers, optimizer, seeds, steps):
             note=f"{sum(losses[compression]) / seeds:.4f} nats, "
             f"float32 {sum(losses[_PLAIN]) / seeds:.4f}",
         )
-        for compression in _CODECS
+        for compression in codecs
     ]
     return rows, losses
 
@@ -89,9 +96,12 @@ def main(arguments=None):
     parser.add_argument("--optimizer", choices=sorted(_TARGETS), default="sgd")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument(
+        "--only", choices=_CODECS, nargs="+", default=_CODECS, metavar="COMPRESSION"
+    )
     given = parser.parse_args(arguments)
     try:
-        rows, losses = run(given.workers, given.optimizer, given.seeds, given.steps)
+        rows, losses = run(given.workers, given.optimizer, given.seeds, given.steps, given.only)
     except BenchmarkError as error:
         raise SystemExit(f"error: {error}") from None
     title = "Training with compressed gradients"

@@ -1,16 +1,16 @@
 // What codecs do on one core, in blocks that stay in its cache, as a server and a worker use them.
 //
-//   codec_speed KERNELS CODEC...     prints JSON: GB of float32 per second, the median of 15 runs
+//   codec_speed KERNELS CODEC...     prints JSON: GB of float32 per second of CPU time, the best of
+//                                    15 runs
 //
 // KERNELS are those of cc/sum: scalar, avx2 or avx512. Codecs that take whole parts get one.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "cc/base/thread_cpu.h"
 #include "cc/codec/block_codec.h"
 #include "cc/sum/sum.h"
 
@@ -23,15 +23,10 @@ constexpr uint64_t kElementsOfRun = 10 * kPartElements;
 constexpr int kRuns = 15;
 
 double Speed(uint64_t elements, const std::function<void()>& work) {
-  std::vector<double> speeds;
-  for (int run = 0; run < kRuns; ++run) {
-    const auto begin = std::chrono::steady_clock::now();
+  const double seconds = LeastCpuSeconds(kRuns, [&] {
     for (uint64_t done = 0; done < kElementsOfRun; done += elements) work();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    speeds.push_back(1e-9 * kElementsOfRun * sizeof(float) / seconds.count());
-  }
-  std::nth_element(speeds.begin(), speeds.begin() + kRuns / 2, speeds.end());
-  return speeds[kRuns / 2];
+  });
+  return 1e-9 * kElementsOfRun * sizeof(float) / seconds;
 }
 
 Status Measure(const std::string& name, bool first) {

@@ -19,8 +19,10 @@ enum class CodecId : uint8_t {
   kRandomK = 8,
   kNatural = 9,
   kDithering = 10,
+  kThc = 11,
+  kThcSum = 12,
 };
-inline constexpr CodecId kLastCodecId = CodecId::kDithering;
+inline constexpr CodecId kLastCodecId = CodecId::kThcSum;
 
 }  // namespace byteps
 

@@ -64,6 +64,13 @@ class Codec {
   // With all options, as ParseCodec takes it: "int8:block=32,stochastic=0".
   virtual std::string name() const = 0;
 
+  // That of the tensors of a job of so many workers, whose sums are divided by their number or not.
+  virtual std::string NameInJob(uint64_t workers, bool is_average) const {
+    (void)workers;
+    (void)is_average;
+    return name();
+  }
+
   // Never more than the elements' own bytes.
   virtual uint64_t MaxEncodedBytes(uint64_t elements) const = 0;
 

@@ -1,7 +1,9 @@
 #include "cc/codec/int4_codec.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "cc/codec/rounding.h"
 #include "cc/codec/scale.h"
 
 namespace byteps {
@@ -9,28 +11,19 @@ namespace {
 
 using namespace codec_internal;
 
-// Elements at a time: few enough for the stack, enough for vectors.
-constexpr uint64_t kPiece = 32;
-
-// `index` is the first element's in its part.
-void EncodeBlock(uint8_t* out, const float* values, uint64_t elements, uint64_t index,
-                 const CounterRandom& random) {
-  const Scale scale = ScaleFor(LargestBits(values, elements), 1.0f / 7);
-  StoreElement(out, scale.wire);
-  out += kScaleBytes;
-  for (uint64_t first = 0; first < elements; first += kPiece) {
-    const uint64_t count = std::min(kPiece, elements - first);
-    float piece[kPiece] = {};
-    // A block that is not finite has only the scale to say so.
-    if (scale.inverse != 0) std::copy_n(values + first, count, piece);
-    int32_t levels[kPiece];
-    for (uint64_t i = 0; i < kPiece; ++i) {
-      const float uniform = random.DrawUniform(index + first + i);
-      levels[i] = std::clamp(RoundStochastic(piece[i] * scale.inverse, uniform), -7, 7) + 8;
-    }
-    for (uint64_t i = 0; i < (count + 1) / 2; ++i) {
-      out[first / 2 + i] = static_cast<uint8_t>(levels[2 * i] | levels[2 * i + 1] << 4);
-    }
+// Up to kMostRounded elements; `index` is the first one's in its part.
+void EncodePiece(uint8_t* out, const float* values, uint64_t elements, uint64_t block,
+                 uint64_t index, const CounterRandom& random) {
+  BFloat16 scales[kMostRounded / 32];
+  uint8_t levels[kMostRounded + 1], packed[kMostRounded / 2];
+  RoundBlocks(values, elements, block, {random, 0, 7, 8}, index, scales, levels);
+  levels[elements] = 8;  // fills the last byte
+  ActiveRoundingLoops().pack(packed, levels, (elements + 1) / 2);
+  for (uint64_t done = 0; done < elements; done += block) {
+    const uint64_t bytes = (std::min(block, elements - done) + 1) / 2;
+    StoreElement(out, scales[done / block]);
+    std::memcpy(out + kScaleBytes, packed + done / 2, bytes);
+    out += kScaleBytes + bytes;
   }
 }
 
@@ -51,8 +44,9 @@ void DecodeBlock(float* target, const uint8_t* data, uint64_t elements) {
 void Int4Codec::EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
                              const CounterRandom& random, uint8_t* out) const {
   const uint64_t block = block_elements();
-  for (uint64_t done = 0; done < elements; done += block, out += BlockBytes(block)) {
-    EncodeBlock(out, values + done, std::min(block, elements - done), first * block + done, random);
+  for (uint64_t done = 0; done < elements; done += kMostRounded) {
+    EncodePiece(out + EncodedBytes(done), values + done, std::min(kMostRounded, elements - done),
+                block, first * block + done, random);
   }
 }
 

@@ -4,25 +4,24 @@
 #include <cstring>
 
 #include "cc/codec/int8_kernels.h"
+#include "cc/codec/rounding.h"
 
 namespace byteps {
 namespace {
 
 using namespace codec_internal;
 
-// `index` is the first element's in its part.
-void EncodeStochastic(uint8_t* out, const float* values, uint64_t elements, uint64_t index,
-                      const CounterRandom& random) {
-  const Scale scale = ScaleFor(LargestBits(values, elements), 1.0f / 127);
-  StoreElement(out, scale.wire);
-  out += kScaleBytes;
-  if (scale.inverse == 0) {
-    std::memset(out, 0, elements);
-    return;
-  }
-  for (uint64_t i = 0; i < elements; ++i) {
-    const int32_t level = RoundStochastic(values[i] * scale.inverse, random.DrawUniform(index + i));
-    out[i] = static_cast<uint8_t>(std::clamp(level, -127, 127));
+// Up to kMostRounded elements; `index` is the first one's in its part.
+void EncodeStochastic(uint8_t* out, const float* values, uint64_t elements, uint64_t block,
+                      uint64_t index, const CounterRandom& random) {
+  BFloat16 scales[kMostRounded / 32];
+  uint8_t levels[kMostRounded];
+  RoundBlocks(values, elements, block, {random, 0, 127, 0}, index, scales, levels);
+  for (uint64_t done = 0; done < elements; done += block) {
+    const uint64_t count = std::min(block, elements - done);
+    StoreElement(out, scales[done / block]);
+    std::memcpy(out + kScaleBytes, levels + done, count);
+    out += kScaleBytes + count;
   }
 }
 
@@ -44,9 +43,9 @@ void Int8Codec::EncodeBlocks(const float* values, uint64_t elements, uint64_t fi
       EncodeInt8Block(out + done / block * bytes, values + done, elements - done);
     return;
   }
-  for (; done < elements; done += block) {
-    EncodeStochastic(out + done / block * bytes, values + done, std::min(block, elements - done),
-                     first * block + done, random);
+  for (; done < elements; done += kMostRounded) {
+    EncodeStochastic(out + done / block * bytes, values + done,
+                     std::min(kMostRounded, elements - done), block, first * block + done, random);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cc/codec/rounding.h"
 #include "cc/codec/scale.h"
 
 namespace byteps {
@@ -9,22 +10,10 @@ namespace {
 
 using namespace codec_internal;
 
-constexpr uint32_t kMagnitude = 0x7fffffff, kMantissa = 0x7fffff, kInfinity = 0x7f800000;
-constexpr uint32_t kLargestExponent = 254;  // of a finite number
-
-// The mantissa is how far a magnitude is above its power of two, of the way to the next one; of
-// subnormals how far above 0.
-uint8_t RoundToPower(float value, uint32_t draw) {
-  const uint32_t magnitude = BitCast<uint32_t>(value) & kMagnitude;
-  const uint32_t up = (draw >> 9) < (magnitude & kMantissa) ? 1 : 0;
-  const uint32_t exponent = std::min((magnitude >> 23) + up, kLargestExponent);
-  return static_cast<uint8_t>(magnitude < kInfinity ? exponent : kLargestExponent + 1);
-}
-
 // `index` is the first element's in its part.
 void EncodeBlock(uint8_t* out, const float* values, uint64_t elements, uint64_t index,
                  const CounterRandom& random) {
-  for (uint64_t i = 0; i < elements; ++i) out[i] = RoundToPower(values[i], random.Draw(index + i));
+  ActiveRoundingLoops().powers(out, values, elements, random, index);
   uint8_t* const signs = out + elements;
   for (uint64_t i = 0; i < elements; i += 8) {
     uint32_t bits = 0;

@@ -48,6 +48,12 @@ Status NameCodec(const std::string& text, std::string* name) {
   return OkStatus();
 }
 
+Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std::string* name) {
+  std::unique_ptr<Codec> codec;
+  BYTEPS_RETURN_IF_ERROR(ParseCodec(tensor.codec, &codec));
+  return NameCodec(codec->NameInJob(static_cast<uint64_t>(num_workers), tensor.average), name);
+}
+
 Status CheckCodec(const TensorDescription& tensor) {
   if (tensor.codec.empty() || ParseFullName(tensor.codec) != nullptr) return OkStatus();
   return InvalidArgument("tensor \"" + tensor.name + "\": \"" + tensor.codec +

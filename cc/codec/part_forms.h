@@ -49,6 +49,10 @@ const PartForms& FormsOf(const TensorDescription& tensor);
 // Sets `name` to a codec's full name, with all options. INVALID_ARGUMENT as ParseCodec.
 Status NameCodec(const std::string& text, std::string* name);
 
+// And that of a tensor's codec in a job of so many workers. INVALID_ARGUMENT too if they are too
+// many for it.
+Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std::string* name);
+
 // Refuses a tensor with a codec that is not known or does not have its full name.
 Status CheckCodec(const TensorDescription& tensor);
 

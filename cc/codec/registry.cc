@@ -12,6 +12,7 @@
 #include "cc/codec/onebit_codec.h"
 #include "cc/codec/randomk_codec.h"
 #include "cc/codec/ratio.h"
+#include "cc/codec/thc_codec.h"
 #include "cc/codec/topk_codec.h"
 
 namespace byteps {
@@ -27,6 +28,10 @@ struct Entry {
 };
 
 uint64_t BlockOf(const Options& options) { return static_cast<uint64_t>(options.at("block")); }
+
+ThcJob JobOf(const Options& options) {
+  return {static_cast<uint64_t>(options.at("workers")), options.at("average") == 1};
+}
 
 const std::vector<Entry>& Entries() {
   static const std::vector<Entry> entries = {
@@ -77,6 +82,16 @@ const std::vector<Entry>& Entries() {
              DitheringOptions{static_cast<uint32_t>(options.at("bits")), BlockOf(options),
                               options.at("l2") == 1, options.at("natural") == 1});
        }},
+      {"thc",
+       {{"average", 0}, {"workers", 1}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<ThcCodec>(JobOf(options));
+       }},
+      {"thc_sum",
+       {{"average", 0}, {"workers", 1}},
+       [](const Options& options) -> MadeCodec {
+         return std::make_unique<ThcSumCodec>(JobOf(options));
+       }},
   };
   return entries;
 }
@@ -103,6 +118,8 @@ const char* ParseValue(const std::string& option, const std::string& value, doub
     return is_whole && IsBlock(whole) ? nullptr : "a power of two from 32 to 4096";
   if (option == "bits")
     return is_whole && whole >= 2 && whole <= 8 ? nullptr : "a whole number from 2 to 8";
+  if (option == "workers")
+    return is_whole && whole >= 1 && whole <= 256 ? nullptr : "a whole number from 1 to 256";
   return is_whole && whole <= 1 ? nullptr : "0 or 1";
 }
 

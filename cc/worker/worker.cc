@@ -214,7 +214,7 @@ int32_t Worker::PriorityOf(const Exchange& exchange, uint32_t part) const {
 Status Worker::ChooseCodec(TensorDescription* tensor) const {
   if (tensor->codec.empty()) return OkStatus();
   std::string name;
-  const Status status = NameCodec(tensor->codec, &name);
+  const Status status = NameCodecInJob(*tensor, job_.num_workers(), &name);
   if (!status.ok())
     return Status(status.code(), "tensor \"" + tensor->name + "\": " + status.message());
   tensor->codec = std::move(name);

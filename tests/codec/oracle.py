@@ -26,6 +26,13 @@ CODECS = (
     "dithering:bits=4,block=256,l2=0,natural=1",
     "dithering:bits=8,block=4096,l2=1,natural=1",
     "dithering:bits=2,block=64,l2=0,natural=1",
+    "thc:average=0,workers=4",
+    "thc_sum:average=0,workers=1",
+    "thc_sum:average=0,workers=2",
+    "thc_sum:average=1,workers=3",
+    "thc_sum:average=0,workers=9",
+    "thc_sum:average=1,workers=18",
+    "thc_sum:average=1,workers=256",
 )
 SEED = (1, 2, 3, 4, 5)  # job, key, part, round, sender
 
@@ -34,7 +41,7 @@ _NUMBERS = {
     for number, name in enumerate(
         (
             *("raw", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-            *("natural", "dithering"),
+            *("natural", "dithering", "thc", "thc_sum"),
         )
     )
 }
@@ -361,6 +368,83 @@ def _dithering(options: dict[str, str]) -> tuple[Callable, Callable]:
     return encode_block, decode_block
 
 
+_ROTATED = 4096  # elements of a whole block of thc
+
+
+def _rotate(x: Array) -> Array:
+    """A Hadamard transform of the columns of 64 x 64 elements, the transposition, and again."""
+    matrix = x.reshape(64, 64)
+    for _ in range(2):
+        for step in (32, 16, 8, 4, 2, 1):
+            pairs = matrix.reshape(-1, 2, step, 64)
+            first, second = pairs[:, 0], pairs[:, 1]
+            matrix = np.stack([first + second, first - second], axis=1).reshape(64, 64)
+        matrix = matrix.T
+    return matrix.T.reshape(-1)
+
+
+def _flip(x: Array) -> Array:
+    """The random signs of a block of thc."""
+    negative = draw(np.arange(_ROTATED), np.zeros(1, np.uint64)) >> np.uint32(31)
+    return np.where(negative, -x, x)
+
+
+def _thc_codes(z: Array, most: int, draws: Array | None) -> Array:
+    """Levels plus `most` plus 1, rounded at random or, of whole numbers, to nearest."""
+    clipped = np.clip(np.nan_to_num(z), -most, most)
+    if draws is None:
+        levels = np.rint(clipped)
+    else:
+        levels = np.floor(clipped) + (draws < clipped - np.floor(clipped))
+    return np.where(np.isfinite(z), levels + (most + 1), 0).astype(np.uint16)
+
+
+def _thc_levels(codes: Array, most: int) -> Array:
+    levels = codes.astype(np.float32) - np.float32(most + 1)
+    return np.where(codes == 0, np.float32(np.nan), levels)
+
+
+def _thc_encode(x: Array, draws: Array) -> bytes:
+    with np.errstate(all="ignore"):
+        if len(x) < _ROTATED:
+            return _thc_codes(x * np.float32(2), 127, draws).astype(np.uint8).tobytes()
+        codes = _thc_codes(_rotate(_flip(x)) * np.float32(2 / 64), 7, draws).astype(np.uint8)
+    return (codes[0::2] | codes[1::2] << 4).tobytes()
+
+
+def _thc_decode(data: Array, count: int) -> tuple[Array, int]:
+    if count < _ROTATED:
+        return _thc_levels(data[:count], 127), count
+    nibbles = np.stack([data[: count // 2] & 15, data[: count // 2] >> 4], axis=1).reshape(-1)
+    return _thc_levels(nibbles, 7), count // 2
+
+
+def _thc_sum(options: dict[str, str]) -> tuple[Callable, Callable]:
+    workers = int(options["workers"])
+    divisor = np.float32(workers if options["average"] == "1" else 1)
+    bits = max(4, int(np.ceil(np.log2(14 * workers + 2))))
+    bits = 16 if bits > 8 else bits
+
+    def encode_block(x: Array, _: Array) -> bytes:
+        is_short = len(x) < _ROTATED
+        with np.errstate(all="ignore"):
+            codes = _thc_codes(x * divisor, (127 if is_short else 7) * workers, None)
+        stream = codes[:, None] >> np.arange(16 if is_short else bits) & 1
+        return np.packbits(stream.astype(np.uint8), bitorder="little").tobytes()
+
+    def decode_block(data: Array, count: int) -> tuple[Array, int]:
+        is_short = count < _ROTATED
+        width = 16 if is_short else bits
+        used = count * width // 8
+        stream = np.unpackbits(data[:used], bitorder="little").reshape(count, width)
+        levels = _thc_levels(stream @ (1 << np.arange(width)), (127 if is_short else 7) * workers)
+        if is_short:
+            return levels / (np.float32(2) * divisor), used
+        return _flip(_rotate(levels)) / (np.float32(128) * divisor), used
+
+    return encode_block, decode_block
+
+
 def _cast(codec: str) -> tuple[Callable, Callable]:
     def encode_block(x: Array, _: Array) -> bytes:
         if codec == "raw":
@@ -396,10 +480,13 @@ def _blocks(codec: str, seed: tuple[int, ...] = SEED) -> tuple[int, Callable, Ca
         return (2**48, *_randomk(float(options["ratio"]), options["feedback"] == "1", seed))
     if name == "dithering":
         return (block, *_dithering(options))
+    if name == "thc_sum":
+        return (block, *_thc_sum(options))
     others = {
         "fp8": (_fp8_encode, _fp8_decode),
         "int4": (_int4_encode, _int4_decode),
         "onebit": (_onebit_encode, _onebit_decode),
         "natural": (_natural_encode, _natural_decode),
+        "thc": (_thc_encode, _thc_decode),
     }
     return (block, *(others[name] if name in others else _cast(name)))

@@ -95,6 +95,54 @@ def called_with_options():
     return results
 
 
+def with_backup_workers():
+    """An average that need not wait for all, as whole numbers."""
+    x = tf.Variable(tf.ones([LENGTH]))
+    with tf.GradientTape() as tape:
+        y = tf.reduce_sum(tf.square(x))
+    tape = bps.DistributedGradientTape(tape, compression="thc", backup_workers=1)
+    tape.gradient(y, x)
+
+
+def whole_numbers():
+    """thc: bits and errors of each way, something that is not finite, a short tensor, and what is
+    refused."""
+    bps.init()
+
+    def exchange(x, name, op="sum"):
+        return bps.push_pull(x, op=op, name=name, compression="thc")
+
+    traced = tf.function(exchange, autograph=False)
+    compiled = tf.function(exchange, autograph=False, jit_compile=True)
+    mine = sums.gradient(bps.rank(), 0, LENGTH)
+    exact = sum(sums.gradient(rank, 0, LENGTH).astype(np.float64) for rank in range(bps.size()))
+    results = {}
+    for how, function in {"eager": exchange, "traced": traced, "compiled": compiled}.items():
+        for op, divisor in {"sum": 1, "average": bps.size()}.items():
+            result = function(tf.constant(mine), f"{how} {op}", op).numpy()
+            error = np.square(result - exact / divisor).sum() / np.square(exact / divisor).sum()
+            results[f"{how} {op}"] = [digest(result), float(error)]
+    broken = mine.copy()
+    broken[5000] = np.inf if bps.rank() == 1 else 1
+    after = exchange(tf.constant(broken), "broken").numpy()
+    with tf.GradientTape() as tape:
+        x = tf.Variable(mine)
+        y = exchange(tf.cast(x, tf.float64), "differentiated", "average")
+    results |= {
+        "zero": digest(exchange(tf.zeros([LENGTH]), "zero")),
+        "finite": [
+            bool(np.isfinite(after[:4096]).all()),
+            bool(np.isfinite(after[4096:8192]).any()),
+        ],
+        "gradient": np.unique(tape.gradient(y, x).numpy().round(5)).tolist(),
+        "dtype": y.dtype.name,
+        "short": float(exchange(tf.fill([9], 1 / 3), "short")[0]),
+        "backup": error_of(with_backup_workers),
+    }
+    bps.shutdown()
+    return results
+
+
 def perhaps_not_finite(rank, round_number):
     """A gradient, with something else in a part of worker 1's in some rounds."""
     values = sums.gradient(rank, round_number, LENGTH)

@@ -50,6 +50,27 @@ def test_options_by_a_call_are_those_by_name():
     assert first["shown"] == "<Int8Compressor 'int8:block=64,stochastic=0'>"
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_whole_numbers(size):
+    results = run_workers(programs.whole_numbers, size, 2, {}, timeout=240)
+    first = results[0]
+    assert all(of_worker == first for of_worker in results)
+    for how in ("eager", "traced", "compiled"):
+        for op in ("sum", "average"):
+            _, error = first[f"{how} {op}"]
+            assert 0.001 < error < 0.1, (how, op)
+    assert first["zero"] == programs.digest(np.zeros(programs.LENGTH, np.float32))
+    assert first["finite"] == [True, False], "the block that has an infinity, and no other"
+    assert first["gradient"] == [1.0]
+    assert first["dtype"] == "float64"
+    assert first["short"] == pytest.approx(size / 3, abs=1e-6), "sent as it is"
+    assert first["backup"] == [
+        "ValueError",
+        "compression 'thc' needs the norms of all workers, and "
+        "backup_workers is 1: choose one of them",
+    ]
+
+
 def test_error_feedback_passes_over_what_is_not_finite():
     results = run_workers(programs.not_finite_in_between, 2, 2, _SETTINGS, timeout=200)
     assert results[0] == results[1]
@@ -81,7 +102,7 @@ def test_what_else_is_asked_for():
             "int4:feedback=2": 'feedback is "2", must be 0 or 1',
             "topk:ratio=2": 'ratio is "2", must be greater than 0 and at most 1',
             "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit', 'topk', "
-            "'randomk', 'natural', 'dithering'",
+            "'randomk', 'natural', 'dithering', 'thc', 'powersgd'",
             "int9:block=32": "options are for",
         }.items():
             assert own["options"][option][0] == "ValueError", option

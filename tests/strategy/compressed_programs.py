@@ -16,7 +16,10 @@ def _only_kernels(variable):
 
 # By what test_compressed_training.py calls them.
 _COMPRESSIONS = {
-    **{name: name for name in ("none", "int8", "fp8", "int4", "onebit", "natural", "dithering")},
+    **{
+        name: name
+        for name in ("none", "int8", "fp8", "int4", "onebit", "natural", "dithering", "thc")
+    },
     "topk": "topk:ratio=0.1",
     "kernels": _only_kernels,
 }

@@ -18,6 +18,7 @@ _TOLERANCE = {
     "kernels": 0.02,
     "natural": 0.1,
     "dithering": 0.1,
+    "thc": 0.1,
 }
 
 

@@ -104,6 +104,8 @@ def codecs(tensor: tf.Tensor) -> None:
         bps.Compression.randomk(ratio=0.5, feedback=False),
         bps.Compression.natural,
         bps.Compression.dithering(bits=3, block=64, partition="natural", norm="l2"),
+        bps.Compression.thc,
+        bps.Compression.powersgd(rank=4),
     ):
         bps.push_pull(tensor, compression=compression)
 

@@ -13,6 +13,7 @@ from tf_byteps.ops.coded import (
     NaturalCompressor,
     OneBitCompressor,
     RandomKCompressor,
+    ThcCompressor,
     TopKCompressor,
 )
 from tf_byteps.ops.compressor import (
@@ -22,6 +23,7 @@ from tf_byteps.ops.compressor import (
     NoneCompressor,
     codec_of,
 )
+from tf_byteps.ops.low_rank import PowerSGDCompressor
 
 
 class Compression:
@@ -45,6 +47,8 @@ class Compression:
     randomk = RandomKCompressor
     natural = NaturalCompressor
     dithering = DitheringCompressor
+    thc = ThcCompressor
+    powersgd = PowerSGDCompressor
 
 
 # What callers give: a class with static methods, an object, or a name.
@@ -54,7 +58,7 @@ _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in (
         *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-        *("natural", "dithering"),
+        *("natural", "dithering", "thc", "powersgd"),
     )
 }
 
@@ -63,8 +67,8 @@ _NAMED: dict[str, type[Compressor]] = {
 def _with_options(codec: str) -> Compressor:
     """That of a codec whose name has options. Raises ValueError, which says what is wrong."""
     compressor = _NAMED.get(codec.partition(":")[0], NoneCompressor)
-    if not issubclass(compressor, CodedCompressor):
-        known = ", ".join(repr(name) for name, each in _NAMED.items() if each.codec)
+    if not issubclass(compressor, CodedCompressor | PowerSGDCompressor):
+        known = ", ".join(repr(name) for name, each in _NAMED.items() if hasattr(each, "of_name"))
         raise ValueError(f"compression {codec!r}: options are for {known}")
     return compressor.of_name(codec)
 
@@ -91,7 +95,9 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
         if given.lower() not in _NAMED:
             known = ", ".join(map(repr, _NAMED))
             raise ValueError(f"unknown compression {given!r}: use one of {known}")
-        return _NAMED[given.lower()]
+        given = _NAMED[given.lower()]
+    if given is PowerSGDCompressor:
+        return PowerSGDCompressor()
     if not (hasattr(given, "compress") and hasattr(given, "decompress")):
         raise TypeError(f"compression must be a tf_byteps.Compressor or its name, got {given!r}")
     return given

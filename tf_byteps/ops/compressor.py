@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps import runtime
+
 
 class Compressor:
     """What is done to a tensor before it is sent and after the result has come. Subclass it to
@@ -16,9 +18,12 @@ class Compressor:
     Attributes:
         codec: the name of the codec in which the engine sends what `compress` returns, which must
             be float32 then; `""`: as it is.
+        shares_norms: whether that is sent in units that all workers share
+            (tf_byteps/ops/shared_norms.py).
     """
 
     codec = ""
+    shares_norms = False
 
     @staticmethod
     def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -89,6 +94,21 @@ class BF16Compressor(_Cast):
     """Sends float32 and float64 as bfloat16: the range of float32, with 8 bits of precision."""
 
     dtype = tf.bfloat16
+
+
+def is_long(tensor: tf.Tensor) -> bool:
+    """Whether a tensor has `BYTEPS_MIN_COMPRESS_BYTES`, as far as its shape says.
+
+    Args:
+        tensor: what would be sent.
+
+    Returns:
+        True also where that is not known yet.
+    """
+    if not (tensor.shape.is_fully_defined() and runtime.is_initialized()):
+        return True
+    elements = tensor.shape.num_elements() or 0
+    return elements * tensor.dtype.size >= runtime.config().min_compress_bytes
 
 
 def codec_of(compression: object) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import compiling, reduce_op, slices, together
+from tf_byteps.ops import compiling, low_rank, reduce_op, shared_norms, slices, together
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression, of_rows
 from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
 from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.low_rank import PowerSGDCompressor
 
 
 class Reduction:
@@ -68,7 +69,8 @@ class Reduction:
         else:
             tensor = checked_tensor(tensor, "push_pull")
             dtype = tensor.dtype
-        codec = codec_of(self.compression)
+        is_low_rank = isinstance(self.compression, PowerSGDCompressor)
+        codec = PowerSGDCompressor.name if is_low_rank else codec_of(self.compression)
         if codec and self.op not in (reduce_op.Sum, reduce_op.Average):
             raise ValueError(
                 f"compression {codec!r} is for op 'sum' and 'average', not for {str(self.op)!r}: "
@@ -105,20 +107,58 @@ class Reduction:
         step = 0 if priority == BACKWARD_ORDER else 1
         present = [index for index, tensor in enumerate(tensors) if tensor is not None]
         of = [None] * len(present) if variables is None else [variables[i] for i in present]
-        scaled = [_scaled(tensors[index], self.prescale_factor) for index in present]
+        scaled = {index: _scaled(tensors[index], self.prescale_factor) for index in present}
+        compressions = dict(zip(present, of_variables(self.compression, of), strict=True))
+        matrices = [i for i in present if low_rank.shortens(compressions[i], scaled[i])]
+        whole = [index for index in present if index not in matrices]
         group = _Group(
             self.op,
-            tuple(of_variables(self.compression, of)),
-            tuple(tensor_names[index] for index in present),
-            tuple(priority - index * step for index in present),
+            tuple(compressions[index] for index in whole),
+            tuple(tensor_names[index] for index in whole),
+            tuple(priority - index * step for index in whole),
             self.backup_workers,
             self.merge_repeated_rows,
             of_variables=variables is not None,
         )
+        reduced = self._exchange_matrices(
+            [scaled[index] for index in matrices],
+            [tensor_names[index] for index in matrices],
+            [compressions[index] for index in matrices],
+            priority,
+            None if variables is None else [variables[index] for index in matrices],
+        )
+        reduced += together.run(group, [scaled[index] for index in whole])
         results = list(tensors)
-        for index, result in zip(present, together.run(group, scaled), strict=True):
+        for index, result in zip(matrices + whole, reduced, strict=True):
             results[index] = _scaled(result, self.postscale_factor)
         return results
+
+    def _exchange_matrices(
+        self,
+        tensors: list[Any],
+        names: list[str],
+        compressions: list[Any],
+        priority: int,
+        variables: list[Any] | None,
+    ) -> list[Any]:
+        if not tensors:
+            return []
+        if self.backup_workers:
+            raise ValueError(
+                "compression 'powersgd' averages twice over the same workers, and backup_workers "
+                f"is {self.backup_workers}: choose one of them"
+            )
+        plain = Reduction(reduce_op.Average)
+        averages = low_rank.average(
+            tensors,
+            names,
+            compressions,
+            lambda parts, of: plain.exchange_all(parts, of, priority, variables),
+        )
+        if self.op == reduce_op.Average:
+            return averages
+        size = kernels().byte_ps_place(what="size")
+        return [each * tf.cast(size, each.dtype) for each in averages]
 
     def exchange(self, tensor: Any, name: str, priority: int = BACKWARD_ORDER) -> Any:
         """Exchanges what `prepare` returned."""
@@ -141,11 +181,12 @@ class _Group:
         if not tf.executing_eagerly():
             _engine.declare(
                 [
-                    self._declaration(tensor, name, compression)
+                    declared
                     for tensor, name, compression in zip(
                         tensors, self.names, self.compressions, strict=True
                     )
                     if isinstance(tensor, tf.Tensor) and tensor.shape.is_fully_defined()
+                    for declared in self._declarations(tensor, name, compression)
                 ]
             )
         if compiling.is_compiled():
@@ -162,9 +203,13 @@ class _Group:
             for compression, tensor in zip(self.compressions, tensors, strict=True)
         ]
         sent, contexts = zip(*compressed, strict=True)
+        norms = self._all_shared_norms(sent)
         results = kernels().byte_ps_push_pull_all(
             [token(name) for name in self._ordered_names()],
-            sent,
+            [
+                shared_norms.divided(tensor, norms[i]) if i in norms else tensor
+                for i, tensor in enumerate(sent)
+            ],
             tensor_names=self.names,
             op=str(self.op),
             priorities=self.priorities,
@@ -172,11 +217,39 @@ class _Group:
             codecs=[codec_of(compression) for compression in self.compressions],
         )
         return [
-            compression.decompress(result, context)
-            for compression, result, context in zip(
-                self.compressions, results, contexts, strict=True
+            compression.decompress(
+                shared_norms.multiplied(result, norms[i]) if i in norms else result, context
+            )
+            for i, (compression, result, context) in enumerate(
+                zip(self.compressions, results, contexts, strict=True)
             )
         ]
+
+    def _all_shared_norms(self, sent: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
+        """The norms of those that are sent in units of theirs, by place in the list."""
+        each = enumerate(zip(self.compressions, sent, strict=True))
+        places = [i for i, one in each if self._shares_norms(*one)]
+        if not places:
+            return {}
+        names = [_name_of_norms(self.names[i]) for i in places]
+        norms = kernels().byte_ps_push_pull_all(
+            [token(name) for name in (names[:1] if self.of_variables else names)],
+            [shared_norms.own(sent[i]) for i in places],
+            tensor_names=names,
+            op=str(reduce_op.Max),
+            priorities=[self.priorities[i] for i in places],
+        )
+        return dict(zip(places, norms, strict=True))
+
+    def _shares_norms(self, compression: type[Compressor] | Compressor, sent: tf.Tensor) -> bool:
+        if not shared_norms.are_needed(compression, sent):
+            return False
+        if self.backup_workers:
+            raise ValueError(
+                f"compression {codec_of(compression)!r} needs the norms of all workers, and "
+                f"backup_workers is {self.backup_workers}: choose one of them"
+            )
+        return True
 
     def _ordered_names(self) -> tuple:
         """Those whose uses need an order. A token is an argument of the compiled program, and each
@@ -194,7 +267,27 @@ class _Group:
         if isinstance(tensor, tf.IndexedSlices):
             return self._exchange_slices(tensor, f"{name}/rows", priority, of_rows(compression))
         sent, context = compression.compress(tensor)
-        result = kernels().byte_ps_push_pull(
+        if not self._shares_norms(compression, sent):
+            return compression.decompress(self._sum(sent, name, priority, compression), context)
+        norms = kernels().byte_ps_push_pull(
+            token(_name_of_norms(name)),
+            shared_norms.own(sent),
+            tensor_name=_name_of_norms(name),
+            op=str(reduce_op.Max),
+            priority=priority,
+        )
+        sent = shared_norms.divided(sent, norms)
+        result = shared_norms.multiplied(self._sum(sent, name, priority, compression), norms)
+        return compression.decompress(result, context)
+
+    def _sum(
+        self,
+        sent: tf.Tensor,
+        name: str,
+        priority: int,
+        compression: type[Compressor] | Compressor,
+    ) -> tf.Tensor:
+        return kernels().byte_ps_push_pull(
             token(name),
             sent,
             tensor_name=name,
@@ -203,7 +296,6 @@ class _Group:
             backup_workers=self.backup_workers,
             codec=codec_of(compression),
         )
-        return compression.decompress(result, context)
 
     def _exchange_slices(
         self,
@@ -223,11 +315,19 @@ class _Group:
             merges=self.merge_repeated_rows,
         )
 
-    def _declaration(
+    def _declarations(
         self, tensor: tf.Tensor, name: str, compression: type[Compressor] | Compressor
-    ) -> tuple:
+    ) -> list[tuple]:
         sent, _ = compression.compress(tensor)
-        return declaration(sent, name, self.op, self.backup_workers, codec_of(compression))
+        its = [declaration(sent, name, self.op, self.backup_workers, codec_of(compression))]
+        if self._shares_norms(compression, sent):
+            norms = shared_norms.own(sent)
+            its.append(declaration(norms, _name_of_norms(name), reduce_op.Max))
+        return its
+
+
+def _name_of_norms(name: str) -> str:
+    return f"{name}/norms"
 
 
 def declaration(

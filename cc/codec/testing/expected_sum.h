@@ -16,6 +16,11 @@ inline std::unique_ptr<Codec> CodecNamed(const std::string& text) {
   return ParseCodec(text, &codec).ok() ? std::move(codec) : nullptr;
 }
 
+// Its full name in a job.
+inline std::string InJob(const std::string& text, size_t workers, bool average) {
+  return CodecNamed(text)->NameInJob(workers, average);
+}
+
 // The bytes that `sender` makes of a part.
 inline std::string EncodedBy(const std::string& codec_name, const std::vector<float>& values,
                              PartSeed seed, uint64_t sender) {
@@ -66,9 +71,10 @@ inline std::vector<float> ExpectedSum(const std::string& codec_name,
 // Those that are sent, with all options, and without error feedback.
 inline std::vector<std::string> SentCodecs() {
   std::vector<std::string> names;
-  for (const char* text : {"fp16", "bf16", "int8", "int8:block=256,stochastic=1", "fp8", "int4",
-                           "onebit:feedback=0", "topk:feedback=0", "randomk:feedback=0", "natural",
-                           "dithering", "dithering:bits=3,block=32,l2=1,natural=1"})
+  for (const char* text :
+       {"fp16", "bf16", "int8", "int8:block=256,stochastic=1", "fp8", "int4", "onebit:feedback=0",
+        "topk:feedback=0", "randomk:feedback=0", "natural", "dithering",
+        "dithering:bits=3,block=32,l2=1,natural=1", "thc:workers=3"})
     names.push_back(CodecNamed(text)->name());
   return names;
 }

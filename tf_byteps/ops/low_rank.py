@@ -1,0 +1,177 @@
+"""PowerSGD: gradients of matrices travel as two narrow matrices whose product is near them.
+
+After "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization" (NeurIPS'19).
+A gradient M of a rows and b columns plus what was lost before (error feedback) becomes P = M Q, of
+r columns, which is averaged and made orthonormal, and Q = M^T P, which is averaged and begins the
+next step (warm start). The result is P Q^T. Both are ordinary averages: servers know nothing of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from tf_byteps.ops.compressor import Compressor, is_long
+
+# A function of tensors and names that returns their averages; none waits for another.
+Average = Callable[[Sequence[Any], Sequence[str]], Sequence[Any]]
+
+
+class PowerSGDCompressor(Compressor):
+    """Sends of each gradient of a matrix two matrices of few columns, P and Q, whose product is
+    near its average. What that loses is added to the next gradient: error feedback. Tensors that
+    have fewer than two axes, or would not get shorter, are sent as they are. Other axes than the
+    last one become rows. Rows of `tf.IndexedSlices` are sent as they are.
+
+    Q waits for P: a gradient needs two round trips. Not with `backup_workers`. Workers' weights
+    stay the same only if their CPUs, or GPUs, are of one kind: each makes P orthonormal itself.
+
+    Args:
+        rank: how many columns P and Q have.
+
+    Raises:
+        ValueError: it is not a whole number above 0.
+
+    Example:
+
+    >>> compression = tf_byteps.Compression.powersgd(rank=4)
+    >>> optimizer = tf_byteps.DistributedOptimizer(optimizer, compression=compression)
+    """
+
+    name = "powersgd"
+
+    def __init__(self, rank: int = 2) -> None:
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise ValueError(
+                f"compression 'powersgd': rank is {rank!r}, must be a whole number above 0"
+            )
+        self.rank = rank
+
+    @classmethod
+    def of_name(cls, name: str) -> PowerSGDCompressor:
+        """That of `"powersgd:rank=4"`. Raises ValueError."""
+        option, _, value = name.partition(":")[2].partition("=")
+        if option != "rank":
+            raise ValueError(f"compression {name!r}: unknown option {option!r}; known: rank")
+        return cls(int(value) if value.isdecimal() else value)  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
+        return tensor
+
+    def shortens(self, tensor: Any) -> bool:
+        """Whether a tensor is a matrix that is sent as two."""
+        if not isinstance(tensor, tf.Tensor) or not tensor.shape.is_fully_defined():
+            return False
+        if tensor.shape.rank < 2 or not tensor.dtype.is_floating or not is_long(tensor):
+            return False
+        rows, columns = _matrix_shape(tensor.shape)
+        return (rows + columns) * self.rank < rows * columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PowerSGDCompressor) and other.rank == self.rank
+
+    def __hash__(self) -> int:
+        return hash((PowerSGDCompressor, self.rank))
+
+    def __repr__(self) -> str:
+        return f"<PowerSGDCompressor rank={self.rank}>"
+
+
+def shortens(compression: object, tensor: Any) -> bool:
+    """Whether a tensor is a matrix that `average` is for, and the compression asks for it."""
+    return isinstance(compression, PowerSGDCompressor) and compression.shortens(tensor)
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    lost: Any  # of this worker's gradients, a variable of the matrix's shape
+    right: Any  # Q, a variable, the same on all workers
+
+
+# By name of the exchange, shape and rank, as the engine's residuals: for as long as the process.
+_states: dict[tuple[str, tuple[int, int], int], _State] = {}
+
+
+def average(
+    tensors: Sequence[tf.Tensor],
+    names: Sequence[str],
+    compressors: Sequence[PowerSGDCompressor],
+    average_all: Average,
+) -> list[tf.Tensor]:
+    """Averages matrices over the workers, nearly.
+
+    Args:
+        tensors: what `shortens` says yes to.
+        names: of their exchanges, which their state belongs to.
+        compressors: of each.
+        average_all: averages tensors as they are.
+
+    Returns:
+        The list of averages, the same on all workers.
+    """
+    shapes = [_matrix_shape(tensor.shape) for tensor in tensors]
+    states = [
+        _state(name, shape, each.rank)
+        for name, shape, each in zip(names, shapes, compressors, strict=True)
+    ]
+    matrices = [
+        tf.reshape(tf.cast(tensor, tf.float32), shape) + state.lost
+        for tensor, shape, state in zip(tensors, shapes, states, strict=True)
+    ]
+    lefts = average_all(
+        [matrix @ state.right for matrix, state in zip(matrices, states, strict=True)],
+        [f"{name}/P" for name in names],
+    )
+    lefts = [tf.linalg.qr(left)[0] for left in lefts]
+    rights = average_all(
+        [
+            tf.matmul(matrix, left, transpose_a=True)
+            for matrix, left in zip(matrices, lefts, strict=True)
+        ],
+        [f"{name}/Q" for name in names],
+    )
+    return [
+        tf.cast(tf.reshape(_finished(*each), tensor.shape), tensor.dtype)
+        for tensor, each in zip(
+            tensors, zip(matrices, lefts, rights, states, strict=True), strict=True
+        )
+    ]
+
+
+def _finished(matrix: tf.Tensor, left: tf.Tensor, right: tf.Tensor, state: _State) -> tf.Tensor:
+    """The average; a step that is not finite on any worker changes no state."""
+    result = tf.matmul(left, right, transpose_b=True)
+    is_finite = tf.reduce_all(tf.math.is_finite(result))
+    state.lost.assign(tf.where(is_finite, matrix - result, state.lost))
+    state.right.assign(tf.where(is_finite, right, state.right))
+    return result
+
+
+def _state(name: str, shape: tuple[int, int], rank: int) -> _State:
+    key = (name, shape, rank)
+    if key not in _states:
+        # Not tf.Variable, which a strategy would make one of its own.
+        with tf.init_scope():
+            seed = [zlib.crc32(name.encode()), rank]
+            first = tf.random.stateless_normal([shape[1], rank], tf.cast(seed, tf.int64))
+            _states[key] = _State(
+                ResourceVariable(tf.zeros(shape), trainable=False),
+                ResourceVariable(first, trainable=False),
+            )
+    return _states[key]
+
+
+def _matrix_shape(shape: tf.TensorShape) -> tuple[int, int]:
+    *others, columns = map(int, shape)
+    return math.prod(others), columns

@@ -1,0 +1,87 @@
+"""Norms that all workers share: units in which their gradients become whole numbers.
+
+Servers add whole numbers exactly, if one means the same on all workers (cc/codec/thc_codec.h). So
+each block of a tensor is divided by the largest of the workers' norms before it is sent, and the
+sum is multiplied by it. The norms are exchanged first, 32 bits for 4096 elements.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps.ops.compressor import is_long
+from tf_byteps.ops.library import kernels
+
+# Elements that have a norm in common; those of a block of the codec, though parts may begin
+# anywhere.
+_BLOCK = 4096
+
+
+def are_needed(compression: object, tensor: tf.Tensor) -> bool:
+    """Whether a tensor's norms must be shared before it is sent.
+
+    Args:
+        compression: what `resolve` returned.
+        tensor: what its `compress` returned.
+
+    Returns:
+        False for a codec that needs none, and for a tensor that is too short to be compressed.
+    """
+    return getattr(compression, "shares_norms", False) and is_long(tensor)
+
+
+def own(tensor: tf.Tensor) -> tf.Tensor:
+    """The root mean squares of a float32 tensor's blocks on this worker.
+
+    Args:
+        tensor: a `tf.Tensor` of any shape.
+
+    Returns:
+        A tensor of one axis, of which no gradient comes back.
+    """
+    squares = tf.reduce_sum(tf.square(_blocks(tensor)), axis=1)
+    return tf.stop_gradient(tf.sqrt(squares / _BLOCK))
+
+
+def divided(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
+    """A tensor in units of norms.
+
+    Args:
+        tensor: a float32 tensor of any shape.
+        norms: of its blocks, the largest ones of all workers. A block without any becomes zero.
+
+    Returns:
+        A tensor of the same shape.
+    """
+    return _like(tensor, tf.math.divide_no_nan(_blocks(tensor), _units(norms)))
+
+
+def multiplied(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
+    """A tensor of what `divided` returned, with its norms again."""
+    return _like(tensor, _blocks(tensor) * _units(norms))
+
+
+def _units(norms: tf.Tensor) -> tf.Tensor:
+    """The GPUs of a host add up before anything is encoded: their sum must fit, too."""
+    if tf.config.list_logical_devices("GPU"):
+        norms *= tf.cast(kernels().byte_ps_place(what="local_size"), norms.dtype)
+    return norms[:, tf.newaxis]
+
+
+def _blocks(tensor: tf.Tensor) -> tf.Tensor:
+    flat = tf.reshape(tensor, [-1])
+    return tf.reshape(tf.pad(flat, [[0, -_size(flat) % _BLOCK]]), [-1, _BLOCK])
+
+
+def _like(tensor: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(tf.reshape(blocks, [-1])[: _size(tensor)], _shape(tensor))
+
+
+def _shape(tensor: tf.Tensor) -> tf.TensorShape | tf.Tensor:
+    return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
+
+
+def _size(tensor: tf.Tensor) -> Any:
+    """How many elements; as a number where it is known, which XLA needs."""
+    known = tensor.shape.num_elements()
+    return tf.size(tensor) if known is None else known
