@@ -46,9 +46,6 @@ bool FindPushForm(const TensorDescription& tensor, uint64_t elements, CodecId id
 // Those of a tensor; they live for ever. Raw for a codec that CheckCodec refuses. Thread-safe.
 const PartForms& FormsOf(const TensorDescription& tensor);
 
-// Sets `name` to a codec's full name, with all options. INVALID_ARGUMENT as ParseCodec.
-Status NameCodec(const std::string& text, std::string* name);
-
 // Refuses a tensor with a codec that is not known or does not have its full name.
 Status CheckCodec(const TensorDescription& tensor);
 

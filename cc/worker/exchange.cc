@@ -29,8 +29,7 @@ Exchange::Exchange(ExchangeRequest exchange_request, uint64_t exchange_round, in
     : request(std::move(exchange_request)),
       by_parts(request.placed != nullptr),
       round(exchange_round),
-      enqueued_ns(now_ns),
-      forms(FormsOf(request.tensor)) {}
+      enqueued_ns(now_ns) {}
 
 std::string Exchange::Name() const {
   return "tensor \"" + request.tensor.name + "\", round " + std::to_string(round);
@@ -38,6 +37,7 @@ std::string Exchange::Name() const {
 
 void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
   entry = std::move(table_entry);
+  forms = &FormsOf(entry->tensor);
   uint64_t offset = 0;
   for (uint32_t part = 0; part < entry->parts.size(); ++part) {
     offsets.push_back(offset);
@@ -58,12 +58,12 @@ uint64_t Exchange::PartBytes(uint32_t part) const {
 }
 
 const BlockCodec* Exchange::PushCodec(uint32_t part) const {
-  const BlockCodec* const codec = forms.push(entry->parts[part].element_count);
+  const BlockCodec* const codec = forms->push(entry->parts[part].element_count);
   return codec != nullptr ? codec : narrow_parts[part];
 }
 
 const BlockCodec* Exchange::SumCodec(uint32_t part) const {
-  return forms.sum(entry->parts[part].element_count);
+  return forms->sum(entry->parts[part].element_count);
 }
 
 uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {

@@ -85,8 +85,8 @@ struct Exchange {
   const bool by_parts;  // see ExchangeRequest::placed
   const uint64_t round;
   const int64_t enqueued_ns;
-  const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
+  const PartForms* forms = nullptr;  // the entry's
   // What the whole input fits in, or null (codec/narrow.h).
   const BlockCodec* narrow = nullptr;
   std::vector<uint64_t> offsets;             // of the parts, in bytes

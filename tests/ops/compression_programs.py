@@ -148,7 +148,6 @@ def others():
         ],
         "integers": error_of(bps.push_pull, tf.constant([3]), op="sum", compression="topk"),
         "maximum": error_of(bps.push_pull, ones, op="max", compression="onebit"),
-        "cross_step": error_of(bps.BytePSStrategy, cross_step=True, compression="onebit"),
         "options": {
             option: error_of(bps.push_pull, ones, compression=option)
             for option in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from tf_byteps.ops.coded import (
+    AutoCompressor,
     CodedCompressor,
     DitheringCompressor,
     FP8Compressor,
@@ -22,6 +23,7 @@ from tf_byteps.ops.compressor import (
     NoneCompressor,
     codec_of,
 )
+from tf_byteps.ops.rows import CodedRows
 
 
 class Compression:
@@ -35,6 +37,7 @@ class Compression:
     """
 
     none = NoneCompressor
+    auto = AutoCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
     int8 = Int8Compressor
@@ -54,7 +57,7 @@ _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in (
         *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-        *("natural", "dithering"),
+        *("natural", "dithering", "auto"),
     )
 }
 
@@ -98,6 +101,9 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
 
 
 def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
-    """What is done to the rows of `tf.IndexedSlices`, which are gathered: nothing is added up on
-    the way, so that codecs do not apply."""
-    return NoneCompressor if codec_of(compression) else compression
+    """What is done to the rows of `tf.IndexedSlices`, which are gathered; nothing with `auto`, of
+    which only the engine knows what it is."""
+    codec = codec_of(compression)
+    if codec.partition(":")[0] == AutoCompressor.codec:
+        return NoneCompressor
+    return CodedRows(compression) if codec else compression
