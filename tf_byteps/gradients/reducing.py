@@ -54,7 +54,7 @@ def start_reductions(gradients, variables, reduction):
     """
     prepared = _prepared(gradients, reduction)
     shapes = [variable.shape for variable in variables]
-    return split.start_reductions(prepared, _names(variables), shapes, reduction)
+    return split.start_reductions(prepared, _names(variables), shapes, reduction, variables)
 
 
 def _prepared(gradients, reduction):
