@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from tf_byteps.ops.byteps_params import from_byteps
 from tf_byteps.ops.coded import (
     AutoCompressor,
     CodedCompressor,
@@ -48,6 +49,8 @@ class Compression:
     randomk = RandomKCompressor
     natural = NaturalCompressor
     dithering = DitheringCompressor
+
+    from_byteps = staticmethod(from_byteps)
 
 
 # What callers give: a class with static methods, an object, or a name.
