@@ -12,6 +12,10 @@ constexpr std::array<const char*, 5> kKindNames = {"sum", "min", "max", "broadca
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 constexpr size_t kMaxRank = 254;  // TensorFlow's own limit
 
+bool IsChosenByCoordinator(const std::string& codec) {
+  return codec == kAutoCodec || codec == kAutoInt8Codec;
+}
+
 }  // namespace
 
 const char* ExchangeKindName(ExchangeKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
@@ -76,7 +80,8 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            "backup_workers counts workers, but the GPUs of a host contribute "
                            "together: set it to 0, or give each host one worker");
   }
-  if (codec.empty()) return OkStatus();
+  const bool is_of_rows = kind == ExchangeKind::kGather && dtype == DType::kUInt8;
+  if (codec.empty() || is_of_rows) return OkStatus();
   if (kind != ExchangeKind::kSum || dtype != DType::kFloat32) {
     return InvalidArgument(who + "compression \"" + codec +
                            "\" is for sums and averages of float32, got " + ToString() +
@@ -102,10 +107,11 @@ std::string TensorDescription::ToString() const {
 }
 
 bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
+  const bool is_same_codec =
+      codec == other.codec || (IsChosenByCoordinator(codec) && IsChosenByCoordinator(other.codec));
   return dtype == other.dtype && kind == other.kind && average == other.average &&
-         per_host == other.per_host && backup_workers == other.backup_workers &&
-         codec == other.codec && shape == other.shape &&
-         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         per_host == other.per_host && backup_workers == other.backup_workers && is_same_codec &&
+         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

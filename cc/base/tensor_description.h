@@ -41,7 +41,8 @@ struct TensorDescription {
   // is divided by the number of those that are in. One at least is always waited for.
   int32_t backup_workers = 0;
   // How contributions are compressed in frames, with all options, as the codec names itself
-  // (codec/codec.h); empty: not. Sums and averages of float32 only.
+  // (codec/codec.h); empty: not. Sums and averages of float32; a gather of bytes that the caller
+  // has encoded, where it only lets workers find out that they disagree.
   std::string codec;
 
   // Elements of the whole tensor; for kGather elements of one row.
@@ -63,6 +64,12 @@ struct TensorDescription {
 
 // Of one tensor; no frame may announce more, either.
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
+
+// A codec that the coordinator chooses, one for all tensors of the job that ask for it: they are
+// raw until it has, and then perhaps int8 (coordinator/tuning.h). Both names are of one exchange:
+// workers declare the first, and the table has the second where parts are int8.
+inline constexpr char kAutoCodec[] = "auto";
+inline constexpr char kAutoInt8Codec[] = "auto:int8";
 
 // Names travel in frames and in error messages.
 inline constexpr size_t kMaxNameBytes = 1024;

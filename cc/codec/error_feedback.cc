@@ -71,4 +71,17 @@ std::shared_ptr<const uint8_t[]> ErrorFeedback::Encode(const BlockCodec& codec, 
   return encoded_;
 }
 
+void ErrorFeedback::Read(uint64_t elements, float* residual) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (residual_.empty())
+    std::fill_n(residual, elements, 0.0f);
+  else
+    std::copy_n(residual_.data(), elements, residual);
+}
+
+void ErrorFeedback::Begin(const float* residual, uint64_t elements) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  residual_.assign(residual, residual + elements);
+}
+
 }  // namespace byteps

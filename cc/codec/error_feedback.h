@@ -24,9 +24,14 @@ class ErrorFeedback {
   std::shared_ptr<const uint8_t[]> Encode(const BlockCodec& codec, const float* values,
                                           uint64_t elements, const PartSeed& seed);
 
+  // The residual, of `elements`; copied.
+  void Read(uint64_t elements, float* residual) const;
+  // Begins with this residual, before the first Encode.
+  void Begin(const float* residual, uint64_t elements);
+
  private:
-  std::mutex mutex_;
-  std::vector<float> residual_;
+  mutable std::mutex mutex_;
+  std::vector<float> residual_;  // empty: zero
   uint64_t round_ = 0;
   std::shared_ptr<const uint8_t[]> encoded_;  // of round_; null: there was none yet
 };

@@ -45,8 +45,8 @@ bool AreAll(const float* values, uint64_t elements, Test test) {
 }  // namespace
 
 bool MayBeNarrow(const TensorDescription& tensor) {
-  return tensor.codec.empty() && tensor.dtype == DType::kFloat32 &&
-         tensor.kind == ExchangeKind::kSum;
+  const bool is_raw = tensor.codec.empty() || tensor.codec == kAutoCodec;
+  return is_raw && tensor.dtype == DType::kFloat32 && tensor.kind == ExchangeKind::kSum;
 }
 
 const BlockCodec* NarrowFormOf(const float* values, uint64_t elements) {

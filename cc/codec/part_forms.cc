@@ -18,6 +18,18 @@ std::unique_ptr<BlockCodec> ParseFullName(const std::string& text) {
   return std::unique_ptr<BlockCodec>(static_cast<BlockCodec*>(codec.release()));
 }
 
+std::string Int8Name() {
+  std::unique_ptr<Codec> codec;
+  (void)ParseCodec("int8", &codec);  // it is known
+  return codec->name();
+}
+
+// The codec of a table's entry: see kAutoCodec.
+std::string CodecInUse(const std::string& codec) {
+  if (codec == kAutoCodec) return "";
+  return codec == kAutoInt8Codec ? Int8Name() : codec;
+}
+
 }  // namespace
 
 // As many as programs name: few.
@@ -25,11 +37,12 @@ const PartForms& FormsOf(const TensorDescription& tensor) {
   static const PartForms& raw = *new PartForms(nullptr, nullptr);
   static std::mutex& mutex = *new std::mutex;
   static auto& known = *new std::map<std::string, PartForms>;
-  if (tensor.codec.empty()) return raw;
+  if (tensor.codec.empty() || tensor.codec == kAutoCodec || tensor.kind == ExchangeKind::kGather)
+    return raw;
   std::lock_guard<std::mutex> lock(mutex);
   const auto found = known.find(tensor.codec);
   if (found != known.end()) return found->second;
-  std::unique_ptr<BlockCodec> push = ParseFullName(tensor.codec);
+  std::unique_ptr<BlockCodec> push = ParseFullName(CodecInUse(tensor.codec));
   if (push == nullptr) return raw;
   std::unique_ptr<BlockCodec> sum = ParseFullName(push->SumCodec());
   return known.try_emplace(tensor.codec, std::move(push), std::move(sum)).first->second;
@@ -41,21 +54,18 @@ bool FindPushForm(const TensorDescription& tensor, uint64_t elements, CodecId id
   return id == (*form == nullptr ? CodecId::kRaw : (*form)->id());
 }
 
-Status NameCodec(const std::string& text, std::string* name) {
+Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std::string* name) {
   std::unique_ptr<Codec> codec;
-  BYTEPS_RETURN_IF_ERROR(ParseCodec(text, &codec));
+  BYTEPS_RETURN_IF_ERROR(ParseCodec(tensor.codec, &codec));
+  const auto workers = static_cast<uint64_t>(num_workers);
+  BYTEPS_RETURN_IF_ERROR(ParseCodec(codec->NameInJob(workers, tensor.average), &codec));
   *name = codec->name();
   return OkStatus();
 }
 
-Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std::string* name) {
-  std::unique_ptr<Codec> codec;
-  BYTEPS_RETURN_IF_ERROR(ParseCodec(tensor.codec, &codec));
-  return NameCodec(codec->NameInJob(static_cast<uint64_t>(num_workers), tensor.average), name);
-}
-
 Status CheckCodec(const TensorDescription& tensor) {
-  if (tensor.codec.empty() || ParseFullName(tensor.codec) != nullptr) return OkStatus();
+  const std::string codec = CodecInUse(tensor.codec);
+  if (codec.empty() || ParseFullName(codec) != nullptr) return OkStatus();
   return InvalidArgument("tensor \"" + tensor.name + "\": \"" + tensor.codec +
                          "\" is not the full name of a codec");
 }

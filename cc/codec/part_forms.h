@@ -46,11 +46,8 @@ bool FindPushForm(const TensorDescription& tensor, uint64_t elements, CodecId id
 // Those of a tensor; they live for ever. Raw for a codec that CheckCodec refuses. Thread-safe.
 const PartForms& FormsOf(const TensorDescription& tensor);
 
-// Sets `name` to a codec's full name, with all options. INVALID_ARGUMENT as ParseCodec.
-Status NameCodec(const std::string& text, std::string* name);
-
-// And that of a tensor's codec in a job of so many workers. INVALID_ARGUMENT too if they are too
-// many for it.
+// Sets `name` to the full name of a tensor's codec in a job of so many workers. INVALID_ARGUMENT as
+// ParseCodec, and if they are too many for it.
 Status NameCodecInJob(const TensorDescription& tensor, int32_t num_workers, std::string* name);
 
 // Refuses a tensor with a codec that is not known or does not have its full name.

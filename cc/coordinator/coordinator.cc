@@ -254,7 +254,8 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
     return count == 0 ? "" : "; " + std::string(what) + ": " + std::to_string(count) + " bytes";
   };
   LogInfo("by what the workers' links carry, " + tuning_->Links() +
-              bytes("in flight", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes),
+              bytes("in flight", sizes.credit_bytes) + bytes("longest part", sizes.part_bytes) +
+              "; compression=\"auto\": " + (sizes.compresses ? "int8" : "none"),
           {"retuned",
            {{"credit_bytes", static_cast<int64_t>(sizes.credit_bytes)},
             {"part_bytes", static_cast<int64_t>(sizes.part_bytes)}}});
@@ -269,7 +270,7 @@ void Coordinator::Tune(const TunedSizes& sizes, Outbox* outbox) {
   ToRole(Role::kServer, retune, outbox);
   TableUpdate update;
   update.update_id = next_update_id_;
-  if (sizes.part_bytes > 0) update.entries = table_->CutAgain(sizes.part_bytes, update.update_id);
+  update.entries = table_->CutAgain(sizes.part_bytes, sizes.compresses, update.update_id);
   if (update.entries.empty()) return ToRole(Role::kWorker, retune, outbox);
   encoded_reply_ = {};
   for (const TableEntry& entry : update.entries) retune.cuts.push_back({entry, 0});

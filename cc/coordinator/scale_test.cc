@@ -122,7 +122,7 @@ TEST(ScaleTest, ALinkReportCostsTheSame) {
   Costs costs;
   ForEachSize([&](int32_t count) {
     FakeJob job(count);
-    const auto message = [](int32_t) { return LinkReport{1000000000, 1000}; };
+    const auto message = [](int32_t) { return LinkReport{1000000000, 1000, 17000000000}; };
     NoteLeast(&costs, count, job.CostOfMessage(message));
     EXPECT_EQ(job.TakeCount(), size_t(count) + kServers);
   });

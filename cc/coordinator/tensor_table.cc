@@ -55,6 +55,7 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
   num_parts_ += NumParts(tensor, placement_.part_bytes());
   Row added;
   added.entry.tensor = tensor;
+  added.entry.tensor.codec = CodecNow(tensor.codec);
   added.entry.key = key;
   added.entry.variant = static_cast<uint32_t>(variants.size());
   added.update_id = update_id;
@@ -113,7 +114,12 @@ void TensorTable::PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted
   for (size_t i = 0; i < rows.size(); ++i) rows[i]->entry.parts = std::move(placed[i]);
 }
 
-bool TensorTable::IsCutOtherwiseNow(const TableEntry& entry) const {
+std::string TensorTable::CodecNow(const std::string& codec) const {
+  return compresses_ && codec == kAutoCodec ? kAutoInt8Codec : codec;
+}
+
+bool TensorTable::IsOtherwiseNow(const TableEntry& entry) const {
+  if (CodecNow(entry.tensor.codec) != entry.tensor.codec) return true;
   const std::vector<uint64_t> cut = CutTensor(entry.tensor, placement_.part_bytes());
   return !std::equal(
       cut.begin(), cut.end(), entry.parts.begin(), entry.parts.end(),
@@ -131,9 +137,12 @@ bool TensorTable::MayCutAgain(uint64_t part_bytes) const {
   return parts <= kMaxParts;
 }
 
-std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t update_id) {
+std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, bool compresses,
+                                              uint64_t update_id) {
+  if (part_bytes == 0) part_bytes = placement_.part_bytes();
   if (!MayCutAgain(part_bytes)) return {};
   placement_.LimitParts(part_bytes);
+  compresses_ = compresses;
   std::vector<TableEntry> entries;
   // First variants before the others, which follow them.
   for (const bool firsts : {true, false}) {
@@ -143,7 +152,7 @@ std::vector<TableEntry> TensorTable::CutAgain(uint64_t part_bytes, uint64_t upda
       const size_t end = firsts ? 1 : variants->size();
       for (size_t i = firsts ? 0 : 1; i < end; ++i) {
         Row& row = (*variants)[i];
-        if (row.replaced || row.added_by_cut || !IsCutOtherwiseNow(row.entry)) continue;
+        if (row.replaced || row.added_by_cut || !IsOtherwiseNow(row.entry)) continue;
         rows.push_back(AddCutOf(&row, update_id));
         requests.push_back({&rows.back()->entry.tensor,
                             firsts ? nullptr : &FirstOf(*variants).entry,
@@ -167,6 +176,7 @@ TensorTable::Row* TensorTable::AddCutOf(Row* row, uint64_t update_id) {
   Variants& variants = rows_[row->entry.key];
   Row added;
   added.entry.tensor = row->entry.tensor;
+  added.entry.tensor.codec = CodecNow(row->entry.tensor.codec);
   added.entry.key = row->entry.key;
   added.entry.variant = static_cast<uint32_t>(variants.size());
   added.update_id = update_id;

@@ -37,10 +37,11 @@ class TensorTable {
   // and get `update_id`.
   std::vector<Outcome> Declare(const std::vector<TensorDescription>& tensors, uint64_t update_id);
 
-  // No part shall be longer than `part_bytes` from now on. What is in the table stays, because
-  // rounds may be under way; tensors that would be cut otherwise now get a new variant, returned
-  // here, for the rounds after those.
-  std::vector<TableEntry> CutAgain(uint64_t part_bytes, uint64_t update_id);
+  // No part shall be longer than `part_bytes` from now on; 0: than before. `compresses`: tensors
+  // with kAutoCodec have kAutoInt8Codec from now on. What is in the table stays, because rounds may
+  // be under way; tensors for which that changes anything get a new variant, returned here, for the
+  // rounds after those.
+  std::vector<TableEntry> CutAgain(uint64_t part_bytes, bool compresses, uint64_t update_id);
 
   // Of a key and a variant that are in the table.
   const Row& row(const TableEntry& entry) const;
@@ -68,7 +69,8 @@ class TensorTable {
   Status CheckParts(const TensorDescription& tensor) const;
   bool MayCutAgain(uint64_t part_bytes) const;
   void PlaceAdded(const std::vector<Outcome>& outcomes, bool (*wanted)(const Row&));
-  bool IsCutOtherwiseNow(const TableEntry& entry) const;
+  bool IsOtherwiseNow(const TableEntry& entry) const;
+  std::string CodecNow(const std::string& codec) const;
   Row* AddCutOf(Row* row, uint64_t update_id);
   // Of a key: the variant that the others follow.
   static const Row& FirstOf(const Variants& variants);
@@ -86,6 +88,7 @@ class TensorTable {
   // turns.
   std::vector<Variants*> in_order_of_declaration_;
   uint64_t num_parts_ = 0;  // of all rows
+  bool compresses_ = false;
 };
 
 }  // namespace byteps

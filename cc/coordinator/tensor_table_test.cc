@@ -61,14 +61,14 @@ TEST(TensorTableTest, AllTensorsTogetherHaveSoManyParts) {
     ASSERT_TRUE(table.Declare({Tensor("t" + std::to_string(i), kMost)}, 1)[0].status.ok());
   EXPECT_EQ(table.Declare({Tensor("small", 1)}, 1)[0].status.code(),
             StatusCode::kResourceExhausted);
-  EXPECT_TRUE(table.CutAgain(8000, 2).empty());
+  EXPECT_TRUE(table.CutAgain(8000, false, 2).empty());
 }
 
 TEST(TensorTableTest, CutsAgainWhatWouldBeLonger) {
   TensorTable table(TwoServers());
   const auto before = table.Declare(
       {Tensor("long", 1000 * 1000), Tensor("other", 900 * 1000), Tensor("short", 100)}, 1);
-  const std::vector<TableEntry> cut = table.CutAgain(40000, 2);
+  const std::vector<TableEntry> cut = table.CutAgain(40000, false, 2);
   ASSERT_EQ(cut.size(), 2u);
   double bytes[2] = {0, 0};
   for (const TableEntry& entry : cut) {
@@ -95,7 +95,7 @@ TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
   TensorTable table(job);
   const std::vector<TensorDescription> tensors = Tensors(32, 1000 * 1000);
   table.Declare(tensors, 1);
-  const std::vector<TableEntry> cut = table.CutAgain(150 * 1000, 2);
+  const std::vector<TableEntry> cut = table.CutAgain(150 * 1000, false, 2);
   ASSERT_EQ(cut.size(), tensors.size());
   std::vector<double> bytes(8, 0);
   for (size_t i = 0; i < cut.size(); ++i) {
@@ -112,7 +112,7 @@ TEST(TensorTableTest, ServersTakeTurnsAfterACutAsBefore) {
 TEST(TensorTableTest, WhoDeclaresLaterGetsTheFirstCut) {
   TensorTable table(TwoServers());
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
-  table.CutAgain(40000, 2);
+  table.CutAgain(40000, false, 2);
   const auto again = table.Declare({Tensor("t", 1000 * 1000)}, 3);
   EXPECT_FALSE(again[0].added);
   EXPECT_EQ(again[0].row->entry.variant, 0u);
@@ -122,7 +122,7 @@ TEST(TensorTableTest, WhoDeclaresLaterGetsTheFirstCut) {
 TEST(TensorTableTest, LaterTensorsFollowTheNewCut) {
   TensorTable table(TwoServers());
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
-  const TableEntry cut = table.CutAgain(40000, 2)[0];
+  const TableEntry cut = table.CutAgain(40000, false, 2)[0];
   // Another shape of the same name: its parts live where those of the cut that is in use live.
   const auto other = table.Declare({Tensor("t", 500 * 1000), Tensor("u", 20000)}, 3);
   const TableEntry& shorter = other[0].row->entry;
@@ -138,7 +138,31 @@ TEST(TensorTableTest, FixedPartsStay) {
   job.options.flow.part_bytes = 80000;
   TensorTable table(job);
   table.Declare({Tensor("t", 1000 * 1000)}, 1);
-  EXPECT_TRUE(table.CutAgain(40000, 2).empty());
+  EXPECT_TRUE(table.CutAgain(40000, false, 2).empty());
+}
+
+TEST(TensorTableTest, OneCodecForAllThatLeaveItToTheCoordinator) {
+  JobDescription job = TwoServers();
+  job.options.flow.part_bytes = 80000;
+  TensorTable table(job);
+  const auto compressed = [](const std::string& name, const std::string& codec) {
+    TensorDescription tensor = Tensor(name, 1000 * 1000);
+    tensor.codec = codec;
+    return tensor;
+  };
+  const TensorDescription automatic = compressed("auto", kAutoCodec);
+  const auto before =
+      table.Declare({automatic, compressed("raw", ""), compressed("other", "fp8")}, 1);
+  EXPECT_EQ(before[0].row->entry.tensor.codec, kAutoCodec);
+  EXPECT_TRUE(table.CutAgain(0, false, 2).empty()) << "they stay raw";
+  const std::vector<TableEntry> chosen = table.CutAgain(0, true, 2);
+  ASSERT_EQ(chosen.size(), 1u);
+  EXPECT_EQ(chosen[0].tensor.codec, kAutoInt8Codec);
+  EXPECT_TRUE(chosen[0].tensor.SameExchangeAs(automatic));
+  EXPECT_EQ(chosen[0].variant, 1u);
+  const auto later = table.Declare({compressed("later", kAutoCodec), automatic}, 3);
+  EXPECT_EQ(later[0].row->entry.tensor.codec, kAutoInt8Codec);
+  EXPECT_FALSE(later[1].added);
 }
 
 TEST(TensorTableTest, PartsOfALostServerMoveToTheOthers) {

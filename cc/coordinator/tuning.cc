@@ -23,7 +23,14 @@ constexpr double kSecondsUnsent = 0.002;
 constexpr uint64_t kLeastUnsent = uint64_t{64} << 10;
 constexpr uint64_t kMostUnsent = uint64_t{512} << 10;
 
+// Of the bytes of float32: what int8 leaves out in blocks of 32 elements with 16 bits for each.
+constexpr double kSavedByInt8 = 1 - 8.5 / 32;
+
 }  // namespace
+
+bool CompressesAt(uint64_t bytes_per_second, uint64_t codec_bytes_per_second) {
+  return 2.0 * bytes_per_second < kSavedByInt8 * codec_bytes_per_second;
+}
 
 TunedSizes SizesFor(uint64_t bytes_per_second, uint64_t round_trip_ns, int32_t num_servers,
                     const EngineOptions& options) {
@@ -64,14 +71,18 @@ std::optional<TunedSizes> Tuning::OnReport(int32_t rank, const LinkReport& repor
   slowest_rate_ = std::numeric_limits<uint64_t>::max();
   fastest_rate_ = 0;
   uint64_t farthest_ns = 0;
+  uint64_t slowest_codec = std::numeric_limits<uint64_t>::max();
   for (const auto& [from, each] : reports_) {
     if (each.bytes_per_second < slowest_rate_) slowest_ = from;
     slowest_rate_ = std::min(slowest_rate_, each.bytes_per_second);
     fastest_rate_ = std::max(fastest_rate_, each.bytes_per_second);
     farthest_ns = std::max(farthest_ns, each.round_trip_ns);
+    slowest_codec = std::min(slowest_codec, each.codec_bytes_per_second);
   }
   decided_ = true;
-  return SizesFor(slowest_rate_, farthest_ns, num_servers_, options_);
+  TunedSizes sizes = SizesFor(slowest_rate_, farthest_ns, num_servers_, options_);
+  sizes.compresses = CompressesAt(slowest_rate_, slowest_codec);
+  return sizes;
 }
 
 std::string Tuning::Links() const {

@@ -20,11 +20,17 @@
 
 namespace byteps {
 
+// Whether compressing pays where kAutoCodec leaves that to the coordinator: the time that int8
+// saves on the wire is more than twice what one core takes to encode and decode. Twice, because
+// cores have more to do.
+bool CompressesAt(uint64_t bytes_per_second, uint64_t codec_bytes_per_second);
+
 // What the links make of a job. 0: as it is.
 struct TunedSizes {
   uint64_t credit_bytes = 0;
   uint64_t part_bytes = 0;
   uint64_t unsent_bytes = 0;  // see Connection::LimitUnsent
+  bool compresses = false;    // what has kAutoCodec
 };
 
 // For links of which the slowest carries so much: what it carries in 20 ms, and in two round trips

@@ -73,6 +73,17 @@ TEST(TuningTest, FollowsTheSlowestLinkOnce) {
   EXPECT_FALSE(tuning.OnReport(0, {500 * kMegabit, 0}).has_value());
 }
 
+TEST(TuningTest, CompressesWhereTheWireIsSlowerThanTheCodec) {
+  const uint64_t codec = 16000000000;  // bytes of float32 in a second
+  EXPECT_TRUE(CompressesAt(10000 * kMegabit, codec));
+  EXPECT_TRUE(CompressesAt(40000 * kMegabit, codec));
+  EXPECT_FALSE(CompressesAt(50000 * kMegabit, codec));
+  EXPECT_FALSE(CompressesAt(10000 * kMegabit, codec / 6));
+  Tuning tuning(TwoWorkersOnTwoHosts());
+  EXPECT_FALSE(tuning.OnReport(1, {100000 * kMegabit, 0, codec}).has_value());
+  EXPECT_TRUE(tuning.OnReport(0, {1000 * kMegabit, 0, codec})->compresses) << "the slowest link";
+}
+
 TEST(TuningTest, SaysWhichLinkIsSlow) {
   Tuning alike(TwoWorkersOnTwoHosts());
   alike.OnReport(0, {1000 * kMegabit, 0});

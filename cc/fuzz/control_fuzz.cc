@@ -44,7 +44,7 @@ std::vector<std::string> FuzzSeeds() {
            StallQuery{1, 0, 1, false, {{"weights", 3, "float32[2] sum", 60}}},
            StallAnswer{1, 1, {1}, "waits"},
            StallNotice{0, "worker 0 waits"},
-           LinkReport{125000000, 30000},
+           LinkReport{125000000, 30000, 17000000000},
            HoldRounds{},
            RoundsHeld{{{entry.key, 3}}},
            Retune{1 << 20, 1 << 19, {{entry, 4}}},

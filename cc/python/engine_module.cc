@@ -24,7 +24,7 @@
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
 #include "cc/base/tensor_description.h"
-#include "cc/codec/part_forms.h"
+#include "cc/codec/choice.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/placement.h"
 #include "cc/engine/engine.h"
@@ -236,6 +236,31 @@ void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
   }
   WithoutLock released;
   Declare(std::move(tensors));
+}
+
+py::dict ResidualsDict() {
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  std::map<std::string, Residual> residuals;
+  if (worker != nullptr) {
+    WithoutLock released;
+    residuals = worker->Residuals();
+  }
+  py::dict result;
+  for (const auto& [name, residual] : residuals) {
+    const py::array_t<float> values(static_cast<py::ssize_t>(residual.values.size()),
+                                    residual.values.data());
+    result[py::str(name)] = py::make_tuple(residual.codec, values);
+  }
+  return result;
+}
+
+void RestoreResiduals(
+    const std::map<std::string, std::tuple<std::string, std::vector<float>>>& given) {
+  std::map<std::string, Residual> residuals;
+  for (const auto& [name, residual] : given)
+    residuals[name] = {std::get<0>(residual), std::get<1>(residual)};
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  if (worker != nullptr) worker->RestoreResiduals(std::move(residuals));
 }
 
 void AddVanCounters(const VanCounters& values, py::dict* counters) {
@@ -541,6 +566,10 @@ void DefineWorker(py::module_& module) {
         if (worker != nullptr) worker->SkipToRounds(rounds);
       },
       py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
+  module.def("residuals", &ResidualsDict,
+             "Error feedback of this worker's tensors: {name: (codec, float32 array)}.");
+  module.def("restore_residuals", &RestoreResiduals, py::arg("residuals"),
+             "Lets tensors go on, with their next exchange, with what `residuals` returned.");
   module.def(
       "declare", &DeclareAll, py::arg("tensors"),
       "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers, codec) "
@@ -548,9 +577,9 @@ void DefineWorker(py::module_& module) {
   module.def(
       "full_codec_name",
       [](const std::string& codec) {
-        std::string name;
-        ThrowIfError(NameCodec(codec, &name));
-        return name;
+        CodecChoice choice;
+        ThrowIfError(ParseChoice(codec, &choice));
+        return choice.name();
       },
       py::arg("codec"), "A codec's name with all options.");
   module.def("exchange", &Exchange, py::arg("array"), py::kw_only(), py::arg("name"),

@@ -256,9 +256,9 @@ void LocalGroup::ChooseForms(Part* part) const {
   part->encoded.elements = part->span.count;
   part->encoded.bytes = part->span.bytes();
   const PartSeed seed = exchange.PushSeed(part->number, worker_->rank());
-  const BlockCodec* const push = exchange.forms.push(part->span.count);
+  const BlockCodec* const push = exchange.forms->push(part->span.count);
   const DeviceForm form = DeviceFormOf(push, seed);
-  if (!exchange.forms.wants_feedback() && device_->Supports(form)) {
+  if (!exchange.forms->wants_feedback() && device_->Supports(form)) {
     part->encoded.form = form;
     part->encoded.bytes = push->EncodedBytes(part->span.count);
   }

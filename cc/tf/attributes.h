@@ -104,9 +104,10 @@ inline absl::Status ReadBroadcast(tensorflow::OpKernelConstruction* context,
   return context->GetAttr("root_rank", &tensor->root_rank);
 }
 
-inline absl::Status ReadGather(tensorflow::OpKernelConstruction*, TensorDescription* tensor) {
+inline absl::Status ReadGather(tensorflow::OpKernelConstruction* context,
+                               TensorDescription* tensor) {
   tensor->kind = ExchangeKind::kGather;
-  return absl::OkStatus();
+  return context->GetAttr("codec", &tensor->codec);
 }
 
 // One of the three above.

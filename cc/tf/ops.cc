@@ -58,6 +58,13 @@ absl::Status UnknownRows(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+absl::Status RowsOfUnknownWidth(InferenceContext* context) {
+  ShapeHandle rows;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &rows));
+  context->set_output(0, context->Matrix(context->Dim(rows, 0), context->UnknownDim()));
+  return absl::OkStatus();
+}
+
 REGISTER_OP("BytePSPushPull")
     .Input("token: resource")
     .Input("value: T")
@@ -112,6 +119,7 @@ REGISTER_OP("BytePSGather")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .Attr("codec: string = ''")           // of rows that are encoded already
     .Attr("gradient: {'sum', 'average'} = 'sum'")
     .SetIsStateful()
     .SetIsDistributedCommunication()
@@ -119,6 +127,23 @@ REGISTER_OP("BytePSGather")
     .Doc(
         "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
         "result.");
+
+REGISTER_OP("BytePSEncodeRows")
+    .Input("rows: float")
+    .Output("encoded: uint8")
+    .Attr("codec: string")
+    .SetShapeFn(RowsOfUnknownWidth)
+    .Doc(
+        "Encodes each row by itself, in the form in which sums of a codec travel. In a job of one "
+        "worker the bytes are the rows' own.");
+
+REGISTER_OP("BytePSDecodeRows")
+    .Input("encoded: uint8")
+    .Input("width: int64")
+    .Output("rows: float")
+    .Attr("codec: string")
+    .SetShapeFn(RowsOfUnknownWidth)
+    .Doc("Decodes rows of `width` elements that BytePSEncodeRows has encoded.");
 
 REGISTER_OP("BytePSPushPullStart")
     .Input("token: resource")
@@ -140,6 +165,7 @@ REGISTER_OP("BytePSGatherStart")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
     .Attr("priority: int")
+    .Attr("codec: string = ''")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)

@@ -171,6 +171,7 @@ struct Encoder {
   void operator()(const LinkReport& message) {
     writer.Put(message.bytes_per_second);
     writer.Put(message.round_trip_ns);
+    writer.Put(message.codec_bytes_per_second);
   }
   void operator()(const HoldRounds&) {}
   void operator()(const RoundsHeld& message) { Put(writer, message.tensors); }
@@ -336,6 +337,7 @@ struct Decoder {
   void operator()(LinkReport& message) {
     message.bytes_per_second = reader.Get<uint64_t>();
     message.round_trip_ns = reader.Get<uint64_t>();
+    message.codec_bytes_per_second = reader.Get<uint64_t>();
   }
   void operator()(HoldRounds&) {}
   void operator()(RoundsHeld& message) { message.tensors = GetRounds(reader); }

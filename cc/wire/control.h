@@ -135,6 +135,7 @@ struct StallNotice {
 struct LinkReport {
   uint64_t bytes_per_second = 0;
   uint64_t round_trip_ns = 0;  // to the farthest server, when nothing was in front; 0: unknown
+  uint64_t codec_bytes_per_second = 0;  // codec/speed.h
 };
 
 // coordinator -> worker: begin no round of any tensor before Retune. Answered by RoundsHeld.

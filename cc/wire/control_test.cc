@@ -43,7 +43,7 @@ std::vector<ControlMessage> OneOfEach() {
           StallQuery{15, 1, 3, true, {{"a", 7, "float32[2] sum", 61}, {"b/c:0", 0, "", 60}}},
           StallAnswer{15, 0, {1, 0}, "waits for tensor \"a\""},
           StallNotice{1, "worker 1 waits for tensor \"a\""},
-          LinkReport{119000000, 90000},
+          LinkReport{119000000, 90000, 17000000000},
           HoldRounds{},
           RoundsHeld{{{KeyOfName("a"), 3}, {KeyOfName("b"), 4}}},
           Retune{2400000, 240000, {{SomeEntry("a"), 3}, {SomeEntry("b"), 4}}},

@@ -28,15 +28,13 @@ std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const floa
 Exchange::Exchange(ExchangeRequest whole)
     : request(std::move(static_cast<ExchangeTerms&>(whole))),
       by_parts(false),
-      memory(std::move(static_cast<ExchangeMemory&>(whole))),
-      forms(FormsOf(request.tensor)) {}
+      memory(std::move(static_cast<ExchangeMemory&>(whole))) {}
 
 Exchange::Exchange(PartedExchangeRequest parted)
     : request(std::move(static_cast<ExchangeTerms&>(parted))),
       by_parts(true),
       placed(std::move(parted.placed)),
-      is_awaited_elsewhere(parted.is_awaited_elsewhere),
-      forms(FormsOf(request.tensor)) {}
+      is_awaited_elsewhere(parted.is_awaited_elsewhere) {}
 
 void Exchange::Begin(uint64_t of_round, int64_t now_ns) {
   round = of_round;
@@ -49,6 +47,7 @@ std::string Exchange::Name() const {
 
 void Exchange::Place(std::shared_ptr<const TableEntry> table_entry) {
   entry = std::move(table_entry);
+  forms = &FormsOf(entry->tensor);
   uint64_t offset = 0;
   for (uint32_t part = 0; part < entry->parts.size(); ++part) {
     offsets.push_back(offset);
@@ -69,12 +68,12 @@ uint64_t Exchange::PartBytes(uint32_t part) const {
 }
 
 const BlockCodec* Exchange::PushCodec(uint32_t part) const {
-  const BlockCodec* const codec = forms.push(entry->parts[part].element_count);
+  const BlockCodec* const codec = forms->push(entry->parts[part].element_count);
   return codec != nullptr ? codec : narrow_parts[part];
 }
 
 const BlockCodec* Exchange::SumCodec(uint32_t part) const {
-  return forms.sum(entry->parts[part].element_count);
+  return forms->sum(entry->parts[part].element_count);
 }
 
 uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {

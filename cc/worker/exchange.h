@@ -92,8 +92,8 @@ struct Exchange {
   const bool is_awaited_elsewhere = false;                       // by_parts
   uint64_t round = 0;                                            // these two: since Begin
   int64_t enqueued_ns = 0;
-  const PartForms& forms;
   std::shared_ptr<const TableEntry> entry;
+  const PartForms* forms = nullptr;  // the entry's
   // What the whole input fits in, or null (codec/narrow.h).
   const BlockCodec* narrow = nullptr;
   std::vector<uint64_t> offsets;             // of the parts, in bytes

@@ -7,7 +7,9 @@
 #include "cc/base/clock.h"
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
+#include "cc/codec/choice.h"
 #include "cc/codec/narrow.h"
+#include "cc/codec/speed.h"
 #include "cc/van/buffer_sink.h"
 #include "cc/worker/worker_actions.h"
 
@@ -117,37 +119,40 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 }
 
 void Worker::Enqueue(ExchangeRequest request) {
-  const Status status = CheckTerms(&request);
+  uint64_t start_step = 0;
+  const Status status = CheckTerms(&request, &start_step);
   if (!status.ok()) return request.done(status);
   if (local_) return FinishLocally(request);
   const BlockCodec* const narrow =
       NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
   const auto exchange = std::make_shared<Exchange>(std::move(request));
   exchange->narrow = narrow;
-  Begin(exchange);
+  Begin(exchange, start_step);
 }
 
 void Worker::Enqueue(PartedExchangeRequest request) {
-  const Status status = CheckTerms(&request);
+  uint64_t start_step = 0;
+  const Status status = CheckTerms(&request, &start_step);
   if (!status.ok()) return request.done(status);
-  Begin(std::make_shared<Exchange>(std::move(request)));
+  Begin(std::make_shared<Exchange>(std::move(request)), start_step);
 }
 
-// Chooses the codec, too.
-Status Worker::CheckTerms(ExchangeTerms* terms) const {
+// Chooses the codec, too, and the round that it begins with.
+Status Worker::CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
-  BYTEPS_RETURN_IF_ERROR(ChooseCodec(&terms->tensor));
+  BYTEPS_RETURN_IF_ERROR(ChooseCodec(&terms->tensor, start_step));
   BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
   return CheckMayDrop(terms->tensor);
 }
 
-void Worker::Begin(const std::shared_ptr<Exchange>& exchange) {
+void Worker::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step) {
   Status status;
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
     Key& key = FindOrAddKey(exchange->request.tensor.name);
     status = CheckMayBegin(key, exchange->request.tensor);
+    if (key.next_round < start_step) exchange->request.tensor.codec.clear();
     if (status.ok()) return BeginRound(exchange, &key, &actions);
   }
   exchange->request.done(status);
@@ -211,16 +216,21 @@ int32_t Worker::PriorityOf(const Exchange& exchange, uint32_t part) const {
 }
 
 // All workers choose alike: what differs, they find out when they exchange the tensor.
-Status Worker::ChooseCodec(TensorDescription* tensor) const {
+Status Worker::ChooseCodec(TensorDescription* tensor, uint64_t* start_step) const {
   if (tensor->codec.empty()) return OkStatus();
-  std::string name;
-  const Status status = NameCodecInJob(*tensor, job_.num_workers(), &name);
+  CodecChoice choice;
+  Status status = ParseChoice(tensor->codec, &choice);
+  if (status.ok() && choice.codec != kAutoCodec)
+    status = NameCodecInJob(*tensor, job_.num_workers(), &choice.codec);
   if (!status.ok())
     return Status(status.code(), "tensor \"" + tensor->name + "\": " + status.message());
-  tensor->codec = std::move(name);
+  tensor->codec = std::move(choice.codec);
+  *start_step = choice.start_step;
   // What cannot be compressed is refused at any length.
   BYTEPS_RETURN_IF_ERROR(tensor->Validate(job_.num_workers()));
-  if (tensor->ByteCount() < job_.options.compression.min_compress_bytes) tensor->codec.clear();
+  const bool is_sum = tensor->kind == ExchangeKind::kSum;
+  if (is_sum && tensor->ByteCount() < job_.options.compression.min_compress_bytes)
+    tensor->codec.clear();
   return OkStatus();
 }
 
@@ -233,7 +243,7 @@ const BlockCodec* Worker::NarrowFormOf(const TensorDescription& tensor, const vo
 
 // A server of this host reads what is sent from memory, which costs less than to narrow it.
 void Worker::SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form) {
-  if (form == nullptr) return;
+  if (form == nullptr || !MayBeNarrow(exchange->entry->tensor)) return;
   const ServerLink& server = servers_[exchange->places[part].server];
   if (server.host != job_.worker_hosts[rank_]) exchange->narrow_parts[part] = form;
 }
@@ -252,8 +262,12 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!Refusal().ok()) return;
   for (TensorDescription& tensor : tensors) {
-    if (ChooseCodec(&tensor).ok() && tensor.Validate(job_.num_workers()).ok())
-      DeclaredVariant(FindOrAddKey(tensor.name), tensor);
+    uint64_t start_step = 0;
+    if (!ChooseCodec(&tensor, &start_step).ok() || !tensor.Validate(job_.num_workers()).ok())
+      continue;
+    Key& key = FindOrAddKey(tensor.name);
+    if (key.next_round < start_step) tensor.codec.clear();
+    DeclaredVariant(key, tensor);
   }
   SendDeclarations(&actions);
 }
@@ -447,7 +461,7 @@ void Worker::DispatchIfPlaced(Key& key, Actions* actions) {
   const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(live->round);
   if (entry == nullptr) return;
   live->Place(entry);
-  RenewFeedback(*entry, job_.epoch, &key.feedback);
+  RenewFeedback(*entry, job_.epoch, &key.feedback, &key.restored);
   live->feedback = key.feedback;
   Dispatch(live, actions);
 }
@@ -503,6 +517,7 @@ void Worker::MeasureLink(uint64_t taken_in, Actions* actions) {
       report.round_trip_ns = std::max(report.round_trip_ns, round_trip_ns);
     }
   }
+  report.codec_bytes_per_second = Int8BytesPerSecond();
   may_be_narrow_ = can_be_narrow_ && IsSlow(report.bytes_per_second);
   actions->messages.push_back(report);
   link_meter_.reset();

@@ -111,6 +111,11 @@ class Worker : private ConnectionHandler {
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 
+  // Error feedback, by tensor. What is restored becomes the tensor's when its next exchange is
+  // placed, in place of what there is then.
+  std::map<std::string, Residual> Residuals() const;
+  void RestoreResiduals(std::map<std::string, Residual> residuals);
+
   // For an exchange by parts, after it has been placed; a part at most once. Nothing happens if the
   // exchange has ended meanwhile.
   void SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request);
@@ -174,6 +179,7 @@ class Worker : private ConnectionHandler {
     bool is_reported = false;        // the coordinator has been told that its result is here
     std::shared_ptr<Exchange> last;  // the one before, while others may lack its result; else null
     std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
+    std::unique_ptr<Residual> restored;        // for the next exchange's; see RenewFeedback
     // Parts of a round that the servers would like to have next, before they are there to be
     // pushed. Each once.
     struct {
@@ -238,8 +244,8 @@ class Worker : private ConnectionHandler {
   void OnControl(ControlMessage message);
   void Watch();
   void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
-  Status CheckTerms(ExchangeTerms* terms) const;
-  void Begin(const std::shared_ptr<Exchange>& exchange);
+  Status CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const;
+  void Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step);
   void FinishLocally(const ExchangeRequest& request);
   void OnRelay(const Relay& relay);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request, uint64_t round) const;
@@ -255,7 +261,8 @@ class Worker : private ConnectionHandler {
   std::vector<WorkerLag> Lags() const;
   std::string LagsText() const;
   Status Refusal() const;
-  Status ChooseCodec(TensorDescription* tensor) const;
+  // Gives the codec its full name. `start_step`: the round it begins with.
+  Status ChooseCodec(TensorDescription* tensor, uint64_t* start_step) const;
   // How to send these elements of the tensor in fewer bytes, see codec/narrow.h; null: as they are.
   const BlockCodec* NarrowFormOf(const TensorDescription& tensor, const void* input,
                                  uint64_t elements) const;

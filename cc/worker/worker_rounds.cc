@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/clock.h"
@@ -44,6 +45,28 @@ void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::stri
       break;
     }
   }
+}
+
+std::map<std::string, Residual> Worker::Residuals() const {
+  std::vector<std::pair<std::string, std::shared_ptr<TensorFeedback>>> feedbacks;
+  std::map<std::string, Residual> residuals;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [name, key] : keys_by_name_) {
+      if (key->restored != nullptr)
+        residuals[name] = *key->restored;
+      else if (key->feedback != nullptr)
+        feedbacks.emplace_back(name, key->feedback);
+    }
+  }
+  for (const auto& [name, feedback] : feedbacks) residuals[name] = feedback->residual();
+  return residuals;
+}
+
+void Worker::RestoreResiduals(std::map<std::string, Residual> residuals) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [name, residual] : residuals)
+    FindOrAddKey(name).restored = std::make_unique<Residual>(std::move(residual));
 }
 
 void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {

@@ -31,6 +31,22 @@ def test_what_is_fixed_stays():
     assert run_workers(programs.tuned, 2, 2, env) == [[4, 4, 3000000]] * 2
 
 
+@pytest.mark.parametrize("variables", [{}, {"BYTEPS_PARTITION_BYTES": "100000"}])
+def test_slow_links_make_auto_compress(variables):
+    env = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="20000000", **variables)
+    (first, later), *others = run_workers(programs.automatic, 2, 2, env)
+    assert others == [[first, later]]
+    assert first[0] and not first[-1], "compressed when links were known"
+    assert first == sorted(first, reverse=True), "once"
+    assert not any(later)
+
+
+def test_auto_is_none_over_fast_links_and_on_one_host():
+    fast = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="40000000000")
+    for env in (fast, {"BYTEPS_LINK_BYTES_PER_SECOND": "20000000"}):
+        assert run_workers(programs.automatic, 2, 1, env) == [[[True] * 12] * 2] * 2
+
+
 def test_one_host_has_no_links():
     env = {"BYTEPS_LINK_BYTES_PER_SECOND": "10000000"}
     assert run_workers(programs.tuned, 2, 1, env) == [[31, 31, 2 * 1024 * 1024]] * 2

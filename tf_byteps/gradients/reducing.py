@@ -55,7 +55,7 @@ def start_reductions(gradients: Any, variables: Any, reduction: Any) -> Any:
     """
     prepared = _prepared(gradients, reduction)
     shapes = [variable.shape for variable in variables]
-    return split.start_reductions(prepared, _names(variables), shapes, reduction)
+    return split.start_reductions(prepared, _names(variables), shapes, reduction, variables)
 
 
 def _prepared(gradients: Any, reduction: Any) -> list[Any]:

@@ -14,7 +14,9 @@ class CodedCompressor(CastBack):
     """Has the engine encode float32 in blocks, each with a scale of its own. Other floating tensors
     are cast to float32 first. Needs op Sum or Average. See docs/compression.md.
 
-    Rows of `tf.IndexedSlices`, and tensors below `BYTEPS_MIN_COMPRESS_BYTES`, are sent as they are.
+    Rows of `tf.IndexedSlices` are sent as the codec's sums are, and tensors below
+    `BYTEPS_MIN_COMPRESS_BYTES` as they are. All but `auto` take `start_step`: the first exchanges
+    of each tensor that are sent as they are.
     """
 
     @classmethod
@@ -41,11 +43,13 @@ class CodedCompressor(CastBack):
         except _engine.EngineError as error:
             raise ValueError(f"compression: {error}") from None
 
-    def _set_options(self, **options: float) -> None:
+    def _set_options(self, start_step: float = 0, **options: float) -> None:
+        if start_step != 0:
+            options["start_step"] = start_step
         # Not int(): the engine's error must show what came.
         values = {name: int(v) if isinstance(v, bool) else v for name, v in options.items()}
         given = ",".join(f"{name}={value}" for name, value in values.items())
-        self._set_codec(f"{type(self).codec}:{given}")
+        self._set_codec(f"{type(self).codec}:{given}" if given else type(self).codec)
 
     # A function that chooses may make a new one in each call, and a traced function is kept for
     # equal ones.
@@ -66,6 +70,7 @@ class Int8Compressor(CodedCompressor):
         block: how many elements have a scale in common: a power of two from 32 to 4096.
         stochastic: whether elements are rounded up or down at random, so that they are right on
             average, instead of to nearest.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: an option is none of these.
@@ -77,8 +82,8 @@ class Int8Compressor(CodedCompressor):
 
     codec = "int8"
 
-    def __init__(self, block: int = 32, stochastic: bool = False) -> None:
-        self._set_options(block=block, stochastic=stochastic)
+    def __init__(self, block: int = 32, stochastic: bool = False, *, start_step: int = 0) -> None:
+        self._set_options(block=block, stochastic=stochastic, start_step=start_step)
 
 
 class FP8Compressor(CodedCompressor):
@@ -87,6 +92,7 @@ class FP8Compressor(CodedCompressor):
 
     Args:
         block: how many elements have a scale in common: a power of two from 32 to 4096.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: it is not.
@@ -98,8 +104,8 @@ class FP8Compressor(CodedCompressor):
 
     codec = "fp8"
 
-    def __init__(self, block: int = 128) -> None:
-        self._set_options(block=block)
+    def __init__(self, block: int = 128, *, start_step: int = 0) -> None:
+        self._set_options(block=block, start_step=start_step)
 
 
 class Int4Compressor(CodedCompressor):
@@ -110,6 +116,7 @@ class Int4Compressor(CodedCompressor):
         block: how many elements have a scale in common: a power of two from 32 to 4096.
         feedback: whether each worker adds what a gradient loses to the next one: error feedback,
             which keeps as many bytes as the gradients have.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: an option is none of these.
@@ -121,8 +128,8 @@ class Int4Compressor(CodedCompressor):
 
     codec = "int4"
 
-    def __init__(self, block: int = 32, feedback: bool = False) -> None:
-        self._set_options(block=block, feedback=feedback)
+    def __init__(self, block: int = 32, feedback: bool = False, *, start_step: int = 0) -> None:
+        self._set_options(block=block, feedback=feedback, start_step=start_step)
 
 
 class OneBitCompressor(CodedCompressor):
@@ -132,6 +139,7 @@ class OneBitCompressor(CodedCompressor):
 
     Args:
         feedback: `False`, for comparisons, leaves that out.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: it is neither `True` nor `False`.
@@ -143,8 +151,8 @@ class OneBitCompressor(CodedCompressor):
 
     codec = "onebit"
 
-    def __init__(self, feedback: bool = True) -> None:
-        self._set_options(feedback=feedback)
+    def __init__(self, feedback: bool = True, *, start_step: int = 0) -> None:
+        self._set_options(feedback=feedback, start_step=start_step)
 
 
 class TopKCompressor(CodedCompressor):
@@ -155,6 +163,7 @@ class TopKCompressor(CodedCompressor):
     Args:
         ratio: which share of the elements is sent, above 0 and up to 1; at least one of each part.
         feedback: `False`, for comparisons, leaves error feedback out.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: an option is none of these.
@@ -166,8 +175,8 @@ class TopKCompressor(CodedCompressor):
 
     codec = "topk"
 
-    def __init__(self, ratio: float = 0.01, feedback: bool = True) -> None:
-        self._set_options(ratio=ratio, feedback=feedback)
+    def __init__(self, ratio: float = 0.01, feedback: bool = True, *, start_step: int = 0) -> None:
+        self._set_options(ratio=ratio, feedback=feedback, start_step=start_step)
 
 
 class RandomKCompressor(CodedCompressor):
@@ -180,6 +189,7 @@ class RandomKCompressor(CodedCompressor):
         ratio: which share of the elements is sent, above 0 and up to 1; at least one of each part.
         feedback: `False` leaves error feedback out, and divides what is sent by `ratio`, so that it
             is right on average.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: an option is none of these.
@@ -191,8 +201,8 @@ class RandomKCompressor(CodedCompressor):
 
     codec = "randomk"
 
-    def __init__(self, ratio: float = 0.25, feedback: bool = True) -> None:
-        self._set_options(ratio=ratio, feedback=feedback)
+    def __init__(self, ratio: float = 0.25, feedback: bool = True, *, start_step: int = 0) -> None:
+        self._set_options(ratio=ratio, feedback=feedback, start_step=start_step)
 
 
 class NaturalCompressor(CodedCompressor):
@@ -207,6 +217,9 @@ class NaturalCompressor(CodedCompressor):
 
     codec = "natural"
 
+    def __init__(self, *, start_step: int = 0) -> None:
+        self._set_options(start_step=start_step)
+
 
 class DitheringCompressor(CodedCompressor):
     """Sends some bits for an element: its sign, and one of the two levels around it, at random, so
@@ -219,6 +232,7 @@ class DitheringCompressor(CodedCompressor):
         partition: which levels there are besides 0: `"linear"`, evenly spaced up to 1, or
             `"natural"`, powers of two up to 1.
         norm: the largest magnitude, `"max"`, or the root of the sum of squares, `"l2"`.
+        start_step: see `CodedCompressor`.
 
     Raises:
         ValueError: an option is none of these.
@@ -232,7 +246,13 @@ class DitheringCompressor(CodedCompressor):
     codec = "dithering"
 
     def __init__(
-        self, bits: int = 4, block: int = 256, partition: str = "linear", norm: str = "max"
+        self,
+        bits: int = 4,
+        block: int = 256,
+        partition: str = "linear",
+        norm: str = "max",
+        *,
+        start_step: int = 0,
     ) -> None:
         for option, value, known in (
             ("partition", partition, ("linear", "natural")),
@@ -242,7 +262,13 @@ class DitheringCompressor(CodedCompressor):
                 raise ValueError(
                     f"compression 'dithering': {option} is {value!r}, must be one of {known}"
                 )
-        self._set_options(bits=bits, block=block, l2=norm == "l2", natural=partition == "natural")
+        self._set_options(
+            bits=bits,
+            block=block,
+            l2=norm == "l2",
+            natural=partition == "natural",
+            start_step=start_step,
+        )
 
 
 class ThcCompressor(CodedCompressor):
@@ -260,3 +286,15 @@ class ThcCompressor(CodedCompressor):
 
     codec = "thc"
     shares_norms = True
+
+
+class AutoCompressor(CodedCompressor):
+    """Sends gradients as they are, until the links have been measured. Then all of the job travel
+    as `int8`, if that is the faster one there; else they stay as they are. See docs/compression.md.
+
+    Example:
+
+    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.auto)
+    """
+
+    codec = "auto"

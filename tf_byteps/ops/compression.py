@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from tf_byteps.ops.byteps_params import from_byteps
 from tf_byteps.ops.coded import (
+    AutoCompressor,
     CodedCompressor,
     DitheringCompressor,
     FP8Compressor,
@@ -24,6 +26,7 @@ from tf_byteps.ops.compressor import (
     codec_of,
 )
 from tf_byteps.ops.low_rank import PowerSGDCompressor
+from tf_byteps.ops.rows import CodedRows
 
 
 class Compression:
@@ -37,6 +40,7 @@ class Compression:
     """
 
     none = NoneCompressor
+    auto = AutoCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
     int8 = Int8Compressor
@@ -50,6 +54,8 @@ class Compression:
     thc = ThcCompressor
     powersgd = PowerSGDCompressor
 
+    from_byteps = staticmethod(from_byteps)
+
 
 # What callers give: a class with static methods, an object, or a name.
 AnyCompressor = type[Compressor] | Compressor | str
@@ -58,7 +64,7 @@ _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in (
         *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-        *("natural", "dithering", "thc", "powersgd"),
+        *("natural", "dithering", "thc", "powersgd", "auto"),
     )
 }
 
@@ -103,7 +109,21 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     return given
 
 
+def takes_two_exchanges(compression: type[Compressor] | Compressor) -> bool:
+    """Whether a tensor is exchanged in two steps, of which the second needs the first one's
+    result."""
+    return isinstance(compression, PowerSGDCompressor) or getattr(
+        compression, "shares_norms", False
+    )
+
+
 def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
-    """What is done to the rows of `tf.IndexedSlices`, which are gathered: nothing is added up on
-    the way, so that codecs do not apply."""
-    return NoneCompressor if codec_of(compression) else compression
+    """What is done to the rows of `tf.IndexedSlices`, which are gathered.
+
+    Nothing with `auto`, of which only the engine knows what it is, and with compressors of which
+    nothing but sums has a form.
+    """
+    codec = codec_of(compression)
+    if codec.partition(":")[0] == AutoCompressor.codec or takes_two_exchanges(compression):
+        return NoneCompressor
+    return CodedRows(compression) if codec else compression

@@ -305,7 +305,13 @@ class _Group:
         compression: type[Compressor] | Compressor,
     ) -> tf.IndexedSlices:
         def gather(rows: Any) -> Any:
-            return kernels().byte_ps_gather(token(name), rows, tensor_name=name, priority=priority)
+            return kernels().byte_ps_gather(
+                token(name),
+                rows,
+                tensor_name=name,
+                priority=priority,
+                codec=codec_of(compression),
+            )
 
         return slices.reduce_rows(
             tensor,

@@ -72,7 +72,9 @@ def pack(
         A tensor of two axes, and what `compression.decompress` needs.
     """
     values = tf.convert_to_tensor(slices.values)
-    width = tf.reduce_prod(tf.shape(values)[1:])
+    width = values.shape[1:].num_elements()  # static, if it is known
+    if width is None:
+        width = tf.reduce_prod(tf.shape(values)[1:])
     rows = tf.reshape(values, tf.stack([tf.shape(values)[0], width]))
     indices = tf.cast(slices.indices, tf.int64)
     if merges:

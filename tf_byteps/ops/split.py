@@ -14,7 +14,9 @@ import tensorflow as tf
 from tf_byteps import _engine
 from tf_byteps.ops import slices
 from tf_byteps.ops.arguments import forward_order_at
-from tf_byteps.ops.compression import Compression
+from tf_byteps.ops.compression import Compression, of_rows, takes_two_exchanges
+from tf_byteps.ops.compression_choice import of_variables
+from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Average, ReduceOp
 from tf_byteps.ops.reduction import Reduction, declaration
@@ -26,11 +28,13 @@ class StartedReduction:
 
     Attributes:
         name: of the exchange.
-        dtype: a `tf.DType`.
+        dtype: of what is sent, a `tf.DType`.
         shape: the tensor's, a tuple of integers.
         op: `Sum` or `Average`.
         index_dtype: of the indices of `tf.IndexedSlices`, a `tf.DType`; `None` for a tensor.
         merges_rows: see `slices.reduce_rows`.
+        compression: a `Compressor`; of the rows, if it is `tf.IndexedSlices`.
+        context: what its `compress` has returned, without tensors: they end with their step.
     """
 
     name: str
@@ -39,6 +43,8 @@ class StartedReduction:
     op: ReduceOp
     index_dtype: tf.DType | None = None
     merges_rows: bool = True
+    compression: type[Compressor] | Compressor = Compression.none
+    context: Any = None
 
     def wait(self) -> tf.Tensor | tf.IndexedSlices:
         """The result, once: a `tf.Tensor` or `tf.IndexedSlices`, as `push_pull` returns it."""
@@ -50,7 +56,7 @@ class StartedReduction:
             shape=[None, None] if is_sparse else self.shape,
         )
         if self.index_dtype is None:
-            return result
+            return self._decompressed(result)
         dense_shape = tf.constant(self.shape, self.index_dtype)
         return slices.unpack(
             result,
@@ -58,7 +64,11 @@ class StartedReduction:
                 dense_shape[1:], self.shape[1:], self.index_dtype, dense_shape, self.merges_rows
             ),
             average=self.op == Average,
+            decompress=self._decompressed,
         )
+
+    def _decompressed(self, tensor: tf.Tensor) -> tf.Tensor:
+        return self.compression.decompress(tensor, self.context)
 
 
 def start_reductions(
@@ -66,6 +76,7 @@ def start_reductions(
     names: Sequence[str],
     shapes: Sequence[tuple[int, ...]],
     reduction: Reduction,
+    variables: Sequence[Any] | None = None,
 ) -> list[StartedReduction | None]:
     """Starts reductions over all workers. None waits for another.
 
@@ -76,36 +87,74 @@ def start_reductions(
             width of the rows is the shape's.
         names: those of the exchanges, in the order in which the forward pass needs their results.
         shapes: the static shapes of the (dense) tensors, tuples of integers.
-        reduction: the `Reduction` whose `prepare` it was, of which nothing but the operation and
-            what becomes of repeated rows is used.
+        reduction: the `Reduction` whose `prepare` it was, of which nothing but the operation, the
+            compression and what becomes of repeated rows is used.
+        variables: see `Reduction.exchange_all`.
 
     Returns:
         A list of `StartedReduction`; `None` stays.
+
+    Raises:
+        ValueError: the compression's `compress` leaves a tensor for `decompress`.
     """
-    dense = [each for each in zip(tensors, names, strict=True) if isinstance(each[0], tf.Tensor)]
-    _engine.declare([declaration(tensor, name, reduction.op) for tensor, name in dense])
-    return [
-        None
-        if tensor is None
-        else _start(tensor, name, tuple(shape), reduction, forward_order_at(position))
-        for position, (tensor, name, shape) in enumerate(zip(tensors, names, shapes, strict=True))
-    ]
+    present = [index for index, tensor in enumerate(tensors) if tensor is not None]
+    of = [None if variables is None else variables[index] for index in present]
+    starts = {
+        index: _to_start(tensors[index], names[index], tuple(shapes[index]), reduction, compression)
+        for index, compression in zip(present, of_variables(reduction.compression, of), strict=True)
+    }
+    _engine.declare(
+        [
+            declaration(tensor, each.name, each.op, codec=codec_of(each.compression))
+            for tensor, each in starts.values()
+            if each.index_dtype is None
+        ]
+    )
+    for index, (sent, started) in starts.items():
+        _start(sent, started, forward_order_at(index))
+    return [starts[index][1] if index in starts else None for index in range(len(tensors))]
 
 
-def _start(
-    tensor: Any, name: str, shape: tuple[int, ...], reduction: Reduction, priority: int
-) -> StartedReduction:
-    if not isinstance(tensor, tf.IndexedSlices):
-        tensor = tf.ensure_shape(tensor, shape)
-        kernels().byte_ps_push_pull_start(
-            token(name), tensor, tensor_name=name, op=str(reduction.op), priority=priority
+def _to_start(
+    tensor: Any,
+    name: str,
+    shape: tuple[int, ...],
+    reduction: Reduction,
+    compression: type[Compressor] | Compressor,
+) -> tuple[tf.Tensor, StartedReduction]:
+    """What is sent, and what will have its sum."""
+    merges, index_dtype = reduction.merge_repeated_rows, None
+    if isinstance(tensor, tf.IndexedSlices):
+        name, index_dtype = f"{name}/rows", tensor.indices.dtype
+        compression = of_rows(compression)
+        sent, context = slices.pack(tensor, compression, merges)
+    else:
+        if takes_two_exchanges(compression):
+            raise ValueError(
+                f"compression {compression!r} takes two exchanges, one after the other, and "
+                "cross_step=True ends those of a step in the next one: choose one of them"
+            )
+        sent, context = compression.compress(tf.ensure_shape(tensor, shape))
+    if any(map(tf.is_tensor, tf.nest.flatten(context))):
+        raise ValueError(
+            f"compression {compression!r} keeps a tensor for decompress, which cross_step=True "
+            "calls in the next step: keep none, or train without cross_step"
         )
-        return StartedReduction(name, tensor.dtype, shape, reduction.op)
-    name = f"{name}/rows"
-    merges = reduction.merge_repeated_rows
-    packed, _ = slices.pack(tensor, Compression.none, merges)
-    kernels().byte_ps_gather_start(token(name), packed, tensor_name=name, priority=priority)
-    return StartedReduction(name, packed.dtype, shape, reduction.op, tensor.indices.dtype, merges)
+    return sent, StartedReduction(
+        name, sent.dtype, shape, reduction.op, index_dtype, merges, compression, context
+    )
+
+
+def _start(sent: tf.Tensor, started: StartedReduction, priority: int) -> None:
+    common = {
+        "tensor_name": started.name,
+        "priority": priority,
+        "codec": codec_of(started.compression),
+    }
+    if started.index_dtype is not None:
+        kernels().byte_ps_gather_start(token(started.name), sent, **common)
+    else:
+        kernels().byte_ps_push_pull_start(token(started.name), sent, op=str(started.op), **common)
 
 
 def forget(names: Iterable[str]) -> None:

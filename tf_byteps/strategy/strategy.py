@@ -87,7 +87,7 @@ class BytePSStrategy(tf.distribute.Strategy):
             runs with another configuration.
         TypeError: an argument is of another type than it must be.
         ValueError: `backup_workers` is not possible in this job, or not with `cross_step`; there is
-            no such `compression`, or not with `cross_step`.
+            no such `compression`.
 
     Example:
 
@@ -118,11 +118,6 @@ class BytePSStrategy(tf.distribute.Strategy):
             if flag not in (True, False):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
         compression = resolve_choice(compression)
-        if cross_step and compression is not Compression.none:
-            raise ValueError(
-                "compression does not work with cross_step, which leaves updates to the next step; "
-                "choose one of them"
-            )
         runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
