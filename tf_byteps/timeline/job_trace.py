@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tf_byteps.events import Event
 from tf_byteps.timeline.clocks import Clock, Process
 from tf_byteps.timeline.parts import STAGES, InputWait, Part
 from tf_byteps.timeline.recording import Recording, name_of
-from tf_byteps.timeline.scheduler_recorder import PID, Event
+from tf_byteps.timeline.scheduler_recorder import PID
 from tf_byteps.timeline.server_recorder import FIRST_PID, Served
 from tf_byteps.timeline.steps import by_workers, steps_of
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tf_byteps.errors import BytePSError
+from tf_byteps.events import Event
 from tf_byteps.timeline.clocks import (
     Clock,
     Process,
@@ -25,7 +26,6 @@ from tf_byteps.timeline.files import (
     stay_of,
 )
 from tf_byteps.timeline.parts import InputWait, Part, read, read_inputs
-from tf_byteps.timeline.scheduler_recorder import Event
 from tf_byteps.timeline.server_recorder import Served
 
 _SCHEDULER: Process = ("scheduler", 0)
