@@ -39,6 +39,7 @@ before.
   (see `callbacks`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
   may save to one path.
+* `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
 * `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
@@ -82,6 +83,7 @@ from tf_byteps.strategy.input.sharding import BytePSDataset
 from tf_byteps.strategy.step import cross_step, local_batch, losses, noise, scaling
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
+from tf_byteps.timeline import python_steps
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import wrap
 
@@ -136,6 +138,7 @@ def install():
     wrap(trainer, "predict", _predict)
     wrap(trainer, "predict_on_batch", _predict_on_batch)
     wrap(trainer, "make_predict_function", _make_predict_function)
+    python_steps.install()
     wrap(keras.Model, "export", _export)
     wrap(keras_trainer.TFEpochIterator, "__init__", _epoch_iterator)
     wrap(ArrayDataAdapter, "get_tf_dataset", _array_dataset)

@@ -9,9 +9,16 @@ from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
+from tf_byteps.timeline import python_steps
 from tf_byteps.timeline.files import END, Stay, growing
-from tf_byteps.timeline.parts import InputWait, read, read_inputs
-from tf_byteps.timeline.trace import trace, wait_event
+from tf_byteps.timeline.parts import (
+    InputWait,
+    PythonStep,
+    read,
+    read_inputs,
+    read_python_steps,
+)
+from tf_byteps.timeline.trace import step_event, trace, wait_event
 
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
@@ -33,6 +40,7 @@ class Recorder:
         self._dropped = 0
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
+        python_steps.begin()
         # Without TensorFlow nobody asks it for batches.
         self._notes_input = "tensorflow" in sys.modules
         if self._notes_input:
@@ -59,8 +67,10 @@ class Recorder:
 
             input_waits.end()
         _engine.timeline_stop()
+        python_steps.end()
         self._file.end(END)
-        parts, waits, dropped = read(self.path), read_inputs(self.path), self._dropped
+        parts, dropped = read(self.path), self._dropped
+        spans = read_inputs(self.path), read_python_steps(self.path)
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -71,7 +81,7 @@ class Recorder:
             )
         about = {**dataclasses.asdict(self._stay), "worker": self._rank}
         about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
-        write_whole(self.path, trace(parts, waits, **about))
+        write_whole(self.path, trace(parts, *spans, **about))
         return self.path
 
     def _lines(self) -> Iterator[str]:
@@ -83,6 +93,9 @@ class Recorder:
         for begin, end in waits:
             wait = InputWait(self._rank, begin, end, self._stay.epoch)
             yield "," + json.dumps(wait_event(wait))
+        for begin, end, batch in python_steps.take():
+            step = PythonStep(self._rank, begin, end, batch, self._stay.epoch)
+            yield "," + json.dumps(step_event(step))
 
 
 def _credit() -> int:
