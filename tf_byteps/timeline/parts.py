@@ -193,6 +193,19 @@ def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
     return _said(path, "credit_bytes")
 
 
+def read_threads(path: str | os.PathLike[str]) -> dict[int, int]:
+    """Reads with how many threads each worker computed, as its file says; by rank.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    return _said(path, "threads")
+
+
 def _said(path: str | os.PathLike[str], key: str) -> dict[int, int]:
     said = [about(each) for each in _paths(os.fspath(path))]
     return {each["worker"]: each[key] for each in said if each.get(key)}

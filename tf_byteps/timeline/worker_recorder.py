@@ -47,7 +47,7 @@ class Recorder:
             from tf_byteps.ops import input_waits
 
             input_waits.begin()
-        said = {"worker": rank, "credit_bytes": self._credit}
+        said = {"worker": rank, "credit_bytes": self._credit, "threads": _threads()}
         path = path_for(os.fspath(path), "worker", rank)
         self._file = growing(path, stay, (rank, f"worker {rank}"), self._lines, **said)
 
@@ -80,7 +80,8 @@ class Recorder:
                 dropped,
             )
         about = {**dataclasses.asdict(self._stay), "worker": self._rank}
-        about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
+        about |= {"credit_bytes": self._credit, "threads": _threads()}
+        about |= {"dropped_exchanges": dropped}
         write_whole(self.path, trace(parts, *spans, **about))
         return self.path
 
@@ -100,3 +101,15 @@ class Recorder:
 
 def _credit() -> int:
     return _engine.worker_counters().get("credit_bytes", 0)
+
+
+def _threads() -> int:
+    """With how many threads TensorFlow computes an operation; by default, one a processor."""
+    asked = 0
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        asked = tf.config.threading.get_intra_op_parallelism_threads()
+        by_variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        asked = asked or (int(by_variable) if by_variable.isdecimal() else 0)
+    return asked or len(os.sched_getaffinity(0))
