@@ -16,6 +16,7 @@ from typing import Any
 
 from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError, StartInterruptedError
+from tf_byteps.events import Events
 from tf_byteps.files import path_for, write_whole
 from tf_byteps.rendezvous.host import listening_address, own_address
 from tf_byteps.rendezvous.membership import ElasticScheduler
@@ -212,7 +213,10 @@ class JobScheduler:
         self._config = config
         self._coordinator = None
         self._rendezvous = self._new_rendezvous()
-        self._recorder = SchedulerRecorder(config.timeline, RUN_ID) if config.timeline else None
+        self.events = Events()
+        self._recorder = None
+        if config.timeline:
+            self._recorder = SchedulerRecorder(config.timeline, RUN_ID, self.events)
 
     def _new_rendezvous(self) -> Scheduler:
         return Scheduler(self._config, self._start_coordinator)
@@ -274,6 +278,7 @@ class JobScheduler:
         if self._coordinator is not None:
             self._coordinator.stop()
         self.end_timeline()
+        self.events.stop()
 
     def end_timeline(self) -> None:
         """Writes what was recorded. Idempotent."""

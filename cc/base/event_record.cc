@@ -10,7 +10,7 @@ namespace byteps {
 void EventRecord::Start(uint64_t max_events) {
   std::lock_guard<std::mutex> lock(mutex_);
   recorded_ = Recording();
-  events_left_ = max_events;
+  max_events_ = max_events;
   recording_ = true;
 }
 
@@ -22,11 +22,10 @@ void EventRecord::Add(const std::string& message, const LogEvent& event) {
   if (!CheckNotForked().ok()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   if (!recording_) return;
-  if (events_left_ == 0) {
+  if (recorded_.events.size() == max_events_) {
     ++recorded_.dropped;
     return;
   }
-  --events_left_;
   recorded_.events.push_back({WallNanos(), message, event.name, event.fields});
 }
 

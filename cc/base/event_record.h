@@ -23,7 +23,8 @@ struct RecordedEvent {
 // Thread-safe. Calls do not wait: Log calls Add with locks held.
 class EventRecord {
  public:
-  // Forgets what it has. Of more than `max_events` until Stop, further ones are only counted.
+  // Forgets what it has. Of more than `max_events` that nobody takes, further ones are only
+  // counted.
   void Start(uint64_t max_events);
   void Stop();
 
@@ -40,7 +41,7 @@ class EventRecord {
  private:
   std::atomic<bool> recording_{false};
   std::mutex mutex_;  // guards all below
-  uint64_t events_left_ = 0;
+  uint64_t max_events_ = 0;
   Recording recorded_;
 };
 

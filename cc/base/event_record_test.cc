@@ -32,6 +32,8 @@ TEST(EventRecordTest, CountsWhatIsBeyondItsLimit) {
   const EventRecord::Recording found = record.Take();
   EXPECT_EQ(found.events.size(), 2);
   EXPECT_EQ(found.dropped, 3);
+  record.Add("m", {"stalled", {}});
+  EXPECT_EQ(record.Take().events.size(), 1);
 }
 
 }  // namespace

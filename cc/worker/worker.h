@@ -31,6 +31,7 @@
 #include "cc/worker/link_meter.h"
 #include "cc/worker/part_queue.h"
 #include "cc/worker/step_meter.h"
+#include "cc/worker/straggler_watch.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
@@ -251,6 +252,7 @@ class Worker : private ConnectionHandler {
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request, uint64_t round) const;
 
   // With mutex_ held.
+  void NameStraggler(int64_t now);
   int64_t EndOverdue(int64_t now, Actions* actions);
   Status CheckStalls(int64_t now, int64_t oldest_ns, Actions* actions);
   std::string OwedText() const;
@@ -377,6 +379,7 @@ class Worker : private ConnectionHandler {
   bool left_ = false;                 // the coordinator has answered our goodbye
   WorkerCounters counters_;
   StepMeter step_meter_;
+  StragglerWatch straggler_watch_;
   int64_t exchanging_since_ns_ = 0;               // while an exchange is in flight
   std::vector<std::vector<WorkerLag>> arrivals_;  // by server and rank, as they reported last
 };

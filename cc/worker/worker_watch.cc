@@ -1,6 +1,8 @@
 // The part of Worker that looks at what takes long: deadlines, and tensors that wait for others.
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
@@ -30,8 +32,27 @@ void Worker::Watch() {
     const int64_t oldest_ns = EndOverdue(now, &actions);
     ReportResults(now, &actions);
     stalled = CheckStalls(now, oldest_ns, &actions);
+    NameStraggler(now);
   }
   if (!stalled.ok()) Fail(stalled);
+}
+
+// One worker tells of it: all see the same.
+void Worker::NameStraggler(int64_t now) {
+  const StepCounters& steps = step_meter_.counters();
+  if (rank_ != 0 || !straggler_watch_.IsDue(steps, now)) return;
+  const std::optional<Straggler> found = straggler_watch_.Look(Lags(), steps, now);
+  if (!found.has_value()) return;
+  const int64_t lag_ms = found->lag_ns / 1000000, step_ms = found->step_ns / 1000000;
+  LogWarning("worker " + std::to_string(found->rank) + " is a straggler: its tensors come " +
+                 std::to_string(lag_ms) + " ms after the first ones, and a step takes " +
+                 std::to_string(step_ms) +
+                 " ms. See its CPUs, its input and its link; bpslaunch --timeline says which",
+             {"straggler",
+              {{"peer_role", std::string("worker")},
+               {"peer_rank", static_cast<int64_t>(found->rank)},
+               {"lag_ms", lag_ms},
+               {"step_ms", step_ms}}});
 }
 
 // Returns when the one that waits longest was enqueued; `now` if none waits.

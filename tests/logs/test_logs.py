@@ -5,6 +5,7 @@ import logging
 import re
 import signal
 import sys
+import time
 
 from tests.cluster import ROOT, Cluster, describe, run_processes
 from tests.engine import programs
@@ -72,6 +73,33 @@ def test_a_stall_is_an_event_of_the_worker_that_waits():
     outcomes = run_processes(programs.one_does_not_send, 3, 1, env, args=[4])
     stalled = _events(outcomes[2])["stalled"]
     assert stalled["rank"] == 0 and 'waits for tensor "late"' in stalled["message"]
+
+
+def one_is_slow():
+    import numpy as np
+
+    import tf_byteps
+    from tf_byteps import _engine
+
+    tf_byteps.init()
+    for _ in range(300):
+        time.sleep(0.04 * tf_byteps.rank())
+        _engine.exchange(np.ones(9, np.float32), name="gradient/w").wait(60)
+    tf_byteps.shutdown()
+
+
+def test_a_straggler_is_an_event_of_worker_0():
+    env = {**_JSON, "BYTEPS_HEARTBEAT_INTERVAL": "0.2"}
+    outcomes = run_processes(one_is_slow, 2, 1, env)
+    assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
+    told = [line for line in _lines(outcomes[2]) if line["event"] == "straggler"]
+    assert len(told) == 1 and "straggler" not in _events(outcomes[3])
+    assert (told[0]["peer_role"], told[0]["peer_rank"], told[0]["level"]) == (
+        "worker",
+        1,
+        "WARNING",
+    )
+    assert 20 <= told[0]["lag_ms"] <= told[0]["step_ms"] + 20
 
 
 def test_the_documents_list_the_events_that_there_are():

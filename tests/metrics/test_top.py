@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -82,8 +83,12 @@ def test_once_and_json_have_each_process_of_a_running_job(tmp_path):
     assert sums["runs"] == 2 and sums["lost"] == 0 and shown["unseen"] == []
     each = [worker["pushed_bytes_per_second"] for worker in shown["workers"]]
     assert sums["pushed_bytes_per_second"] == sum(each)
+    told = {(each["event"], each["peer"]) for each in shown["events"]}
+    assert ("process_here", "server 0") in told
+    assert all(0 < time.time() - each["time"] < 600 for each in shown["events"])
     assert text.returncode == 0
     assert "2 workers, 1 server" in text.stdout and "exp %" in text.stdout
+    assert "  server 0: process here" in text.stdout
     assert max(map(len, text.stdout.splitlines())) <= 80
 
 
@@ -181,6 +186,16 @@ def test_64_workers_fit_80_columns_and_the_slowest_are_shown():
     assert "64 workers, 64 servers" in text and "63 run" in text
     assert "lost: worker 63" in text and "worker 7 is waited for" in text
     assert str(round(63 * 12345.6)) in text
+
+
+def test_the_last_events_are_below_the_tables():
+    events = [(1e9 + n, "process_lost", f"server {n}") for n in range(5)] + [(2e9, "stalled", "")]
+    lines = on_screen(View([a_worker(0)], [], [], [], [], events)).splitlines()
+    assert [line[10:] for line in lines[-3:]] == [
+        "server 3: process lost",
+        "server 4: process lost",
+        "stalled",
+    ]
 
 
 def test_the_end_of_a_job_is_one_line():

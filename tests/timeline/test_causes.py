@@ -14,7 +14,7 @@ from benchmarks.cluster import EmulatedCluster, why_unavailable
 from tests.cluster import Cluster, describe, run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline.explain import explain
-from tf_byteps.timeline.parts import read_credits, read_inputs
+from tf_byteps.timeline.parts import read_credits, read_inputs, read_threads
 
 SECONDS = 40
 STEPS = 8
@@ -40,7 +40,7 @@ def exchanges(tensors, elements, seconds=(0, 0)):
 
 def causes(folder):
     """The sentence of a job, and the lines of its causes without their numbers of ms."""
-    read = timeline.read(folder), read_inputs(folder), read_credits(folder)
+    read = timeline.read(folder), read_inputs(folder), read_credits(folder), read_threads(folder)
     sentence, *lines = explain(*read)
     print(sentence, *lines, sep="\n")
     assert lines, sentence
@@ -56,7 +56,7 @@ def test_a_worker_that_computes_longer(tmp_path):
     sentence, found = recorded(tmp_path, exchanges, 3, 500, [0, LONG])
     assert sentence.startswith("worker 0: step ") and "waits for worker 1)" in sentence
     assert found[0].startswith("worker 1: its compute takes ")
-    assert "its threads" in found[0]
+    assert "its threads" in found[0] and "others up to" not in found[0]
 
 
 @needs_hosts
@@ -120,6 +120,23 @@ def test_a_starved_input_of_one_worker(tmp_path):
     sentence, found = recorded(tmp_path, fit, [0, LONG], False)
     assert sentence.startswith("worker 0: ") and "waits for worker 1)" in sentence
     assert found[0].startswith("worker 1: its wait for input takes ")
+
+
+def has_threads(threads):
+    """Each worker computes as long as the same work takes with its number of threads."""
+    import tensorflow as tf
+
+    own = threads[int(os.environ["BYTEPS_GLOBAL_RANK"])]
+    tf.config.threading.set_intra_op_parallelism_threads(own)
+    exchanges(3, 500, [LONG * max(threads) / number for number in threads])
+
+
+def test_a_worker_with_half_the_threads(tmp_path):
+    sentence, found = recorded(tmp_path, has_threads, [4, 2])
+    assert sentence.startswith("worker 0: step ")
+    assert "(tensor gradient/layer" in sentence and "waits for worker 1)" in sentence
+    assert found[0].startswith("worker 1: its compute takes ")
+    assert "; it has 2 threads, others up to 4: see its CPUs, its threads" in found[0]
 
 
 def computes(processors):

@@ -62,7 +62,13 @@ def test_waits_of_all_ways_to_train_are_recorded(tmp_path):
     assert main([str(tmp_path / "a step each"), "--explain"]) == 0
     events = json.loads((tmp_path / "a step each" / "job.json").read_text())["traceEvents"]
     rows = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
-    assert {(0, "input"), (1, "input")} <= rows
+    assert {(0, "input"), (1, "input"), (0, "python"), (1, "python")} <= rows
+    batches = [event for event in events if event.get("cat") == "python" and event["pid"] == 1]
+    assert [event["name"] for event in batches] == [f"batch {n}" for n in range(BATCHES)]
+    called = [(event["ts"], event["ts"] + event["dur"]) for event in batches]
+    ends = [e["ts"] + e["dur"] for e in events if e.get("cat") == "step" and e["pid"] == 1]
+    # The first step is not known.
+    assert all(b <= end <= e for end, (b, e) in zip(ends, called[1:], strict=True))
     for event in events:
         if event.get("cat") == "step":
             made_of = [event["args"][f"{name}_ms"] for name in ("compute", "exposed", "input")]

@@ -93,5 +93,23 @@ def test_slices_of_a_track_do_not_cross_and_flows_match(folder):
 
 def test_bytes_in_flight_return_to_none(folder):
     events = json.loads((folder / "job.json").read_text())["traceEvents"]
-    last = {event["pid"]: event["args"]["bytes"] for event in events if event["ph"] == "C"}
+    last = {e["pid"]: e["args"]["bytes"] for e in events if e["name"] == "bytes in flight"}
     assert last == {0: 0, 1: 0}
+
+
+def test_rates_add_up_to_the_bytes(folder):
+    events = json.loads((folder / "job.json").read_text())["traceEvents"]
+    rates = collections.defaultdict(list)
+    for event in events:
+        if event["name"] == "MB/s in":
+            rates[event["pid"]].append((event["ts"], event["args"]["MB/s"]))
+    received = collections.Counter()
+    for part in timeline.read(folder):
+        received[part.worker] += part.bytes
+        received[FIRST_PID + part.server] += part.bytes
+    assert set(rates) == set(received)
+    for pid, points in rates.items():
+        assert points == sorted(points) and points[-1][1] == 0 <= min(rate for _, rate in points)
+        # A microsecond of 1 MB/s is a byte.
+        total = sum(r * (after - at) for (at, r), (after, _) in zip(points, points[1:]))
+        assert total == pytest.approx(received[pid], rel=0.01)

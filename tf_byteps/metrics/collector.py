@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,10 +84,19 @@ def server_source(server: SummationServer) -> Source:
 
 
 def scheduler_source(scheduler: JobScheduler) -> Source:
-    """The source of a `JobScheduler`."""
+    """The source of a `JobScheduler`, with the last events of each kind."""
+    reader = scheduler.events.reader()
+    last: dict[tuple[str, str], Sample] = {}
+    lock = threading.Lock()  # requests come in threads
 
     def read() -> list[Any]:
         values = {"lost_servers": len(scheduler.lost_servers), "failed": bool(scheduler.failure)}
-        return [("scheduler", ("scheduler", 0), values)]
+        own = ("scheduler", 0)
+        with lock:
+            for event in reader.take()[0]:
+                role, rank = (event.fields.get(f"peer_{what}", "") for what in ("role", "rank"))
+                labels = (*own, event.event, f"{role} {rank}".strip())
+                last[event.event, str(role)] = ("event", labels, {"time": event.time})
+            return [("scheduler", own, values), *last.values()]
 
     return read

@@ -37,6 +37,7 @@ GROUPS = {
     "server": (),
     "lag": ("worker",),
     "scheduler": (),
+    "event": ("event", "peer"),
     "job": (),
 }
 # Groups that the scheduler adds up over all processes.
@@ -133,6 +134,16 @@ _OF_PROCESSES = (
         "scheduler",
         ("scheduler_lost_servers", GAUGE, "lost_servers", "Servers that are lost now."),
         ("scheduler_failed", GAUGE, "failed", "1 if the job has failed, else 0."),
+    ),
+    *_list(
+        "event",
+        (
+            "scheduler_event_timestamp_seconds",
+            GAUGE,
+            "time",
+            "When an event of docs/logs.md has last happened, and to whom, as `server 1`.",
+            1e-9,
+        ),
     ),
 )
 

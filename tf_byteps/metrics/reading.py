@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tf_byteps.metrics.names import GROUPS, METRICS
 from tf_byteps.rendezvous.messages import Address
@@ -24,8 +25,11 @@ _SAMPLE = re.compile(r"([\w:]+)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _ROLES = {role: role for role in ("worker", "server", "scheduler")}
 
-# A sample's name, and the numbers in its labels besides `COMMON_LABELS`, as `GROUPS` has them.
-Key = tuple[str, tuple[int, ...]]
+# Labels that are no numbers.
+_TEXTS = GROUPS["event"]
+
+# A sample's name, and its labels besides `COMMON_LABELS`, as `GROUPS` has them.
+Key = tuple[str, tuple[Any, ...]]
 # A role, and a rank in it, such as ("worker", 3).
 Place = tuple[str, int]
 
@@ -138,7 +142,8 @@ def _understand(answer: bytes, when: float) -> Reading | Silence:
             elif name in _LABELS:
                 labels = dict(_LABEL.findall(told))
                 place = _ROLES[labels["role"]], int(labels["rank"])
-                key = name, tuple(int(labels[label]) for label in _LABELS[name])
+                values = [(label, labels[label]) for label in _LABELS[name]]
+                key = name, tuple(v if label in _TEXTS else int(v) for label, v in values)
                 places.setdefault(place, {})[key] = _finite(value)
     except (ValueError, KeyError):
         return _foreign(f"something that is no metrics: {body[:_SHOWN]!r}")

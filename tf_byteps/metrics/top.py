@@ -32,7 +32,7 @@ Shows what the processes of a running job do, from the metrics that they serve:
 Without an address it shows your job on this host. docs/metrics.md explains the columns.
 """
 _USAGE = 2
-_FIXED_LINES = 12  # of the view, besides the tables' rows
+_FIXED_LINES = 15  # of the view, besides the tables' rows
 _ADDED = {
     "worker": (
         "pushed_bytes_per_second",
@@ -118,6 +118,9 @@ def to_json(view: View) -> dict[str, Any]:
         for role, keys in _ADDED.items()
     }
     printed["unseen"] = [{"role": role, "rank": rank} for role, rank in view.unseen]
+    printed["events"] = [
+        {"time": time, "event": event, "peer": peer} for time, event, peer in view.events
+    ]
     printed["replaced"] = [
         {"role": role, "rank": rank, "seconds": seconds} for (role, rank), seconds in view.replaced
     ]

@@ -15,6 +15,7 @@ from tf_byteps.metrics.watch import LOST, RUNS, SILENT, Row, Scheduler, Server, 
 
 MOST_ROWS = 20  # of a role; of more processes, the slowest
 _SLOWEST = 10
+_LAST_EVENTS = 3
 _STYLES = {RUNS: "", SILENT: "yellow", LOST: "bold red"}
 # Parts arrive at somewhat different times anyway.
 _STRAGGLER_SECONDS = 0.01
@@ -79,7 +80,14 @@ def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:
         parts.append(_table("server", _SERVER_COLUMNS, view.servers, most_rows, _by_load))
     remarks = [Text(line, style) for line, style in _remarks(view)]
     parts += ["", *remarks] if remarks else []
+    events = [Text(_event(*event), "dim") for event in view.events[-_LAST_EVENTS:]]
+    parts += ["", *events] if events else []
     return Group(*parts)
+
+
+def _event(when: float, name: str, peer: str) -> str:
+    shown = time.strftime("%H:%M:%S", time.localtime(when))
+    return f"{shown}  {f'{peer}: ' if peer else ''}{name.replace('_', ' ')}"
 
 
 def _headline(view: View, most_rows: int) -> Text:

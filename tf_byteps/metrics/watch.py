@@ -113,6 +113,8 @@ class View:
         unseen: (role, rank) of processes that others name and that have not answered here: they
             are lost, or serve elsewhere.
         trouble: a sentence for each address that was given and has no process of a job.
+        events: what the scheduler tells of the job, in order: when, in seconds since 1970, the
+            event's name, and to whom it has happened ("server 1", or "").
         replaced: (role, rank) of processes that were lost in the last minute and whose rank another
             one has, and how many seconds ago that was seen.
     """
@@ -122,6 +124,7 @@ class View:
     schedulers: Sequence[Scheduler]
     unseen: Sequence[Place]
     trouble: Sequence[str]
+    events: Sequence[tuple[float, str, str]] = ()
     replaced: Sequence[tuple[Place, float]] = ()
 
     @property
@@ -305,6 +308,7 @@ class Watch:
             rows["scheduler"],
             sorted(named - seen),
             self._sentences(),
+            sorted(self._events()),
             [(p, time.monotonic() - each.when) for each in self._replaced for p in each.places],
         )
 
@@ -325,6 +329,13 @@ class Watch:
                     connections[rank] = connections.get(rank, 0) + 1
                     named.add(("server", rank))
         return lags, connections, named
+
+    def _events(self) -> Iterable[tuple[float, str, str]]:
+        for process in self._processes.values():
+            for samples in process.now.places.values():
+                for (name, labels), value in samples.items():
+                    if name == "tf_byteps_scheduler_event_timestamp_seconds":
+                        yield value, *labels
 
     def _sentences(self) -> list[str]:
         """What is wrong with the addresses that were given."""

@@ -10,6 +10,7 @@ worker's: on different machines they differ by what the clocks do.
 | module | |
 |---|---|
 | `worker_recorder`, `server_recorder`, `scheduler_recorder` | what a process records |
+| `python_steps` | when Keras called each step |
 | `files` | the files of all processes of a job |
 | `parts` | what was recorded, read from them |
 | `trace` | the Chrome trace of a worker |

@@ -27,7 +27,10 @@ _OTHER_ADVICE = "add servers, or compress (docs/compression.md)"
 
 
 def explain(
-    parts: Iterable[Part], waits: Iterable[InputWait] = (), credits: Mapping[int, int] | None = None
+    parts: Iterable[Part],
+    waits: Iterable[InputWait] = (),
+    credits: Mapping[int, int] | None = None,
+    threads: Mapping[int, int] | None = None,
 ) -> list[str]:
     """The sentence of the worker whose steps have most exposed communication, and its causes.
 
@@ -35,6 +38,7 @@ def explain(
         parts: those of all workers, by one clock.
         waits: all workers', for input, by that clock.
         credits: what each worker may have in flight, in bytes, as far as it is known.
+        threads: with how many each worker computes, as far as it is known.
 
     Returns:
         Lines. One that says so where no worker has steps that can be measured.
@@ -47,7 +51,7 @@ def explain(
     steps = {worker: of_worker for worker, of_worker in steps.items() if of_worker}
     if not steps:
         return ["no step can be measured: there is only one, or steps overlap"]
-    return list(_lines(_Job(steps, own_waits, credits or {})))
+    return list(_lines(_Job(steps, own_waits, credits or {}, threads or {})))
 
 
 class _Job:
@@ -58,8 +62,9 @@ class _Job:
         steps: Mapping[int, Sequence[Step]],
         waits: Mapping[int, Sequence[InputWait]],
         credits: Mapping[int, int],
+        threads: Mapping[int, int],
     ) -> None:
-        self.steps, self.waits, self.credits = steps, waits, credits
+        self.steps, self.waits, self.credits, self.threads = steps, waits, credits, threads
         self.costs = {w: cost for w, of in steps.items() if (cost := cost_of(of))}
         self.rates = Rates(part for of in steps.values() for step in of for part in step.parts)
 
@@ -100,7 +105,15 @@ class _Job:
         own = took.pop(cause.worker, 0.0)
         others = f", others' at most {max(took.values()):.0f} ms" if took else ""
         what = "its compute" if cause.kind == "compute" else "its wait for input"
-        return f"worker {cause.worker}: {what} takes {own:.0f} ms of a step{others}"
+        line = f"worker {cause.worker}: {what} takes {own:.0f} ms of a step{others}"
+        return line + (self._fewer_threads(cause.worker) if cause.kind == "compute" else "")
+
+    def _fewer_threads(self, worker: int) -> str:
+        own = self.threads.get(worker)
+        most = max((n for other, n in self.threads.items() if other != worker), default=0)
+        if own is None or own >= most:
+            return ""
+        return f"; it has {own} {'thread' if own == 1 else 'threads'}, others up to {most}"
 
 
 def _lines(job: _Job) -> Iterable[str]:

@@ -10,19 +10,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tf_byteps.events import Event
 from tf_byteps.timeline.clocks import Clock, Process
-from tf_byteps.timeline.parts import STAGES, InputWait, Part
+from tf_byteps.timeline.parts import STAGES, InputWait, Part, PythonStep
 from tf_byteps.timeline.recording import Recording, name_of
-from tf_byteps.timeline.scheduler_recorder import PID, Event
+from tf_byteps.timeline.scheduler_recorder import PID
 from tf_byteps.timeline.server_recorder import FIRST_PID, Served
 from tf_byteps.timeline.steps import by_workers, steps_of
 
 FORMAT = "tf_byteps job timeline 1"
 
-_TRACKS = ("step", "input", *(name for name, _ in STAGES), "arrive")
+_TRACKS = ("step", "python", "input", *(name for name, _ in STAGES), "arrive")
 _OF_FLOWS = ("push", "sum", "pull")
 # Viewers count in microseconds, and pile up what takes none.
 _LEAST_NS = 1000
+# Of which rates are means.
+_RATE_NS = 1_000_000
 _Identity = tuple[int, str, int, int, int]  # server, tensor, part, epoch, round
 _Exchange = tuple[_Identity, int]  # and the worker
 
@@ -33,12 +36,14 @@ def job_trace(recording: Recording) -> Iterator[str]:
     recorded = {_exchange(s): s for s in (*map(_of_part, parts), *recording.served)}
     pushes = [s for s in recorded.values() if s.server >= 0 and s.answered]
     times = [p.enqueued for p in parts] + [s.arrival_began for s in pushes]
-    times += [wait.begin for wait in waits] + [event.time for event in recording.events]
+    times += [span.begin for span in (*waits, *recording.python)]
+    times += [event.time for event in recording.events]
     origin = min(times, default=0)
     about = {"format": FORMAT, "begin_ns": origin, "clocks": _described(recording.clocks)}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in (*_events(parts, pushes, waits), *_of_scheduler(recording.events)):
+    events = _events(parts, pushes, waits, recording.python)
+    for event in (*events, *_of_scheduler(recording.events)):
         if "ts" in event:
             event["ts"] = (event["ts"] - origin) / 1e3
         yield separator + json.dumps(event)
@@ -92,6 +97,7 @@ def _events(
     parts: Sequence[Part],
     pushes: Sequence[Served],
     waits: Sequence[InputWait],
+    python: Sequence[PythonStep],
 ) -> Iterator[dict[str, Any]]:
     tracks: dict[tuple[int, str], list[tuple[int, int, str, Any]]] = collections.defaultdict(list)
     made_of = {}
@@ -102,6 +108,8 @@ def _events(
             tracks[worker, "step"].append((step.end, step.begin, f"step {number}", None))
             names = ("compute", "exposed", "input")
             made_of[worker, step.end] = {f"{n}_ms": getattr(step, n) / 1e6 for n in names}
+    for step in python:
+        tracks[step.worker, "python"].append((step.end, step.begin, f"batch {step.batch}", None))
     for part in parts:
         key = _exchange(part)
         for name, begin, end in part.stages():
@@ -139,6 +147,7 @@ def _events(
                 ends[f"{stage} {pid >= FIRST_PID}", key] = (shown, end, where)
     yield from _flows(parts, ends)
     yield from _in_flight(parts)
+    yield from _rates(parts, pushes)
 
 
 def _title(of: Part | Served) -> str:
@@ -173,3 +182,32 @@ def _in_flight(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
             total += change
             counter = {"ph": "C", "name": "bytes in flight", "pid": worker, "ts": time}
             yield {**counter, "args": {"bytes": total}}
+
+
+def _rates(parts: Iterable[Part], pushes: Iterable[Served]) -> Iterator[dict[str, Any]]:
+    """How fast bytes come in: sums at workers, parts at servers; while they do."""
+    spans: dict[int, list[tuple[int, int, int]]] = collections.defaultdict(list)
+    sizes = {_exchange(part): part.bytes for part in parts}
+    for part in parts:
+        if part.reply_began and part.reply_received:
+            spans[part.worker].append((part.reply_began, part.reply_received, part.bytes))
+    for push in pushes:
+        size = sizes.get(_exchange(push), 0)
+        spans[FIRST_PID + push.server].append((push.arrival_began, push.arrived, size))
+    for pid, of_process in spans.items():
+        origin = min(begin for begin, _, _ in of_process)
+        bins: dict[int, float] = collections.defaultdict(float)
+        for begin, end, size in of_process:
+            for number, share in _shares(begin - origin, max(begin + 1, end) - origin):
+                bins[number] += size * share
+        for number in sorted({*bins, *(number + 1 for number in bins)}):
+            rate = bins.get(number, 0.0) / _RATE_NS * 1e3  # bytes in a nanosecond are GB/s
+            counter = {"ph": "C", "name": "MB/s in", "pid": pid, "ts": origin + number * _RATE_NS}
+            yield {**counter, "args": {"MB/s": round(rate, 3)}}
+
+
+def _shares(begin: int, end: int) -> Iterator[tuple[int, float]]:
+    """Which share of a span lies in each stretch of `_RATE_NS`, by its number."""
+    for number in range(begin // _RATE_NS, (end - 1) // _RATE_NS + 1):
+        inside = min(end, (number + 1) * _RATE_NS) - max(begin, number * _RATE_NS)
+        yield number, inside / (end - begin)

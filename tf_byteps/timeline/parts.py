@@ -100,6 +100,16 @@ class InputWait(NamedTuple):
     epoch: int = 0
 
 
+class PythonStep(NamedTuple):
+    """Keras called a step for a batch of an epoch, and had it back; times as `Part` has them."""
+
+    worker: int
+    begin: int
+    end: int
+    batch: int
+    epoch: int = 0
+
+
 # Names, as in docs/architecture.md, and the time that ends each. A new one needs a row here, where
 # it belongs, and a time in `Part`.
 STAGES = (
@@ -149,8 +159,25 @@ def read_inputs(path: str | os.PathLike[str]) -> list[InputWait]:
         BytePSError: as `read`.
         OSError: as `read`.
     """
+    return [InputWait(**each) for each in _args(path, "input")]
+
+
+def read_python_steps(path: str | os.PathLike[str]) -> list[PythonStep]:
+    """Reads when Keras called each worker's steps.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    return [PythonStep(**each) for each in _args(path, "python")]
+
+
+def _args(path: str | os.PathLike[str], category: str) -> list[dict[str, int]]:
     events = [event for each in _paths(os.fspath(path)) for event in events_of(each)]
-    return [InputWait(**event["args"]) for event in events if event.get("cat") == "input"]
+    return [event["args"] for event in events if event.get("cat") == category]
 
 
 def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
@@ -163,8 +190,25 @@ def read_credits(path: str | os.PathLike[str]) -> dict[int, int]:
         BytePSError: as `read`.
         OSError: as `read`.
     """
+    return _said(path, "credit_bytes")
+
+
+def read_threads(path: str | os.PathLike[str]) -> dict[int, int]:
+    """Reads with how many threads each worker computed, as its file says; by rank.
+
+    Args:
+        path: as for `read`.
+
+    Raises:
+        BytePSError: as `read`.
+        OSError: as `read`.
+    """
+    return _said(path, "threads")
+
+
+def _said(path: str | os.PathLike[str], key: str) -> dict[int, int]:
     said = [about(each) for each in _paths(os.fspath(path))]
-    return {each["worker"]: each["credit_bytes"] for each in said if each.get("credit_bytes")}
+    return {each["worker"]: each[key] for each in said if each.get(key)}
 
 
 def _paths(path: str) -> list[str]:

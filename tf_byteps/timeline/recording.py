@@ -5,13 +5,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tf_byteps.errors import BytePSError
+from tf_byteps.events import Event
 from tf_byteps.timeline.clocks import (
     Clock,
     Process,
     align,
     aligned,
     aligned_served,
-    aligned_wait,
+    aligned_span,
 )
 from tf_byteps.timeline.files import (
     SCHEDULER,
@@ -24,8 +25,14 @@ from tf_byteps.timeline.files import (
     left_out,
     stay_of,
 )
-from tf_byteps.timeline.parts import InputWait, Part, read, read_inputs
-from tf_byteps.timeline.scheduler_recorder import Event
+from tf_byteps.timeline.parts import (
+    InputWait,
+    Part,
+    PythonStep,
+    read,
+    read_inputs,
+    read_python_steps,
+)
 from tf_byteps.timeline.server_recorder import Served
 
 _SCHEDULER: Process = ("scheduler", 0)
@@ -39,6 +46,7 @@ class Recording:
         parts: all workers'.
         served: all servers'.
         waits: all workers', for input.
+        python: the steps of all workers, as Python called them.
         events: the scheduler's.
         clocks: how far the processes' clocks are apart.
     """
@@ -46,6 +54,7 @@ class Recording:
     parts: Sequence[Part]
     served: Sequence[Served]
     waits: Sequence[InputWait]
+    python: Sequence[PythonStep]
     events: Sequence[Event]
     clocks: Mapping[Process, Clock]
 
@@ -71,7 +80,8 @@ def recording_of(path: str) -> Recording:
     return Recording(
         [aligned(part, clocks, places) for part in parts],
         [aligned_served(Served(**each), clocks, places) for each in served],
-        [aligned_wait(wait, clocks, places) for wait in read_inputs(path)],
+        [aligned_span(wait, clocks, places) for wait in read_inputs(path)],
+        [aligned_span(step, clocks, places) for step in read_python_steps(path)],
         [dataclasses.replace(event, time=event.time - ahead(event.time)) for event in events],
         clocks,
     )

@@ -11,7 +11,7 @@ from typing import Any
 from tf_byteps.errors import BytePSError
 from tf_byteps.files import write_whole
 from tf_byteps.timeline.job_trace import job_trace
-from tf_byteps.timeline.parts import STAGES, Part, read_credits
+from tf_byteps.timeline.parts import STAGES, Part, read_credits, read_threads
 from tf_byteps.timeline.recording import notes_of, recording_of
 from tf_byteps.timeline.steps import by_workers, cost_of, covered, rounds_of, steps_of
 
@@ -126,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.explain:
             from tf_byteps.timeline.explain import explain
 
-            print("\n".join(explain(parts, waits, read_credits(given.path))))
+            credits, threads = read_credits(given.path), read_threads(given.path)
+            print("\n".join(explain(parts, waits, credits, threads)))
         if output is not None:
             write_whole(output, job_trace(recording))
             print(f"all in one: {output}")

@@ -7,21 +7,30 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tf_byteps.timeline.files import END, FORMAT
-from tf_byteps.timeline.parts import InputWait, Part
+from tf_byteps.timeline.parts import InputWait, Part, PythonStep
+
+_PYTHON_ROW = 1_000_000  # below those of parts
 
 
-def trace(parts: Iterable[Part], waits: Iterable[InputWait] = (), **about: Any) -> Iterator[str]:
+def trace(
+    parts: Iterable[Part],
+    waits: Iterable[InputWait] = (),
+    steps: Iterable[PythonStep] = (),
+    **about: Any,
+) -> Iterator[str]:
     """The lines of a Chrome trace: a process for each worker.
 
     Args:
         parts: a list of `Part`.
         waits: for input.
+        steps: of Python.
         **about: what else the file says of itself.
     """
     about = {"format": FORMAT, **about}
     yield f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about)}, "traceEvents": ['
     separator = ""
-    for event in itertools.chain(_all_events(parts), _input_row(waits)):
+    rows = _row("input", map(wait_event, waits)), _row("python", map(step_event, steps))
+    for event in itertools.chain(_all_events(parts), *rows):
         yield separator + json.dumps(event)
         separator = ","
     yield END
@@ -43,13 +52,13 @@ def _all_events(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
             yield {**event, "pid": part.worker, "tid": rows_of_worker[row]}
 
 
-def _input_row(waits: Iterable[InputWait]) -> Iterator[dict[str, Any]]:
+def _row(name: str, events: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     labelled = set()
-    for wait in waits:
-        if wait.worker not in labelled:
-            labelled.add(wait.worker)
-            yield label("thread_name", wait.worker, 0, "input")
-        yield wait_event(wait)
+    for event in events:
+        if event["pid"] not in labelled:
+            labelled.add(event["pid"])
+            yield label("thread_name", event["pid"], event["tid"], name)
+        yield event
 
 
 def label(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
@@ -71,6 +80,11 @@ def whole_event(part: Part) -> dict[str, Any]:
 def wait_event(wait: InputWait) -> dict[str, Any]:
     span = _span("input", wait.begin, wait.end)
     return {**span, "cat": "input", "pid": wait.worker, "tid": 0, "args": wait._asdict()}
+
+
+def step_event(step: PythonStep) -> dict[str, Any]:
+    span = _span(f"batch {step.batch}", step.begin, step.end)
+    return {**span, "cat": "python", "pid": step.worker, "tid": _PYTHON_ROW, "args": step._asdict()}
 
 
 def _span(name: str, begin: int, end: int) -> dict[str, Any]:

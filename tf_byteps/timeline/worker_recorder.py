@@ -4,14 +4,21 @@ import dataclasses
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.timeline import input_record
+from tf_byteps.timeline import input_record, python_steps
 from tf_byteps.timeline.files import END, Stay, growing
-from tf_byteps.timeline.parts import InputWait, read, read_inputs
-from tf_byteps.timeline.trace import trace, wait_event
+from tf_byteps.timeline.parts import (
+    InputWait,
+    PythonStep,
+    read,
+    read_inputs,
+    read_python_steps,
+)
+from tf_byteps.timeline.trace import step_event, trace, wait_event
 
 # Some 50 MB of memory, and 150 MB on disk; what comes later is only counted.
 MAX_PARTS = 200_000
@@ -34,7 +41,8 @@ class Recorder:
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
         input_record.begin()
-        said = {"worker": rank, "credit_bytes": self._credit}
+        python_steps.begin()
+        said = {"worker": rank, "credit_bytes": self._credit, "threads": _threads()}
         path = path_for(os.fspath(path), "worker", rank)
         self._file = growing(path, stay, (rank, f"worker {rank}"), self._lines, **said)
 
@@ -51,8 +59,10 @@ class Recorder:
         """
         input_record.end()
         _engine.timeline_stop()
+        python_steps.end()
         self._file.end(END)
-        parts, waits, dropped = read(self.path), read_inputs(self.path), self._dropped
+        parts, dropped = read(self.path), self._dropped
+        spans = read_inputs(self.path), read_python_steps(self.path)
         if dropped:
             _logger.warning(
                 "the timeline %s ends early: it has %d parts of tensors, and %d exchanges came "
@@ -62,8 +72,9 @@ class Recorder:
                 dropped,
             )
         about = {**dataclasses.asdict(self._stay), "worker": self._rank}
-        about |= {"credit_bytes": self._credit, "dropped_exchanges": dropped}
-        write_whole(self.path, trace(parts, waits, **about))
+        about |= {"credit_bytes": self._credit, "threads": _threads()}
+        about |= {"dropped_exchanges": dropped}
+        write_whole(self.path, trace(parts, *spans, **about))
         return self.path
 
     def _lines(self) -> Iterator[str]:
@@ -75,7 +86,22 @@ class Recorder:
         for begin, end in waits:
             wait = InputWait(self._rank, begin, end, self._stay.epoch)
             yield "," + json.dumps(wait_event(wait))
+        for begin, end, batch in python_steps.take():
+            step = PythonStep(self._rank, begin, end, batch, self._stay.epoch)
+            yield "," + json.dumps(step_event(step))
 
 
 def _credit() -> int:
     return _engine.worker_counters().get("credit_bytes", 0)
+
+
+def _threads() -> int:
+    """With how many threads TensorFlow computes an operation; by default, one a processor."""
+    asked = 0
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        asked = tf.config.threading.get_intra_op_parallelism_threads()
+        by_variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+        asked = asked or (int(by_variable) if by_variable.isdecimal() else 0)
+    return asked or len(os.sched_getaffinity(0))

@@ -39,6 +39,7 @@ before.
   (see `callbacks`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
   may save to one path.
+* `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
 * `TFEpochIterator.__init__` and `ArrayDataAdapter.get_tf_dataset`: arrays are shuffled alike on all
@@ -51,6 +52,7 @@ import threading
 
 from tf_byteps.strategy.fit import callbacks, whole_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
+from tf_byteps.timeline import python_steps
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -64,6 +66,7 @@ def install() -> None:
         if _installed:
             return
         _installed = True
+    python_steps.install()
     for part in (gradients, training, input, callbacks, whole_files):
         for owner, name, replacement in part.changes():
             wrap(owner, name, replacement)
