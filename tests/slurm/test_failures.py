@@ -46,7 +46,7 @@ def test_a_job_whose_time_is_over_is_requeued_and_resumes(slurm, tmp_path):
     """The example: Slurm's signal, callbacks that save, the queue, and the next epoch."""
     training = [sys.executable, "-m", "tests.launch.leaving_programs", "until_requeued", tmp_path]
     script = [ROOT / "examples" / "slurm_requeue.sh", *AS_HOST, *training]
-    options = ["-N", "2", "--ntasks-per-node=1", "--time=3"]
+    options = ["-N", "2", "--ntasks-per-node=1", "--time=5"]  # minutes: machines may be busy
     path = f"{ROOT / '.venv' / 'bin'}:/usr/bin:/bin"
     code, out, error = slurm.batch(tmp_path, *options, script, PATH=path)
     assert code == 0, error
