@@ -86,7 +86,6 @@ def main(how, folder, epochs):
     bps.elastic.run(train)(state, epochs)
     if bps.rank() == 0:
         report(folder, state, loss, resets)
-    bps.shutdown()
 
 
 class Noting(bps.elastic.KerasState):
@@ -211,3 +210,4 @@ def report(folder, state, loss, resets):
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    bps.shutdown()

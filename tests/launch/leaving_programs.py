@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import pathlib
 import sys
 import time
@@ -59,18 +60,34 @@ def optimizer(folder):
     _fit(model, folder, batch_size=8, backup=f"backup-{bps.rank()}")
 
 
+def until_requeued(folder):
+    """Trains until the job is told to end; when Slurm has started it again, one epoch more."""
+    is_again = "SLURM_RESTART_COUNT" in os.environ
+    with bps.BytePSStrategy().scope():
+        model = _model()
+        model.compile("adam", "mse")
+    further = [_OneEpoch()] if is_again else []
+    _fit(model, folder, batch_size=16, backup="backup", epochs=1000, further=further)
+
+
+class _OneEpoch(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
 def _model():
     return keras.Sequential([keras.Input([4]), keras.layers.Dense(8), keras.layers.Dense(2)])
 
 
-def _fit(model, folder, batch_size, backup):
+def _fit(model, folder, batch_size, backup, epochs=2, further=()):
     rows = np.random.default_rng(1).normal(size=(STEPS * batch_size, 4)).astype(np.float32)
     callbacks = [
         keras.callbacks.BackupAndRestore(str(pathlib.Path(folder) / backup)),
         Report(folder),
+        *further,
         LeaveOnSignal(),
     ]
-    arguments = {"batch_size": batch_size, "epochs": 2, "verbose": 0}
+    arguments = {"batch_size": batch_size, "epochs": epochs, "verbose": 0}
     model.fit(rows, rows[:, :2], callbacks=callbacks, **arguments)
     print("done", flush=True)
 

@@ -135,7 +135,7 @@ def test_ssh_is_not_installed(launch, tmp_path):
         *("-np", "2", "-H", "127.0.0.2:2", "--scheduler-host", "127.0.0.1", "true"),
         PATH=str(tmp_path),
     )
-    assert running.wait() == 1
+    assert running.wait() == 2
     assert "cannot run ssh, to start worker 0 on 127.0.0.2: No such file" in running.err
     assert "Traceback" not in running.err
 

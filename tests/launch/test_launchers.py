@@ -1,4 +1,4 @@
-"""Jobs that other launchers start: mpirun for real, torchrun by its variables (see tests/slurm)."""
+"""Jobs that other launchers start: OpenMPI's, MPICH's, torchrun (for Slurm see tests/slurm)."""
 
 import contextlib
 import os
@@ -88,15 +88,19 @@ def test_a_secret_for_mpirun(mpirun, program):
     assert "no secret" not in done.stderr
 
 
-def test_two_jobs_of_mpirun_at_once(mpirun, program):
-    commands = [[*mpirun, "-np", "2", *program("exchange_for", "2")] for _ in range(2)]
+def _end_well_at_once(command):
+    """Two jobs that one command starts, side by side."""
     running = [
         subprocess.Popen(command, cwd=ROOT, env=clean_environment(), stderr=subprocess.PIPE)
-        for command in commands
+        for _ in range(2)
     ]
     for process in running:
         _, error = process.communicate(timeout=120)
         assert process.returncode == 0, error.decode()
+
+
+def test_two_jobs_of_mpirun_at_once(mpirun, program):
+    _end_well_at_once([*mpirun, "-np", "2", *program("exchange_for", "2")])
 
 
 def test_a_rank_of_mpirun_that_fails_ends_the_job(mpirun, program):
@@ -108,6 +112,41 @@ def test_bpslaunch_within_mpirun_starts_a_job_of_its_own(mpirun, program):
     inner = [sys.executable, "-m", "tf_byteps.launch", "-np", "1", *program("train")]
     done = run([*mpirun, "-np", "2", *inner])
     assert done.stdout.count("trained 0 1 0 1 0.0\n") == 2, done.stdout + done.stderr
+
+
+@pytest.fixture
+def mpich():
+    """mpiexec of MPICH."""
+    return find_program("mpiexec.mpich", "mpich")
+
+
+def test_mpiexec_of_mpich_is_enough(mpich, program):
+    done = run([mpich, "-n", "3", *program("train")])
+    assert done.returncode == 0, done.stderr
+    expected = [f"trained {rank} 3 {rank} 3 3.0" for rank in range(3)]
+    assert sorted(done.stdout.splitlines()) == expected
+
+
+def test_two_jobs_of_mpich_at_once(mpich, program):
+    """It tells its processes nothing that another job's have not."""
+    _end_well_at_once([mpich, "-n", "2", *program("exchange_for", "2")])
+
+
+def test_a_rank_of_mpich_that_fails_ends_the_job(mpich, program):
+    done = run([mpich, "-n", "2", *program("fail", "7")])
+    assert done.returncode != 0 and "going to fail" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_torchrun_is_enough(program):
+    """Debian's, whose PyTorch brings 170 packages; this program knows nothing of it."""
+    torchrun = find_program("torchrun", "python3-torch")
+    # Without these two options it fails with Python 3.11.
+    shown = ["--redirects", "1", "--tee", "1"]
+    done = run([torchrun, *shown, "--nproc_per_node", "2", "--no_python", *program("train")])
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert f"[default{rank}]:trained {rank} 2 {rank} 2 1.0\n" in done.stdout
 
 
 def test_the_variables_of_torchrun(program):

@@ -1,5 +1,6 @@
 """What bpslaunch says of a job, where output goes, and which hosts and modules it takes."""
 
+import datetime
 import json
 import re
 import sys
@@ -110,6 +111,23 @@ def test_a_worker_that_is_not_shown_and_fails_is(launch):
     running = launch("-np", "2", "--show", "0", "sh", "-c", f"{_SPEAK}; exit $BYTEPS_GLOBAL_RANK")
     assert running.wait() == 1
     assert "the last lines of worker 1:" in running.err and "err of 1" in running.err
+
+
+def test_lines_with_the_time(launch, tmp_path):
+    """Also the lines of bpslaunch; log files have what processes have printed."""
+    arguments = ["-np", "2", "--timestamps", "--log-dir", str(tmp_path)]
+    begin = datetime.datetime.now().astimezone()
+    running = launch(*arguments, "sh", "-c", _SPEAK)
+    assert running.wait() == 0
+    lines = [*running.out.splitlines(), *running.err.splitlines()]
+    times = []
+    for line in lines:
+        time, prefix = re.fullmatch(r"(\S+ \S+) (\[worker \d\]|bpslaunch:) .*", line).groups()
+        times.append(datetime.datetime.fromisoformat(time))
+    assert len(lines) > 5
+    assert begin - datetime.timedelta(seconds=1) < min(times)
+    assert max(times) <= datetime.datetime.now().astimezone()
+    assert "out of 1" in (tmp_path / "worker-1.log").read_text().splitlines()
 
 
 def test_a_module_with_arguments(launch):

@@ -10,6 +10,8 @@ import pytest
 from tests.cluster import ROOT, clean_environment, wait_until
 
 NODES = 3
+# Ray gives a raylet 30 s to start, which is too little on a very busy machine.
+_ATTEMPTS = 12
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +31,11 @@ def cluster(ray):
     os.environ.clear()
     os.environ.update(clean_environment(RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0"))
     os.environ["PYTHONPATH"] = str(ROOT)
-    node = {"num_cpus": 2, "object_store_memory": 80 << 20, "include_dashboard": False}
-    running = Cluster(initialize_head=True, head_node_args=node)
+    running = Cluster()
     try:
+        add_node(running, include_dashboard=False)
         for _ in range(NODES - 1):
-            running.add_node(**{**node, "include_dashboard": None})
-        running.wait_for_nodes()
+            add_node(running)
         ray.init(address=running.address, log_to_driver=True)
         yield running
     finally:
@@ -42,6 +43,17 @@ def cluster(ray):
         running.shutdown()
         os.environ.clear()
         os.environ.update(kept)
+
+
+def add_node(cluster, **settings):
+    """Adds a node of two processors."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            cluster.add_node(num_cpus=2, object_store_memory=80 << 20, **settings)
+            return cluster.wait_for_nodes()
+        except Exception:  # Ray raises no other kind
+            if attempt == _ATTEMPTS - 1:
+                raise
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 
 import numpy as np
 
@@ -32,6 +33,27 @@ def die_on_rank_1():
     if tf_byteps.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     _engine.exchange(np.ones(1), name="x").wait(60)
+
+
+def raise_at_once():
+    raise ValueError("no such data")
+
+
+def return_late():
+    """Rank 0 has still something to do when the other has returned."""
+    tf_byteps.init()
+    total = float(_engine.exchange(np.ones(1, np.float32), name="x").wait(60)[0])
+    if tf_byteps.rank() == 0:
+        time.sleep(5)
+    return tf_byteps.rank(), total
+
+
+def train_elastic(how, folder, epochs):
+    """See tests/elastic/training.py; returns the rank at the end."""
+    from tests.elastic import training
+
+    training.main(how, folder, epochs)
+    return tf_byteps.rank()
 
 
 def only_rank_0_joins():

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import wait_until
 from tests.on_ray import programs
-from tests.on_ray.conftest import actors
+from tests.on_ray.conftest import actors, add_node
 from tf_byteps.errors import BytePSError, ConfigError
 
 pytestmark = pytest.mark.slow
@@ -83,8 +83,7 @@ def test_a_node_that_dies(cluster, ray, launcher):
     victim = cluster.list_all_nodes()[-1].node_id
     with pytest.raises(BytePSError, match=r"the job has failed: worker \d on \S+ was lost: "):
         launcher(3, strategy="STRICT_SPREAD").run(programs.kill_the_raylet, [victim])
-    cluster.add_node(num_cpus=2, object_store_memory=80 << 20)
-    cluster.wait_for_nodes()
+    add_node(cluster)
     assert launcher(3, strategy="STRICT_SPREAD").run(programs.train, [0])[2][:2] == (2, 3)
 
 

@@ -22,7 +22,7 @@ SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=15
 CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -84,7 +84,7 @@ class Slurm:
         for daemon in self._daemons:
             daemon.wait(30)
 
-    def run(self, *command, timeout=120, **variables):
+    def run(self, *command, timeout=300, **variables):
         """Runs a command of Slurm's, with this cluster as its own."""
         return subprocess.run(
             command,
@@ -120,7 +120,7 @@ class Slurm:
         outputs = [folder / "out.txt", folder / "err.txt"]
         files = [f"--output={outputs[0]}", f"--error={outputs[1]}"]
         command = ["sbatch", "--wait", *files, *options, *map(str, script)]
-        done = self.run(*command, timeout=240, **variables)
+        done = self.run(*command, timeout=900, **variables)
         assert all(map(os.path.exists, outputs)), done.stderr
         return done.returncode, *(file.read_text(errors="replace") for file in outputs)
 

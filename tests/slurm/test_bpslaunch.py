@@ -6,32 +6,15 @@ import os
 import shlex
 import signal
 import sys
-import threading
 
 import psutil
 import pytest
 
 from tests.cluster import ROOT, all_gone, wait_until
+from tests.slurm.running import AS_HOST, BPSLAUNCH, Running, on_nodes, processes_with
 
 pytestmark = pytest.mark.slow
-
-BPSLAUNCH = (sys.executable, "-m", "tf_byteps.launch")
-# Each node is a host of its own: they share this machine.
-AS_HOST = ("sh", "-c", 'BYTEPS_HOST_ID=$SLURMD_NODENAME exec "$@"', "sh")
-
-
-def on_nodes(program, *options):
-    """A line of a batch script."""
-    return shlex.join([*BPSLAUNCH, *options, *AS_HOST, *program])
-
-
-def of_worker(slurm, rank):
-    """The processes of a worker: the program, and what it has started."""
-    return [
-        process
-        for process, variables in slurm.processes()
-        if variables.get("BYTEPS_GLOBAL_RANK") == str(rank)
-    ]
+_RANK = "BYTEPS_GLOBAL_RANK"
 
 
 def test_hosts_and_slots_are_those_of_the_allocation(slurm, program, tmp_path):
@@ -72,7 +55,7 @@ def test_a_heterogeneous_job_has_nodes_for_servers(slurm, program, tmp_path):
 def test_the_secret_is_on_no_command_line(slurm, tmp_path):
     line = shlex.join([*BPSLAUNCH, "sh", "-c", 'echo "secret: $BYTEPS_JOB_SECRET"; sleep 5'])
     lines = []
-    with _Running(slurm, tmp_path, "-N", "2", "-n", "2", line) as running:
+    with Running(slurm, tmp_path, "-N", "2", "-n", "2", line) as running:
         running.wait_for("secret: ", 2)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -93,9 +76,9 @@ def test_the_exit_code_is_that_of_the_first_that_failed(slurm, program, tmp_path
 
 def test_a_killed_task_ends_the_job_and_is_named(slurm, program, tmp_path):
     line = on_nodes(program("exchange_for", "100"))
-    with _Running(slurm, tmp_path, "-N", "3", "-n", "3", line) as running:
+    with Running(slurm, tmp_path, "-N", "3", "-n", "3", line) as running:
         running.wait_for("exchanging", 3)
-        (killed,) = of_worker(slurm, 1)
+        (killed,) = processes_with(slurm, _RANK, 1)
         killed.kill()
         assert running.wait() == 137
     assert "worker 1 failed first, with exit code 137 (SIGKILL)" in running.error
@@ -106,10 +89,10 @@ def test_a_killed_task_ends_the_job_and_is_named(slurm, program, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_bpslaunch(slurm, program, tmp_path, number):
     line = on_nodes(program("sleep_with_children"), "--grace", "2")
-    with _Running(slurm, tmp_path, "-N", "2", "-n", "2", f"exec {line}") as running:
+    with Running(slurm, tmp_path, "-N", "2", "-n", "2", f"exec {line}") as running:
         running.wait_for("sleeping", 2)
         (launcher,) = [p for p, _ in slurm.processes() if "tf_byteps.launch" in p.cmdline()]
-        left = [*of_worker(slurm, 0), *of_worker(slurm, 1)]
+        left = [*processes_with(slurm, _RANK, 0), *processes_with(slurm, _RANK, 1)]
         assert len(left) >= 6
         launcher.send_signal(number)
         assert running.wait() != 0
@@ -135,43 +118,3 @@ def test_the_doctor_examines_the_nodes(slurm, tmp_path):
     assert [(host["name"], host["error"]) for host in hosts] == [("node1", ""), ("node2", "")], (
         error
     )
-
-
-class _Running:
-    """A batch script that runs meanwhile; use as a context manager, which cancels it."""
-
-    def __init__(self, slurm, folder, *arguments):
-        self._slurm, self._folder = slurm, folder
-        self._thread = threading.Thread(target=self._run, args=arguments)
-        self._result = (None, "", "")
-
-    def _run(self, *arguments):
-        self._result = self._slurm.batch(self._folder, *arguments)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        if self._thread.is_alive():
-            self._slurm.run("scancel", "--user=root")
-        self._thread.join()
-
-    @property
-    def out(self):
-        file = self._folder / "out.txt"
-        return file.read_text() if file.exists() else ""
-
-    @property
-    def error(self):
-        return (self._folder / "err.txt").read_text()
-
-    def wait_for(self, text, count):
-        """Waits until the script has printed a text so often."""
-        wait_until(lambda: self.out.count(text) >= count or not self._thread.is_alive(), 60)
-        assert self.out.count(text) >= count, self.out + self.error
-
-    def wait(self):
-        """The exit code."""
-        self._thread.join()
-        return self._result[0]

@@ -4,6 +4,8 @@ It tells each process its rank, but not where rank 0 is: on one host that is pla
 it; else DMLC_PS_ROOT_URI has to.
 """
 
+import os
+import re
 from collections.abc import Mapping
 
 from tf_byteps.environments import slurm
@@ -13,6 +15,8 @@ from tf_byteps.errors import ConfigError
 SOURCE = "PMI"
 _NAMES = ("PMI_RANK", "PMI_SIZE")
 _LOCAL_NAMES = ("MPI_LOCALRANKID", "MPI_LOCALNRANKS")
+# What mpiexec starts on each host; all of a job's processes there come from it.
+_PROXY = "hydra_pmi_proxy"
 
 
 def read(environment: Mapping[str, str]) -> Place | None:
@@ -33,7 +37,27 @@ def read(environment: Mapping[str, str]) -> Place | None:
             f"is: give its host with mpiexec -genv DMLC_PS_ROOT_URI HOST, and one secret with "
             f"-genv BYTEPS_JOB_SECRET"
         )
-    job_id = f"pmi-{environment.get('PMI_JOBID', '')[:48]}"
+    job_id = f"pmi-{environment.get('PMI_JOBID') or (_proxy() if host else '')}"[:52]
     return numbered(
         SOURCE, said, rank, size, local_rank, local_size, host, port_for(job_id), job_id
     )
+
+
+def _proxy() -> str:
+    """The number of the proxy's process, which tells jobs of one host apart; "" if there is none.
+
+    MPICH's mpiexec gives a job no name.
+    """
+    number = os.getpid()
+    while number > 1:
+        try:
+            with open(f"/proc/{number}/stat", encoding="utf-8", errors="replace") as file:
+                described = re.match(r"\d+ \((.*)\) \S (\d+) ", file.read(), re.DOTALL)
+        except OSError:
+            return ""
+        if described is None:
+            return ""
+        if described[1] == _PROXY:
+            return str(number)
+        number = int(described[2])
+    return ""

@@ -269,6 +269,11 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="RANKS",
         help='print the output of these workers only, such as "0" or "0,4-7" (default: all)',
     )
+    group.add_argument(
+        "--timestamps",
+        action="store_true",
+        help="begin each line that is printed with the time",
+    )
 
 
 def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:

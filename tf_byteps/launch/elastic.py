@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import signal
 import time
@@ -10,6 +9,7 @@ import typing
 from typing import Any
 
 from tf_byteps.launch.discovery import FixedHosts, HostScript
+from tf_byteps.launch.failures import FAILURE_SECONDS, RecentFailures
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.job import Job
 from tf_byteps.launch.plan import ElasticPlan
@@ -17,12 +17,6 @@ from tf_byteps.launch.plan import ElasticPlan
 if typing.TYPE_CHECKING:
     from tf_byteps.launch.launcher import Launcher
     from tf_byteps.launch.running_task import RunningTask
-
-# Failures of a host's workers count for so long.
-FAILURE_SECONDS = 600.0
-# Before a worker is started in the place of one that has failed: who else has failed is known then.
-_RESTART_SECONDS = 1.0
-_LONGEST_RESTART_SECONDS = 30.0
 
 
 class Place:
@@ -58,8 +52,7 @@ class ElasticJob(Job):
     ) -> None:
         super().__init__(launcher, **settings)
         self._plan, self._discovery, self._most = plan, discovery, most
-        self._host_failures = host_failures
-        self._failures = collections.defaultdict(list)  # host name: when
+        self._failures = RecentFailures(host_failures)  # of hosts
         self._blocked = set()
         self._places = []
         self._leaving = set()  # numbers of workers
@@ -178,7 +171,7 @@ class ElasticJob(Job):
         if role == "server" and running.code != 0 and self._ending_since is None:
             self._note_failed(running)
             self._screen.say(f"{running.task.label} failed with exit code {running.code}")
-            if self._count_failure(running):
+            if self._count_failure(running) is not None:
                 self.start(running.task)
                 return
         if role == "scheduler" and not running.told_to_end:
@@ -214,25 +207,23 @@ class ElasticJob(Job):
         )
         if self._has_finished:  # nobody takes its place
             self._first_failed = self._first_failed or running
-        elif self._count_failure(running) and place is not None:
-            failures = len(self._failures[running.task.host])
-            delay = min(_RESTART_SECONDS * 2 ** (failures - 1), _LONGEST_RESTART_SECONDS)
-            place.not_before = time.monotonic() + (delay if self._host_failures else 0)
+        else:
+            delay = self._count_failure(running)
+            if place is not None and delay is not None:
+                place.not_before = time.monotonic() + delay
         self._tell_expected()
 
-    def _count_failure(self, running: RunningTask) -> bool:
-        """Whether its host may be used again."""
-        host, now = running.task.host, time.monotonic()
-        recent = [when for when in self._failures[host] if now - when < FAILURE_SECONDS] + [now]
-        self._failures[host] = recent
-        if self._host_failures and len(recent) >= self._host_failures:
-            if host not in self._blocked:
-                self._screen.say(
-                    f"{host} is not used any more: {len(recent)} of its processes have failed in "
-                    f"{FAILURE_SECONDS:.0f} s (--host-failures)"
-                )
+    def _count_failure(self, running: RunningTask) -> float | None:
+        """Seconds until its host may be used again; None: it is not used any more."""
+        host = running.task.host
+        failures = self._failures.note(host)
+        if self._failures.is_too_much(failures) and host not in self._blocked:
+            self._screen.say(
+                f"{host} is not used any more: {failures} of its processes have failed in "
+                f"{FAILURE_SECONDS:.0f} s (--host-failures)"
+            )
             self._blocked.add(host)
-        return host not in self._blocked
+        return None if host in self._blocked else self._failures.seconds_to_wait(failures)
 
     def _is_hopeless(self) -> bool:
         """Whether no worker is there and none can be started any more."""

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.launch.hosts import guarded, is_local, to_start_python
 from tf_byteps.launch.plan import Task
 from tf_byteps.launch.remote_shells import RemoteShell
@@ -43,17 +43,23 @@ class Launcher:
         self._secret = secret
         self._remote_environment = remote_environment
         self._shell = shell
+        self._has_shell = False  # it is known to work here
         self.grace = grace
 
     def start(self, task: Task, keep: Sequence[int] = ()) -> Process:
-        """Starts a task under a guard; returns the `Popen` of the guard or of its shell."""
+        """Starts a task under a guard; returns the `Popen` of the guard or of its shell.
+
+        Raises:
+            ConfigError: remote hosts cannot be reached from here, or not this one.
+            BytePSError: the process cannot be started.
+        """
         here = is_local(task.host)
         command = guarded(task.command, self.grace, keep, variables_by_stdin=not here)
         variables = {**(self.environment if here else self._remote_environment), **task.variables}
         if self._secret is not None:
             variables["BYTEPS_JOB_SECRET"] = self._secret
         if not here:
-            command = self._shell.command(task.host, command, to_start_python(variables))
+            command = self._through_shell(task.host, command, to_start_python(variables))
         process = _popen(command, variables if here else self._of_shell(), task, keep)
         if not here and process.stdin is not None:
             _write_line(process.stdin, json.dumps(variables))
@@ -68,7 +74,7 @@ class Launcher:
         if is_local(task.host):
             return _popen(command, {**self.environment, **task.variables}, task)
         variables = {**to_start_python(self._remote_environment), **task.variables}
-        command = self._shell.command(task.host, command, variables)
+        command = self._through_shell(task.host, command, variables)
         return _popen(command, self._of_shell(), task)
 
     def remark(self, host: str, code: int) -> str:
@@ -79,6 +85,14 @@ class Launcher:
         """What is started, for --verbose."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
         return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
+
+    def _through_shell(
+        self, host: str, command: Sequence[str], variables: Mapping[str, str]
+    ) -> list[str]:
+        if not self._has_shell:
+            self._shell.require()
+            self._has_shell = True
+        return self._shell.command(host, command, variables)
 
     def _of_shell(self) -> dict[str, str] | None:
         return self._shell.own_environment(self.environment)
@@ -103,8 +117,10 @@ def _popen(
             stderr=subprocess.PIPE,
         )
     except OSError as error:
-        hint = "" if is_local(task.host) else f", to start {task.label} on {task.host}"
-        raise BytePSError(f"cannot run {command[0]}{hint}: {error.strerror}") from error
+        here = is_local(task.host)
+        hint = "" if here else f", to start {task.label} on {task.host}"
+        kind = BytePSError if here else ConfigError  # something is not installed
+        raise kind(f"cannot run {command[0]}{hint}: {error.strerror}") from error
 
 
 def _write_line(pipe: IO[bytes], text: str) -> None:

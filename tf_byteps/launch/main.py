@@ -20,7 +20,7 @@ from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import Host, address_for, given_hosts, is_local
 from tf_byteps.launch.job import Job
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.output import Choice, read_ranks
+from tf_byteps.launch.output import Choice, Screen, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.remote_shells import Ssh
 from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, variables_of
@@ -122,6 +122,7 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         "server_failover": read_setting(launcher.environment, "server_failover"),
         "server_restarts": options.server_restarts,
         "choice": _choice(options),
+        "screen": Screen(timestamps=options.timestamps),
     }
     with Job(launcher, verbose=options.verbose, **settings) as job:
         if not options.quiet:
@@ -149,7 +150,8 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     )
     launcher = new_launcher(options, environment, True)
     most, failures = options.max_workers, options.host_failures
-    settings = {"verbose": options.verbose, "choice": _choice(options)}
+    screen = Screen(timestamps=options.timestamps)
+    settings = {"verbose": options.verbose, "choice": _choice(options), "screen": screen}
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
         least = int(limits["BYTEPS_MIN_WORKERS"])
         workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
@@ -272,7 +274,9 @@ def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> i
     config = Config.from_environment(environment)
     if config.role == "worker":
         _require_command(options)
-    with Job(Launcher(environment, {}, Ssh(), options.grace), verbose=options.verbose) as job:
+    launcher = Launcher(environment, {}, Ssh(), options.grace)
+    screen = Screen(timestamps=options.timestamps)
+    with Job(launcher, screen, verbose=options.verbose) as job:
         job.start_all(tasks_of_one_role(config, tuple(options.command)))
         return job.run()
 

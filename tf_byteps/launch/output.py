@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import os
 import sys
 import time
@@ -24,13 +25,24 @@ Lines = collections.deque[str]
 
 
 class Screen:
-    """Standard output and error of this process, shared by all streams."""
+    """Standard output and error of this process, shared by all streams.
 
-    def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+    Args:
+        stdout, stderr: other files.
+        timestamps: whether each line begins with the time at which it is printed.
+    """
+
+    def __init__(
+        self,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        timestamps: bool = False,
+    ) -> None:
         self._files = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
         for file in self._files.values():
             # Whatever processes print can be shown somehow.
             file.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+        self._timestamps = timestamps
         self._closed = set()  # targets that nobody reads any more
         self._open = dict.fromkeys(self._files)  # the stream whose line has no end yet
         self._color = {name: _colors(file) for name, file in self._files.items()}
@@ -62,10 +74,16 @@ class Screen:
             self._open[target] = None
         # A line of JSON says itself whose it is, and programs read it.
         if self._open[target] is None and not text.startswith(logs.JSON_BEGIN):
-            file.write(stream.prefix)
+            file.write(self._time() + stream.prefix)
         file.write(text)
         self._open[target] = None if text.endswith("\n") else stream
         file.flush()
+
+    def _time(self) -> str:
+        """With the offset from UTC, as hosts may be in several zones."""
+        if not self._timestamps:
+            return ""
+        return datetime.datetime.now().astimezone().isoformat(" ", "milliseconds") + " "
 
     def say(self, text: str) -> None:
         """A message of bpslaunch itself."""

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import os
 import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -16,8 +17,9 @@ from tf_byteps.errors import ConfigError
 from tf_byteps.launch.allocation import Allocation, read_allocation
 from tf_byteps.launch.hosts import NEVER_PASSED
 
-SSH, SRUN = "ssh", "srun"
+SSH, SRUN, SCONTROL = "ssh", "srun", "scontrol"
 NAMES = (SSH, SRUN)
+_ANSWER_SECONDS = 60.0  # Slurm's own commands ask again for some time
 # What srun needs to find the allocation. The others of SLURM_ describe the step of bpslaunch, such
 # as its number of tasks; srun would take them for options.
 _OF_THE_JOB = ("SLURM_CONF", "SLURM_JOB_ID", "SLURM_HET_SIZE", "SLURM_JWT")
@@ -26,6 +28,14 @@ _OF_THE_CLUSTER = ("SLURM_CLUSTER", "SLURM_WORKING_CLUSTER")
 
 class RemoteShell(Protocol):
     """A way to start commands on other hosts."""
+
+    def require(self) -> None:
+        """Returns if it can be used here, as far as that can be told before a host is reached.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        ...
 
     def command(
         self, host: str, command: Sequence[str], environment: Mapping[str, str]
@@ -69,6 +79,9 @@ class Ssh:
     identity: str | None = None
     options: tuple[str, ...] = ()
 
+    def require(self) -> None:
+        """See `RemoteShell`: each host is another matter."""
+
     def command(
         self, host: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> list[str]:
@@ -109,6 +122,29 @@ class Srun:
     """
 
     allocation: Allocation
+
+    def require(self) -> None:
+        """See `RemoteShell`. All of Slurm's commands need its daemons, and munge."""
+        try:
+            done = subprocess.run(
+                [SCONTROL, "show", "job", self.allocation.job_id],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_SECONDS,
+            )
+        except FileNotFoundError:
+            raise ConfigError(f"{SCONTROL} of Slurm is not installed, or not in PATH") from None
+        except subprocess.TimeoutExpired:
+            said = f"no answer in {_ANSWER_SECONDS:.0f} s"
+        else:
+            said = "; ".join(done.stderr.split("\n")).strip("; ")
+            if done.returncode == 0:
+                return
+        raise ConfigError(
+            f"Slurm does not tell {SCONTROL} of its job {self.allocation.job_id}: do slurmctld and "
+            f"munged run, and may this user ask them? ({said})"
+        )
 
     def command(
         self, host: str, command: Sequence[str], environment: Mapping[str, str]

@@ -1,20 +1,21 @@
 """The processes of a job as Ray's actors.
 
-None imports TensorFlow before the user's function does.
+An actor gets the job's variables with `run`, so that Ray can start its process before the scheduler
+has a port. None imports TensorFlow before the user's function does.
 """
 
 import dataclasses
 import os
 import threading
 import traceback
-from collections.abc import Callable
 from typing import Any
 
+import ray
 from ray import cloudpickle
 
 from tf_byteps import logs
 from tf_byteps.config import Config
-from tf_byteps.errors import BytePSError
+from tf_byteps.errors import BytePSError, Dismissed
 from tf_byteps.launch.guard import die_with
 from tf_byteps.launch.plan import TOPOLOGY
 from tf_byteps.scheduler import schedule
@@ -27,9 +28,11 @@ class Returned:
 
     Attributes:
         value: what it returned, pickled.
+        rank: the worker's rank at the end; None if it was in no job then.
     """
 
     value: bytes
+    rank: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,29 +43,51 @@ class Raised:
         text: the traceback.
         error: the exception, pickled; None if that cannot be done.
         may_follow: whether it may only follow from the end of another process.
+        is_farewell: whether an elastic job goes on, or has ended, without this worker.
     """
 
     text: str
     error: bytes | None
     may_follow: bool
+    is_farewell: bool
 
 
-class Scheduler:
+class Process:
+    """What all have in common."""
+
+    def __init__(self):
+        # The raylet, which has started this process. If the node is lost, so is the process; Ray
+        # ends those that have threads of their own late or never.
+        die_with(os.getppid())
+        logs.print_to_standard_error()
+
+    def where(self):
+        """The IP address of its node, as soon as it runs."""
+        return own_address()
+
+
+class Scheduler(Process):
     """The scheduler, in a thread beside the one that answers the launcher."""
 
-    def __init__(self, variables: Any) -> None:
-        _enter(variables)
+    def __init__(self):
+        super().__init__()
         self._reports = []
         self._changed = threading.Condition()
+        self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
 
-    def run(self) -> Any:
+    def run(self, variables):
         """Runs it until the job is over; returns "" or who was lost."""
+        _enter(variables)
         try:
-            return _run(schedule, self._report)
+            return _run(schedule, self._report, self._orders)
         finally:
             self._report("over")
 
-    def port(self) -> Any:
+    def order(self, line):
+        """Tells the scheduler of an elastic job something: see `ElasticScheduler`."""
+        os.write(self._orders_out, f"{line}\n".encode())
+
+    def port(self):
         """Its port, as soon as it listens; None: it does not."""
         with self._changed:
             self._changed.wait_for(lambda: self._reports)
@@ -80,53 +105,53 @@ class Scheduler:
             self._changed.notify_all()
 
 
-class Server:
+class Server(Process):
     """A server."""
 
-    def __init__(self, variables: Any) -> None:
-        _enter(variables)
-
-    def run(self) -> Any:
+    def run(self, variables):
         """Runs it until the job is over; returns "" or who was lost."""
+        _enter(variables)
         return _run(serve)
 
 
-class Worker:
+class Worker(Process):
     """A worker."""
 
-    def __init__(self, variables: Any) -> None:
-        _enter(variables)
-
-    def run(self, call: Callable[..., Any]) -> Any:
+    def run(self, variables, call):
         """Calls a function, and leaves the job.
 
         Args:
+            variables: the job's.
             call: the function, its positional and its keyword arguments, pickled. They are read
                 here, as reading them may import what looks at the variables.
 
         Returns:
             A `Returned` or a `Raised`.
         """
+        _enter(variables)
         try:
             function, args, kwargs = cloudpickle.loads(call)
             value = cloudpickle.dumps(function(*args, **kwargs))
             from tf_byteps import runtime
 
+            rank = runtime.rank() if runtime.is_initialized() else None
             runtime.shutdown()
-            return Returned(value)
+            return Returned(value, rank)
         except BaseException as error:  # SystemExit, too: it would end the actor without a word
             return _raised(error)
 
 
-def _enter(variables: Any) -> None:
+def own_address():
+    """The IP address of this process's node, as Ray's other nodes know it."""
+    own = ray.get_runtime_context().get_node_id()
+    return next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == own)
+
+
+def _enter(variables):
     """Makes this process what the variables say."""
-    # The raylet, which has started this process. If the node is lost, so is the process; Ray ends
-    # those that have threads of their own late or never.
-    die_with(os.getppid())
     for name in TOPOLOGY:
         os.environ.pop(name, None)
-    os.environ.update(variables)
-    logs.print_to_standard_error()
+    os.environ.update(variables, DMLC_NODE_HOST=own_address())
 
 
 def _run(work: Any, *args: Any) -> Any:
@@ -145,7 +170,7 @@ def _raised(error: Any) -> Any:
     except Exception:
         pickled = None
     text = "".join(traceback.format_exception(error)).rstrip("\n")
-    return Raised(text, pickled, _may_follow(error))
+    return Raised(text, pickled, _may_follow(error), isinstance(error, Dismissed))
 
 
 def _may_follow(error: Any) -> bool:

@@ -9,8 +9,9 @@ import ray
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import passed_environment
-from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.ray.placement import Placement
+from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan
+from tf_byteps.ray.elastic import ElasticRayJob
+from tf_byteps.ray.placement import Placement, options_anywhere
 from tf_byteps.ray.running import RunningJob
 from tf_byteps.rendezvous.secret import new_secret
 
@@ -24,6 +25,10 @@ class RayLauncher:
     autoscaler brings the nodes for it. All nodes need tf_byteps, and workers TensorFlow. All
     processes get the `BYTEPS_*` settings of the caller's environment, and a new secret.
 
+    With `min_workers` the job is elastic: it begins with so many, goes on when workers or nodes are
+    lost, and takes in others once the cluster has room for them, up to `workers`. The function
+    then trains in one that `tf_byteps.elastic.run` decorates.
+
     Args:
         workers: number of workers.
         servers: number of servers, which use no GPU; 0: every worker hosts one.
@@ -33,7 +38,11 @@ class RayLauncher:
         strategy: how Ray places all these: "PACK" (on few nodes, if it can), "SPREAD" (on many),
             "STRICT_PACK" (on one) or "STRICT_SPREAD" (each on another).
         env: further environment variables of all processes.
-        placement_timeout: seconds that the cluster has to find room for all.
+        placement_timeout: seconds that the cluster has to find room for all, in an elastic job for
+            the servers and the least number of workers.
+        min_workers: the least number of workers of an elastic job. Default: the number is fixed.
+        max_failures: of an elastic job: a worker or server that has failed so often in 10 minutes
+            is not started again; 0: however often.
 
     Raises:
         ConfigError: an argument has a value that cannot be used.
@@ -58,20 +67,32 @@ class RayLauncher:
         strategy: str = "PACK",
         env: Mapping[str, str] | None = None,
         placement_timeout: float = 600.0,
-    ) -> None:
+        min_workers: int | None = None,
+        max_failures: int = 3,
+    ):
         if workers < 1 or servers < 0:
             raise ConfigError(f"workers={workers}, servers={servers}: 1 and 0 are the least")
         if strategy not in _STRATEGIES:
             raise ConfigError(f"strategy={strategy!r}: must be one of {', '.join(_STRATEGIES)}")
+        if min_workers is not None and not 1 <= min_workers <= workers:
+            raise ConfigError(f"min_workers={min_workers}: must be from 1 to workers={workers}")
+        if min_workers is not None and strategy.startswith("STRICT"):
+            raise ConfigError(
+                f"strategy={strategy!r}, but the workers of an elastic job come where there is "
+                f"room: must be PACK or SPREAD"
+            )
         for name, number in (
             ("cpus_per_worker", cpus_per_worker),
             ("gpus_per_worker", gpus_per_worker),
             ("cpus_per_server", cpus_per_server),
+            ("max_failures", max_failures),
         ):
             if number < 0:
                 raise ConfigError(f"{name}={number}: must not be negative")
-        worker = {"CPU": cpus_per_worker, "GPU": gpus_per_worker}
-        self._worker_bundles = [_bundle(worker)] * workers
+        worker = _bundle({"CPU": cpus_per_worker, "GPU": gpus_per_worker})
+        self._is_elastic, self._max_failures = min_workers is not None, max_failures
+        self._worker_bundles = [worker] * (min_workers or workers)
+        self._more = [options_anywhere(worker, strategy)] * (workers - (min_workers or workers))
         self._server_bundles = [_bundle({"CPU": cpus_per_server})] * servers
         self._strategy = strategy
         self._env = dict(env or {})
@@ -94,11 +115,13 @@ class RayLauncher:
             kwargs: its keyword arguments.
 
         Returns:
-            What the function returned on each worker, a list in the order of ranks.
+            What the function returned on each worker, a list in the order of ranks. In an elastic
+            job these are the workers that were there at the end.
 
         Raises:
             BytePSError: a worker has raised, or a process of the job was lost; the message begins
-                with the cause. `__cause__` is the worker's exception if it has raised.
+                with the cause. `__cause__` is the worker's exception if it has raised. In an
+                elastic job too few workers were left.
             ConfigError: the cluster has found no room in `placement_timeout`.
 
         Example:
@@ -114,9 +137,21 @@ class RayLauncher:
         bundles = self._worker_bundles, self._server_bundles
         with Placement(*bundles, self._strategy, self._placement_timeout) as placement:
             plan = placement.plan(secrets.token_hex(8))
+            if self._is_elastic:
+                plan = self._elastic(plan)
             variables = {"BYTEPS_JOB_SECRET": new_secret()} if plan.needs_scheduler else {}
-            with RunningJob(plan, placement, {**environment, **self._env}, variables) as job:
+            given = plan, placement, {**environment, **self._env}, variables
+            if isinstance(plan, ElasticPlan):
+                job = ElasticRayJob(*given, self._more, self._max_failures)
+            else:
+                job = RunningJob(*given)
+            with job:
                 return job.run(call)
+
+    def _elastic(self, plan):
+        least = len(self._worker_bundles)
+        limits = {"BYTEPS_MIN_WORKERS": least, "BYTEPS_MAX_WORKERS": least + len(self._more)}
+        return ElasticPlan(**vars(plan), limits={name: str(n) for name, n in limits.items()})
 
 
 def _bundle(resources: Any) -> Any:

@@ -9,7 +9,10 @@ from ray.util.placement_group import (
     placement_group_table,
     remove_placement_group,
 )
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import Host
@@ -21,6 +24,8 @@ _PATIENCE_SECONDS = 10.0  # then the log says what is missing
 
 class Placement:
     """Reserved resources; use as a context manager, which gives them back.
+
+    If a node is lost, Ray finds another place for what was reserved there, as soon as there is one.
 
     Args:
         worker_bundles, server_bundles: what each process needs, as Ray's resources.
@@ -52,14 +57,9 @@ class Placement:
     def __exit__(self, *_: Any) -> None:
         remove_placement_group(self._group)
 
-    def address_of(self, task: Any) -> Any:
-        """The IP address of the node where a `Task` of the plan runs."""
-        return self._addresses[self._nodes[self._bundle_of(task.role, task.number)]]
-
-    @property
-    def scheduler_address(self) -> Any:
-        """The IP address of the node where the scheduler runs."""
-        return self._addresses[self._nodes[self._bundle_of("scheduler", 0)]]
+    def address_of(self, role, number):
+        """The IP address of the node where a process runs."""
+        return self._addresses[self._nodes[self._bundle_of(role, number)]]
 
     def plan(self, job_id: str) -> Any:
         """The job as a `Plan`, whose hosts are Ray's names of nodes.
@@ -71,17 +71,13 @@ class Placement:
         hosts = tuple(Host(node, workers.count(node)) for node in dict.fromkeys(workers))
         return Plan(len(workers), len(servers), hosts, tuple(servers), job_id, ())
 
-    def options(self, task: Any) -> dict[Any, Any]:
-        """Where the actor for a `Task` of the plan goes, and with what, as options of Ray's."""
-        number = self._bundle_of(task.role, task.number)
-        needs = {} if task.role == "scheduler" else self._bundles[number]
-        return {
-            "num_cpus": needs.get("CPU", 0),
-            "num_gpus": needs.get("GPU", 0),
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                self._group, placement_group_bundle_index=number
-            ),
-        }
+    def options(self, role, number):
+        """Where the actor for a process goes, and with what, as options of Ray's."""
+        bundle = self._bundle_of(role, number)
+        strategy = PlacementGroupSchedulingStrategy(
+            self._group, placement_group_bundle_index=bundle
+        )
+        return _options({} if role == "scheduler" else self._bundles[bundle], strategy)
 
     def _bundle_of(self, role: str, number: int) -> Any:
         """The scheduler is where worker 0 is."""
@@ -109,6 +105,32 @@ class Placement:
             )
 
 
-def _in_words(resources: Any) -> Any:
+def options_anywhere(bundle, strategy):
+    """Those of an actor for which nothing is reserved: it waits for a node with room.
+
+    An autoscaler brings one.
+
+    Args:
+        bundle: what it needs, as Ray's resources.
+        strategy: see `RayLauncher`.
+    """
+    return _options(bundle, "SPREAD" if strategy == "SPREAD" else "DEFAULT")
+
+
+def options_here():
+    """Those of an actor on the node of this process, which needs next to nothing."""
+    node = ray.get_runtime_context().get_node_id()
+    return _options({}, NodeAffinitySchedulingStrategy(node, soft=False))
+
+
+def _options(needs, strategy):
+    return {
+        "num_cpus": needs.get("CPU", 0),
+        "num_gpus": needs.get("GPU", 0),
+        "scheduling_strategy": strategy,
+    }
+
+
+def _in_words(resources):
     kinds = ("CPU", "GPU")
     return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)

@@ -31,7 +31,7 @@ class Member:
 
     Attributes:
         task: what it is.
-        where: the address of its node.
+        where: the address of its node; "" while that is not known.
         actor: Ray's handle of it.
     """
 
@@ -39,8 +39,8 @@ class Member:
     where: str
     actor: ray.actor.ActorHandle
 
-    def __str__(self) -> str:
-        return f"{self.task.label} on {self.where}"
+    def __str__(self):
+        return f"{self.task.label} on {self.where}" if self.where else self.task.label
 
 
 class RunningJob:
@@ -58,6 +58,7 @@ class RunningJob:
         self._environment, self._secrets = environment, secrets
         self._members = []
         self._scheduler = None
+        self._port = 0
         self._pending = {}  # what an actor's method will return: the `Member`
         self._results = {}  # by rank
         self._first_return = None  # when the first worker has returned
@@ -83,52 +84,74 @@ class RunningJob:
             BytePSError: the job has failed.
         """
         call = ray.put(call)
-        address, port = "", 0
+        address = ""
         if self._plan.needs_scheduler:
-            address = self._placement.scheduler_address
-            port = self._start_scheduler(address)
-        for task in self._plan.server_tasks(address, port):
-            self._start(task, Server)
-        for task in self._plan.worker_tasks(address, port):
-            self._start(task, Worker, call)
+            address = self._placement.address_of("scheduler", 0)
+            self._scheduler = self._place(self._plan.scheduler_task(address, None), Scheduler)
+        # Ray starts all processes meanwhile.
+        servers = [self._place(task, Server) for task in self._plan.server_tasks(address, 0)]
+        workers = [self._place(task, Worker) for task in self._plan.worker_tasks(address, 0)]
+        if self._scheduler is not None:
+            self._begin_scheduler()
+        for member in servers:
+            self._begin(member)
+        for member in workers:
+            self._begin(member, call)
         while len(self._results) < self._plan.workers:
             self._take_next()
             self._look_for_early_return()
-        if self._pending:
-            ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
+        self._say_farewell()
         return [ray.cloudpickle.loads(self._results[rank]) for rank in range(self._plan.workers)]
 
-    def _start_scheduler(self, address: str) -> Any:
-        """Returns its port."""
-        # Its port and its reports are asked for while it runs.
-        task = self._plan.scheduler_task(address, None)
-        self._scheduler = self._start(task, Scheduler, max_concurrency=3)
-        port = self._ask(self._scheduler.actor.port.remote())
-        if port is None:
+    def _place(self, task, kind):
+        """Creates the actor of a process that has its place; returns the `Member`."""
+        place = task.role, task.number
+        options = self._placement.options(*place)
+        return self._create(task, kind, options, self._placement.address_of(*place))
+
+    def _create(self, task, kind, options, where=""):
+        """Creates an actor; returns the `Member`.
+
+        Args:
+            task: what it is to be.
+            kind: its class.
+            options: where it goes, see `Placement.options`.
+            where: the address of its node, if that is known.
+        """
+        # The scheduler's port and reports are asked for while it runs.
+        threads = {"max_concurrency": 4} if kind is Scheduler else {}
+        environment = {"env_vars": self._environment}
+        actor = ray.remote(kind).options(runtime_env=environment, **options, **threads).remote()
+        member = Member(task, where, actor)
+        self._members.append(member)
+        return member
+
+    def _begin(self, member, *arguments):
+        """Has an actor do its work."""
+        variables = {**member.task.variables, **self._secrets}
+        if self._port:
+            variables["DMLC_PS_ROOT_PORT"] = str(self._port)
+        self._pending[member.actor.run.remote(variables, *arguments)] = member
+
+    def _begin_scheduler(self):
+        """Returns when it has a port, which the others get."""
+        self._begin(self._scheduler)
+        self._port = self._ask(self._scheduler.actor.port.remote())
+        if self._port is None:
             failure = self._ask(next(iter(self._pending)))
             raise BytePSError(f"{self._scheduler} did not start: {failure}")
-        return port
 
-    def _start(self, task: Any, kind: Any, *arguments: Any, **options: Any) -> Any:
-        """Starts an actor, and its work; returns the `Member`."""
-        where = self._placement.address_of(task)
-        variables = {**task.variables, **self._secrets, "DMLC_NODE_HOST": where}
-        actor = ray.remote(kind).options(
-            runtime_env={"env_vars": self._environment},
-            **self._placement.options(task),
-            **options,
-        )
-        member = Member(task, where, actor.remote(variables))
-        self._members.append(member)
-        self._pending[member.actor.run.remote(*arguments)] = member
-        return member
+    def _say_farewell(self):
+        """Servers and the scheduler end by themselves."""
+        if self._pending:
+            ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
 
     def _ask(self, answer: Any) -> Any:
         """What the scheduler answers."""
         try:
             return ray.get(answer, timeout=_ANSWER_SECONDS)
         except RayError as error:
-            raise _died(self._scheduler, error) from error
+            raise died(self._scheduler, error) from error
 
     def _take_next(self) -> None:
         """Waits a moment for a process to end, and handles it."""
@@ -155,7 +178,7 @@ class RunningJob:
         """A server that is lost while the job runs is replaced by the others."""
         servers = [m for m in self._pending.values() if m.task.role == "server"]
         if member.task.role != "server" or not servers or "started" not in self._reports():
-            raise _died(member, error) from error
+            raise died(member, error) from error
         _logger.warning("%s was lost; the job goes on with the other servers", member)
 
     def _find_cause(self, member: Any, raised: Any) -> Any:
@@ -165,13 +188,10 @@ class RunningJob:
         while later and self._pending and time.monotonic() < deadline:
             for other, outcome in self._wait():
                 if isinstance(outcome, RayError):
-                    return _died(other, outcome)
+                    return died(other, outcome)
                 if isinstance(outcome, Raised) and not outcome.may_follow:
                     member, raised, later = other, outcome, False
-        failure = BytePSError(f"the job has failed: {member} raised\n{raised.text}")
-        if raised.error is not None:
-            failure.__cause__ = ray.cloudpickle.loads(raised.error)
-        return failure
+        return has_raised(member, raised)
 
     def _look_for_early_return(self) -> None:
         """Others would wait for a worker that has returned and was never in the job."""
@@ -191,5 +211,14 @@ class RunningJob:
         return self._ask(self._scheduler.actor.reports.remote())
 
 
-def _died(member: Any, error: Any) -> Any:
+def has_raised(member, raised):
+    """The exception for the job's end when a worker's function has raised."""
+    failure = BytePSError(f"the job has failed: {member} raised\n{raised.text}")
+    if raised.error is not None:
+        failure.__cause__ = ray.cloudpickle.loads(raised.error)
+    return failure
+
+
+def died(member, error):
+    """The same when a process was lost."""
     return BytePSError(f"the job has failed: {member} was lost: {error}")
