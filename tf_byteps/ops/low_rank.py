@@ -173,5 +173,5 @@ def _state(name: str, shape: tuple[int, int], rank: int) -> _State:
 
 
 def _matrix_shape(shape: tf.TensorShape) -> tuple[int, int]:
-    *others, columns = map(int, shape)
+    *others, columns = (size or 0 for size in shape.as_list())
     return math.prod(others), columns
