@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import pathlib
 import sys
 import time
@@ -61,8 +60,8 @@ def optimizer(folder):
 
 
 def until_requeued(folder):
-    """Trains until the job is told to end; when Slurm has started it again, one epoch more."""
-    is_again = "SLURM_RESTART_COUNT" in os.environ
+    """Trains until the job is told to end; started again, for one epoch more."""
+    is_again = (pathlib.Path(folder) / "0-0.json").exists()
     with bps.BytePSStrategy().scope():
         model = _model()
         model.compile("adam", "mse")
