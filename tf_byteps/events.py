@@ -36,7 +36,10 @@ class Event:
 
 
 class _Listener(logging.Handler):
-    """Keeps what Python's half of the process logs. Its events are all warnings, or worse."""
+    """Keeps what Python's half of the process logs. Its events are all warnings, or worse.
+
+    Python prints by itself what no handler takes. This one takes nothing from anybody.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +50,17 @@ class _Listener(logging.Handler):
         if name:
             time = _engine.wall_nanos()
             self.heard.append(Event(time, name, record.getMessage(), dict(fields)))
+        last = logging.lastResort
+        if last is not None and record.levelno >= last.level and not self._has_company(record):
+            last.handle(record)
+
+    def _has_company(self, record: logging.LogRecord) -> bool:
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
 
 
 class Events:
