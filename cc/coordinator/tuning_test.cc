@@ -51,7 +51,7 @@ TEST(SizesForTest, KeepPartsFromGettingTooShortForAFastLink) {
   EXPECT_EQ(larger.credit_bytes, 125000000u) << "40 ms";
   EXPECT_EQ(SizesFor(4000 * kMegabit, 0, 256, EngineOptions()).part_bytes, 50000u);
   EngineOptions fixed;
-  fixed.part_bytes = 1 << 20;
+  fixed.flow.part_bytes = 1 << 20;
   EXPECT_EQ(SizesFor(25000 * kMegabit, 0, 256, fixed).credit_bytes, 16u << 20);
 }
 
