@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/codec/expected_sum.h"
+#include "cc/codec/testing/expected_sum.h"
 
 namespace byteps {
 namespace {
