@@ -24,7 +24,7 @@ Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
   Outbox outbox;
   Peer* const peer = FindPeer(connection.peer());
   peer->last_seen_ns = MonotonicNanos();
-  const Status status = std::visit(
+  Status status = std::visit(
       [&](auto& each) {
         constexpr MessageRule kRule = kMessageRule<std::decay_t<decltype(each)>>;
         if (!MaySend(peer->role, kRule.senders))
