@@ -220,8 +220,10 @@ Status Worker::ChooseCodec(TensorDescription* tensor, uint64_t* start_step) cons
   if (tensor->codec.empty()) return OkStatus();
   CodecChoice choice;
   Status status = ParseChoice(tensor->codec, &choice);
-  if (status.ok() && choice.codec != kAutoCodec)
+  if (status.ok() && choice.codec != kAutoCodec) {
+    tensor->codec = choice.codec;
     status = NameCodecInJob(*tensor, job_.num_workers(), &choice.codec);
+  }
   if (!status.ok())
     return Status(status.code(), "tensor \"" + tensor->name + "\": " + status.message());
   tensor->codec = std::move(choice.codec);

@@ -136,7 +136,7 @@ def test_a_worker_with_half_the_threads(tmp_path):
     assert sentence.startswith("worker 0: step ")
     assert "(tensor gradient/layer" in sentence and "waits for worker 1)" in sentence
     assert found[0].startswith("worker 1: its compute takes ")
-    assert "; it has 2 threads, others up to 4: see its CPUs, its threads" in found[0]
+    assert "; it has 2 threads, others up to 4: check its CPUs, its threads" in found[0]
 
 
 def computes(processors):

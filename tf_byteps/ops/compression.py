@@ -109,12 +109,28 @@ def resolve(given: AnyCompressor | None) -> type[Compressor] | Compressor:
     return given
 
 
-def takes_two_exchanges(compression: type[Compressor] | Compressor) -> bool:
+def takes_two_exchanges(compression: object) -> bool:
     """Whether a tensor is exchanged in two steps, of which the second needs the first one's
     result."""
     return isinstance(compression, PowerSGDCompressor) or getattr(
         compression, "shares_norms", False
     )
+
+
+def check_with_cross_step(compression: object) -> None:
+    """Refuses compressors with which `cross_step=True` does not work.
+
+    Args:
+        compression: what `resolve` returned, or a function that chooses.
+
+    Raises:
+        ValueError: the step would end between two exchanges of a tensor.
+    """
+    if takes_two_exchanges(compression):
+        raise ValueError(
+            f"compression {compression!r} takes two exchanges, one after the other, and "
+            "cross_step=True ends those of a step in the next one: choose one of them"
+        )
 
 
 def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_byteps import _engine
 from tf_byteps.ops import slices
 from tf_byteps.ops.arguments import forward_order_at
-from tf_byteps.ops.compression import Compression, of_rows, takes_two_exchanges
+from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
 from tf_byteps.ops.compression_choice import of_variables
 from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
@@ -129,11 +129,7 @@ def _to_start(
         compression = of_rows(compression)
         sent, context = slices.pack(tensor, compression, merges)
     else:
-        if takes_two_exchanges(compression):
-            raise ValueError(
-                f"compression {compression!r} takes two exchanges, one after the other, and "
-                "cross_step=True ends those of a step in the next one: choose one of them"
-            )
+        check_with_cross_step(compression)
         sent, context = compression.compress(tf.ensure_shape(tensor, shape))
     if any(map(tf.is_tensor, tf.nest.flatten(context))):
         raise ValueError(

@@ -9,7 +9,7 @@ from tf_byteps import runtime
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import Compression
+from tf_byteps.ops.compression import Compression, check_with_cross_step
 from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
@@ -87,7 +87,7 @@ class BytePSStrategy(tf.distribute.Strategy):
             runs with another configuration.
         TypeError: an argument is of another type than it must be.
         ValueError: `backup_workers` is not possible in this job, or not with `cross_step`; there is
-            no such `compression`.
+            no such `compression`, or not with `cross_step`.
 
     Example:
 
@@ -118,6 +118,8 @@ class BytePSStrategy(tf.distribute.Strategy):
             if flag not in (True, False):
                 raise TypeError(f"{name} must be True or False, got {flag!r}")
         compression = resolve_choice(compression)
+        if cross_step:
+            check_with_cross_step(compression)
         runtime.init(config)
         _check_determinism()
         super().__init__(BytePSExtended(self))
