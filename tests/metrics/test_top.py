@@ -190,6 +190,7 @@ def test_64_workers_fit_80_columns_and_the_slowest_are_shown():
 
 def test_the_last_events_are_below_the_tables():
     events = [(1e9 + n, "process_lost", f"server {n}") for n in range(5)] + [(2e9, "stalled", "")]
+    events.append((3e9, "process_here", "worker 0"))
     lines = on_screen(View([a_worker(0)], [], [], [], [], events)).splitlines()
     assert [line[10:] for line in lines[-3:]] == [
         "server 3: process lost",

@@ -93,7 +93,6 @@ def server_process(job):
     raise AssertionError("there is no server")
 
 
-@pytest.mark.slow  # fails: does not see the lost worker any more
 def test_lost_and_stopped_processes_are_shown(job, terminal):
     started, _ = job
     terminal.seconds_until(all_run)

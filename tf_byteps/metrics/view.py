@@ -16,6 +16,7 @@ from tf_byteps.metrics.watch import LOST, RUNS, SILENT, Row, Scheduler, Server, 
 MOST_ROWS = 20  # of a role; of more processes, the slowest
 _SLOWEST = 10
 _LAST_EVENTS = 3
+_NO_NEWS = ("process_here",)  # the tables have who has come
 _STYLES = {RUNS: "", SILENT: "yellow", LOST: "bold red"}
 # Parts arrive at somewhat different times anyway.
 _STRAGGLER_SECONDS = 0.01
@@ -80,7 +81,8 @@ def draw(view: View, most_rows: int = MOST_ROWS) -> RenderableType:
         parts.append(_table("server", _SERVER_COLUMNS, view.servers, most_rows, _by_load))
     remarks = [Text(line, style) for line, style in _remarks(view)]
     parts += ["", *remarks] if remarks else []
-    events = [Text(_event(*event), "dim") for event in view.events[-_LAST_EVENTS:]]
+    news = [event for event in view.events if event[1] not in _NO_NEWS]
+    events = [Text(_event(*event), "dim") for event in news[-_LAST_EVENTS:]]
     parts += ["", *events] if events else []
     return Group(*parts)
 

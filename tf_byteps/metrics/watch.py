@@ -140,12 +140,13 @@ def total(rows: Iterable[Row], key: str) -> float | None:
     return sum(known) if known else None
 
 
-# The host, and when it was started.
-_Identity = tuple[str, float | None]
+# The host, the process's ID there, and when it was started.
+_Identity = tuple[str, float | None, float | None]
 
 
 def _identity(address: Address, answer: Reading) -> _Identity:
-    return address.host, answer.process.get("process_start_time_seconds")
+    known = answer.process
+    return address.host, known.get("process_id"), known.get("process_start_time_seconds")
 
 
 @dataclasses.dataclass(frozen=True)

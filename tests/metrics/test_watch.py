@@ -1,0 +1,48 @@
+"""Who has been lost and who has only moved, from made-up answers; real jobs are in test_top.py."""
+
+import time
+
+from tf_byteps.metrics import watch
+from tf_byteps.metrics.reading import Reading, Silence
+from tf_byteps.metrics.watch import Watch
+from tf_byteps.rendezvous.messages import Address
+
+FIRST = Address("127.0.0.1", 9400)
+NOBODY = Silence("cannot be reached", nobody_listens=True)
+
+
+def at(port):
+    return Address("127.0.0.1", port)
+
+
+def answer(process_id, rank):
+    """Processes that are started together are so in the same hundredth of a second."""
+    about = {"process_id": process_id, "process_start_time_seconds": 1000.25}
+    return Reading(time.monotonic(), {("worker", rank): {}}, about)
+
+
+def look(monkeypatch, watching, answers):
+    everybody = lambda asked, _: {address: answers.get(address, NOBODY) for address in asked}  # noqa: E731
+    monkeypatch.setattr(watch, "read_all", everybody)
+    return watching.look()
+
+
+def test_one_that_moves_does_not_hide_one_that_was_started_with_it_and_is_lost(monkeypatch):
+    watching = Watch([FIRST])
+    view = look(monkeypatch, watching, {at(9400): answer(1, 0), at(9401): answer(2, 1)})
+    assert [row.rank for row in view.workers] == [0, 1] and not view.replaced
+
+    # Worker 0 is killed; the other one takes its rank, and another port.
+    watching._search_at = 0.0
+    view = look(monkeypatch, watching, {at(9402): answer(2, 0)})
+    assert [place for place, _ in view.replaced] == [("worker", 0)]
+    assert [(row.rank, row.address) for row in view.workers] == [(0, "127.0.0.1:9402")]
+
+
+def test_one_that_moves_is_not_lost(monkeypatch):
+    watching = Watch([FIRST])
+    look(monkeypatch, watching, {at(9400): answer(1, 0), at(9401): answer(2, 1)})
+    watching._search_at = 0.0
+    view = look(monkeypatch, watching, {at(9400): answer(1, 1), at(9403): answer(2, 0)})
+    assert not view.replaced
+    assert [row.address for row in view.workers] == ["127.0.0.1:9403", "127.0.0.1:9400"]
