@@ -8,7 +8,8 @@
 whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
 does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process.
 The programs of a model compile side by side, for about two minutes; then they are measured one
-after the other. (Those of several models at once do not fit in a GPU's memory.) With --profile
+after the other. (Those of several models at once do not fit in a GPU's memory.) Each --with gives
+one more row of `byteps`, with settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 """
@@ -33,16 +34,16 @@ _MEASURE_SECONDS = 120
 
 
 @contextlib.contextmanager
-def _processes(strategy, gpus):
+def _processes(strategy, gpus, settings):
     """The `Session` of a strategy's processes, and how many GPUs each of them sees."""
     if strategy == "byteps" and gpus > 1:
-        own = lambda rank: {**GPU_SETTINGS, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
+        own = lambda rank: {**GPU_SETTINGS, **settings, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
         patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
         with Job(_PROGRAM, gpus, servers=0, settings=patience, worker_settings=own) as job:
             yield job.workers, 1
         return
     seen = 1 if strategy in ("none", "byteps") else gpus
-    variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **settings}
     if strategy == "jax":
         variables["KERAS_BACKEND"] = "jax"
     visible = ",".join(str(number) for number in range(seen))
@@ -55,8 +56,8 @@ def _processes(strategy, gpus):
 class _Training:
     """A strategy's processes with a model."""
 
-    def __init__(self, session, strategy, model, gpus, cpu):
-        self.name = f"{model}, {strategy}"
+    def __init__(self, session, name, strategy, model, gpus, cpu):
+        self.name = name
         self.strategy = strategy
         self._session = session
         for_all = {"strategy": strategy, "model": model, "gpus": gpus, "cpu": cpu}
@@ -113,9 +114,13 @@ def _measure(model, options):
     rows = {}
     with contextlib.ExitStack() as stack:
         trainings = []
-        for strategy in options.strategies:
-            session, seen = stack.enter_context(_processes(strategy, options.gpus))
-            trainings.append(_Training(session, strategy, model, seen, options.cpu))
+        variants = [(strategy, ()) for strategy in options.strategies]
+        variants += [("byteps", settings) for settings in options.variants]
+        for strategy, settings in variants:
+            set_so = dict(setting.split("=", 1) for setting in settings)
+            session, seen = stack.enter_context(_processes(strategy, options.gpus, set_so))
+            name = ", ".join([model, strategy, *settings])
+            trainings.append(_Training(session, name, strategy, model, seen, options.cpu))
         for training in trainings:
             training.wait()
             print(f"{training.name}: compiled", file=sys.stderr, flush=True)
@@ -142,6 +147,9 @@ def main():
         nargs="+",
         choices=["none", "byteps", "mirrored", "jax"],
         default=["none", "byteps"],
+    )
+    parser.add_argument(
+        "--with", nargs="+", action="append", default=[], dest="variants", metavar="NAME=VALUE"
     )
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)

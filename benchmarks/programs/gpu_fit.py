@@ -25,24 +25,37 @@ _PROFILED_STEPS = 5
 _OURS = "BytePSPushPull"
 _PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
-_WAITED_FOR = 4  # calls after a wait of which each finds the GPU with little to do
+_WAITED_FOR = 4  # calls that find the GPU with little to do
 
 _training = {}
 
 
-class _Calls(keras.callbacks.Callback):
-    """Takes the time of each step's call, after which the host is free."""
+class _Calls:
+    """The time of a step's call, after which the host is free, for the first steps of epochs.
 
-    def __init__(self):
-        super().__init__()
+    No callback: Keras waits for each step if one looks at batches.
+    """
+
+    def __init__(self, model, steps):
         self.milliseconds = []
+        self._model, self._steps = model, steps
+        self._call = model.train_function
+        self._count = 0
 
-    def on_train_batch_begin(self, batch, logs=None):
-        self._begin = time.perf_counter()
+    def __enter__(self):
+        self._model.train_function = self
+        return self
 
-    def on_train_batch_end(self, batch, logs=None):
-        if 0 < batch <= _WAITED_FOR:  # the first one also asks for the data
-            self.milliseconds.append((time.perf_counter() - self._begin) * 1e3)
+    def __exit__(self, *_):
+        self._model.train_function = self._call
+
+    def __call__(self, *arguments):
+        begin = time.perf_counter()
+        result = self._call(*arguments)
+        if 0 < self._count % self._steps <= _WAITED_FOR:  # the first one also asks for the data
+            self.milliseconds.append((time.perf_counter() - begin) * 1e3)
+        self._count += 1
+        return result
 
 
 def join(strategy, model, gpus, cpu=False):
@@ -94,8 +107,9 @@ def join(strategy, model, gpus, cpu=False):
 def measure(steps, rounds):
     """Milliseconds of a step on average over each epoch, and of the calls of some steps."""
     _fit(4)
-    epochs, calls = synthetic._Epochs(), _Calls()
-    _fit(steps, rounds, [epochs, calls])
+    epochs = synthetic._Epochs()
+    with _Calls(_training["model"], steps) as calls:
+        _fit(steps, rounds, [epochs])
     return [seconds / steps * 1e3 for seconds in epochs.seconds], calls.milliseconds
 
 
