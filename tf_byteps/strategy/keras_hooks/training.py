@@ -15,7 +15,7 @@ from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
-from tf_byteps.strategy.step import cross_step, local_batch, scaling
+from tf_byteps.strategy.step import cross_step, local_batch, scaling, single_steps
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import Change
 
@@ -179,7 +179,10 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
 
 
 def _make_function(original: Callable[..., Any], self: Any, step_function: Any) -> Any:
-    return local_batch.keeping_rows(self, scaling.retrying(original(self, step_function)))
+    function = original(self, step_function)
+    if is_ours(self.distribute_strategy):
+        function = single_steps.returning_early(self, function)
+    return local_batch.keeping_rows(self, scaling.retrying(function))
 
 
 def _make_train_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
