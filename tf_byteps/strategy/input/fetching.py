@@ -4,7 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-_AHEAD = 1  # batches, besides the one that the step has
+# Batches, besides the one that the step has. TensorFlow lets a batch's copy wait for all that the GPU
+# has been given until then, which is the step before. With one the next step would begin late.
+_AHEAD = 2
 
 
 def can_fetch(element_spec: Any) -> bool:
