@@ -1,5 +1,6 @@
 #include "cc/engine/engine.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "cc/base/fork.h"
@@ -77,6 +78,12 @@ void Enqueue(ExchangeRequest request) {
 void Declare(std::vector<TensorDescription> tensors) {
   const std::shared_ptr<Worker> worker = CurrentWorker();
   if (worker != nullptr) worker->Declare(std::move(tensors));
+}
+
+void NoteBatch(int64_t begin_ns, int64_t end_ns, uint64_t samples) {
+  ProcessTimeline().AddInput({begin_ns, end_ns});
+  const std::shared_ptr<Worker> worker = CurrentWorker();
+  if (worker != nullptr) worker->NoteBatch(std::max<int64_t>(0, end_ns - begin_ns), samples);
 }
 
 Timeline& ProcessTimeline() { return GetCurrent().timeline; }

@@ -51,6 +51,9 @@ void Enqueue(ExchangeRequest request);
 // a traced function, say. Returns at once; a problem shows when a tensor is enqueued.
 void Declare(std::vector<TensorDescription> tensors);
 
+// The training has waited for a batch of so many samples meanwhile; by the wall clock.
+void NoteBatch(int64_t begin_ns, int64_t end_ns, uint64_t samples);
+
 // Records the exchanges of this process's workers, one after the other if there are several.
 Timeline& ProcessTimeline();
 

@@ -301,6 +301,7 @@ py::dict WorkerCountersDict() {
   counters["failed_exchanges"] = values.failed_exchanges;
   counters["pushed_parts"] = values.pushed_parts;
   counters["pushed_bytes"] = values.pushed_bytes;
+  counters["uncompressed_bytes"] = values.uncompressed_bytes;
   counters["credit_bytes"] = values.credit_bytes;
   counters["received_bytes"] = values.received_bytes;
   counters["received_parts"] = values.received_parts;
@@ -309,6 +310,8 @@ py::dict WorkerCountersDict() {
   counters["unmeasured_steps"] = values.steps.unmeasured_steps;
   counters["step_seconds"] = static_cast<double>(values.steps.step_ns) * 1e-9;
   counters["exposed_seconds"] = static_cast<double>(values.steps.exposed_ns) * 1e-9;
+  counters["input_seconds"] = static_cast<double>(values.steps.input_ns) * 1e-9;
+  counters["samples"] = values.steps.samples;
   counters["in_flight_bytes"] = values.in_flight_bytes;
   counters["unanswered_bytes"] = values.unanswered_bytes;
   counters["queued_parts"] = values.queued_parts;
@@ -613,10 +616,8 @@ void DefineTimeline(py::module_& module) {
              "What was recorded since the last call: a list of tuples (time, name, message, "
              "fields), and how many more there were than could be recorded.");
   module.def("wall_nanos", &WallNanos, "The time as timelines have it.");
-  module.def(
-      "timeline_add_input",
-      [](int64_t begin_ns, int64_t end_ns) { ProcessTimeline().AddInput({begin_ns, end_ns}); },
-      py::arg("begin_ns"), py::arg("end_ns"), "The training has waited for a batch meanwhile.");
+  module.def("note_batch", &NoteBatch, py::arg("begin_ns"), py::arg("end_ns"), py::arg("samples"),
+             "The training has waited for a batch of so many samples meanwhile.");
 }
 
 using FloatArray = py::array_t<float, py::array::c_style>;

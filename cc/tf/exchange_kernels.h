@@ -18,6 +18,7 @@
 #include "cc/engine/engine.h"
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/tf/attributes.h"
+#include "cc/tf/profiler_activity.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -202,6 +203,7 @@ inline absl::Status MakeRequest(const NamedExchange& exchange,
   request->keep_alive = buffers;
   request->drop_input = [buffers] { buffers->DropInput(); };
   request->done = [buffers](const Status& status) { buffers->Finish(ToAbslStatus(status)); };
+  ShowInProfiler(request);
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@
 #include "cc/staging/compiled_runs.h"
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/tf/compiled_call.h"
+#include "cc/tf/profiler_activity.h"
 
 namespace byteps {
 namespace {
@@ -141,6 +142,7 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
     exchange->input = requests[i].input;
     exchange->stream = stream;
     SetEnd(exchange, results, &requests[i]);
+    ShowInProfiler(&requests[i]);
     together[i].request = std::move(requests[i]);
     together[i].on_its_way = [exchange](DeviceMark end) {
       AllExchanges().SetOnItsWay(exchange, std::move(end));

@@ -18,6 +18,7 @@
 #include "cc/engine/engine.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/tf/compiled_call.h"
+#include "cc/tf/profiler_activity.h"
 #include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
 
@@ -72,7 +73,11 @@ void CallLater(std::function<void()> continuation) {
 }
 
 CompiledRuns& Runs() {
-  static auto* const runs = new CompiledRuns(Enqueue, CallLater);
+  const auto enqueue = [](ExchangeRequest request) {
+    ShowInProfiler(&request);
+    Enqueue(std::move(request));
+  };
+  static auto* const runs = new CompiledRuns(enqueue, CallLater);
   return *runs;
 }
 

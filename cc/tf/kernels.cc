@@ -1,4 +1,5 @@
 // The operations that end with their exchange, and the one that tells a worker's place.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -103,14 +104,15 @@ class PlaceOp : public OpKernel {
   int64_t index_ = 0;
 };
 
-class NoteInputOp : public OpKernel {
+class NoteBatchOp : public OpKernel {
  public:
-  explicit NoteInputOp(OpKernelConstruction* context) : OpKernel(context) {}
+  explicit NoteBatchOp(OpKernelConstruction* context) : OpKernel(context) {}
 
   void Compute(OpKernelContext* context) override {
     const int64_t began = context->input(1).scalar<int64_t>()();
+    const int64_t samples = context->input(2).scalar<int64_t>()();
     const int64_t now = WallNanos();
-    if (began != 0) ProcessTimeline().AddInput({began, now});
+    if (began != 0) NoteBatch(began, now, static_cast<uint64_t>(std::max<int64_t>(0, samples)));
     Tensor* output = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape(), &output));
     output->scalar<int64_t>()() = now;
@@ -133,13 +135,14 @@ REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).Host
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
                         PlaceOp);
-REGISTER_KERNEL_BUILDER(Name("BytePSNoteInput").Device(tensorflow::DEVICE_CPU), NoteInputOp);
-REGISTER_KERNEL_BUILDER(Name("BytePSNoteInput")
+REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch").Device(tensorflow::DEVICE_CPU), NoteBatchOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch")
                             .Device(tensorflow::DEVICE_GPU)
                             .HostMemory("iterator")
                             .HostMemory("began")
+                            .HostMemory("samples")
                             .HostMemory("now"),
-                        NoteInputOp);
+                        NoteBatchOp);
 
 }  // namespace
 }  // namespace byteps

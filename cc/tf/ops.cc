@@ -195,16 +195,17 @@ REGISTER_OP("BytePSStartsAndWaits")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc("How many exchanges this process has started, or asked for their results, so far.");
 
-REGISTER_OP("BytePSNoteInput")
+REGISTER_OP("BytePSNoteBatch")
     .Input("iterator: resource")
     .Input("began: int64")
+    .Input("samples: int64")
     .Output("now: int64")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(
         "Before a batch is taken, with `began` = 0: gives the time. After it, with that time: "
-        "records the wait for the timeline. It takes the iterator so that functions keep the "
-        "order.");
+        "counts the wait and the samples of the batch. It takes the iterator so that functions keep "
+        "the order.");
 
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")

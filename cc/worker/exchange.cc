@@ -90,6 +90,12 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
   }
 }
 
+uint64_t Exchange::UncompressedBytes(uint32_t part, uint64_t bytes) const {
+  const BlockCodec* const codec = PushCodec(part);
+  if (codec == nullptr || bytes == 0) return bytes;
+  return PartBytes(part) * bytes / codec->EncodedBytes(entry->parts[part].element_count);
+}
+
 uint64_t Exchange::ReplyBytes(uint32_t part, int32_t rank) const {
   if (by_parts) return part_requests[part].output != nullptr ? PartBytes(part) : 0;
   const bool has_it =

@@ -61,6 +61,9 @@ struct Exchange {
   // gives the same bytes each time, so that a push can go on in the middle.
   void EncodePush(OutgoingFrame* frame) const;
 
+  // What `bytes` of a part's push are before compression.
+  uint64_t UncompressedBytes(uint32_t part, uint64_t bytes) const;
+
   // Whether the result of a part is here and can be sent to others; after Place.
   bool HasResult(uint32_t part) const;
 

@@ -31,6 +31,16 @@ void StepMeter::NoteInput(uint64_t step, int64_t now_ns) {
   if (step == step_) last_input_ns_ = now_ns;
 }
 
+void StepMeter::NoteBatch(int64_t waited_ns, uint64_t samples, int64_t now_ns) {
+  // How many gradients the first step has nobody knows before the second. This batch is for that.
+  if (expected_ == 0 && ended_ > 0 && in_flight_ == 0 && !is_counted_) Count();
+  samples_ += samples;
+  // Gradients in flight: this is fetched for the next step, and nobody waits for it.
+  if (in_flight_ > 0) return;
+  input_ns_ += now_ns - std::max(now_ns - waited_ns, std::min(waited_until_ns_, now_ns));
+  waited_until_ns_ = now_ns;
+}
+
 void StepMeter::End(uint64_t step, int64_t now_ns) {
   if (step == 0 || step != step_) return;
   last_end_ns_ = now_ns;
@@ -55,13 +65,17 @@ void StepMeter::Count() {
   if (previous_end_ns_ > 0) {
     ++counters_.steps;
     counters_.step_ns += last_end_ns_ - previous_end_ns_;
+    counters_.input_ns += input_ns_;
+    counters_.samples += samples_;
     if (is_awaited_) {
       counters_.exposed_ns += last_end_ns_ - std::max(last_input_ns_, previous_end_ns_);
     } else {
       ++counters_.unmeasured_steps;
     }
   }
-  previous_end_ns_ = last_end_ns_;
+  previous_end_ns_ = waited_until_ns_ = last_end_ns_;
+  input_ns_ = 0;
+  samples_ = 0;
 }
 
 }  // namespace byteps

@@ -20,6 +20,8 @@ struct StepCounters {
   uint64_t unmeasured_steps = 0;  // of them: those whose exposed communication is not known
   int64_t step_ns = 0;            // from the end of a step to the end of the next
   int64_t exposed_ns = 0;
+  int64_t input_ns = 0;  // of step_ns: until batches were there
+  uint64_t samples = 0;  // in the batches of these steps
 };
 
 // Not thread-safe. Times are those of MonotonicNanos().
@@ -32,6 +34,9 @@ class StepMeter {
 
   // The input of an exchange of this step is there.
   void NoteInput(uint64_t step, int64_t now_ns);
+
+  // A batch of so many samples has come, after a wait.
+  void NoteBatch(int64_t waited_ns, uint64_t samples, int64_t now_ns);
 
   // An exchange of this step has ended.
   void End(uint64_t step, int64_t now_ns);
@@ -53,6 +58,9 @@ class StepMeter {
   int64_t last_input_ns_ = 0;
   int64_t last_end_ns_ = 0;
   int64_t previous_end_ns_ = 0;  // of the step before; 0: there was none
+  int64_t waited_until_ns_ = 0;  // for a batch, or for the step before
+  int64_t input_ns_ = 0;         // since the step before was counted; so the samples
+  uint64_t samples_ = 0;
   StepCounters counters_;
 };
 

@@ -117,6 +117,46 @@ TEST_F(StepMeterTest, NorAreThoseThatBeginBeforeTheOneBeforeHasEnded) {
   ExpectCounters(1, 70, 0, 1);
 }
 
+TEST_F(StepMeterTest, BatchesBelongToTheStepThatIsCountedNext) {
+  meter_.NoteBatch(90, 8, 95);
+  Step(100, 150);
+  Step(160, 167);
+  EXPECT_EQ(meter_.counters().samples, 0);  // the first step is not counted
+  meter_.NoteBatch(20, 8, 190);
+  meter_.NoteBatch(5, 4, 196);
+  EXPECT_EQ(meter_.counters().samples, 0);
+  Step(200, 217);
+  EXPECT_EQ(meter_.counters().samples, 12);
+  EXPECT_EQ(meter_.counters().input_ns, 25);
+  Step(300, 317);
+  EXPECT_EQ(meter_.counters().samples, 12);
+  EXPECT_EQ(meter_.counters().input_ns, 25);
+}
+
+TEST_F(StepMeterTest, TheSecondStepHasItsBatch) {
+  meter_.NoteBatch(90, 4, 95);
+  Step(100, 150);
+  meter_.NoteBatch(10, 4, 170);
+  Step(200, 217);
+  ExpectCounters(1, 67, 7);
+  EXPECT_EQ(meter_.counters().samples, 4);
+  EXPECT_EQ(meter_.counters().input_ns, 10);
+}
+
+TEST_F(StepMeterTest, NoMomentIsWaitedForTwice) {
+  Step(100, 150);
+  Step(200, 217);
+  meter_.NoteBatch(30, 1, 227);  // began while the step before waited for its sums
+  meter_.NoteBatch(40, 1, 237);  // of two datasets, at the same time
+  Begin("early", 300);
+  meter_.NoteBatch(50, 1, 350);  // fetched ahead
+  Begin("late", 360);
+  End("early", 370);
+  End("late", 370);
+  EXPECT_EQ(meter_.counters().input_ns, 20);
+  EXPECT_EQ(meter_.counters().samples, 3);
+}
+
 TEST_F(StepMeterTest, BetweenOtherStepsTimeGoesOn) {
   Step(100, 150);
   Step(200, 217);

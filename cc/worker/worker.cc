@@ -303,6 +303,11 @@ void Worker::NoteInput(const std::shared_ptr<Exchange>& exchange) {
   if (!exchange->finished) step_meter_.NoteInput(exchange->step, MonotonicNanos());
 }
 
+void Worker::NoteBatch(int64_t waited_ns, uint64_t samples) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  step_meter_.NoteBatch(waited_ns, samples, MonotonicNanos());
+}
+
 void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
                        int64_t PartTrace::* end_of_stage) {
   std::lock_guard<std::mutex> lock(mutex_);

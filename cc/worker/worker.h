@@ -58,10 +58,11 @@ struct WorkerCounters {
   uint64_t failed_exchanges = 0;
   int64_t exchanging_ns = 0;  // with at least one exchange in flight
   uint64_t pushed_parts = 0;
-  uint64_t pushed_bytes = 0;      // payload handed to the Van
-  uint64_t credit_bytes = 0;      // how much may be on the way
-  uint64_t unanswered_bytes = 0;  // results to come for what was pushed
-  uint64_t received_bytes = 0;    // payload of replies
+  uint64_t pushed_bytes = 0;        // payload handed to the Van
+  uint64_t uncompressed_bytes = 0;  // what that is before compression
+  uint64_t credit_bytes = 0;        // how much may be on the way
+  uint64_t unanswered_bytes = 0;    // results to come for what was pushed
+  uint64_t received_bytes = 0;      // payload of replies
   uint64_t received_parts = 0;
   uint64_t in_flight_bytes = 0;  // of the credit
   uint64_t queued_parts = 0;     // that wait for credit
@@ -124,6 +125,8 @@ class Worker : private ConnectionHandler {
   void End(const std::shared_ptr<Exchange>& exchange, const Status& status);
   // The input of an exchange by parts has been computed: until now its step has not waited for it.
   void NoteInput(const std::shared_ptr<Exchange>& exchange);
+  // A batch of so many samples has come, after a wait.
+  void NoteBatch(int64_t waited_ns, uint64_t samples);
   // Notes in the timeline, if one is recorded, that a part of an exchange by parts is past a stage.
   void NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
                  int64_t PartTrace::* end_of_stage);

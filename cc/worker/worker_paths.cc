@@ -244,6 +244,7 @@ void Worker::SendPush(PartTask task, Actions* actions) {
   }
   if (task.offset == 0) ++counters_.pushed_parts;
   counters_.pushed_bytes += task.bytes;
+  counters_.uncompressed_bytes += exchange.UncompressedBytes(task.part, task.bytes);
   if (exchange.trace != nullptr) {
     PartTrace& trace = exchange.trace->parts[task.part];
     trace.bytes = task.offset + task.bytes;

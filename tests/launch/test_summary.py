@@ -11,6 +11,7 @@ _COUNTERS = {
     "unmeasured_steps": 0,
     "step_seconds": 0.5,
     "exposed_seconds": 0.1,
+    "samples": 160,
     "pushed_bytes": 2e6,
     "retried_parts": 1,
     "lost_servers": 0,
@@ -35,13 +36,14 @@ def test_epochs_of_a_worker_are_added_and_workers_are_averaged(farewells):
     tell(farewells, 0, lost_servers=1)
     tell(farewells, 1, steps=20, pushed_bytes=4e6)
     assert farewells.text(2) == (
-        "; 20 steps of 37.5 ms, 20% of it exposed communication; 4.0 MB sent per worker; "
+        "; 20 steps of 37.5 ms, 20% of it exposed communication; 640 samples/s; "
+        "4.0 MB sent per worker; "
         "3 parts pushed again; 3 reconnects; 1 lost server"
     )
 
 
 def test_what_is_not_known_is_left_out(farewells):
-    tell(farewells, 0, unmeasured_steps=10, pushed_bytes=0, retried_parts=0, paths=[])
+    tell(farewells, 0, unmeasured_steps=10, samples=0, pushed_bytes=0, retried_parts=0, paths=[])
     assert farewells.text(1) == "; 10 steps of 50.0 ms"
     assert farewells.text(3) == "; 10 steps of 50.0 ms (of 1 of 3 workers)"
 

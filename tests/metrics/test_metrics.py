@@ -332,6 +332,24 @@ def count_alone():
     return [values[k] for k in ("started_exchanges", "exchanges", "failed_exchanges", "paths")]
 
 
+def compressed_and_not():
+    tf_byteps.init()
+    values = np.linspace(-1, 1, 100_000, dtype=np.float32)
+    counted = []
+    for codec in ("", "int8"):
+        _engine.exchange(values, name=f"x{codec}", codec=codec).wait(SECONDS)
+        counters = _engine.worker_counters()
+        counted.append([counters["uncompressed_bytes"], counters["pushed_bytes"]])
+    return counted
+
+
+def test_what_compression_saves_is_counted():
+    for before, after in run_workers(compressed_and_not):
+        assert before[0] == before[1] >= 400_000
+        uncompressed, pushed = after[0] - before[0], after[1] - before[1]
+        assert uncompressed == 400_000 and 3.5 < uncompressed / pushed < 4
+
+
 def test_a_worker_alone_counts_too():
     assert run_workers(count_alone, workers=1, servers=0) == [[3, 3, 0, []]]
 

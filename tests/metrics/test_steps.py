@@ -1,5 +1,6 @@
 """What workers count of their steps, against what each step has been seen to wait."""
 
+import contextlib
 import time
 
 import numpy as np
@@ -86,6 +87,63 @@ def test_steps_of_keras_are_counted_one_by_one():
             assert counters["steps"] == 2 * STEPS - 1, options
             assert counters["unmeasured_steps"] == 0, options
             assert 0 < counters["exposed_seconds"] <= counters["step_seconds"], options
+            assert 0 < counters["input_seconds"] < counters["step_seconds"], options
+            # Two a step, and none of validation. Of several steps at once Keras takes optional
+            # batches, whose lengths are not seen.
+            samples = 0 if "steps_per_execution" in options else 2 * counters["steps"]
+            assert counters["samples"] == samples, options
+
+
+def fit_slow_batches(as_one):
+    """Batches of 3 samples come after 20 ms each; returns the counters, and how many came."""
+    import keras
+    import tensorflow as tf
+
+    from tf_byteps.keras import DistributedOptimizer
+
+    tf_byteps.init()
+
+    def batches():
+        for _ in range(STEPS):
+            time.sleep(0.02)
+            yield np.ones((3, 4), np.float32), np.ones((3, 2), np.float32)
+
+    spec = tf.TensorSpec([None, 4]), tf.TensorSpec([None, 2])
+    data = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    scope = tf_byteps.BytePSStrategy().scope() if as_one else contextlib.nullcontext()
+    with scope:
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        optimizer = keras.optimizers.SGD(0.01)
+        model.compile(optimizer if as_one else DistributedOptimizer(optimizer), "mse")
+    model.fit(data, epochs=2, verbose=0)
+    model.evaluate(data, verbose=0)
+    return _engine.worker_counters()
+
+
+def test_waits_for_batches_and_their_samples_are_counted():
+    for as_one in False, True:
+        counted = run_workers(fit_slow_batches, args=[as_one])
+        for counters in counted:
+            assert counters["steps"] == 2 * STEPS - 1
+            # The generator sleeps while a step computes, too: how much is left, nobody knows.
+            assert 0 < counters["input_seconds"] < counters["step_seconds"]
+        samples = sorted(counters["samples"] / counters["steps"] for counters in counted)
+        assert samples == ([1, 2] if as_one else [3, 3])  # a worker's share of each batch
+
+
+def loop_of_ones_own():
+    """Trains in a loop of Python; returns the samples that were counted, and the steps."""
+    import tensorflow as tf
+
+    tf_byteps.init()
+    for batch in tf.data.Dataset.from_tensor_slices(np.ones((50, 2), np.float32)).batch(5):
+        tf_byteps.push_pull(tf.reduce_sum(batch, 0), name="gradient/sum")
+    counters = _engine.worker_counters()
+    return [counters["samples"], counters["steps"]]
+
+
+def test_batches_of_ones_own_loop_are_counted():
+    assert run_workers(loop_of_ones_own) == [[45, 9]] * 2
 
 
 def test_of_steps_that_overlap_the_exposed_time_is_not_known():

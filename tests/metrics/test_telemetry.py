@@ -61,10 +61,11 @@ def read(directory):
 
 @pytest.mark.parametrize("kind", ["optimizer", "strategy"])
 def test_worker_0_writes_points_of_steps_and_epochs(tmp_path, kind):
-    run_workers(fit, 2, args=[str(tmp_path), kind])
+    run_workers(fit, 2, env={"BYTEPS_HEARTBEAT_INTERVAL": "0.1"}, args=[str(tmp_path), kind])
     scalars = read(tmp_path / "0")
     exposed = "exposed_communication_seconds"
-    names = {"seconds", "exchanging_seconds", exposed, "pushed_bytes", "pulled_bytes"}
+    names = {"seconds", "exchanging_seconds", exposed, "input_wait_seconds"}
+    names |= {"pushed_bytes", "pulled_bytes"}
     for part, positions in ("step", range(EVERY, 13, EVERY)), ("epoch", range(EPOCHS)):
         for name in names:
             assert list(scalars[f"tf_byteps/{part}/{name}_per_step"]) == list(positions)
@@ -76,7 +77,13 @@ def test_worker_0_writes_points_of_steps_and_epochs(tmp_path, kind):
         for name in "pushed", "pulled":
             measured = scalars[f"tf_byteps/{part}/{name}_bytes_per_step"]
             assert all(value >= PER_STEP for value in measured.values())
-    assert len(scalars) == 2 * len(names)
+        inputs = scalars[f"tf_byteps/{part}/input_wait_seconds_per_step"]
+        assert all(0 <= inputs[at] <= seconds[at] for at in positions)
+        assert all(rate > 0 for rate in scalars[f"tf_byteps/{part}/samples_per_second"].values())
+    others = {"samples_per_second", "arrival_lag_seconds", "last_worker"}
+    assert len(scalars) == 2 * len(names | others)
+    for position, lag in scalars["tf_byteps/epoch/arrival_lag_seconds"].items():
+        assert lag >= 0 and scalars["tf_byteps/epoch/last_worker"][position] in (0, 1)
     assert not (tmp_path / "1").exists()
 
 

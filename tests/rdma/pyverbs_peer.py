@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from tf_byteps.rdma.pyverbs_module import Verbs
 
-_PROTOCOL_VERSION = 3
+_PROTOCOL_VERSION = 7
 _RDMA_FEATURE = 2
 _PUSH, _CONTROL, _ROOM_RETURNED = 1, 4, 8
 _HEADER_BYTES = 128

@@ -8,6 +8,7 @@ whether one is at work and otherwise does exactly what Keras does.
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
 | `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors are a sentence |
 | `CallbackList.on_train_batch_begin`, `on_train_batch_end` | timelines have Python's steps |
+| `TensorFlowTrainer.evaluate`, `predict` | their batches are no samples of the training |
 """
 
 import threading
@@ -20,6 +21,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import first_step
+from tf_byteps.ops import input_waits
 from tf_byteps.timeline import python_steps
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import wrap
@@ -51,6 +53,8 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
         if not _installed:
             wrap(keras.optimizers.LossScaleOptimizer, "__init__", loss_scale_init)
             wrap(TensorFlowTrainer, "fit", fit)
+            for name in ("evaluate", "predict"):
+                wrap(TensorFlowTrainer, name, input_waits.without_samples)
             python_steps.install()
         _installed = True
 

@@ -11,10 +11,12 @@ import tensorflow as tf
 from tf_byteps import _engine, runtime
 
 _EXPOSED = "exposed_communication_seconds_per_step"
-_STEPS = ("steps", "unmeasured_steps")  # the engine's own, which begin with the second
+# The engine's own, which begin with the second step.
+_STEPS = ("steps", "unmeasured_steps", "step_seconds", "samples")
 _COUNTED = {  # the scalar's name, and the engine's for the counter
     "exchanging_seconds_per_step": "exchanging_seconds",
     _EXPOSED: "exposed_seconds",
+    "input_wait_seconds_per_step": "input_seconds",
     "pushed_bytes_per_step": "pushed_bytes",
     "pulled_bytes_per_step": "received_bytes",
 }
@@ -27,7 +29,9 @@ class Telemetry(keras.callbacks.Callback):
     `tf_byteps/epoch/`: `seconds_per_step`, `exchanging_seconds_per_step` (with at least one
     exchange in flight, hidden behind computation or not), `exposed_communication_seconds_per_step`
     (in which the step only waited for sums; not with `cross_step=True`, where that is not known),
-    `pushed_bytes_per_step` and `pulled_bytes_per_step`.
+    `input_wait_seconds_per_step` (until a batch of `tf.data` was there), `samples_per_second` (this
+    worker's), `pushed_bytes_per_step` and `pulled_bytes_per_step`. `arrival_lag_seconds` is the
+    largest of `tf_byteps.arrival_lags`, and `last_worker` the rank that has it.
     The first point has the time in which TensorFlow traced the step. With one worker nothing is
     exchanged, and only the time is written. Steps are counted on from one `fit` to the next. If the
     files cannot be written, there is a warning, and training goes on without them.
@@ -107,12 +111,26 @@ class Telemetry(keras.callbacks.Callback):
         steps = self._epoch_steps - first
         with self._writer.as_default(step=position):
             written = (before.keys() & now.keys()) - {*_STEPS}
-            counted, unmeasured = (now.get(key, 0) - before.get(key, 0) for key in _STEPS)
+            counted, unmeasured, seconds, samples = (
+                now.get(key, 0) - before.get(key, 0) for key in _STEPS
+            )
             if not counted or unmeasured:
                 written -= {_EXPOSED}  # it is not known
-            for name in written:
-                tf.summary.scalar(f"tf_byteps/{kind}/{name}", (now[name] - before[name]) / steps)
+            scalars = {name: (now[name] - before[name]) / steps for name in written} | _lag()
+            if samples and seconds:
+                scalars["samples_per_second"] = samples / seconds
+            for name, value in scalars.items():
+                tf.summary.scalar(f"tf_byteps/{kind}/{name}", value)
         return self._epoch_steps, now
+
+
+def _lag() -> dict[str, float]:
+    """Who comes last, and by how much; nothing before the servers' first report."""
+    lags = _engine.arrival_lags()
+    if not lags:
+        return {}
+    last = max(lags, key=lambda worker: worker["recent_ms"])
+    return {"arrival_lag_seconds": last["recent_ms"] / 1e3, "last_worker": last["rank"]}
 
 
 def _now() -> dict[str, float]:

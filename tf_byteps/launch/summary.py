@@ -103,6 +103,9 @@ def _clauses(total: Mapping[str, float], steps: float, ranks: int) -> list[str]:
         if not total["unmeasured_steps"] and total["step_seconds"]:
             share = total["exposed_seconds"] / total["step_seconds"]
             clauses[-1] += f", {share:.0%} of it exposed communication"
+        if total["samples"] and total["step_seconds"]:
+            rate = total["samples"] * ranks / total["step_seconds"]
+            clauses.append(f"{_short(rate)} samples/s")
     if total["pushed_bytes"]:
         clauses.append(f"{_in_bytes(total['pushed_bytes'] / ranks)} sent per worker")
     if total["retried_parts"]:
@@ -120,6 +123,10 @@ def _most(told: list[dict[str, Any]], key: str) -> float:
 
 def _counted(number: float, noun: str) -> str:
     return f"{number:.0f} {noun}{'' if number == 1 else 's'}" if number else ""
+
+
+def _short(number: float) -> str:
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def _in_bytes(value: float) -> str:

@@ -14,6 +14,7 @@ COUNTED = (
     "unmeasured_steps",
     "step_seconds",
     "exposed_seconds",
+    "samples",
     "pushed_bytes",
     "retried_parts",
     "reconnects",

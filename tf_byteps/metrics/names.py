@@ -77,6 +77,18 @@ _OF_PROCESSES = (
             "Of it: from a step's last gradient to its last sum. Nothing hides this wait.",
         ),
         (
+            "input_wait_seconds_total",
+            COUNTER,
+            "input_seconds",
+            "Of it: until batches of `tf.data` were there. What is left is compute.",
+        ),
+        (
+            "samples_total",
+            COUNTER,
+            "samples",
+            "Samples in the batches of these steps, those of this worker.",
+        ),
+        (
             "unmeasured_steps_total",
             COUNTER,
             "unmeasured_steps",
@@ -84,6 +96,12 @@ _OF_PROCESSES = (
         ),
         ("pushed_parts_total", COUNTER, "pushed_parts", "Parts handed to the network."),
         ("pushed_bytes_total", COUNTER, "pushed_bytes", "Their payload."),
+        (
+            "uncompressed_bytes_total",
+            COUNTER,
+            "uncompressed_bytes",
+            "Those bytes before compression. Divided by those pushed: the compression ratio.",
+        ),
         ("pulled_parts_total", COUNTER, "received_parts", "Replies of servers."),
         ("pulled_bytes_total", COUNTER, "received_bytes", "Their payload."),
         ("in_flight_bytes", GAUGE, "in_flight_bytes", "Pushed, and not taken in by a server yet."),

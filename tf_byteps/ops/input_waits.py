@@ -1,11 +1,12 @@
-"""How long a training waits for its batches, as a timeline has it.
+"""How long a training waits for its batches, and how many samples they have.
 
 All batches of `tf.data` come out of an iterator of TensorFlow's: in `Model.fit`, in loops of one's
-own, in functions and outside. While a timeline is recorded, that iterator notes when it was asked
-and when it had the batch. A function that was traced before does not.
+own, in functions and outside. Within a job that iterator notes when it was asked, and when it had
+the batch. A function that was traced before the job began does not.
 """
 
-import functools
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,40 +14,81 @@ from tensorflow.python.autograph.impl import api
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.framework import ops
 
-from tf_byteps import _engine
+from tf_byteps import _engine, runtime
 from tf_byteps.ops import library
-from tf_byteps.timeline import input_record
 from tf_byteps.wrapping import wrap
 
+_CPU = "/device:CPU:0"
 
-@functools.cache
-def _install() -> None:
+_local = threading.local()
+
+
+def install() -> None:
+    """Makes iterators note their batches. Once per process."""
     for name in ("_next_internal", "get_next_as_optional"):
         wrap(OwnedIterator, name, _next)
         # As TensorFlow's own: AutoGraph calls it as it is.
         api.autograph_artifact(getattr(OwnedIterator, name))
 
 
-def _next(original: Any, self: Any) -> Any:
-    if not input_record.is_recorded():
+def without_samples(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """For `wrap`: what the function reads, or traces, has no samples of a training."""
+    outer = getattr(_local, "evaluates", False)
+    _local.evaluates = True
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _local.evaluates = outer
+
+
+def _next(original: Callable[..., Any], self: Any) -> Any:
+    if not runtime.is_initialized():
         return original(self)
     if not tf.executing_eagerly():
         return _next_in_function(original, self)
-    began = _engine.wall_nanos()
+    began, samples = _engine.wall_nanos(), 0
     try:
-        return original(self)
+        batch = original(self)
+        samples = _samples(batch)
     finally:
-        _engine.timeline_add_input(began, _engine.wall_nanos())
-
-
-def _next_in_function(original: Any, self: Any) -> Any:
-    note, iterator = library.kernels().byte_ps_note_input, self._iterator_resource
-    with ops.colocate_with(iterator):
-        began = note(iterator=iterator, began=tf.constant(0, tf.int64))
-    batch = original(self)
-    with ops.colocate_with(iterator):
-        note(iterator=iterator, began=began)
+        _engine.note_batch(began, _engine.wall_nanos(), int(samples))
     return batch
 
 
-input_record.note_by(_install)
+def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
+    # Where the iterator is, which keeps the order of its uses: what comes from a GPU would be sent
+    # to the CPU behind all that the GPU has to do.
+    iterator = self._iterator_resource
+    with tf.device(_CPU):
+        none = tf.constant(0, tf.int64)
+    began = _note(iterator, none, none)
+    batch = original(self)
+    samples = _samples(batch)
+    with tf.device(_CPU):
+        samples = tf.convert_to_tensor(samples, tf.int64)
+    _note(iterator, began, samples)
+    return batch
+
+
+def _note(iterator: Any, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
+    with ops.colocate_with(iterator):
+        return library.kernels().byte_ps_note_batch(
+            iterator=iterator, began=began, samples=samples
+        )
+
+
+def _samples(batch: Any) -> tf.Tensor | int:
+    """The length of the first tensor that has one; 0: there is none, or nobody trains with it."""
+    if getattr(_local, "evaluates", False):
+        return 0
+    for part in tf.nest.flatten(batch):
+        if isinstance(part, tf.Tensor) and part.shape.rank:
+            length = part.shape[0]
+            if length is not None:
+                return length
+            # Lengths are in the memory of the CPU even if the batch is not.
+            with ops.colocate_with(part):
+                shape = tf.shape(part, out_type=tf.int64)
+            with tf.device(_CPU):
+                return shape[0]
+    return 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.timeline import input_record, python_steps
+from tf_byteps.timeline import python_steps
 from tf_byteps.timeline.files import END, Stay, growing
 from tf_byteps.timeline.parts import (
     InputWait,
@@ -40,7 +40,6 @@ class Recorder:
         self._dropped = 0
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
-        input_record.begin()
         python_steps.begin()
         said = {"worker": rank, "credit_bytes": self._credit, "threads": _threads()}
         path = path_for(os.fspath(path), "worker", rank)
@@ -57,7 +56,6 @@ class Recorder:
         Raises:
             OSError: it cannot be written.
         """
-        input_record.end()
         _engine.timeline_stop()
         python_steps.end()
         self._file.end(END)

@@ -32,6 +32,7 @@ before.
 * `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
   `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
+* `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there.
 * `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
   reset go on with each worker's own counts.
