@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
@@ -101,6 +102,40 @@ class _State:
 
 # By name of the exchange, shape and rank, as the engine's residuals: for as long as the process.
 _states: dict[tuple[str, tuple[int, int], int], _State] = {}
+
+
+class SavedState(NamedTuple):
+    """What a worker keeps of a matrix's gradient, for a training that goes on elsewhere."""
+
+    name: str  # of its exchange
+    shape: tuple[int, int]
+    rank: int
+    lost: np.ndarray
+    right: np.ndarray
+
+
+def states() -> list[SavedState]:
+    """What this worker keeps of all matrices.
+
+    Returns:
+        A list, empty without `powersgd`.
+    """
+    return [
+        SavedState(*key, lost=state.lost.numpy(), right=state.right.numpy())
+        for key, state in _states.items()
+    ]
+
+
+def restore(saved: Iterable[SavedState]) -> None:
+    """Lets gradients of these names, shapes and ranks go on with what `states` returned.
+
+    Args:
+        saved: of this worker or, if it is another process, of the one in whose place it is.
+    """
+    for each in saved:
+        state = _state(each.name, each.shape, each.rank)
+        state.lost.assign(each.lost)
+        state.right.assign(each.right)
 
 
 def average(
