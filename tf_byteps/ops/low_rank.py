@@ -25,13 +25,14 @@ Average = Callable[[Sequence[Any], Sequence[str]], Sequence[Any]]
 
 
 class PowerSGDCompressor(Compressor):
-    """Sends of each gradient of a matrix two matrices of few columns, P and Q, whose product is
-    near its average. What that loses is added to the next gradient: error feedback. Tensors that
-    have fewer than two axes, or would not get shorter, are sent as they are. Other axes than the
-    last one become rows. Rows of `tf.IndexedSlices` are sent as they are.
+    """Sends the gradient of each matrix as two narrow matrices, P and Q, whose product is close to
+    its average. The error is added to the next gradient: error feedback. All axes but the last one
+    become rows. Tensors with fewer than two axes, tensors that would not become shorter, and rows
+    of `tf.IndexedSlices` are sent as they are.
 
-    Q waits for P: a gradient needs two round trips. Not with `backup_workers`. Workers' weights
-    stay the same only if their CPUs, or GPUs, are of one kind: each makes P orthonormal itself.
+    Q waits for P, so a gradient needs two round trips. It does not work with `backup_workers`.
+    Weights stay equal only if all workers have the same kind of CPU or GPU: each makes P
+    orthonormal itself.
 
     Args:
         rank: how many columns P and Q have.
