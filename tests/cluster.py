@@ -256,6 +256,11 @@ def run_workers(function, workers=2, servers=1, env=None, timeout=60, args=()):
     return [outcome.result for outcome in outcomes if outcome.label.startswith("worker")]
 
 
+def outcome_of(outcomes, label):
+    """That of one process."""
+    return next(outcome for outcome in outcomes if outcome.label == label)
+
+
 def describe(outcomes):
     """All exit codes and outputs, for the message of a failed test."""
     lines = []

@@ -1,4 +1,4 @@
-"""What has happened in this process, as its log tells: the events of docs/logs.md.
+"""The events that this process has logged: those of docs/logs.md.
 
 They are there whatever the log's level is.
 """

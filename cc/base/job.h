@@ -91,8 +91,9 @@ struct CompressionOptions {
   bool narrow = false;
 };
 
-// What can be set in the engine. Defaults are those of tf_byteps/config/options.py, but for what
-// Python decides for each machine; tests/config compares them.
+// What can be set in the engine. tf_byteps/config/options.py takes its defaults from here. Python
+// decides for each process what the transport is, how many threads there are, how long they spin,
+// and `narrow`: their defaults here are those of C++ tests.
 struct EngineOptions {
   FlowOptions flow;
   TimeoutOptions timeouts;

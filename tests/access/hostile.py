@@ -30,7 +30,7 @@ import time
 import psutil
 
 from tests.access import programs
-from tests.cluster import Cluster, describe
+from tests.cluster import Cluster, describe, outcome_of
 from tests.engine.programs import SECONDS as _PATIENCE
 from tf_byteps import _engine
 
@@ -283,7 +283,7 @@ def measure(seconds, rate, pause=0.05, seed=1, tls=False):
         outcomes = cluster.wait(60)
     if any(outcome.code != 0 for outcome in outcomes):
         raise AssertionError(describe(outcomes)[-8000:])
-    taken = next(o.result for o in outcomes if o.label == "worker 0")
+    taken = outcome_of(outcomes, "worker 0").result
     for phase, turns in phases.items():
         durations = [
             duration for at, duration in taken if any(begin <= at < end for begin, end in turns)
@@ -292,7 +292,7 @@ def measure(seconds, rate, pause=0.05, seed=1, tls=False):
     growth = figures["median_step_ms_hostile"] / figures["median_step_ms_bystander"] - 1
     figures["step_growth"] = round(growth, 3)
     figures["steps"] = len(taken)
-    logged = next(o.output for o in outcomes if o.label == "server 0")
+    logged = outcome_of(outcomes, "server 0").output
     figures["lines_logged_by_server"] = logged.count("refused a connection from")
     return figures, outcomes
 

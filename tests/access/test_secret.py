@@ -10,17 +10,13 @@ import pytest
 import zmq
 
 from tests.access import programs
-from tests.cluster import clean_environment, describe, run_processes, run_workers
+from tests.cluster import clean_environment, describe, outcome_of, run_processes, run_workers
 from tf_byteps.config import Config
 from tf_byteps.errors import ConfigError
 from tf_byteps.rendezvous.gate import Gate, peer_address
 from tf_byteps.rendezvous.secret import curve_keys, engine_key, job_secret, new_secret
 
 SECRET = "0123456789abcdef0123456789abcdef"
-
-
-def outcome_of(outcomes, label):
-    return next(outcome for outcome in outcomes if outcome.label == label)
 
 
 class TestConfiguration:

@@ -12,7 +12,7 @@ import pytest
 
 import tf_byteps
 from tests.access import programs
-from tests.cluster import ROOT, clean_environment, describe, run_processes, run_workers
+from tests.cluster import ROOT, clean_environment, describe, outcome_of, run_processes, run_workers
 from tf_byteps import _engine
 from tf_byteps.config import Config
 from tf_byteps.errors import ConfigError
@@ -126,7 +126,7 @@ def test_a_process_with_the_other_setting_is_refused(tls):
         return {**_TLS, "BYTEPS_TLS": setting, **timeouts}
 
     outcomes = run_processes(programs.joins, 2, 1, env)
-    refused = next(outcome for outcome in outcomes if outcome.label == "worker 1").result
+    refused = outcome_of(outcomes, "worker 1").result
     assert f"its tls is {1 - int(tls)} but that of" in refused, describe(outcomes)
     assert "set BYTEPS_TLS to the same value everywhere" in refused
 

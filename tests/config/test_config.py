@@ -330,8 +330,8 @@ def _values(options, name):
     return [getattr(each, name) for each in (options, *groups) if hasattr(each, name)]
 
 
-def test_the_engine_has_the_same_defaults():
-    """Python sets all of them; they are those of the engine's own tests."""
+def test_the_engine_gets_the_defaults_that_it_has():
+    """They are written once, in cc/base/job.h; each comes back to where it was read."""
     default, read = _engine.EngineOptions(), job.engine_options(Config().shared_values(), Config())
     names = [name for name, option in OPTIONS.items() if option.shared and name != "backup_workers"]
     for name in [*names, "read_peer_memory"]:

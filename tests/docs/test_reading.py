@@ -49,6 +49,12 @@ def test_sentences_are_short(page):
     assert long == []
 
 
+def test_readme_fits_on_a_screen():
+    """All that stands before the table of folders, which is for those who change tf_byteps."""
+    lines = (_ROOT / "README.md").read_text().splitlines()
+    assert lines.index("## Where things are") <= 60
+
+
 def test_what_counts_as_a_sentence():
     text = "# A title\n\nRun `make all`. Then [read](docs/start.md):\n\n* one\n* two\n\n| a | b |\n"
     assert _sentences(text) == ["Run Name.", "Then read:", "one", "two"]

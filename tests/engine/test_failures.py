@@ -14,15 +14,12 @@ from tests.cluster import (
     clean_environment,
     describe,
     free_port,
+    outcome_of,
     run_processes,
     run_workers,
     wait_until,
 )
 from tests.engine import programs
-
-
-def outcome_of(outcomes, label):
-    return next(outcome for outcome in outcomes if outcome.label == label)
 
 
 @pytest.mark.parametrize("servers", [0, 1])

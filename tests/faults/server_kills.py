@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 
-from tests.cluster import Cluster, describe, wait_until
+from tests.cluster import Cluster, describe, outcome_of, wait_until
 from tests.faults.training import train_classifier
 
 WORKERS = 3
@@ -130,7 +130,7 @@ def _judge(outcomes, dead, killed):
         if outcome.code != expected:
             faults.append(f"{outcome.label}: exit code {outcome.code}")
     results = [o.result for o in outcomes if o.label.startswith("worker") and o.result]
-    scheduler = next(o for o in outcomes if o.label == "scheduler")
+    scheduler = outcome_of(outcomes, "scheduler")
     lines = scheduler.output.count("training goes on with the other servers")
     if lines != len(killed):
         faults.append(f"{lines} lines in the log for {len(killed)} kills")

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from tests.cluster import describe, run_processes
+from tests.cluster import describe, outcome_of, run_processes
 from tests.gpu import compiled_programs, programs
 from tests.gpu.test_gpu import GPUS, on_gpus, run
 
@@ -42,7 +42,7 @@ def test_the_host_does_not_wait_for_the_gpu():
 def test_a_lost_worker_is_an_error(hosts):
     env = on_gpus(hosts, **_TOOLKIT)
     outcomes = run_processes(compiled_programs.is_left_alone, 2, 1, env, timeout=120)
-    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
+    left = outcome_of(outcomes, "worker 0")
     assert left.result is not None and "worker 1" in left.result[1], describe(outcomes)
     assert left.result[0] == "UnavailableError"
 

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.cluster import describe, run_processes, run_workers
+from tests.cluster import describe, outcome_of, run_processes, run_workers
 from tests.elastic import worker_kills
 from tests.faults import server_kills
 from tests.gpu import programs
@@ -144,7 +144,7 @@ def test_the_gpu_computes_while_an_exchange_waits():
 def test_a_lost_worker_is_an_error(hosts):
     env = on_gpus(hosts)
     outcomes = run_processes(programs.is_left_alone, 2, 1, env, timeout=120)
-    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
+    left = outcome_of(outcomes, "worker 0")
     assert left.result is not None and "worker 1" in left.result, describe(outcomes)
 
 

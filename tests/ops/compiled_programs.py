@@ -6,11 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests.ops.ops_programs import DTYPES, small_integers
 from tf_byteps.ops.reduction import Reduction
 
 compiled = functools.partial(tf.function, jit_compile=True)
-
-DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 
 
 def before_init():
@@ -23,12 +22,6 @@ def before_init():
 def start():
     bps.init()
     return bps.rank(), bps.size()
-
-
-def _value(dtype, shape=(5, 3)):
-    """Small integers that differ on each worker: exact in every dtype, also summed."""
-    numbers = np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * bps.rank()
-    return tf.cast(tf.constant(numbers), dtype)
 
 
 def all_dtypes():
@@ -45,7 +38,7 @@ def all_dtypes():
         if tf.as_dtype(dtype).is_floating:
             calls["average"] = lambda x: bps.push_pull(x)
         results[dtype] = {
-            op: tf.cast(compiled(call)(_value(dtype)), tf.float64).numpy()
+            op: tf.cast(compiled(call)(small_integers(dtype)), tf.float64).numpy()
             for op, call in calls.items()
         }
     return results

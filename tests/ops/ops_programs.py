@@ -38,7 +38,7 @@ def start():
     return bps.rank(), bps.size()
 
 
-def _value(dtype, shape=(5, 3)):
+def small_integers(dtype, shape=(5, 3)):
     """Small integers that differ on each worker: exact in every dtype, also summed."""
     numbers = np.arange(np.prod(shape)).reshape(shape) % 7 + 10 * bps.rank()
     return tf.cast(tf.constant(numbers), dtype)
@@ -59,7 +59,7 @@ def all_dtypes():
             calls["average"] = lambda x: bps.push_pull(x)
         results[dtype] = {}
         for op, call in calls.items():
-            eager, graph = call(_value(dtype)), tf.function(call)(_value(dtype))
+            eager, graph = call(small_integers(dtype)), tf.function(call)(small_integers(dtype))
             assert eager.dtype == graph.dtype == tf.as_dtype(dtype)
             results[dtype][op] = [tf.cast(x, tf.float64).numpy() for x in (eager, graph)]
     return results

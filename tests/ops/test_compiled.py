@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import workers
 
-from tests.cluster import describe, run_processes
+from tests.cluster import describe, outcome_of, run_processes
 from tests.ops import lost_programs
 
 pytestmark = pytest.mark.time_limit(620)
@@ -164,7 +164,7 @@ def test_a_failure_reaches_all_and_the_function_works_afterwards(group):
 
 def test_a_lost_worker_is_an_error_of_the_engine():
     outcomes = run_processes(lost_programs.survive, 2, 1, timeout=120)
-    left = next(outcome for outcome in outcomes if outcome.label == "worker 0")
+    left = outcome_of(outcomes, "worker 0")
     assert left.result is not None, describe(outcomes)
     kind, message, _ = left.result
     assert kind == "UnavailableError", left.result

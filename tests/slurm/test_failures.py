@@ -76,5 +76,5 @@ def test_without_munge_one_sentence_says_so(slurm, program, tmp_path):
     code, out, error = slurm.batch(tmp_path, "-N", "2", f"{break_it}\n{line}")
     assert code == 2 and out == ""
     said = [text for text in error.splitlines() if text.startswith("bpslaunch: ")]
-    assert "do slurmctld and munged run" in said[-1] and "nobody.socket" in said[-1]
+    assert "check that slurmctld and munged run" in said[-1] and "nobody.socket" in said[-1]
     assert "Traceback" not in error

@@ -161,6 +161,7 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
             callbacks.LearningRateWarmupCallback(warmup_epochs=5, verbose=1),
             hvd.callbacks.LearningRateScheduleCallback(lambda epoch: 0.1 ** (epoch // 30)),
             callbacks.Telemetry("logs", every_steps=50),
+            callbacks.BackupResiduals("residuals"),
             callbacks.LeaveOnSignal(exit_process=False),
         ],
     )

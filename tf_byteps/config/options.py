@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+from tf_byteps import _engine
 from tf_byteps.config.declaring import choice, flag, option, seconds, text, whole
 
 _MAX_PORT = 65535
+# What the engine has as well has its default in cc/base/job.h, and only there.
+_ENGINE = _engine.EngineOptions()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Options:
         "there can take part in it, read its weights and end it.",
     )
     tls: bool = option(
-        False,
+        _ENGINE.security.tls,
         "BYTEPS_TLS",
         flag(),
         "All that processes of the job send to each other is encrypted, with TLS 1.3 and keys that "
@@ -183,7 +186,7 @@ class Options:
         shared=True,
     )
     connections_per_server: int = option(
-        1,
+        _ENGINE.network.connections_per_server,
         "BYTEPS_CONNECTIONS_PER_SERVER",
         whole(1, 64),
         "Connections from a worker to each server; one TCP stream may not fill a fast network.",
@@ -197,7 +200,7 @@ class Options:
         default_text="2, or 1 where there are fewer than 4 processors",
     )
     read_peer_memory: bool = option(
-        True,
+        _ENGINE.network.read_peer_memory,
         "BYTEPS_ENABLE_IPC",
         flag(),
         "Processes of one machine read each other's memory instead of sending tensors through a "
@@ -226,10 +229,16 @@ class Options:
         default_text="RoCE v2 with the device's IPv4 address, if there is one",
     )
     rdma_traffic_class: int = option(
-        0, "BYTEPS_RDMA_TRAFFIC_CLASS", whole(0, 255), "Traffic class of RDMA packets (DSCP x 4)."
+        _ENGINE.network.rdma.traffic_class,
+        "BYTEPS_RDMA_TRAFFIC_CLASS",
+        whole(0, 255),
+        "Traffic class of RDMA packets (DSCP x 4).",
     )
     rdma_service_level: int = option(
-        0, "BYTEPS_RDMA_SERVICE_LEVEL", whole(0, 15), "Service level of RDMA packets."
+        _ENGINE.network.rdma.service_level,
+        "BYTEPS_RDMA_SERVICE_LEVEL",
+        whole(0, 15),
+        "Service level of RDMA packets.",
     )
     rdma_spin_microseconds: int | None = option(
         None,
@@ -239,7 +248,7 @@ class Options:
         default_text="20, or 0 where there are fewer than 4 processors",
     )
     connect_timeout: float = option(
-        60.0,
+        _ENGINE.timeouts.connect_timeout,
         "BYTEPS_CONNECT_TIMEOUT",
         seconds(),
         "How long a process tries to reach another one.",
@@ -253,14 +262,14 @@ class Options:
         "answer: the machine of rank 0 may start last.",
     )
     operation_timeout: float = option(
-        1800.0,
+        _ENGINE.timeouts.operation_timeout,
         "BYTEPS_OPERATION_TIMEOUT",
         seconds(zero_means="no limit"),
         "How long the exchange of a tensor may take.",
         shared=True,
     )
     stall_warning: float = option(
-        60.0,
+        _ENGINE.timeouts.stall_warning,
         "BYTEPS_STALL_WARNING_SECONDS",
         seconds(zero_means="never"),
         "A tensor that waits longer for other workers is reported in the log: who has sent it, who "
@@ -268,35 +277,35 @@ class Options:
         shared=True,
     )
     stall_shutdown: float = option(
-        0.0,
+        _ENGINE.timeouts.stall_shutdown,
         "BYTEPS_STALL_SHUTDOWN_SECONDS",
         seconds(zero_means="never"),
         "A tensor that waits longer for other workers ends the job with an error.",
         shared=True,
     )
     heartbeat_interval: float = option(
-        5.0,
+        _ENGINE.timeouts.heartbeat_interval,
         "BYTEPS_HEARTBEAT_INTERVAL",
         seconds(),
         "How often processes show that they are alive.",
         shared=True,
     )
     heartbeat_timeout: float = option(
-        30.0,
+        _ENGINE.timeouts.heartbeat_timeout,
         "BYTEPS_HEARTBEAT_TIMEOUT",
         seconds(),
         "A process that is silent for so long counts as lost.",
         shared=True,
     )
     shutdown_timeout: float = option(
-        60.0,
+        _ENGINE.timeouts.shutdown_timeout,
         "BYTEPS_SHUTDOWN_TIMEOUT",
         seconds(),
         "How long a process that hosts a server or the scheduler waits for the others to end.",
         shared=True,
     )
     deterministic: bool = option(
-        False,
+        _ENGINE.deterministic,
         "BYTEPS_DETERMINISTIC",
         flag(),
         "Servers add the workers' tensors in rank order, so that a sum does not depend on who is "
@@ -313,7 +322,7 @@ class Options:
         shared=True,
     )
     min_compress_bytes: int = option(
-        65536,
+        _ENGINE.compression.min_compress_bytes,
         "BYTEPS_MIN_COMPRESS_BYTES",
         whole(0, unit="bytes"),
         "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
@@ -330,7 +339,7 @@ class Options:
         "See [compression](compression.md).",
     )
     max_lag: int = option(
-        2,
+        _ENGINE.max_lag,
         "BYTEPS_MAX_LAG",
         whole(1, 1000),
         "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
@@ -338,7 +347,7 @@ class Options:
         shared=True,
     )
     server_failover: bool = option(
-        True,
+        _ENGINE.server_failover,
         "BYTEPS_SERVER_FAILOVER",
         flag(),
         "When a server is lost, training goes on with the others, if there are any. Workers keep "

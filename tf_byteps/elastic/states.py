@@ -12,6 +12,7 @@ from tf_byteps import runtime
 from tf_byteps.ops import Max, push_pull
 from tf_byteps.training import initial_values
 from tf_byteps.training.objects import broadcast_object
+from tf_byteps.training.variables import tf_variable
 
 _TRACED = ("train_function", "test_function", "predict_function")
 
@@ -187,7 +188,7 @@ class TensorFlowState(ObjectState):
     def sync(self) -> None:
         """See `State.sync`."""
         if runtime.size() > 1:
-            named = [(_name(each), _tf_variable(each)) for each in self.variables()]
+            named = [(_name(each), tf_variable(each)) for each in self.variables()]
             initial_values.synchronize("variables of the elastic state", named)
         super().sync()
 
@@ -245,7 +246,7 @@ class KerasState(TensorFlowState):
             A list.
         """
         both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
-        return list({id(_tf_variable(each)): each for each in both}.values())
+        return list({id(tf_variable(each)): each for each in both}.values())
 
     def on_reset(self) -> None:
         """See `State.on_reset`. What was traced for other workers is forgotten."""
@@ -255,12 +256,8 @@ class KerasState(TensorFlowState):
 
 
 def _numpy(variable: Any) -> np.ndarray:
-    return _tf_variable(variable).numpy()
+    return tf_variable(variable).numpy()
 
 
 def _name(variable: Any) -> str:
     return getattr(variable, "path", variable.name)
-
-
-def _tf_variable(variable: Any) -> tf.Variable:
-    return variable if isinstance(variable, tf.Variable) else variable.value

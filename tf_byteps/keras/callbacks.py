@@ -1,5 +1,5 @@
-"""Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `LeaveOnSignal`
-and `Telemetry`."""
+"""Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `BackupResiduals`,
+`LeaveOnSignal` and `Telemetry`."""
 
 # Keras's types say little of a callback's model and parameters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
@@ -12,11 +12,13 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.keras.leaving import LeaveOnSignal
+from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
 
 __all__ = [
+    "BackupResiduals",
     "BroadcastGlobalVariablesCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",

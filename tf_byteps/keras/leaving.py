@@ -135,7 +135,19 @@ def _install() -> None:
         _installed = True
 
 
+def is_leaving(model: keras.Model | None) -> bool:
+    """Whether a signal has ended the model's training, which is to go on later.
+
+    Args:
+        model: a callback's.
+
+    Returns:
+        A boolean, the same on all workers where an epoch has ended.
+    """
+    return model in _leaving
+
+
 def _end_backup(original: Callable[..., Any], self: Any, logs: Any = None) -> None:
     """Keras deletes the backup where a training ends; one that leaves will be resumed."""
-    if self.model not in _leaving:
+    if not is_leaving(self.model):
         original(self, logs)

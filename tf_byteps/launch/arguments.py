@@ -115,8 +115,18 @@ def new_parser(
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    job = parser.add_argument_group("the job")
-    job.add_argument(
+    _add_job_arguments(parser.add_argument_group("the job"))
+    _add_output_arguments(parser.add_argument_group("output"))
+    _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
+    _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
+    add_remote_arguments(parser)
+    _add_other_arguments(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
+    return parser
+
+
+def _add_job_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "-np",
         "--np",
         "--workers",
@@ -125,13 +135,13 @@ def new_parser(
         metavar="N",
         help="number of workers (default: as many as -H takes)",
     )
-    job.add_argument(
+    group.add_argument(
         "--servers",
         type=_not_negative,
         metavar="K",
         help="server processes; 0, the default, makes every worker host a server",
     )
-    job.add_argument(
+    group.add_argument(
         "--server-restarts",
         type=_not_negative,
         default=0,
@@ -139,21 +149,21 @@ def new_parser(
         help="how often servers that fail are started again, in all, while the job goes on with "
         "the others (default: 0; an elastic job starts them again anyway)",
     )
-    add_host_arguments(job)
-    job.add_argument(
+    add_host_arguments(group)
+    group.add_argument(
         "--server-hosts", metavar="HOST,...", help="hosts for the servers (default: those of -H)"
     )
-    job.add_argument(
+    group.add_argument(
         "--scheduler-host",
         metavar="ADDRESS",
         help="address of this machine at which all hosts reach it (default: found by routing)",
     )
-    job.add_argument(
+    group.add_argument(
         "--config",
         metavar="FILE",
         help="read options from this YAML file; those of the command line win",
     )
-    job.add_argument(
+    group.add_argument(
         "--env",
         dest="variables",
         action="append",
@@ -161,56 +171,18 @@ def new_parser(
         metavar="NAME[=VALUE]",
         help="a variable for all processes, remote ones too; may be repeated",
     )
-    job.add_argument(
+    group.add_argument(
         "-m",
         dest="module",
         nargs=argparse.REMAINDER,
         metavar="MODULE",
         help="the command is this module of Python, with the arguments that follow",
     )
-    job.add_argument(
+    group.add_argument(
         "--network-interface",
         metavar="NAME",
         help="all processes use this interface's address, such as eth0 (sets DMLC_INTERFACE)",
     )
-    _add_output_arguments(parser.add_argument_group("output"))
-    _add_elastic_arguments(parser.add_argument_group("elastic jobs"))
-    _add_kubernetes_arguments(parser.add_argument_group("Kubernetes"))
-    add_remote_arguments(parser)
-    parser.add_argument(
-        "--grace",
-        type=_seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="how long processes have to end before they are killed (default: 10)",
-    )
-    parser.add_argument(
-        "--stall-shutdown-seconds",
-        type=_positive,
-        metavar="SECONDS",
-        help="end the job when a tensor waits longer for other workers (default: keep waiting)",
-    )
-    parser.add_argument(
-        "--tls",
-        action="store_true",
-        help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
-    )
-    parser.add_argument(
-        "--compile-cache",
-        metavar="DIR",
-        help="keep what XLA compiles for GPUs in this folder on each host, so that the next start "
-        "takes it from there",
-    )
-    parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
-    amount = parser.add_mutually_exclusive_group()
-    amount.add_argument("--verbose", action="store_true", help="say what is started")
-    amount.add_argument(
-        "--quiet",
-        action="store_true",
-        help="print only one line at the end if all goes well",
-    )
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="what each worker runs")
-    return parser
 
 
 def add_host_arguments(group: argparse._ArgumentGroup) -> None:
@@ -344,4 +316,39 @@ def _add_elastic_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="stop using a host on which N processes have failed within 10 minutes; 0: never "
         "stop (default: 3)",
+    )
+
+
+def _add_other_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="how long processes have to end before they are killed (default: 10)",
+    )
+    parser.add_argument(
+        "--stall-shutdown-seconds",
+        type=_positive,
+        metavar="SECONDS",
+        help="end the job when a tensor waits longer for other workers (default: keep waiting)",
+    )
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="encrypt all that the job's processes send to each other (sets BYTEPS_TLS=1)",
+    )
+    parser.add_argument(
+        "--compile-cache",
+        metavar="DIR",
+        help="keep what XLA compiles for GPUs in this folder on each host, so that the next start "
+        "takes it from there",
+    )
+    parser.add_argument("--version", action="version", version=f"tf_byteps {__version__}")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--verbose", action="store_true", help="say what is started")
+    amount.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print only one line at the end if all goes well",
     )

@@ -142,8 +142,8 @@ class Srun:
             if done.returncode == 0:
                 return
         raise ConfigError(
-            f"Slurm does not tell {SCONTROL} of its job {self.allocation.job_id}: do slurmctld and "
-            f"munged run, and may this user ask them? ({said})"
+            f"{SCONTROL} cannot show Slurm's job {self.allocation.job_id} ({said}): check that "
+            f"slurmctld and munged run, and that this user may ask them"
         )
 
     def command(

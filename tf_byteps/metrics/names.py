@@ -159,7 +159,7 @@ _OF_PROCESSES = (
             "scheduler_event_timestamp_seconds",
             GAUGE,
             "time",
-            "When an event of docs/logs.md has last happened, and to whom, as `server 1`.",
+            "When each event of docs/logs.md last happened, and to whom, such as `server 1`.",
             1e-9,
         ),
     ),

@@ -171,4 +171,4 @@ def _finite(text: str) -> float:
 
 
 def _foreign(what: str) -> Silence:
-    return Silence(f"is no process of a job: it has answered with {what}")
+    return Silence(f"is not a process of a job: it answered with {what}")

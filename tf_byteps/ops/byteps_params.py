@@ -32,8 +32,8 @@ def from_byteps(params: Mapping[str, Any]) -> type[Compressor] | Compressor:
         What `compression` takes.
 
     Raises:
-        ValueError: there is no such key or value, or what it asks for does not exist here; the
-            message says what to do instead.
+        ValueError: a key or value is unknown, or has no counterpart here; the message says what to
+            do instead.
 
     Example:
 

@@ -272,11 +272,11 @@ class DitheringCompressor(CodedCompressor):
 
 
 class ThcCompressor(CodedCompressor):
-    """Sends 4 bits for an element: whole numbers, of rotated blocks of 4096, in units that all
-    workers share. Servers add these exactly: sums do not depend on who comes first. They come back
-    in 5 bits for 2 workers, 6 for 4, 7 for 9, 8 for 18 and 16 for more, up to 256.
+    """Sends 4 bits for an element: blocks of 4096 are rotated, and become whole numbers in units
+    that all workers share. Servers add these exactly, so sums do not depend on which worker comes
+    first. Sums come back in 5 bits for up to 2 workers, 6 for 4, 7 for 9, 8 for 18 and 16 for 256.
 
-    The norms of all workers come first, so that a tensor waits for one more round trip. Not with
+    Workers exchange norms first, so a tensor needs one more round trip. It does not work with
     `backup_workers`.
 
     Example:
@@ -289,8 +289,8 @@ class ThcCompressor(CodedCompressor):
 
 
 class AutoCompressor(CodedCompressor):
-    """Sends gradients as they are, until the links have been measured. Then all of the job travel
-    as `int8`, if that is the faster one there; else they stay as they are. See docs/compression.md.
+    """Sends gradients as they are until the links have been measured. Then all workers use `int8`
+    if that is faster on these links. See docs/compression.md.
 
     Example:
 

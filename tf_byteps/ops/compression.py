@@ -124,12 +124,12 @@ def check_with_cross_step(compression: object) -> None:
         compression: what `resolve` returned, or a function that chooses.
 
     Raises:
-        ValueError: the step would end between two exchanges of a tensor.
+        ValueError: one needs two exchanges, and the step would end between them.
     """
     if takes_two_exchanges(compression):
         raise ValueError(
-            f"compression {compression!r} takes two exchanges, one after the other, and "
-            "cross_step=True ends those of a step in the next one: choose one of them"
+            f"compression {compression!r} needs two exchanges, one after the other, which "
+            "cross_step=True does not support: choose one of them"
         )
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
@@ -24,13 +25,14 @@ Average = Callable[[Sequence[Any], Sequence[str]], Sequence[Any]]
 
 
 class PowerSGDCompressor(Compressor):
-    """Sends of each gradient of a matrix two matrices of few columns, P and Q, whose product is
-    near its average. What that loses is added to the next gradient: error feedback. Tensors that
-    have fewer than two axes, or would not get shorter, are sent as they are. Other axes than the
-    last one become rows. Rows of `tf.IndexedSlices` are sent as they are.
+    """Sends the gradient of each matrix as two narrow matrices, P and Q, whose product is close to
+    its average. The error is added to the next gradient: error feedback. All axes but the last one
+    become rows. Tensors with fewer than two axes, tensors that would not become shorter, and rows
+    of `tf.IndexedSlices` are sent as they are.
 
-    Q waits for P: a gradient needs two round trips. Not with `backup_workers`. Workers' weights
-    stay the same only if their CPUs, or GPUs, are of one kind: each makes P orthonormal itself.
+    Q waits for P, so a gradient needs two round trips. It does not work with `backup_workers`.
+    Weights stay equal only if all workers have the same kind of CPU or GPU: each makes P
+    orthonormal itself.
 
     Args:
         rank: how many columns P and Q have.
@@ -101,6 +103,40 @@ class _State:
 
 # By name of the exchange, shape and rank, as the engine's residuals: for as long as the process.
 _states: dict[tuple[str, tuple[int, int], int], _State] = {}
+
+
+class SavedState(NamedTuple):
+    """What a worker keeps of a matrix's gradient, for a training that goes on elsewhere."""
+
+    name: str  # of its exchange
+    shape: tuple[int, int]
+    rank: int
+    lost: np.ndarray
+    right: np.ndarray
+
+
+def states() -> list[SavedState]:
+    """What this worker keeps of all matrices.
+
+    Returns:
+        A list, empty without `powersgd`.
+    """
+    return [
+        SavedState(*key, lost=state.lost.numpy(), right=state.right.numpy())
+        for key, state in _states.items()
+    ]
+
+
+def restore(saved: Iterable[SavedState]) -> None:
+    """Lets gradients of these names, shapes and ranks go on with what `states` returned.
+
+    Args:
+        saved: of this worker or, if it is another process, of the one in whose place it is.
+    """
+    for each in saved:
+        state = _state(each.name, each.shape, each.rank)
+        state.lost.assign(each.lost)
+        state.right.assign(each.right)
 
 
 def average(

@@ -4,10 +4,14 @@ An actor gets the job's variables with `run`, so that Ray can start its process 
 has a port. None imports TensorFlow before the user's function does.
 """
 
+# Ray is not among the packages of `make build`.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import dataclasses
 import os
 import threading
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -55,13 +59,13 @@ class Raised:
 class Process:
     """What all have in common."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # The raylet, which has started this process. If the node is lost, so is the process; Ray
         # ends those that have threads of their own late or never.
         die_with(os.getppid())
         logs.print_to_standard_error()
 
-    def where(self):
+    def where(self) -> str:
         """The IP address of its node, as soon as it runs."""
         return own_address()
 
@@ -69,13 +73,13 @@ class Process:
 class Scheduler(Process):
     """The scheduler, in a thread beside the one that answers the launcher."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._reports = []
         self._changed = threading.Condition()
         self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
 
-    def run(self, variables):
+    def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
         try:
@@ -83,11 +87,11 @@ class Scheduler(Process):
         finally:
             self._report("over")
 
-    def order(self, line):
+    def order(self, line: str) -> None:
         """Tells the scheduler of an elastic job something: see `ElasticScheduler`."""
         os.write(self._orders_out, f"{line}\n".encode())
 
-    def port(self):
+    def port(self) -> int | None:
         """Its port, as soon as it listens; None: it does not."""
         with self._changed:
             self._changed.wait_for(lambda: self._reports)
@@ -108,7 +112,7 @@ class Scheduler(Process):
 class Server(Process):
     """A server."""
 
-    def run(self, variables):
+    def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
         return _run(serve)
@@ -117,7 +121,7 @@ class Server(Process):
 class Worker(Process):
     """A worker."""
 
-    def run(self, variables, call):
+    def run(self, variables: Mapping[str, str], call: bytes) -> Returned | Raised:
         """Calls a function, and leaves the job.
 
         Args:
@@ -141,13 +145,13 @@ class Worker(Process):
             return _raised(error)
 
 
-def own_address():
+def own_address() -> str:
     """The IP address of this process's node, as Ray's other nodes know it."""
     own = ray.get_runtime_context().get_node_id()
     return next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == own)
 
 
-def _enter(variables):
+def _enter(variables: Mapping[str, str]) -> None:
     """Makes this process what the variables say."""
     for name in TOPOLOGY:
         os.environ.pop(name, None)

@@ -5,10 +5,15 @@ for nodes with room, one by one, while the job runs. So do those that are starte
 lost ones.
 """
 
+# Ray is not among the packages of `make build`.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import contextlib
 import dataclasses
 import logging
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -18,7 +23,7 @@ from tf_byteps.launch.failures import RecentFailures
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import ElasticPlan
 from tf_byteps.ray.actors import Raised, Returned, Scheduler, Server, Worker, own_address
-from tf_byteps.ray.placement import options_here
+from tf_byteps.ray.placement import Placement, options_here
 from tf_byteps.ray.running import Member, RunningJob, died, has_raised
 
 _logger = logging.getLogger("tf_byteps")
@@ -54,7 +59,15 @@ class ElasticRayJob(RunningJob):
         max_failures: see `RayLauncher`.
     """
 
-    def __init__(self, plan: ElasticPlan, placement, environment, secrets, more, max_failures):
+    def __init__(
+        self,
+        plan: ElasticPlan,
+        placement: Placement,
+        environment: Mapping[str, str],
+        secrets: Mapping[str, str],
+        more: Sequence[dict[str, Any]],
+        max_failures: int,
+    ) -> None:
         super().__init__(plan, placement, environment, secrets)
         self._more = more
         workers = plan.workers + len(more)
@@ -69,7 +82,7 @@ class ElasticRayJob(RunningJob):
         self._is_over = False
         self._patient_until = float("inf")
 
-    def run(self, call):
+    def run(self, call: bytes) -> list[Any]:
         """See `RunningJob.run`.
 
         Returns:
@@ -93,17 +106,17 @@ class ElasticRayJob(RunningJob):
         self._say_farewell()
         return [ray.cloudpickle.loads(value) for _, value in sorted(self._results.items())]
 
-    def _is_going_on(self):
+    def _is_going_on(self) -> bool:
         """Whether a worker runs, or may run once more."""
         if any(member.task.role == "worker" for member in self._pending.values()):
             return True
         return not (self._results or self._is_over) and self._number_of_workers() > 0
 
-    def _number_of_workers(self):
+    def _number_of_workers(self) -> int:
         """How many there may be at a time."""
         return sum(1 for place in self._places if place.role == "worker")
 
-    def _fill(self):
+    def _fill(self) -> None:
         """Starts a process wherever one is missing."""
         if self._results:  # nobody comes into the job any more
             for member in list(self._arriving.values()):
@@ -118,7 +131,7 @@ class ElasticRayJob(RunningJob):
             self._patient_until = float("inf")
             self._begin_without_those_that_wait()
 
-    def _start(self, place):
+    def _start(self, place: _Place) -> Member:
         if place.role == "server":
             task = self._plan.server_tasks(self._address, self._port)[place.number]
             member = self._create(task, Server, self._placement.options("server", place.number))
@@ -133,12 +146,12 @@ class ElasticRayJob(RunningJob):
         self._begin(member, *arguments)
         return member
 
-    def _options_of(self, place):
+    def _options_of(self, place: _Place) -> Mapping[str, Any]:
         if self._is_further(place):
             return self._more[place.number - self._plan.workers]
         return self._placement.options("worker", place.number)
 
-    def _see_who_is_there(self):
+    def _see_who_is_there(self) -> None:
         """Notes where actors are that have found room."""
         if not self._arriving:
             return
@@ -148,7 +161,7 @@ class ElasticRayJob(RunningJob):
             with contextlib.suppress(RayError):  # `_wait` tells of it
                 member.where = ray.get(answer)
 
-    def _begin_without_those_that_wait(self):
+    def _begin_without_those_that_wait(self) -> None:
         """The job has waited long enough for nodes with room for further workers."""
         further = {id(place.member) for place in self._places if self._is_further(place)}
         waiting = sum(1 for member in self._arriving.values() if id(member) in further)
@@ -156,18 +169,18 @@ class ElasticRayJob(RunningJob):
             return
         workers = self._number_of_workers()
         _logger.warning(
-            "Ray has no room for %d of %d workers yet: they take part when it has", waiting, workers
+            "Ray has no room for %d of %d workers yet: they join when it has", waiting, workers
         )
         self._order(f"expect {workers - waiting}")
 
-    def _is_further(self, place):
+    def _is_further(self, place: _Place) -> bool:
         """Whether nothing is reserved for it."""
         return place.role == "worker" and place.number >= self._plan.workers
 
-    def _order(self, line):
+    def _order(self, line: str) -> None:
         self._scheduler.actor.order.remote(line)
 
-    def _on_ended(self, member, outcome):
+    def _on_ended(self, member: Member, outcome: Any) -> None:
         if member.task.role == "scheduler":
             return self._on_scheduler_ended(outcome)
         # Others learn from its end that a worker is gone; what Ray cannot reach may live.
@@ -187,12 +200,14 @@ class ElasticRayJob(RunningJob):
         elif isinstance(outcome, str) and outcome:  # a server's reason
             self._on_failed(place, BytePSError(f"{member} has ended: {outcome}"))
 
-    def _was_never_there(self, member, error):
+    def _was_never_there(self, member: Member, error: Exception) -> bool:
         """Whether its node was lost before its process ran."""
         is_arriving = member in self._arriving.values()
         return is_arriving and isinstance(error, RayActorError) and not error.actor_init_failed
 
-    def _on_failed(self, place, failure, for_free=False):
+    def _on_failed(
+        self, place: _Place | None, failure: BytePSError, for_free: bool = False
+    ) -> None:
         """Somebody else is to come in a while, unless that has failed too often.
 
         Args:
@@ -213,7 +228,7 @@ class ElasticRayJob(RunningJob):
         then = f"not started again after {failures} failures" if is_over else "started again"
         _logger.warning("%s (elastic: it is %s)", failure, then)
 
-    def _on_scheduler_ended(self, outcome):
+    def _on_scheduler_ended(self, outcome: Any) -> None:
         """The job is over, or cannot go on."""
         self._is_over = True
         if isinstance(outcome, RayError):
@@ -228,7 +243,7 @@ class ElasticRayJob(RunningJob):
             if member.task.role == "worker" and str(member.task.number) not in taking_part:
                 self._dismiss(member)
 
-    def _dismiss(self, member):
+    def _dismiss(self, member: Member) -> None:
         """Ends a process that is not needed."""
         ray.kill(member.actor)
         self._pending = {run: other for run, other in self._pending.items() if other is not member}

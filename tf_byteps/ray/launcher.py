@@ -1,5 +1,8 @@
 """Starts a job on a Ray cluster, and ends it as a whole."""
 
+# Ray is not among the packages of `make build`.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +12,7 @@ import ray
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import passed_environment
-from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan
+from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan, Plan
 from tf_byteps.ray.elastic import ElasticRayJob
 from tf_byteps.ray.placement import Placement, options_anywhere
 from tf_byteps.ray.running import RunningJob
@@ -69,7 +72,7 @@ class RayLauncher:
         placement_timeout: float = 600.0,
         min_workers: int | None = None,
         max_failures: int = 3,
-    ):
+    ) -> None:
         if workers < 1 or servers < 0:
             raise ConfigError(f"workers={workers}, servers={servers}: 1 and 0 are the least")
         if strategy not in _STRATEGIES:
@@ -148,7 +151,7 @@ class RayLauncher:
             with job:
                 return job.run(call)
 
-    def _elastic(self, plan):
+    def _elastic(self, plan: Plan) -> ElasticPlan:
         least = len(self._worker_bundles)
         limits = {"BYTEPS_MIN_WORKERS": least, "BYTEPS_MAX_WORKERS": least + len(self._more)}
         return ElasticPlan(**vars(plan), limits={name: str(n) for name, n in limits.items()})

@@ -1,6 +1,10 @@
 """Where the processes of a job run: a placement group, and the ranks that follow from it."""
 
+# Ray is not among the packages of `make build`.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -57,7 +61,7 @@ class Placement:
     def __exit__(self, *_: Any) -> None:
         remove_placement_group(self._group)
 
-    def address_of(self, role, number):
+    def address_of(self, role: str, number: int) -> str:
         """The IP address of the node where a process runs."""
         return self._addresses[self._nodes[self._bundle_of(role, number)]]
 
@@ -71,7 +75,7 @@ class Placement:
         hosts = tuple(Host(node, workers.count(node)) for node in dict.fromkeys(workers))
         return Plan(len(workers), len(servers), hosts, tuple(servers), job_id, ())
 
-    def options(self, role, number):
+    def options(self, role: str, number: int) -> dict[str, Any]:
         """Where the actor for a process goes, and with what, as options of Ray's."""
         bundle = self._bundle_of(role, number)
         strategy = PlacementGroupSchedulingStrategy(
@@ -105,7 +109,7 @@ class Placement:
             )
 
 
-def options_anywhere(bundle, strategy):
+def options_anywhere(bundle: Mapping[str, float], strategy: str) -> dict[str, Any]:
     """Those of an actor for which nothing is reserved: it waits for a node with room.
 
     An autoscaler brings one.
@@ -117,13 +121,13 @@ def options_anywhere(bundle, strategy):
     return _options(bundle, "SPREAD" if strategy == "SPREAD" else "DEFAULT")
 
 
-def options_here():
+def options_here() -> dict[str, Any]:
     """Those of an actor on the node of this process, which needs next to nothing."""
     node = ray.get_runtime_context().get_node_id()
     return _options({}, NodeAffinitySchedulingStrategy(node, soft=False))
 
 
-def _options(needs, strategy):
+def _options(needs: Mapping[str, float], strategy: Any) -> dict[str, Any]:
     return {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
@@ -131,6 +135,6 @@ def _options(needs, strategy):
     }
 
 
-def _in_words(resources):
+def _in_words(resources: Mapping[str, float]) -> str:
     kinds = ("CPU", "GPU")
     return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)

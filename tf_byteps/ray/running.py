@@ -1,9 +1,12 @@
 """A job whose processes are actors: starts them, waits for the workers, finds out who failed."""
 
+# Ray is not among the packages of `make build`.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
+
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
@@ -11,7 +14,7 @@ from ray.exceptions import RayError
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.plan import Task
-from tf_byteps.ray.actors import Raised, Scheduler, Server, Worker
+from tf_byteps.ray.actors import Process, Raised, Scheduler, Server, Worker
 
 _logger = logging.getLogger("tf_byteps")
 _TICK_SECONDS = 1.0
@@ -39,7 +42,7 @@ class Member:
     where: str
     actor: ray.actor.ActorHandle
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.task.label} on {self.where}" if self.where else self.task.label
 
 
@@ -57,7 +60,7 @@ class RunningJob:
         self._plan, self._placement = plan, placement
         self._environment, self._secrets = environment, secrets
         self._members = []
-        self._scheduler = None
+        self._scheduler: Any = None  # a `Member`, if the job has one
         self._port = 0
         self._pending = {}  # what an actor's method will return: the `Member`
         self._results = {}  # by rank
@@ -71,7 +74,7 @@ class RunningJob:
         for member in self._members:
             ray.kill(member.actor)
 
-    def run(self, call: Callable[..., Any]) -> list[Any]:
+    def run(self, call: bytes) -> list[Any]:
         """Runs all processes to their end.
 
         Args:
@@ -83,7 +86,7 @@ class RunningJob:
         Raises:
             BytePSError: the job has failed.
         """
-        call = ray.put(call)
+        stored = ray.put(call)
         address = ""
         if self._plan.needs_scheduler:
             address = self._placement.address_of("scheduler", 0)
@@ -96,20 +99,22 @@ class RunningJob:
         for member in servers:
             self._begin(member)
         for member in workers:
-            self._begin(member, call)
+            self._begin(member, stored)
         while len(self._results) < self._plan.workers:
             self._take_next()
             self._look_for_early_return()
         self._say_farewell()
         return [ray.cloudpickle.loads(self._results[rank]) for rank in range(self._plan.workers)]
 
-    def _place(self, task, kind):
+    def _place(self, task: Task, kind: type[Process]) -> Member:
         """Creates the actor of a process that has its place; returns the `Member`."""
         place = task.role, task.number
         options = self._placement.options(*place)
         return self._create(task, kind, options, self._placement.address_of(*place))
 
-    def _create(self, task, kind, options, where=""):
+    def _create(
+        self, task: Task, kind: type[Process], options: Mapping[str, Any], where: str = ""
+    ) -> Member:
         """Creates an actor; returns the `Member`.
 
         Args:
@@ -126,14 +131,14 @@ class RunningJob:
         self._members.append(member)
         return member
 
-    def _begin(self, member, *arguments):
+    def _begin(self, member: Member, *arguments: Any) -> None:
         """Has an actor do its work."""
         variables = {**member.task.variables, **self._secrets}
         if self._port:
             variables["DMLC_PS_ROOT_PORT"] = str(self._port)
         self._pending[member.actor.run.remote(variables, *arguments)] = member
 
-    def _begin_scheduler(self):
+    def _begin_scheduler(self) -> None:
         """Returns when it has a port, which the others get."""
         self._begin(self._scheduler)
         self._port = self._ask(self._scheduler.actor.port.remote())
@@ -141,7 +146,7 @@ class RunningJob:
             failure = self._ask(next(iter(self._pending)))
             raise BytePSError(f"{self._scheduler} did not start: {failure}")
 
-    def _say_farewell(self):
+    def _say_farewell(self) -> None:
         """Servers and the scheduler end by themselves."""
         if self._pending:
             ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
@@ -211,7 +216,7 @@ class RunningJob:
         return self._ask(self._scheduler.actor.reports.remote())
 
 
-def has_raised(member, raised):
+def has_raised(member: Member, raised: Raised) -> BytePSError:
     """The exception for the job's end when a worker's function has raised."""
     failure = BytePSError(f"the job has failed: {member} raised\n{raised.text}")
     if raised.error is not None:
@@ -219,6 +224,6 @@ def has_raised(member, raised):
     return failure
 
 
-def died(member, error):
+def died(member: Member, error: Exception) -> BytePSError:
     """The same when a process was lost."""
     return BytePSError(f"the job has failed: {member} was lost: {error}")

@@ -43,7 +43,7 @@ def broadcast_variables(
     del inplace
     refuse_process_set(process_set)
     named = [
-        (names.in_scope(scope, getattr(variable, "path", variable.name)), _tf_variable(variable))
+        (names.in_scope(scope, getattr(variable, "path", variable.name)), tf_variable(variable))
         for variable in tf.nest.flatten(variables)
     ]
     if tf.executing_eagerly():
@@ -70,7 +70,8 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
     )
 
 
-def _tf_variable(variable: Any) -> tf.Variable:
+def tf_variable(variable: Any) -> tf.Variable:
+    """The `tf.Variable` that a `keras.Variable` is made of, or the variable itself."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
 

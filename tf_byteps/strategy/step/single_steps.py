@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 def returning_early(model: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A train or test function of a Keras model that returns when its step is on its way.
+    """A train or test function of a Keras model that returns when its step has started.
 
     Args:
         model: a `keras.Model`.
