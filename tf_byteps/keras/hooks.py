@@ -7,6 +7,7 @@ whether one is at work and otherwise does exactly what Keras does.
 |---|---|
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
 | `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors are a sentence |
+| `CallbackList.__init__` | only rank 0 shows a progress bar |
 | `CallbackList.on_train_batch_begin`, `on_train_batch_end` | timelines have Python's steps |
 """
 
@@ -21,7 +22,7 @@ from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.timeline import python_steps
-from tf_byteps.training import failures, leaving
+from tf_byteps.training import failures, leaving, progress_bar
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -51,6 +52,7 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
         if not _installed:
             wrap(keras.optimizers.LossScaleOptimizer, "__init__", loss_scale_init)
             wrap(TensorFlowTrainer, "fit", fit)
+            wrap(*progress_bar.change(lambda model: _optimizers_of(model, distributed)))
             python_steps.install()
         _installed = True
 
