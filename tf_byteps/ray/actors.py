@@ -8,10 +8,11 @@ import dataclasses
 import os
 import threading
 import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
-from ray import cloudpickle
+import ray.cloudpickle
 
 from tf_byteps import logs
 from tf_byteps.config import Config
@@ -55,13 +56,13 @@ class Raised:
 class Process:
     """What all have in common."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         # The raylet, which has started this process. If the node is lost, so is the process; Ray
         # ends those that have threads of their own late or never.
         die_with(os.getppid())
         logs.print_to_standard_error()
 
-    def where(self):
+    def where(self) -> str:
         """The IP address of its node, as soon as it runs."""
         return own_address()
 
@@ -69,13 +70,13 @@ class Process:
 class Scheduler(Process):
     """The scheduler, in a thread beside the one that answers the launcher."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._reports = []
+        self._reports: list[str] = []
         self._changed = threading.Condition()
         self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
 
-    def run(self, variables):
+    def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
         try:
@@ -83,18 +84,18 @@ class Scheduler(Process):
         finally:
             self._report("over")
 
-    def order(self, line):
+    def order(self, line: str) -> None:
         """Tells the scheduler of an elastic job something: see `ElasticScheduler`."""
         os.write(self._orders_out, f"{line}\n".encode())
 
-    def port(self):
+    def port(self) -> int | None:
         """Its port, as soon as it listens; None: it does not."""
         with self._changed:
             self._changed.wait_for(lambda: self._reports)
             kind, _, number = self._reports[0].partition(" ")
             return int(number) if kind == "port" else None
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list[str]:
         """What it has reported so far: see `tf_byteps.scheduler.schedule`."""
         with self._changed:
             return list(self._reports)
@@ -108,7 +109,7 @@ class Scheduler(Process):
 class Server(Process):
     """A server."""
 
-    def run(self, variables):
+    def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
         return _run(serve)
@@ -117,7 +118,7 @@ class Server(Process):
 class Worker(Process):
     """A worker."""
 
-    def run(self, variables, call):
+    def run(self, variables: Mapping[str, str], call: bytes) -> Returned | Raised:
         """Calls a function, and leaves the job.
 
         Args:
@@ -130,8 +131,8 @@ class Worker(Process):
         """
         _enter(variables)
         try:
-            function, args, kwargs = cloudpickle.loads(call)
-            value = cloudpickle.dumps(function(*args, **kwargs))
+            function, args, kwargs = unpickled(call)
+            value = pickled(function(*args, **kwargs))
             from tf_byteps import runtime
 
             rank = runtime.rank() if runtime.is_initialized() else None
@@ -141,20 +142,30 @@ class Worker(Process):
             return _raised(error)
 
 
-def own_address():
+def pickled(value: Any) -> bytes:
+    """A value as bytes, a function of a notebook or of the program itself with its code."""
+    return ray.cloudpickle.dumps(value)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def unpickled(data: bytes) -> Any:
+    """What `pickled` was given."""
+    return ray.cloudpickle.loads(data)
+
+
+def own_address() -> str:
     """The IP address of this process's node, as Ray's other nodes know it."""
     own = ray.get_runtime_context().get_node_id()
     return next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == own)
 
 
-def _enter(variables):
+def _enter(variables: Mapping[str, str]) -> None:
     """Makes this process what the variables say."""
     for name in TOPOLOGY:
         os.environ.pop(name, None)
     os.environ.update(variables, DMLC_NODE_HOST=own_address())
 
 
-def _run(work: Any, *args: Any) -> Any:
+def _run(work: Callable[..., str], *args: Any) -> str:
     config = Config.from_environment()
     logs.configure(config)
     try:
@@ -163,17 +174,17 @@ def _run(work: Any, *args: Any) -> Any:
         return str(error)
 
 
-def _raised(error: Any) -> Any:
+def _raised(error: BaseException) -> Raised:
     try:
-        pickled = cloudpickle.dumps(error)
-        cloudpickle.loads(pickled)  # not all that can be written can be read
+        data = pickled(error)
+        unpickled(data)  # not all that can be written can be read
     except Exception:
-        pickled = None
+        data = None
     text = "".join(traceback.format_exception(error)).rstrip("\n")
-    return Raised(text, pickled, _may_follow(error), isinstance(error, Dismissed))
+    return Raised(text, data, _may_follow(error), isinstance(error, Dismissed))
 
 
-def _may_follow(error: Any) -> bool:
+def _may_follow(error: BaseException) -> bool:
     """Errors of the engine, of tf_byteps and of TensorFlow's operations tell of lost processes."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(modules & {"tf_byteps", "tensorflow"})

@@ -9,6 +9,8 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -17,9 +19,9 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.failures import RecentFailures
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import ElasticPlan
-from tf_byteps.ray.actors import Raised, Returned, Scheduler, Server, Worker, own_address
-from tf_byteps.ray.placement import options_here
-from tf_byteps.ray.running import Member, RunningJob, died, has_raised
+from tf_byteps.ray.actors import Raised, Returned, Scheduler, Server, Worker, own_address, unpickled
+from tf_byteps.ray.placement import Placement, options_here
+from tf_byteps.ray.running import Member, Outcome, RunningJob, died, has_raised
 
 _logger = logging.getLogger("tf_byteps")
 # Then the job begins without those that have found no room.
@@ -49,27 +51,36 @@ class ElasticRayJob(RunningJob):
     Args:
         plan: an `ElasticPlan`; its `workers` are reserved places.
         placement: a `Placement` of these.
-        environment, secrets: see `RunningJob`.
+        environment, variables: see `RunningJob`.
         more: options of the actors of further workers, as a list.
         max_failures: see `RayLauncher`.
     """
 
-    def __init__(self, plan: ElasticPlan, placement, environment, secrets, more, max_failures):
-        super().__init__(plan, placement, environment, secrets)
-        self._more = more
+    def __init__(
+        self,
+        plan: ElasticPlan,
+        placement: Placement,
+        environment: Mapping[str, str],
+        variables: Mapping[str, str],
+        more: Sequence[Mapping[str, Any]],
+        max_failures: int,
+    ) -> None:
+        super().__init__(plan, placement, environment, variables)
+        self._more, self._worker_task = more, plan.worker_task
         workers = plan.workers + len(more)
         self._places = [_Place("server", number) for number in range(plan.servers)]
         self._places += [_Place("worker", number) for number in range(workers)]
         self._failures = RecentFailures(max_failures)
-        self._arriving = {}  # what tells where an actor is: the `Member`
-        self._call = None
+        # What tells where an actor is: the `Member`.
+        self._arriving: dict[ray.ObjectRef, Member] = {}
+        self._call: ray.ObjectRef | None = None
         self._address = ""
         self._next_number = 0
-        self._failure = None  # the last one that counts
+        self._failure: BytePSError | None = None  # the last one that counts
         self._is_over = False
         self._patient_until = float("inf")
 
-    def run(self, call):
+    def run(self, call: bytes) -> list[Any]:
         """See `RunningJob.run`.
 
         Returns:
@@ -77,9 +88,8 @@ class ElasticRayJob(RunningJob):
         """
         self._call = ray.put(call)
         self._address = own_address()
-        task = self._plan.scheduler_task(self._address, None)
-        self._scheduler = self._create(task, Scheduler, options_here(), self._address)
-        self._begin_scheduler()
+        task = self._plan.scheduler_task(self._address)
+        self._begin_scheduler(self._create(task, Scheduler, options_here(), self._address))
         self._order(f"expect {self._number_of_workers()}")
         self._patient_until = time.monotonic() + _PATIENCE_SECONDS
         self._fill()
@@ -91,19 +101,19 @@ class ElasticRayJob(RunningJob):
         if self._failure is not None:
             raise self._failure
         self._say_farewell()
-        return [ray.cloudpickle.loads(value) for _, value in sorted(self._results.items())]
+        return [unpickled(value) for _, value in sorted(self._results.items())]
 
-    def _is_going_on(self):
+    def _is_going_on(self) -> bool:
         """Whether a worker runs, or may run once more."""
         if any(member.task.role == "worker" for member in self._pending.values()):
             return True
         return not (self._results or self._is_over) and self._number_of_workers() > 0
 
-    def _number_of_workers(self):
+    def _number_of_workers(self) -> int:
         """How many there may be at a time."""
         return sum(1 for place in self._places if place.role == "worker")
 
-    def _fill(self):
+    def _fill(self) -> None:
         """Starts a process wherever one is missing."""
         if self._results:  # nobody comes into the job any more
             for member in list(self._arriving.values()):
@@ -118,7 +128,7 @@ class ElasticRayJob(RunningJob):
             self._patient_until = float("inf")
             self._begin_without_those_that_wait()
 
-    def _start(self, place):
+    def _start(self, place: _Place) -> Member:
         if place.role == "server":
             task = self._plan.server_tasks(self._address, self._port)[place.number]
             member = self._create(task, Server, self._placement.options("server", place.number))
@@ -126,19 +136,19 @@ class ElasticRayJob(RunningJob):
         else:
             host = Host("ray", 1)  # Ray shows each worker its own GPUs
             number, self._next_number = self._next_number, self._next_number + 1
-            task = self._plan.worker_task(self._address, self._port, number, host, 0)
+            task = self._worker_task(self._address, self._port, number, host, 0)
             member = self._create(task, Worker, self._options_of(place))
             arguments = (self._call,)
         self._arriving[member.actor.where.remote()] = member  # first: an actor does one at a time
         self._begin(member, *arguments)
         return member
 
-    def _options_of(self, place):
+    def _options_of(self, place: _Place) -> Mapping[str, Any]:
         if self._is_further(place):
             return self._more[place.number - self._plan.workers]
         return self._placement.options("worker", place.number)
 
-    def _see_who_is_there(self):
+    def _see_who_is_there(self) -> None:
         """Notes where actors are that have found room."""
         if not self._arriving:
             return
@@ -148,7 +158,7 @@ class ElasticRayJob(RunningJob):
             with contextlib.suppress(RayError):  # `_wait` tells of it
                 member.where = ray.get(answer)
 
-    def _begin_without_those_that_wait(self):
+    def _begin_without_those_that_wait(self) -> None:
         """The job has waited long enough for nodes with room for further workers."""
         further = {id(place.member) for place in self._places if self._is_further(place)}
         waiting = sum(1 for member in self._arriving.values() if id(member) in further)
@@ -160,14 +170,14 @@ class ElasticRayJob(RunningJob):
         )
         self._order(f"expect {workers - waiting}")
 
-    def _is_further(self, place):
+    def _is_further(self, place: _Place) -> bool:
         """Whether nothing is reserved for it."""
         return place.role == "worker" and place.number >= self._plan.workers
 
-    def _order(self, line):
+    def _order(self, line: str) -> None:
         self._scheduler.actor.order.remote(line)
 
-    def _on_ended(self, member, outcome):
+    def _on_ended(self, member: Member, outcome: Outcome) -> None:
         if member.task.role == "scheduler":
             return self._on_scheduler_ended(outcome)
         # Others learn from its end that a worker is gone; what Ray cannot reach may live.
@@ -187,12 +197,14 @@ class ElasticRayJob(RunningJob):
         elif isinstance(outcome, str) and outcome:  # a server's reason
             self._on_failed(place, BytePSError(f"{member} has ended: {outcome}"))
 
-    def _was_never_there(self, member, error):
+    def _was_never_there(self, member: Member, error: RayError) -> bool:
         """Whether its node was lost before its process ran."""
         is_arriving = member in self._arriving.values()
         return is_arriving and isinstance(error, RayActorError) and not error.actor_init_failed
 
-    def _on_failed(self, place, failure, for_free=False):
+    def _on_failed(
+        self, place: _Place | None, failure: BytePSError, for_free: bool = False
+    ) -> None:
         """Somebody else is to come in a while, unless that has failed too often.
 
         Args:
@@ -213,7 +225,7 @@ class ElasticRayJob(RunningJob):
         then = f"not started again after {failures} failures" if is_over else "started again"
         _logger.warning("%s (elastic: it is %s)", failure, then)
 
-    def _on_scheduler_ended(self, outcome):
+    def _on_scheduler_ended(self, outcome: Outcome) -> None:
         """The job is over, or cannot go on."""
         self._is_over = True
         if isinstance(outcome, RayError):
@@ -228,7 +240,7 @@ class ElasticRayJob(RunningJob):
             if member.task.role == "worker" and str(member.task.number) not in taking_part:
                 self._dismiss(member)
 
-    def _dismiss(self, member):
+    def _dismiss(self, member: Member) -> None:
         """Ends a process that is not needed."""
         ray.kill(member.actor)
         self._pending = {run: other for run, other in self._pending.items() if other is not member}

@@ -1,7 +1,8 @@
 """Where the processes of a job run: a placement group, and the ranks that follow from it."""
 
 import logging
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import ray
 from ray.util.placement_group import (
@@ -21,6 +22,9 @@ from tf_byteps.launch.plan import Plan
 _logger = logging.getLogger("tf_byteps")
 _PATIENCE_SECONDS = 10.0  # then the log says what is missing
 
+# What a process needs: Ray's names of resources, and how much of each.
+Resources = Mapping[str, float]
+
 
 class Placement:
     """Reserved resources; use as a context manager, which gives them back.
@@ -37,11 +41,15 @@ class Placement:
     """
 
     def __init__(
-        self, worker_bundles: Any, server_bundles: Any, strategy: Any, timeout: Any
+        self,
+        worker_bundles: Sequence[Resources],
+        server_bundles: Sequence[Resources],
+        strategy: str,
+        timeout: float,
     ) -> None:
-        self._bundles = worker_bundles + server_bundles
+        self._bundles = [*worker_bundles, *server_bundles]
         self._workers = len(worker_bundles)
-        self._group = placement_group(self._bundles, strategy=strategy)
+        self._group = placement_group([dict(bundle) for bundle in self._bundles], strategy=strategy)
         try:
             self._wait(strategy, timeout)
             # Bundle number: name of a node.
@@ -51,17 +59,17 @@ class Placement:
             self.__exit__()
             raise
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
         remove_placement_group(self._group)
 
-    def address_of(self, role, number):
+    def address_of(self, role: str, number: int) -> str:
         """The IP address of the node where a process runs."""
         return self._addresses[self._nodes[self._bundle_of(role, number)]]
 
-    def plan(self, job_id: str) -> Any:
+    def plan(self, job_id: str) -> Plan:
         """The job as a `Plan`, whose hosts are Ray's names of nodes.
 
         Workers of one node have ranks that follow each other.
@@ -71,7 +79,7 @@ class Placement:
         hosts = tuple(Host(node, workers.count(node)) for node in dict.fromkeys(workers))
         return Plan(len(workers), len(servers), hosts, tuple(servers), job_id, ())
 
-    def options(self, role, number):
+    def options(self, role: str, number: int) -> dict[str, Any]:
         """Where the actor for a process goes, and with what, as options of Ray's."""
         bundle = self._bundle_of(role, number)
         strategy = PlacementGroupSchedulingStrategy(
@@ -79,7 +87,7 @@ class Placement:
         )
         return _options({} if role == "scheduler" else self._bundles[bundle], strategy)
 
-    def _bundle_of(self, role: str, number: int) -> Any:
+    def _bundle_of(self, role: str, number: int) -> int:
         """The scheduler is where worker 0 is."""
         if role == "server":
             return self._workers + number
@@ -88,7 +96,7 @@ class Placement:
         by_rank = sorted(range(self._workers), key=lambda bundle: nodes.index(nodes[bundle]))
         return by_rank[number]
 
-    def _wait(self, strategy: Any, timeout: Any) -> None:
+    def _wait(self, strategy: str, timeout: float) -> None:
         if self._group.wait(min(timeout, _PATIENCE_SECONDS)):
             return
         bundles = [_in_words(bundle) for bundle in self._bundles]
@@ -105,7 +113,7 @@ class Placement:
             )
 
 
-def options_anywhere(bundle, strategy):
+def options_anywhere(bundle: Resources, strategy: str) -> dict[str, Any]:
     """Those of an actor for which nothing is reserved: it waits for a node with room.
 
     An autoscaler brings one.
@@ -117,13 +125,13 @@ def options_anywhere(bundle, strategy):
     return _options(bundle, "SPREAD" if strategy == "SPREAD" else "DEFAULT")
 
 
-def options_here():
+def options_here() -> dict[str, Any]:
     """Those of an actor on the node of this process, which needs next to nothing."""
     node = ray.get_runtime_context().get_node_id()
     return _options({}, NodeAffinitySchedulingStrategy(node, soft=False))
 
 
-def _options(needs, strategy):
+def _options(needs: Resources, strategy: Any) -> dict[str, Any]:
     return {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
@@ -131,6 +139,6 @@ def _options(needs, strategy):
     }
 
 
-def _in_words(resources):
+def _in_words(resources: Resources) -> str:
     kinds = ("CPU", "GPU")
     return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)
