@@ -1,7 +1,8 @@
 """The processes of a job as Ray's actors.
 
 An actor gets the job's variables with `run`, so that Ray can start its process before the scheduler
-has a port. None imports TensorFlow before the user's function does.
+has a port. None imports TensorFlow before the user's function does, and each only what it needs: on
+one host many start at a time.
 """
 
 import dataclasses
@@ -15,12 +16,9 @@ import ray
 import ray.cloudpickle
 
 from tf_byteps import logs
-from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, Dismissed
 from tf_byteps.launch.guard import die_with
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.scheduler import schedule
-from tf_byteps.server import serve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +77,8 @@ class Scheduler(Process):
     def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
+        from tf_byteps.scheduler import schedule
+
         try:
             return _run(schedule, self._report, self._orders)
         finally:
@@ -112,6 +112,8 @@ class Server(Process):
     def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
+        from tf_byteps.server import serve
+
         return _run(serve)
 
 
@@ -166,6 +168,8 @@ def _enter(variables: Mapping[str, str]) -> None:
 
 
 def _run(work: Callable[..., str], *args: Any) -> str:
+    from tf_byteps.config import Config
+
     config = Config.from_environment()
     logs.configure(config)
     try:

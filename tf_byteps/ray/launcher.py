@@ -134,12 +134,12 @@ class RayLauncher:
         if not ray.is_initialized():
             ray.init()
         passed = passed_environment(os.environ, ()).items()
-        environment = {n: v for n, v in passed if n[:7] == "BYTEPS_" and n not in TOPOLOGY}
+        variables = {n: v for n, v in passed if n[:7] == "BYTEPS_" and n not in TOPOLOGY}
         secret = {"BYTEPS_JOB_SECRET": new_secret()}
         bundles = self._worker_bundles, self._server_bundles
         with Placement(*bundles, self._strategy, self._placement_timeout) as placement:
             plan = placement.plan(secrets.token_hex(8))
-            given = placement, {**environment, **self._env}, secret
+            given = placement, self._env, {**variables, **self._env, **secret}
             if self._is_elastic:
                 more = self._more, self._max_failures
                 job = ElasticRayJob(self._elastic(plan), *given, *more)

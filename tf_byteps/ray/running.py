@@ -61,7 +61,8 @@ class RunningJob:
     Args:
         plan: a `Plan`.
         placement: the `Placement` that it comes from.
-        environment: variables that processes start with, which Ray shows on its dashboard.
+        environment: variables that processes start with, which Ray shows on its dashboard. If there
+            are some, Ray cannot use the processes that it keeps ready.
         variables: further ones, which an actor sets itself, and nobody else sees.
     """
 
@@ -142,8 +143,8 @@ class RunningJob:
         """
         # The scheduler's port and reports are asked for while it runs.
         threads = {"max_concurrency": 4} if kind is Scheduler else {}
-        environment = {"env_vars": self._environment}
-        actor = ray.remote(kind).options(runtime_env=environment, **options, **threads).remote()
+        started_with = {"runtime_env": {"env_vars": self._environment}} if self._environment else {}
+        actor = ray.remote(kind).options(**started_with, **options, **threads).remote()
         member = Member(task, where, actor)
         self._members.append(member)
         return member
