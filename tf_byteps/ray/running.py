@@ -203,7 +203,7 @@ class RunningJob:
         """A server that is lost while the job runs is replaced by the others."""
         servers = [m for m in self._pending.values() if m.task.role == "server"]
         if member.task.role != "server" or not servers or "started" not in self._reports():
-            raise died(member, error) from error
+            raise self._first_lost(member, error) from error
         _logger.warning("%s was lost; the job goes on with the other servers", member)
 
     def _find_cause(self, member: Member, raised: Raised) -> BytePSError:
@@ -213,10 +213,21 @@ class RunningJob:
         while later and self._pending and time.monotonic() < deadline:
             for other, outcome in self._wait():
                 if isinstance(outcome, RayError):
-                    return died(other, outcome)
+                    return self._first_lost(other, outcome)
                 if isinstance(outcome, Raised) and not outcome.may_follow:
                     member, raised, later = other, outcome, False
         return has_raised(member, raised)
+
+    def _first_lost(self, member: Member, error: RayError) -> BytePSError:
+        """The exception for the job's end. A node that is lost takes several; a worker is named."""
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        while member.task.role != "worker" and time.monotonic() < deadline:
+            if not any(other.task.role == "worker" for other in self._pending.values()):
+                break
+            for other, outcome in self._wait():
+                if isinstance(outcome, RayError) and other.task.role == "worker":
+                    member, error = other, outcome
+        return died(member, error)
 
     def _look_for_early_return(self) -> None:
         """Others would wait for a worker that has returned and was never in the job."""
