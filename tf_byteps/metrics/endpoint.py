@@ -154,7 +154,7 @@ def _reached_at(config: Config, bound: str) -> str:
 
 
 class _ProcessId:
-    """With it `bpstop` tells processes apart that were started in the same hundredth of a second."""
+    """With it `bpstop` tells processes apart that were started within a hundredth of a second."""
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("process_id", "This process's ID on its host.", os.getpid())
