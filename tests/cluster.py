@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import pathlib
+import random
 import secrets
 import signal
 import socket
@@ -297,11 +298,21 @@ def _status(process):
         return psutil.STATUS_ZOMBIE
 
 
-def free_port():
-    """A port that was free a moment ago, for what cannot choose its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(count=1):
+    """The first of some ports in a row that were free a moment ago, for what cannot choose its own.
+
+    They are below those that Linux gives to whoever asks for any: none becomes a connection's own.
+    """
+    while True:
+        first = random.randrange(10_000, 30_000)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
 
 
 def worker_command(function, args=()):

@@ -13,7 +13,8 @@ import pytest
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 _TIME_LIMIT_SECONDS = 240
-_END_SECONDS = 3
+# What has been told to end may take this long beside a build.
+_END_SECONDS = 10
 _PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -150,7 +150,7 @@ def test_torchrun_is_enough(program):
 
 
 def test_the_variables_of_torchrun(program):
-    port = str(free_port())
+    port = str(free_port(2))  # the scheduler listens at the second
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": port}
     processes = [
         subprocess.Popen(
@@ -160,14 +160,19 @@ def test_the_variables_of_torchrun(program):
                 **shared, RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR="localhost"
             ),
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
         )
         for rank in range(2)
     ]
-    for rank, process in enumerate(processes):
-        out, error = process.communicate(timeout=120)
-        assert out == f"trained {rank} 2 {rank} 2 1.0\n", error
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, output in enumerate(outputs):
+        assert f"trained {rank} 2 {rank} 2 1.0\n" in output, "\n".join(outputs)
 
 
 def test_contradicting_launchers_are_an_error(mpirun, program):

@@ -27,29 +27,47 @@ def cluster(ray):
     """Three nodes of two processors each; this process is connected to the first."""
     from ray.cluster_utils import Cluster
 
+    with environment():
+        running = Cluster()
+        try:
+            add_node(running, include_dashboard=False)
+            for _ in range(NODES - 1):
+                add_node(running)
+            ray.init(address=running.address, log_to_driver=True)
+            yield running
+        finally:
+            ray.shutdown()
+            running.shutdown()
+
+
+@contextlib.contextmanager
+def environment(**variables):
+    """Variables of this process meanwhile, which those of Ray get."""
     kept = dict(os.environ)
+    own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", **variables}
     os.environ.clear()
-    os.environ.update(clean_environment(RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0"))
+    os.environ.update(clean_environment(**own))
     os.environ["PYTHONPATH"] = str(ROOT)
-    running = Cluster()
     try:
-        add_node(running, include_dashboard=False)
-        for _ in range(NODES - 1):
-            add_node(running)
-        ray.init(address=running.address, log_to_driver=True)
-        yield running
+        yield
     finally:
-        ray.shutdown()
-        running.shutdown()
         os.environ.clear()
         os.environ.update(kept)
+
+
+@pytest.fixture
+def launcher(cluster):
+    """The class."""
+    from tf_byteps.ray import RayLauncher
+
+    return RayLauncher
 
 
 def add_node(cluster, **settings):
     """Adds a node of two processors."""
     for attempt in range(_ATTEMPTS):
         try:
-            cluster.add_node(num_cpus=2, object_store_memory=80 << 20, **settings)
+            cluster.add_node(**{"num_cpus": 2, "object_store_memory": 80 << 20, **settings})
             return cluster.wait_for_nodes()
         except Exception:  # Ray raises no other kind
             if attempt == _ATTEMPTS - 1:

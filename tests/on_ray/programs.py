@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 import time
 
 import numpy as np
@@ -71,17 +72,73 @@ def kill_the_raylet(node):
     _engine.exchange(np.ones(1), name="x").wait(60)
 
 
-def fit():
-    """Trains a small model; returns its weights."""
+def _model():
     import keras
 
     keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+def _train(model, **arguments):
+    """Returns the weights."""
     x = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
-    with tf_byteps.BytePSStrategy().scope():
-        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    model.fit(x, x.sum(axis=1), batch_size=16, epochs=2, shuffle=False, verbose=0)
+    model.fit(x, x.sum(axis=1), batch_size=16, shuffle=False, verbose=0, **arguments)
     return np.concatenate([w.ravel() for w in model.get_weights()]).tolist()
+
+
+def fit(epochs=2):
+    """Trains a small model; returns its weights."""
+    with tf_byteps.BytePSStrategy().scope():
+        model = _model()
+    return _train(model, epochs=epochs)
+
+
+def fit_from_checkpoint(settings):
+    """A training loop of Ray Train's that goes on from Ray's checkpoint. Worker 0 writes its end.
+
+    Args:
+        settings: "results": a file, for the epochs of the last attempt and the weights; "dies": a
+            file that rank 1 leaves when it dies after two epochs, once.
+    """
+    import keras
+    import ray.train
+
+    import tf_byteps.ray
+
+    tf_byteps.ray.setup()
+    checkpoint, first = ray.train.get_checkpoint(), 0
+    with tf_byteps.BytePSStrategy().scope():
+        if checkpoint is None:
+            model = _model()
+        else:
+            with checkpoint.as_directory() as folder:
+                model = keras.models.load_model(os.path.join(folder, "model.keras"))
+                with open(os.path.join(folder, "epochs.json")) as file:
+                    first = json.load(file)
+    epochs = []
+
+    class Report(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            epochs.append(epoch)
+            with tempfile.TemporaryDirectory() as folder:
+                checkpoint = None
+                if tf_byteps.rank() == 0:
+                    self.model.save(os.path.join(folder, "model.keras"))
+                    with open(os.path.join(folder, "epochs.json"), "w") as file:
+                        json.dump(epoch + 1, file)
+                    checkpoint = ray.train.Checkpoint.from_directory(folder)
+                ray.train.report(logs, checkpoint=checkpoint)  # all workers come here
+            if tf_byteps.rank() == 1 and epoch == 1 and not os.path.exists(settings["dies"]):
+                ray.train.get_all_reported_checkpoints()  # returns once Ray has kept them
+                open(settings["dies"], "w").close()
+                os._exit(9)
+
+    weights = _train(model, initial_epoch=first, epochs=4, callbacks=[Report()])
+    if tf_byteps.rank() == 0:
+        with open(settings["results"], "w") as file:
+            json.dump([epochs, weights], file)
 
 
 def fit_in_ray_train(settings):

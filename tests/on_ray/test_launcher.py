@@ -23,13 +23,6 @@ tf_byteps.ray.RayLauncher(workers=2, servers=1).run(train)
 """
 
 
-@pytest.fixture
-def launcher(cluster):
-    from tf_byteps.ray import RayLauncher
-
-    return RayLauncher
-
-
 def test_workers_and_servers(launcher):
     results = launcher(workers=4, servers=2).run(programs.train, args=[10])
     assert [result[:2] for result in results] == [(rank, 4) for rank in range(4)]

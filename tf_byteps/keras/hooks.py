@@ -7,6 +7,7 @@ whether one is at work and otherwise does exactly what Keras does.
 |---|---|
 | `LossScaleOptimizer.__init__` | Keras puts one around the optimizer of a mixed_float16 model |
 | `TensorFlowTrainer.fit` | who leaves it by an exception tells the others; errors are a sentence |
+| `CallbackList.__init__` | only rank 0 shows a progress bar |
 | `CallbackList.on_train_batch_begin`, `on_train_batch_end` | timelines have Python's steps |
 | `TensorFlowTrainer.evaluate`, `predict` | their batches are no samples of the training |
 """
@@ -23,7 +24,7 @@ from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.ops import input_waits
 from tf_byteps.timeline import python_steps
-from tf_byteps.training import failures, leaving
+from tf_byteps.training import failures, leaving, progress_bar
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -55,6 +56,7 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
             wrap(TensorFlowTrainer, "fit", fit)
             for name in ("evaluate", "predict"):
                 wrap(TensorFlowTrainer, name, input_waits.without_samples)
+            wrap(*progress_bar.change(lambda model: _optimizers_of(model, distributed)))
             python_steps.install()
         _installed = True
 

@@ -46,6 +46,10 @@ class Screen:
         self._closed = set()  # targets that nobody reads any more
         self._open = dict.fromkeys(self._files)  # the stream whose line has no end yet
         self._color = {name: _colors(file) for name, file in self._files.items()}
+        # What goes before a line that takes the place of another.
+        self._again = {
+            name: "\r\x1b[K" if file.isatty() else "\r" for name, file in self._files.items()
+        }
 
     def prefix(self, label: str, number: int, target: str) -> str:
         """What goes before the lines of process `number`, coloured if `target` is a terminal."""
@@ -58,7 +62,11 @@ class Screen:
         return text + " "
 
     def write(self, target: str, stream: Stream | _Own, text: str) -> None:
-        """Writes text that ends at the end of a line, or of what there is of it."""
+        """Writes text that ends at the end of a line, or of what there is of it.
+
+        A progress bar writes its line again and again: what is before the last "\\r" has been
+        replaced already.
+        """
         if target in self._closed:
             return
         try:
@@ -71,6 +79,10 @@ class Screen:
         file = self._files[target]
         if self._open[target] not in (None, stream):
             file.write("\n")
+            self._open[target] = None
+        _, replaces, text = text.rpartition("\r")
+        if replaces and self._open[target] is stream:
+            file.write(self._again[target])
             self._open[target] = None
         # A line of JSON says itself whose it is, and programs read it.
         if self._open[target] is None and not text.startswith(logs.JSON_BEGIN):
@@ -127,6 +139,7 @@ class Stream:
         self._kept = kept
         self._rest = b""
         self._rest_since = 0.0
+        self._line = ""  # what has been printed of the last line
         self._log = log
         self._is_shown = is_shown
 
@@ -137,8 +150,10 @@ class Stream:
             self._log.write(data)
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._print(line.decode(errors="replace") + "\n")
-        self._rest, self._rest_since = rest, time.monotonic()
+            self._print(line.decode(errors="replace").removesuffix("\r") + "\n")
+        if lines or not self._rest:  # else it has waited already
+            self._rest_since = time.monotonic()
+        self._rest = rest
         if not data:
             self.flush(at_end=True)
         return bool(data)
@@ -150,12 +165,18 @@ class Stream:
     def flush(self, at_end: bool = False) -> None:
         """Prints a line without an end if it has been waiting long enough."""
         late = time.monotonic() - self._rest_since >= _PATIENCE_SECONDS
-        if self._rest and (late or at_end):
-            self._print(self._rest.decode(errors="replace") + ("\n" if at_end else ""))
-            self._rest = b""
+        # Some bars end with "\r": it is kept for what takes their place.
+        text = self._rest.rstrip(b"\r")
+        if (text and late) or (self._rest and at_end):
+            self._print(text.decode(errors="replace") + ("\n" if at_end else ""))
+            self._rest = b"" if at_end else self._rest[len(text) :]
+            self._rest_since = time.monotonic()
 
     def _print(self, text: str) -> None:
-        self._kept.append(text.rstrip("\n"))
+        self._line = (self._line + text).rpartition("\r")[2]
+        if text.endswith("\n"):
+            self._kept.append(self._line.rstrip("\n"))
+            self._line = ""
         if self._is_shown:
             self._screen.write(self._target, self, text)
 

@@ -87,16 +87,15 @@ class Plan:
         return [host.name for host, _ in self._placed()] + list(self.server_hosts)
 
     def scheduler_task(
-        self, address: str, report_descriptor: int, orders_descriptor: int | None = None
+        self,
+        address: str,
+        report_descriptor: int | None = None,
+        orders_descriptor: int | None = None,
     ) -> Task:
         """The scheduler; it runs on this machine and chooses its port."""
-        module = (
-            sys.executable,
-            "-m",
-            "tf_byteps.scheduler",
-            "--report-fd",
-            str(report_descriptor),
-        )
+        module = (sys.executable, "-m", "tf_byteps.scheduler")
+        if report_descriptor is not None:
+            module += ("--report-fd", str(report_descriptor))
         if orders_descriptor is not None:
             module += ("--orders-fd", str(orders_descriptor))
         variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}

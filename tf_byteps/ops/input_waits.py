@@ -72,9 +72,7 @@ def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
 
 def _note(iterator: Any, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
     with ops.colocate_with(iterator):
-        return library.kernels().byte_ps_note_batch(
-            iterator=iterator, began=began, samples=samples
-        )
+        return library.kernels().byte_ps_note_batch(iterator=iterator, began=began, samples=samples)
 
 
 def _samples(batch: Any) -> tf.Tensor | int:

@@ -1,29 +1,24 @@
 """The processes of a job as Ray's actors.
 
 An actor gets the job's variables with `run`, so that Ray can start its process before the scheduler
-has a port. None imports TensorFlow before the user's function does.
+has a port. None imports TensorFlow before the user's function does, and each only what it needs: on
+one host many start at a time.
 """
-
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 
 import dataclasses
 import os
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
-from ray import cloudpickle
+import ray.cloudpickle
 
 from tf_byteps import logs
-from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, Dismissed
 from tf_byteps.launch.guard import die_with
 from tf_byteps.launch.plan import TOPOLOGY
-from tf_byteps.scheduler import schedule
-from tf_byteps.server import serve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +70,15 @@ class Scheduler(Process):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reports = []
+        self._reports: list[str] = []
         self._changed = threading.Condition()
         self._orders, self._orders_out = os.pipe2(os.O_CLOEXEC)
 
     def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
+        from tf_byteps.scheduler import schedule
+
         try:
             return _run(schedule, self._report, self._orders)
         finally:
@@ -98,7 +95,7 @@ class Scheduler(Process):
             kind, _, number = self._reports[0].partition(" ")
             return int(number) if kind == "port" else None
 
-    def reports(self) -> list[Any]:
+    def reports(self) -> list[str]:
         """What it has reported so far: see `tf_byteps.scheduler.schedule`."""
         with self._changed:
             return list(self._reports)
@@ -115,6 +112,8 @@ class Server(Process):
     def run(self, variables: Mapping[str, str]) -> str:
         """Runs it until the job is over; returns "" or who was lost."""
         _enter(variables)
+        from tf_byteps.server import serve
+
         return _run(serve)
 
 
@@ -134,8 +133,8 @@ class Worker(Process):
         """
         _enter(variables)
         try:
-            function, args, kwargs = cloudpickle.loads(call)
-            value = cloudpickle.dumps(function(*args, **kwargs))
+            function, args, kwargs = unpickled(call)
+            value = pickled(function(*args, **kwargs))
             from tf_byteps import runtime
 
             rank = runtime.rank() if runtime.is_initialized() else None
@@ -143,6 +142,16 @@ class Worker(Process):
             return Returned(value, rank)
         except BaseException as error:  # SystemExit, too: it would end the actor without a word
             return _raised(error)
+
+
+def pickled(value: Any) -> bytes:
+    """A value as bytes, a function of a notebook or of the program itself with its code."""
+    return ray.cloudpickle.dumps(value)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def unpickled(data: bytes) -> Any:
+    """What `pickled` was given."""
+    return ray.cloudpickle.loads(data)
 
 
 def own_address() -> str:
@@ -158,7 +167,9 @@ def _enter(variables: Mapping[str, str]) -> None:
     os.environ.update(variables, DMLC_NODE_HOST=own_address())
 
 
-def _run(work: Any, *args: Any) -> Any:
+def _run(work: Callable[..., str], *args: Any) -> str:
+    from tf_byteps.config import Config
+
     config = Config.from_environment()
     logs.configure(config)
     try:
@@ -167,17 +178,17 @@ def _run(work: Any, *args: Any) -> Any:
         return str(error)
 
 
-def _raised(error: Any) -> Any:
+def _raised(error: BaseException) -> Raised:
     try:
-        pickled = cloudpickle.dumps(error)
-        cloudpickle.loads(pickled)  # not all that can be written can be read
+        data = pickled(error)
+        unpickled(data)  # not all that can be written can be read
     except Exception:
-        pickled = None
+        data = None
     text = "".join(traceback.format_exception(error)).rstrip("\n")
-    return Raised(text, pickled, _may_follow(error), isinstance(error, Dismissed))
+    return Raised(text, data, _may_follow(error), isinstance(error, Dismissed))
 
 
-def _may_follow(error: Any) -> bool:
+def _may_follow(error: BaseException) -> bool:
     """Errors of the engine, of tf_byteps and of TensorFlow's operations tell of lost processes."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(modules & {"tf_byteps", "tensorflow"})

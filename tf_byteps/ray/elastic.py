@@ -5,9 +5,6 @@ for nodes with room, one by one, while the job runs. So do those that are starte
 lost ones.
 """
 
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-
 import contextlib
 import dataclasses
 import logging
@@ -22,9 +19,9 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.failures import RecentFailures
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import ElasticPlan
-from tf_byteps.ray.actors import Raised, Returned, Scheduler, Server, Worker, own_address
+from tf_byteps.ray.actors import Raised, Returned, Scheduler, Server, Worker, own_address, unpickled
 from tf_byteps.ray.placement import Placement, options_here
-from tf_byteps.ray.running import Member, RunningJob, died, has_raised
+from tf_byteps.ray.running import Member, Outcome, RunningJob, died, has_raised
 
 _logger = logging.getLogger("tf_byteps")
 # Then the job begins without those that have found no room.
@@ -54,7 +51,7 @@ class ElasticRayJob(RunningJob):
     Args:
         plan: an `ElasticPlan`; its `workers` are reserved places.
         placement: a `Placement` of these.
-        environment, secrets: see `RunningJob`.
+        environment, variables: see `RunningJob`.
         more: options of the actors of further workers, as a list.
         max_failures: see `RayLauncher`.
     """
@@ -64,21 +61,22 @@ class ElasticRayJob(RunningJob):
         plan: ElasticPlan,
         placement: Placement,
         environment: Mapping[str, str],
-        secrets: Mapping[str, str],
-        more: Sequence[dict[str, Any]],
+        variables: Mapping[str, str],
+        more: Sequence[Mapping[str, Any]],
         max_failures: int,
     ) -> None:
-        super().__init__(plan, placement, environment, secrets)
-        self._more = more
+        super().__init__(plan, placement, environment, variables)
+        self._more, self._worker_task = more, plan.worker_task
         workers = plan.workers + len(more)
         self._places = [_Place("server", number) for number in range(plan.servers)]
         self._places += [_Place("worker", number) for number in range(workers)]
         self._failures = RecentFailures(max_failures)
-        self._arriving = {}  # what tells where an actor is: the `Member`
-        self._call = None
+        # What tells where an actor is: the `Member`.
+        self._arriving: dict[ray.ObjectRef, Member] = {}
+        self._call: ray.ObjectRef | None = None
         self._address = ""
         self._next_number = 0
-        self._failure = None  # the last one that counts
+        self._failure: BytePSError | None = None  # the last one that counts
         self._is_over = False
         self._patient_until = float("inf")
 
@@ -90,9 +88,8 @@ class ElasticRayJob(RunningJob):
         """
         self._call = ray.put(call)
         self._address = own_address()
-        task = self._plan.scheduler_task(self._address, None)
-        self._scheduler = self._create(task, Scheduler, options_here(), self._address)
-        self._begin_scheduler()
+        task = self._plan.scheduler_task(self._address)
+        self._begin_scheduler(self._create(task, Scheduler, options_here(), self._address))
         self._order(f"expect {self._number_of_workers()}")
         self._patient_until = time.monotonic() + _PATIENCE_SECONDS
         self._fill()
@@ -104,7 +101,7 @@ class ElasticRayJob(RunningJob):
         if self._failure is not None:
             raise self._failure
         self._say_farewell()
-        return [ray.cloudpickle.loads(value) for _, value in sorted(self._results.items())]
+        return [unpickled(value) for _, value in sorted(self._results.items())]
 
     def _is_going_on(self) -> bool:
         """Whether a worker runs, or may run once more."""
@@ -139,7 +136,7 @@ class ElasticRayJob(RunningJob):
         else:
             host = Host("ray", 1)  # Ray shows each worker its own GPUs
             number, self._next_number = self._next_number, self._next_number + 1
-            task = self._plan.worker_task(self._address, self._port, number, host, 0)
+            task = self._worker_task(self._address, self._port, number, host, 0)
             member = self._create(task, Worker, self._options_of(place))
             arguments = (self._call,)
         self._arriving[member.actor.where.remote()] = member  # first: an actor does one at a time
@@ -169,7 +166,7 @@ class ElasticRayJob(RunningJob):
             return
         workers = self._number_of_workers()
         _logger.warning(
-            "Ray has no room for %d of %d workers yet: they join when it has", waiting, workers
+            "Ray has no room for %d of %d workers yet: they take part when it has", waiting, workers
         )
         self._order(f"expect {workers - waiting}")
 
@@ -180,7 +177,7 @@ class ElasticRayJob(RunningJob):
     def _order(self, line: str) -> None:
         self._scheduler.actor.order.remote(line)
 
-    def _on_ended(self, member: Member, outcome: Any) -> None:
+    def _on_ended(self, member: Member, outcome: Outcome) -> None:
         if member.task.role == "scheduler":
             return self._on_scheduler_ended(outcome)
         # Others learn from its end that a worker is gone; what Ray cannot reach may live.
@@ -200,7 +197,7 @@ class ElasticRayJob(RunningJob):
         elif isinstance(outcome, str) and outcome:  # a server's reason
             self._on_failed(place, BytePSError(f"{member} has ended: {outcome}"))
 
-    def _was_never_there(self, member: Member, error: Exception) -> bool:
+    def _was_never_there(self, member: Member, error: RayError) -> bool:
         """Whether its node was lost before its process ran."""
         is_arriving = member in self._arriving.values()
         return is_arriving and isinstance(error, RayActorError) and not error.actor_init_failed
@@ -228,7 +225,7 @@ class ElasticRayJob(RunningJob):
         then = f"not started again after {failures} failures" if is_over else "started again"
         _logger.warning("%s (elastic: it is %s)", failure, then)
 
-    def _on_scheduler_ended(self, outcome: Any) -> None:
+    def _on_scheduler_ended(self, outcome: Outcome) -> None:
         """The job is over, or cannot go on."""
         self._is_over = True
         if isinstance(outcome, RayError):

@@ -1,8 +1,5 @@
 """Starts a job on a Ray cluster, and ends it as a whole."""
 
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +10,9 @@ import ray
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import passed_environment
 from tf_byteps.launch.plan import TOPOLOGY, ElasticPlan, Plan
+from tf_byteps.ray.actors import pickled
 from tf_byteps.ray.elastic import ElasticRayJob
-from tf_byteps.ray.placement import Placement, options_anywhere
+from tf_byteps.ray.placement import Placement, Resources, options_anywhere
 from tf_byteps.ray.running import RunningJob
 from tf_byteps.rendezvous.secret import new_secret
 
@@ -72,7 +70,7 @@ class RayLauncher:
         placement_timeout: float = 600.0,
         min_workers: int | None = None,
         max_failures: int = 3,
-    ) -> None:
+    ):
         if workers < 1 or servers < 0:
             raise ConfigError(f"workers={workers}, servers={servers}: 1 and 0 are the least")
         if strategy not in _STRATEGIES:
@@ -132,22 +130,21 @@ class RayLauncher:
         >>> tf_byteps.ray.RayLauncher(workers=2).run(lambda: "done")
         ['done', 'done']
         """
-        call = ray.cloudpickle.dumps((function, tuple(args), dict(kwargs or {})))
+        call = pickled((function, tuple(args), dict(kwargs or {})))
         if not ray.is_initialized():
             ray.init()
         passed = passed_environment(os.environ, ()).items()
-        environment = {n: v for n, v in passed if n[:7] == "BYTEPS_" and n not in TOPOLOGY}
+        variables = {n: v for n, v in passed if n[:7] == "BYTEPS_" and n not in TOPOLOGY}
+        secret = {"BYTEPS_JOB_SECRET": new_secret()}
         bundles = self._worker_bundles, self._server_bundles
         with Placement(*bundles, self._strategy, self._placement_timeout) as placement:
             plan = placement.plan(secrets.token_hex(8))
+            given = placement, self._env, {**variables, **self._env, **secret}
             if self._is_elastic:
-                plan = self._elastic(plan)
-            variables = {"BYTEPS_JOB_SECRET": new_secret()} if plan.needs_scheduler else {}
-            given = plan, placement, {**environment, **self._env}, variables
-            if isinstance(plan, ElasticPlan):
-                job = ElasticRayJob(*given, self._more, self._max_failures)
+                more = self._more, self._max_failures
+                job = ElasticRayJob(self._elastic(plan), *given, *more)
             else:
-                job = RunningJob(*given)
+                job = RunningJob(plan, *given)
             with job:
                 return job.run(call)
 
@@ -157,7 +154,7 @@ class RayLauncher:
         return ElasticPlan(**vars(plan), limits={name: str(n) for name, n in limits.items()})
 
 
-def _bundle(resources: Any) -> Any:
+def _bundle(resources: Resources) -> Resources:
     """Without what is 0. An empty bundle is an error of Ray's."""
     needed = {name: number for name, number in resources.items() if number}
     return needed or {"CPU": 0.001}

@@ -1,11 +1,8 @@
 """Where the processes of a job run: a placement group, and the ranks that follow from it."""
 
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import ray
 from ray.util.placement_group import (
@@ -25,6 +22,9 @@ from tf_byteps.launch.plan import Plan
 _logger = logging.getLogger("tf_byteps")
 _PATIENCE_SECONDS = 10.0  # then the log says what is missing
 
+# What a process needs: Ray's names of resources, and how much of each.
+Resources = Mapping[str, float]
+
 
 class Placement:
     """Reserved resources; use as a context manager, which gives them back.
@@ -41,11 +41,15 @@ class Placement:
     """
 
     def __init__(
-        self, worker_bundles: Any, server_bundles: Any, strategy: Any, timeout: Any
+        self,
+        worker_bundles: Sequence[Resources],
+        server_bundles: Sequence[Resources],
+        strategy: str,
+        timeout: float,
     ) -> None:
-        self._bundles = worker_bundles + server_bundles
+        self._bundles = [*worker_bundles, *server_bundles]
         self._workers = len(worker_bundles)
-        self._group = placement_group(self._bundles, strategy=strategy)
+        self._group = placement_group([dict(bundle) for bundle in self._bundles], strategy=strategy)
         try:
             self._wait(strategy, timeout)
             # Bundle number: name of a node.
@@ -55,7 +59,7 @@ class Placement:
             self.__exit__()
             raise
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -65,7 +69,7 @@ class Placement:
         """The IP address of the node where a process runs."""
         return self._addresses[self._nodes[self._bundle_of(role, number)]]
 
-    def plan(self, job_id: str) -> Any:
+    def plan(self, job_id: str) -> Plan:
         """The job as a `Plan`, whose hosts are Ray's names of nodes.
 
         Workers of one node have ranks that follow each other.
@@ -83,7 +87,7 @@ class Placement:
         )
         return _options({} if role == "scheduler" else self._bundles[bundle], strategy)
 
-    def _bundle_of(self, role: str, number: int) -> Any:
+    def _bundle_of(self, role: str, number: int) -> int:
         """The scheduler is where worker 0 is."""
         if role == "server":
             return self._workers + number
@@ -92,7 +96,7 @@ class Placement:
         by_rank = sorted(range(self._workers), key=lambda bundle: nodes.index(nodes[bundle]))
         return by_rank[number]
 
-    def _wait(self, strategy: Any, timeout: Any) -> None:
+    def _wait(self, strategy: str, timeout: float) -> None:
         if self._group.wait(min(timeout, _PATIENCE_SECONDS)):
             return
         bundles = [_in_words(bundle) for bundle in self._bundles]
@@ -109,7 +113,7 @@ class Placement:
             )
 
 
-def options_anywhere(bundle: Mapping[str, float], strategy: str) -> dict[str, Any]:
+def options_anywhere(bundle: Resources, strategy: str) -> dict[str, Any]:
     """Those of an actor for which nothing is reserved: it waits for a node with room.
 
     An autoscaler brings one.
@@ -127,7 +131,7 @@ def options_here() -> dict[str, Any]:
     return _options({}, NodeAffinitySchedulingStrategy(node, soft=False))
 
 
-def _options(needs: Mapping[str, float], strategy: Any) -> dict[str, Any]:
+def _options(needs: Resources, strategy: Any) -> dict[str, Any]:
     return {
         "num_cpus": needs.get("CPU", 0),
         "num_gpus": needs.get("GPU", 0),
@@ -135,6 +139,6 @@ def _options(needs: Mapping[str, float], strategy: Any) -> dict[str, Any]:
     }
 
 
-def _in_words(resources: Mapping[str, float]) -> str:
+def _in_words(resources: Resources) -> str:
     kinds = ("CPU", "GPU")
     return " and ".join(f"{resources[kind]:g} {kind}" for kind in kinds if kind in resources)

@@ -1,20 +1,26 @@
 """A job whose processes are actors: starts them, waits for the workers, finds out who failed."""
 
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-
 import dataclasses
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray.exceptions import RayError
 
 from tf_byteps.errors import BytePSError
-from tf_byteps.launch.plan import Task
-from tf_byteps.ray.actors import Process, Raised, Scheduler, Server, Worker
+from tf_byteps.launch.plan import Plan, Task
+from tf_byteps.ray.actors import (
+    Process,
+    Raised,
+    Returned,
+    Scheduler,
+    Server,
+    Worker,
+    unpickled,
+)
+from tf_byteps.ray.placement import Placement
 
 _logger = logging.getLogger("tf_byteps")
 _TICK_SECONDS = 1.0
@@ -26,6 +32,9 @@ _EARLY_SECONDS = 5.0
 _ANSWER_SECONDS = 120.0
 # Servers and the scheduler end after the last worker.
 _FAREWELL_SECONDS = 10.0
+
+# How an actor's work has ended: a worker's, that of a server or scheduler, or by a loss.
+Outcome = Returned | Raised | str | RayError
 
 
 @dataclasses.dataclass
@@ -40,7 +49,7 @@ class Member:
 
     task: Task
     where: str
-    actor: ray.actor.ActorHandle
+    actor: Any
 
     def __str__(self) -> str:
         return f"{self.task.label} on {self.where}" if self.where else self.task.label
@@ -52,22 +61,31 @@ class RunningJob:
     Args:
         plan: a `Plan`.
         placement: the `Placement` that it comes from.
-        environment: variables that processes start with. Ray shows them on its dashboard.
-        secrets: further variables, which nobody else is to see.
+        environment: variables that processes start with, which Ray shows on its dashboard. If there
+            are some, Ray cannot use the processes that it keeps ready.
+        variables: further ones, which an actor sets itself, and nobody else sees.
     """
 
-    def __init__(self, plan: Any, placement: Any, environment: Any, secrets: Any) -> None:
+    _scheduler: Member  # once it has begun
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        environment: Mapping[str, str],
+        variables: Mapping[str, str],
+    ) -> None:
         self._plan, self._placement = plan, placement
-        self._environment, self._secrets = environment, secrets
-        self._members = []
-        self._scheduler: Any = None  # a `Member`, if the job has one
+        self._environment, self._variables = environment, variables
+        self._members: list[Member] = []
         self._port = 0
-        self._pending = {}  # what an actor's method will return: the `Member`
-        self._results = {}  # by rank
-        self._first_return = None  # when the first worker has returned
+        # What an actor's method will return: the `Member`.
+        self._pending: dict[ray.ObjectRef, Member] = {}
+        self._results: dict[Any, bytes] = {}  # by rank
+        self._first_return: float | None = None  # when the first worker has returned
         self._has_started = False  # all have come together
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -86,25 +104,25 @@ class RunningJob:
         Raises:
             BytePSError: the job has failed.
         """
-        stored = ray.put(call)
-        address = ""
+        shared = ray.put(call)
+        address, scheduler = "", None
         if self._plan.needs_scheduler:
             address = self._placement.address_of("scheduler", 0)
-            self._scheduler = self._place(self._plan.scheduler_task(address, None), Scheduler)
+            scheduler = self._place(self._plan.scheduler_task(address), Scheduler)
         # Ray starts all processes meanwhile.
         servers = [self._place(task, Server) for task in self._plan.server_tasks(address, 0)]
         workers = [self._place(task, Worker) for task in self._plan.worker_tasks(address, 0)]
-        if self._scheduler is not None:
-            self._begin_scheduler()
+        if scheduler is not None:
+            self._begin_scheduler(scheduler)
         for member in servers:
             self._begin(member)
         for member in workers:
-            self._begin(member, stored)
+            self._begin(member, shared)
         while len(self._results) < self._plan.workers:
             self._take_next()
             self._look_for_early_return()
         self._say_farewell()
-        return [ray.cloudpickle.loads(self._results[rank]) for rank in range(self._plan.workers)]
+        return [unpickled(self._results[rank]) for rank in range(self._plan.workers)]
 
     def _place(self, task: Task, kind: type[Process]) -> Member:
         """Creates the actor of a process that has its place; returns the `Member`."""
@@ -125,33 +143,35 @@ class RunningJob:
         """
         # The scheduler's port and reports are asked for while it runs.
         threads = {"max_concurrency": 4} if kind is Scheduler else {}
-        environment = {"env_vars": self._environment}
-        actor = ray.remote(kind).options(runtime_env=environment, **options, **threads).remote()
+        started_with = {"runtime_env": {"env_vars": self._environment}} if self._environment else {}
+        actor = ray.remote(kind).options(**started_with, **options, **threads).remote()
         member = Member(task, where, actor)
         self._members.append(member)
         return member
 
     def _begin(self, member: Member, *arguments: Any) -> None:
         """Has an actor do its work."""
-        variables = {**member.task.variables, **self._secrets}
+        variables = {**self._variables, **member.task.variables}
         if self._port:
             variables["DMLC_PS_ROOT_PORT"] = str(self._port)
         self._pending[member.actor.run.remote(variables, *arguments)] = member
 
-    def _begin_scheduler(self) -> None:
+    def _begin_scheduler(self, scheduler: Member) -> None:
         """Returns when it has a port, which the others get."""
-        self._begin(self._scheduler)
-        self._port = self._ask(self._scheduler.actor.port.remote())
-        if self._port is None:
+        self._scheduler = scheduler
+        self._begin(scheduler)
+        port = self._ask(scheduler.actor.port.remote())
+        if port is None:
             failure = self._ask(next(iter(self._pending)))
-            raise BytePSError(f"{self._scheduler} did not start: {failure}")
+            raise BytePSError(f"{scheduler} did not start: {failure}")
+        self._port = port
 
     def _say_farewell(self) -> None:
         """Servers and the scheduler end by themselves."""
         if self._pending:
             ray.wait(list(self._pending), num_returns=len(self._pending), timeout=_FAREWELL_SECONDS)
 
-    def _ask(self, answer: Any) -> Any:
+    def _ask(self, answer: ray.ObjectRef) -> Any:
         """What the scheduler answers."""
         try:
             return ray.get(answer, timeout=_ANSWER_SECONDS)
@@ -165,11 +185,11 @@ class RunningJob:
                 raise self._find_cause(member, outcome)
             if isinstance(outcome, RayError):
                 self._check_needless(member, outcome)
-            elif member.task.role == "worker":
+            elif isinstance(outcome, Returned):
                 self._results[member.task.number] = outcome.value
                 self._first_return = self._first_return or time.monotonic()
 
-    def _wait(self) -> Iterator[Any]:
+    def _wait(self) -> Iterator[tuple[Member, Outcome]]:
         """Yields the member that has ended and its outcome, at most one pair."""
         ended, _ = ray.wait(list(self._pending), timeout=_TICK_SECONDS)
         for result in ended:
@@ -179,28 +199,39 @@ class RunningJob:
             except RayError as error:
                 yield member, error
 
-    def _check_needless(self, member: Any, error: Any) -> None:
+    def _check_needless(self, member: Member, error: RayError) -> None:
         """A server that is lost while the job runs is replaced by the others."""
         servers = [m for m in self._pending.values() if m.task.role == "server"]
         if member.task.role != "server" or not servers or "started" not in self._reports():
-            raise died(member, error) from error
+            raise self._first_lost(member, error) from error
         _logger.warning("%s was lost; the job goes on with the other servers", member)
 
-    def _find_cause(self, member: Any, raised: Any) -> Any:
+    def _find_cause(self, member: Member, raised: Raised) -> BytePSError:
         """The exception for the job's end, with who has failed first."""
         deadline = time.monotonic() + _CAUSE_SECONDS
         later = raised.may_follow
         while later and self._pending and time.monotonic() < deadline:
             for other, outcome in self._wait():
                 if isinstance(outcome, RayError):
-                    return died(other, outcome)
+                    return self._first_lost(other, outcome)
                 if isinstance(outcome, Raised) and not outcome.may_follow:
                     member, raised, later = other, outcome, False
         return has_raised(member, raised)
 
+    def _first_lost(self, member: Member, error: RayError) -> BytePSError:
+        """The exception for the job's end. A node that is lost takes several; a worker is named."""
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        while member.task.role != "worker" and time.monotonic() < deadline:
+            if not any(other.task.role == "worker" for other in self._pending.values()):
+                break
+            for other, outcome in self._wait():
+                if isinstance(outcome, RayError) and other.task.role == "worker":
+                    member, error = other, outcome
+        return died(member, error)
+
     def _look_for_early_return(self) -> None:
         """Others would wait for a worker that has returned and was never in the job."""
-        if self._scheduler is None or self._first_return is None or self._has_started:
+        if not self._plan.needs_scheduler or self._first_return is None or self._has_started:
             return
         reports = self._reports()
         self._has_started = "started" in reports
@@ -212,7 +243,7 @@ class RunningJob:
                 f"wait: all workers must call tf_byteps.init() or make a BytePSStrategy"
             )
 
-    def _reports(self) -> Any:
+    def _reports(self) -> list[str]:
         return self._ask(self._scheduler.actor.reports.remote())
 
 
@@ -220,10 +251,10 @@ def has_raised(member: Member, raised: Raised) -> BytePSError:
     """The exception for the job's end when a worker's function has raised."""
     failure = BytePSError(f"the job has failed: {member} raised\n{raised.text}")
     if raised.error is not None:
-        failure.__cause__ = ray.cloudpickle.loads(raised.error)
+        failure.__cause__ = unpickled(raised.error)
     return failure
 
 
-def died(member: Member, error: Exception) -> BytePSError:
+def died(member: Member, error: RayError) -> BytePSError:
     """The same when a process was lost."""
     return BytePSError(f"the job has failed: {member} was lost: {error}")

@@ -1,8 +1,5 @@
 """Ray Train: brings the workers that one of its trainers has started into a job."""
 
-# Ray is not among the packages of `make build`.
-# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
-
 import os
 import secrets
 

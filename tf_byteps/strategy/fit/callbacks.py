@@ -15,7 +15,7 @@ from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.strategy.fit import metrics, statistics, stopping, weights
-from tf_byteps.training import leaving
+from tf_byteps.training import leaving, progress_bar
 
 
 class FitCallback(keras.callbacks.Callback):
@@ -103,7 +103,7 @@ def completed(callbacks: Any, model: Any) -> Any:
 
 
 def changes() -> list[Any]:
-    """The changes to Keras that let worker 0 alone write files.
+    """The changes to Keras that let worker 0 alone write files, and show a progress bar.
 
     Returns:
         A list of triples: a class, the name of a method, and a function that replaces it and is
@@ -120,11 +120,16 @@ def changes() -> list[Any]:
         *((owner, name, _on_worker_0) for owner, name in whole),
         (classes.TensorBoard, "set_model", _set_model),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
+        progress_bar.change(_has_our_strategy),
     ]
 
 
 def _handlers(callback_class: Any) -> list[Any]:
     return [name for name in vars(callback_class) if name.startswith("on_")]
+
+
+def _has_our_strategy(model: Any) -> Any:
+    return is_ours(getattr(model, "distribute_strategy", None))
 
 
 def _leaves_files_to_worker_0(model: Any) -> Any:
@@ -153,7 +158,7 @@ def _decide_and_save(
     After a batch, the logs are each worker's own. Where all workers have this callback, so that all
     come here, they are replaced by those of all rows so far.
     """
-    if not is_ours(getattr(self.model, "distribute_strategy", None)):
+    if not _has_our_strategy(self.model):
         original(self, epoch, batch, logs)
         return
     if batch is not None and getattr(self, "_byteps_on_all_workers", False):

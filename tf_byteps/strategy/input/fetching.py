@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# Batches, besides the one that the step has. TensorFlow lets a batch's copy wait for all that the GPU
-# has been given until then, which is the step before. With one the next step would begin late.
+# Batches, besides the one that the step has. TensorFlow lets a batch's copy wait for all that the
+# GPU has been given until then, which is the step before. With one the next would begin late.
 _AHEAD = 2
 
 

@@ -38,6 +38,7 @@ before.
   reset go on with each worker's own counts.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
   (see `callbacks`).
+* `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
   may save to one path.
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.

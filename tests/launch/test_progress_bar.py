@@ -1,0 +1,93 @@
+"""Lines that a process writes again and again, above all Keras's progress bar."""
+
+import os
+import pty
+import sys
+
+import pytest
+
+from tests.cluster import ROOT, clean_environment
+
+_TRAINING = [sys.executable, "-m", "tests.launch.bar_training"]
+
+
+def _bars(text, rank):
+    """The lines of a worker with the end of a bar."""
+    return [
+        line for line in text.splitlines() if line.startswith(f"[worker {rank}]") and "━" in line
+    ]
+
+
+@pytest.mark.parametrize("how", ["strategy", "optimizer"])
+def test_keras_shows_the_bar_of_rank_0(launch, how):
+    running = launch("-np", "2", *_TRAINING, how)
+    assert running.wait(200) == 0, running.err
+    assert running.out.count("] done\n") == 2
+    ends = [line for line in _bars(running.out, 0) if "4/4" in line or "2/2" in line]
+    assert len(ends) >= 4  # two epochs, evaluate and predict
+    assert _bars(running.out, 1) == []
+    assert all(line.startswith("[worker ") for line in running.out.splitlines()), running.out
+    assert "\b" not in running.out
+
+
+def test_a_bar_among_the_callbacks_is_shown_by_each(launch):
+    running = launch("-np", "2", *_TRAINING, "own")
+    assert running.wait(200) == 0, running.err
+    assert _bars(running.out, 0) and _bars(running.out, 1)
+
+
+def _script(text):
+    return ["-np", "1", "--quiet", "sh", "-c", text]
+
+
+@pytest.mark.parametrize("how", [r"\b\b\b\r1/3", r"1/3\r"])
+def test_a_line_that_is_replaced_keeps_its_prefix(launch, how):
+    """The sign that does it comes before, as Keras's, or after; only what is new is printed."""
+    texts = [how.replace("1/3", f"{n}/3") for n in (1, 2, 3)]
+    script = f"printf '{texts[0]}'; sleep 1; printf '{texts[1]}{texts[2]}'; sleep 1; echo; echo end"
+    running = launch(*_script(script))
+    assert running.wait() == 0, running.err
+    with open(running._files[0], newline="") as file:
+        assert file.read() == "[worker 0] 1/3\r[worker 0] 3/3\n[worker 0] end\n"
+
+
+def test_a_bar_that_never_rests_is_shown_meanwhile(launch, tmp_path):
+    script = f"until test -e {tmp_path}/seen; do printf '\\rbar'; sleep 0.02; done"
+    running = launch(*_script(script))
+    running.wait_for("[worker 0] bar")
+    (tmp_path / "seen").touch()
+    assert running.wait() == 0
+
+
+def test_lines_that_end_as_on_windows(launch):
+    running = launch(*_script(r"printf 'a\r\nb\r\n'"))
+    assert running.wait() == 0
+    assert running.out == "[worker 0] a\n[worker 0] b\n"
+
+
+def test_the_report_of_a_failure_has_a_bar_once(launch):
+    script = r"for n in 1 2 3; do printf '\rbar %s' $n; sleep 0.5; done; printf ' end'; exit 3"
+    script = f"[ $BYTEPS_GLOBAL_RANK = 0 ] || exec sleep 60; {script}"
+    running = launch("-np", "2", "--show", "1", "sh", "-c", script)
+    assert running.wait() == 3
+    assert running.err.count("bar 3 end") == 1 and "bar 2" not in running.err
+
+
+def test_a_terminal(tmp_path):
+    """What was longer is erased."""
+    command = [sys.executable, "-m", "tf_byteps.launch"]
+    command += _script(r"printf 'long'; sleep 1; printf '\rnew'; sleep 1; echo")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execve(command[0], command, clean_environment(NO_COLOR="1", TERM="xterm"))
+    shown = b""
+    try:
+        while data := os.read(terminal, 1 << 16):
+            shown += data
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"[worker 0] long\r\x1b[K[worker 0] new\r\n" in shown
