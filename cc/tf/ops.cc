@@ -204,7 +204,8 @@ REGISTER_OP("BytePSNoteBatch")
     .SetShapeFn(tensorflow::shape_inference::ScalarShape)
     .Doc(
         "Before a batch is taken, with `began` = 0: gives the time. After it, with that time: "
-        "counts the wait and the samples of the batch. It takes the iterator so that functions keep "
+        "counts the wait and the samples of the batch. It takes the iterator so that functions "
+        "keep "
         "the order.");
 
 REGISTER_OP("BytePSPlace")
