@@ -58,8 +58,12 @@ def test_program_trains_alone(program):
 
 
 def test_program_trains_on_two_workers(program):
+    with open(program, "a") as file:
+        file.write("print('all losses', model.history.history['loss'], flush=True)\n")
     launcher = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1", "--"]
     output = _run(*launcher, sys.executable, program)
-    metrics = [_last_epoch(output, f"[worker {rank}] ") for rank in (0, 1)]
-    assert metrics[0]["accuracy"] > 0.9  # no seed is set: it varies
-    assert metrics[0]["loss"] == metrics[1]["loss"]
+    assert _last_epoch(output, "[worker 0] ")["accuracy"] > 0.9  # no seed is set: it varies
+    # Rank 0 alone shows how far it is; the logs are everyone's.
+    losses = re.findall(r"^\[worker (\d)\] all losses (.*)$", output, re.MULTILINE)
+    assert sorted(rank for rank, _ in losses) == ["0", "1"] and losses[0][1] == losses[1][1], output
+    assert not re.search(r"^\[worker 1\] .*step", output, re.MULTILINE), output
