@@ -24,12 +24,17 @@ def fingerprints(tensors: Iterable[Any]) -> list[int]:
 
 
 # One function for all: a model has hundreds of variables, and an operation called alone takes a
-# tenth of a millisecond, or on a GPU's tensor waits for it.
-@tf.function(autograph=False)
+# tenth of a millisecond, or on a GPU's tensor waits for it. It is traced for each number of tensors
+# and their dtypes, not for their shapes: a process may see many models and datasets.
+@tf.function(autograph=False, reduce_retracing=True)
 def _fingerprints(tensors: list[tf.Tensor]) -> tf.Tensor:
     with tf.device("CPU"):
         rows = [tf.fingerprint(tf.reshape(tensor, [1, -1])) for tensor in tensors]
         return tf.bitcast(tf.concat(rows, 0), tf.int64)
+
+
+# TensorFlow would tell users to trace less often.
+_fingerprints._omit_frequent_tracing_warning = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def differing(name: str, numbers: Sequence[int]) -> np.ndarray:
