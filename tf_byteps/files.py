@@ -1,8 +1,9 @@
 """Files that processes of a job write: one for each, whole or not at all."""
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO
 
 
@@ -22,9 +23,16 @@ def path_for(configured: str, role: str, rank: int) -> str:
 
 def write_whole(path: str, lines: Iterable[str]) -> None:
     """Writes an iterable of lines; whoever waits for the file never sees half of it."""
+    with whole_file(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
+
+
+@contextlib.contextmanager
+def whole_file(path: str) -> Iterator[IO[bytes]]:
+    """A file to write; it is at `path` when the block has ended well, and not before."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(f"{path}.{os.getpid()}.part", "w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+    with open(f"{path}.{os.getpid()}.part", "wb") as file:
+        yield file
     os.replace(file.name, path)
 
 

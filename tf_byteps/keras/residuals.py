@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from tf_byteps import _engine, logs, runtime
+from tf_byteps.files import whole_file
 from tf_byteps.keras.leaving import is_leaving
 from tf_byteps.ops import low_rank
 
@@ -101,8 +102,9 @@ class BackupResiduals(keras.callbacks.Callback):
         )
 
     def _delete_all_but(self, kept: list[str]) -> None:
-        """Of this worker's files; also of those that it wrote when there were more workers."""
-        pattern = f"worker-{runtime.rank()}-of-*.epoch-*.npz"
+        """Of this worker's files; also of those that it wrote when there were more workers, and
+        what a crash has left of one."""
+        pattern = f"worker-{runtime.rank()}-of-*.epoch-*.npz*"
         for path in glob.glob(os.path.join(glob.escape(self.folder), pattern)):
             if path not in kept:
                 os.remove(path)
@@ -121,10 +123,8 @@ def _write(
     arrays = {f"residual {i}": values for i, (_, values) in enumerate(residuals.values())}
     for i, each in enumerate(states):
         arrays[f"lost {i}"], arrays[f"right {i}"] = each.lost, each.right
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(f"{path}.part", "wb") as file:
+    with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **{_HEAD: np.array(json.dumps(head))}, **arrays)
-    os.replace(file.name, path)
 
 
 def _read(path: str) -> None:
