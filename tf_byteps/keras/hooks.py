@@ -54,8 +54,7 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
         if not _installed:
             wrap(keras.optimizers.LossScaleOptimizer, "__init__", loss_scale_init)
             wrap(TensorFlowTrainer, "fit", fit)
-            for name in ("evaluate", "predict"):
-                wrap(TensorFlowTrainer, name, input_waits.without_samples)
+            input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")
             wrap(*progress_bar.change(lambda model: _optimizers_of(model, distributed)))
             python_steps.install()
         _installed = True

@@ -5,6 +5,7 @@ own, in functions and outside. Within a job that iterator notes when it was aske
 the batch. A function that was traced before the job began does not.
 """
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +32,19 @@ def install() -> None:
         api.autograph_artifact(getattr(OwnedIterator, name))
 
 
-def without_samples(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """For `wrap`: what the function reads, or traces, has no samples of a training."""
+@functools.cache
+def leave_out(owner: type, *names: str) -> None:
+    """Makes methods of a class read, and trace, no samples of a training. Once per process.
+
+    Args:
+        owner: the class.
+        *names: of its methods.
+    """
+    for name in names:
+        wrap(owner, name, _without_samples)
+
+
+def _without_samples(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     outer = getattr(_local, "evaluates", False)
     _local.evaluates = True
     try:

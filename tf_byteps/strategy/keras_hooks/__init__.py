@@ -32,8 +32,8 @@ before.
 * `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
   `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
-* `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there.
+* `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
   reset go on with each worker's own counts.
 * `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
@@ -52,6 +52,9 @@ before.
 
 import threading
 
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+from tf_byteps.ops import input_waits
 from tf_byteps.strategy.fit import callbacks, whole_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.timeline import python_steps
@@ -74,3 +77,4 @@ def install() -> None:
             wrap(owner, name, replacement)
     gradients.replace_value()
     training.replace_stop_training()
+    input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")

@@ -12,7 +12,6 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.trainer import Trainer
 
 from tf_byteps.gradients.replica import is_ours
-from tf_byteps.ops import input_waits
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
@@ -43,8 +42,6 @@ def changes() -> list[Change]:
         (trainer, "predict_on_batch", _predict_on_batch),
         (trainer, "make_predict_function", _make_predict_function),
         (keras.Model, "export", _export),
-        (trainer, "evaluate", input_waits.without_samples),
-        (trainer, "predict", input_waits.without_samples),
     ]
 
 

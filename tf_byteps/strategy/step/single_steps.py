@@ -2,8 +2,8 @@
 
 Keras's function of a step returns its logs in a `tf.experimental.Optional`, which is made in the
 host's memory. So each call waits for the step's last kernel, and the GPU idles while Python and
-TensorFlow prepare the next step: 7 to 11 ms on an H100. With one step per execution the Optional
-says nothing, since the end of the data is an exception.
+TensorFlow prepare the next step: 12 ms with BERT-large on an H100. With one step per execution the
+Optional says nothing, since the end of the data is an exception.
 """
 
 from collections.abc import Callable
