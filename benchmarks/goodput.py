@@ -17,7 +17,7 @@ import sys
 
 from benchmarks import report
 from benchmarks.cluster import EmulatedCluster, why_unavailable
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import CpuMeter, Runs
 from benchmarks.models import MODELS, optimal_seconds
 from benchmarks.report import Row
@@ -221,7 +221,7 @@ def main(arguments=None):
     reason = why_unavailable()
     if reason:
         raise SystemExit(f"error: {reason}")
-    settings = dict(setting.split("=", 1) for setting in given.set)
+    settings = settings_of(given.set)
     divisors = dict.fromkeys(given.model, given.divisor)
     try:
         rows, details = cases(

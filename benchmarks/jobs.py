@@ -35,6 +35,11 @@ def environment(**variables):
     return {**_DEFAULTS, **kept, "PYTHONPATH": path, **variables}
 
 
+def settings_of(texts):
+    """A dictionary of what is given as NAME=VALUE."""
+    return dict(text.split("=", 1) for text in texts)
+
+
 class Job:
     """A running job. Use as a context manager: no process is left at its end.
 

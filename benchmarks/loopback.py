@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 from benchmarks import peers, report
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import Runs, interleaved, ratios, shown
 from benchmarks.models import FLOAT_BYTES, resnet50
 from benchmarks.report import Row
@@ -159,7 +159,7 @@ def main(arguments=None):
         "--set", nargs="+", default=[], metavar="VARIABLE=VALUE", help="settings of all processes"
     )
     given = parser.parse_args(arguments)
-    settings = dict(setting.split("=", 1) for setting in given.set)
+    settings = settings_of(given.set)
     rows = []
     try:
         for workers in given.workers:

@@ -13,7 +13,7 @@ import sys
 
 from benchmarks import report
 from benchmarks.cluster import EmulatedCluster, why_unavailable
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import Runs
 from benchmarks.models import uniform
 from benchmarks.report import Row
@@ -106,7 +106,7 @@ def main(arguments=None):
         "--set", nargs="+", default=[], metavar="VARIABLE=VALUE", help="settings of all processes"
     )
     given = parser.parse_args(arguments)
-    settings = dict(setting.split("=", 1) for setting in given.set)
+    settings = settings_of(given.set)
     try:
         rows = run(given.rounds, settings=settings)
     except BenchmarkError as error:

@@ -3,7 +3,7 @@
 The 161 gradients of ResNet-50, 2 workers and a server on this machine. Three jobs live at the same
 time and take turns: as it is (its counters are always on), with metrics, and with a timeline. The
 time that exchanges take varies more than what being watched costs, so that the CPU time of all
-processes of a job is measured, too.
+processes of a job is measured, too. A round takes about a minute.
 
     python -m benchmarks.telemetry --rounds 11
 """

@@ -286,6 +286,16 @@ def wait_until(condition, timeout=30):
         time.sleep(0.02)
 
 
+def outputs_of(processes, timeout):
+    """What each has written to its pipes, a pair, when all have ended. None is left."""
+    try:
+        return [process.communicate(timeout=timeout) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def all_gone(processes):
     """Whether no process of a list of `psutil.Process` runs any more."""
     return not any(p.is_running() and _status(p) != psutil.STATUS_ZOMBIE for p in processes)

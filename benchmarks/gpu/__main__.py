@@ -22,6 +22,7 @@ import sys
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.gpu import competitors
 from benchmarks.gpu.competitors import Steps
+from benchmarks.jobs import settings_of
 from benchmarks.measure import CpuMeter
 from benchmarks.models import optimal_seconds
 from benchmarks.sessions import BenchmarkError
@@ -336,7 +337,7 @@ def main():
     parser.add_argument("--json", help="where to write the rows")
     arguments = parser.parse_args()
     arguments.duration = Steps(arguments.warmup, arguments.steps, arguments.rounds)
-    arguments.set = dict(setting.split("=", 1) for setting in arguments.set)
+    arguments.set = settings_of(arguments.set)
     table = Table(arguments.json)
     try:
         scenarios[arguments.scenario](arguments, table)

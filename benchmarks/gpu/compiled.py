@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 from benchmarks.gpu.competitors import GPU_SETTINGS, gpu_environment
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import shown
 from benchmarks.sessions import BenchmarkError, Session
 
@@ -117,7 +117,7 @@ def _measure(model, options):
         variants = [(strategy, ()) for strategy in options.strategies]
         variants += [("byteps", settings) for settings in options.variants]
         for strategy, settings in variants:
-            set_so = dict(setting.split("=", 1) for setting in settings)
+            set_so = settings_of(settings)
             session, seen = stack.enter_context(_processes(strategy, options.gpus, set_so))
             name = ", ".join([model, strategy, *settings])
             trainings.append(_Training(session, name, strategy, model, seen, options.cpu))

@@ -205,8 +205,7 @@ REGISTER_OP("BytePSNoteBatch")
     .Doc(
         "Before a batch is taken, with `began` = 0: gives the time. After it, with that time: "
         "counts the wait and the samples of the batch. It takes the iterator so that functions "
-        "keep "
-        "the order.");
+        "keep the order.");
 
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")

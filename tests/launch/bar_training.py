@@ -1,5 +1,6 @@
 """Trainings with Keras's bar: `python -m tests.launch.bar_training strategy|optimizer|own`."""
 
+import contextlib
 import sys
 
 import keras
@@ -11,13 +12,14 @@ import tf_byteps as bps
 def train(how):
     """Trains, evaluates and predicts; "own": each worker has a bar among its callbacks."""
     bps.init()
-    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    optimizer, scope = keras.optimizers.SGD(0.1), contextlib.nullcontext()
     if how == "optimizer":
-        model.compile(bps.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+        optimizer = bps.DistributedOptimizer(optimizer)
     else:
-        with bps.BytePSStrategy().scope():
-            model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
-            model.compile("sgd", "mse")
+        scope = bps.BytePSStrategy().scope()
+    with scope:
+        model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+        model.compile(optimizer, "mse")
     rows = np.ones([32, 4], np.float32)
     own = [keras.callbacks.ProgbarLogger()] if how == "own" else []
     model.fit(rows, rows[:, :1], batch_size=8, epochs=2, verbose=1, callbacks=own)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from benchmarks.sessions import within
-from tests.cluster import ROOT, clean_environment, free_port
+from tests.cluster import ROOT, clean_environment, free_port, outputs_of
 from tests.debian import find_program
 from tests.launch.conftest import start_sshd
 from tf_byteps.rendezvous.secret import new_secret
@@ -160,19 +160,14 @@ def test_the_variables_of_torchrun(program):
                 **shared, RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR="localhost"
             ),
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
-    try:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for rank, output in enumerate(outputs):
-        assert f"trained {rank} 2 {rank} 2 1.0\n" in output, "\n".join(outputs)
+    outputs = outputs_of(processes, timeout=120)
+    for rank, (out, _) in enumerate(outputs):
+        assert out == f"trained {rank} 2 {rank} 2 1.0\n", outputs
 
 
 def test_contradicting_launchers_are_an_error(mpirun, program):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.cluster import ROOT, clean_environment, free_port
+from tests.cluster import ROOT, clean_environment, free_port, outputs_of
 
 PROGRAM = [sys.executable, str(ROOT / "examples" / "demo_training.py"), "--epochs", "3", "--report"]
 
@@ -60,11 +60,6 @@ def test_begun_by_hand(tmp_path):
         start([sys.executable, "-m", f"tf_byteps.{role}"], DMLC_ROLE=role)
         for role in ("server", "scheduler")
     ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    outputs = [output for output, _ in outputs_of(processes, timeout=300)]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], "\n".join(outputs)
     assert_trained(tmp_path)
