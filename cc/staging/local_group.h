@@ -38,6 +38,7 @@ struct DeviceRequest {
   // result is put on the device's stream before the input is computed, as soon as all ranks have
   // come so far, and this is called with its end. An error that comes later ends the next
   // exchanges. If there is no such collective, or it has failed, there is only `request.done`.
+  // The next such exchange of the name may be given before this one has ended: it waits for that.
   std::function<void(DeviceMark end)> on_its_way;
 };
 
@@ -84,6 +85,7 @@ class LocalGroup : public WorkerCompanion {
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
     bool computed = false;
     bool reported = false;
+    bool has_turn = false;  // see turns_
     uint32_t parts_left = 0;
     int32_t at_work = 0;  // steps of the device that use the tensor's memory
     Status failure;       // not OK: ends as soon as nothing is at work
@@ -120,6 +122,8 @@ class LocalGroup : public WorkerCompanion {
   // Null if its request was refused.
   TensorPointer NewTensor(CudaStreamHandle stream, DeviceRequest request);
   Status WhenComputed(CudaStreamHandle stream, const std::vector<TensorPointer>& tensors);
+  void PlaceInTurn(const TensorPointer& tensor);
+  void EndTurn(const TensorPointer& tensor);
   void Place(const TensorPointer& tensor);
   void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
   void OnComputed(const TensorPointer& tensor, const Status& status);
@@ -183,6 +187,9 @@ class LocalGroup : public WorkerCompanion {
   std::string rank_zero_port_;  // what rank 0 has told
   bool connected_ = false;
   std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
+  // By name: who waits for the end of an earlier step's exchange. The name is here as long as one
+  // is in flight for which the caller's stream waits by itself.
+  std::unordered_map<std::string, std::deque<TensorPointer>> turns_;
   Status failure_;
   bool leaving_ = false;
   bool end_published_ = false;

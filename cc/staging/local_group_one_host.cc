@@ -17,8 +17,10 @@ void LocalGroup::StartExchanges(const std::vector<TensorPointer>& tensors) {
   }
   if (some.empty()) return;
   const auto ended = [this, some](const Status& status) {
+    Hold();  // those of the next step, whose turn it is now
     for (const TensorPointer& tensor : some)
       EndStep(tensor, status, [this, tensor] { OnExchanged(tensor); });
+    Release();
   };
   const Status status = StartCollective(some, ended);
   if (status.ok()) return;

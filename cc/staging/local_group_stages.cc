@@ -38,7 +38,7 @@ void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> tog
   }
   const Status status = WhenComputed(stream, tensors);
   for (const TensorPointer& tensor : tensors)
-    status.ok() ? Place(tensor) : FinishTensor(tensor, status);
+    status.ok() ? PlaceInTurn(tensor) : FinishTensor(tensor, status);
   Release();
 }
 
@@ -80,6 +80,36 @@ Status LocalGroup::WhenComputed(CudaStreamHandle stream,
     for (const TensorPointer& tensor : awaited) OnComputed(tensor, result);
     Release();
   });
+}
+
+// A program may be started before the GPU has done with the exchanges of the one before.
+void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
+  if (tensor->on_its_way != nullptr) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->has_turn = true;
+    const auto [turn, is_first] = turns_.try_emplace(tensor->gpu.tensor.name);
+    if (!is_first) {
+      turn->second.push_back(tensor);
+      return;
+    }
+  }
+  Place(tensor);
+}
+
+void LocalGroup::EndTurn(const TensorPointer& tensor) {
+  if (!tensor->has_turn) return;
+  TensorPointer next;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto turn = turns_.find(tensor->gpu.tensor.name);
+    if (turn->second.empty()) {
+      turns_.erase(turn);
+      return;
+    }
+    next = std::move(turn->second.front());
+    turn->second.pop_front();
+  }
+  Place(next);
 }
 
 void LocalGroup::Place(const TensorPointer& tensor) {
@@ -449,6 +479,7 @@ void LocalGroup::FinishTensor(const TensorPointer& tensor, const Status& status)
   done(status);
   tensor->gpu.drop_input = nullptr;
   tensor->gpu.keep_alive = nullptr;
+  EndTurn(tensor);
 }
 
 }  // namespace byteps

@@ -654,6 +654,41 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   }
 }
 
+// As when the host starts a program's next run before the GPU has done with the one before.
+TEST_P(LocalGroupTest, ExchangesOfOneNameTakeTurnsWhereTheStreamWaits) {
+  StartJob({"a", "a"});
+  if (IsSkipped()) return;
+  std::promise<void> computed;
+  if (!GetParam()) {
+    const std::shared_future<void> wait = computed.get_future().share();
+    for (Rank& rank : ranks_) rank.cpu_device->Compute([wait] { wait.wait(); });
+  }
+  std::vector<std::shared_ptr<Sent>> sent;
+  for (int run = 0; run < 3; ++run) {
+    for (Rank& rank : ranks_) {
+      const float value = static_cast<float>(run + (&rank - ranks_.data()));
+      sent.push_back(rank.SendAhead(Tensor("turns", 1000), std::vector<float>(1000, value)));
+    }
+  }
+  computed.set_value();
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const Status status = sent[i]->Wait();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    const float sum = static_cast<float>(2 * (i / 2) + 1);
+    EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(1000, sum));
+  }
+}
+
+TEST_P(LocalGroupTest, WhoWaitsForItsTurnFailsWithTheOneBefore) {
+  StartJob({"a", "a"});
+  if (IsSkipped()) return;
+  std::vector<std::shared_ptr<Sent>> sent;  // the other rank never does
+  for (int run = 0; run < 3; ++run)
+    sent.push_back(ranks_[0].SendAhead(Tensor("turns", 10), std::vector<float>(10)));
+  ranks_[1].worker->Stop();
+  for (const std::shared_ptr<Sent>& each : sent) EXPECT_FALSE(each->Wait().ok());
+}
+
 // Also when the ranks call in different order, and when there is nothing to add up.
 TEST_P(LocalGroupTest, TensorsOfOneCallAreOneCollective) {
   StartJob({"a", "a", "a"});
