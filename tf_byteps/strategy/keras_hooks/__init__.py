@@ -41,6 +41,8 @@ before.
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
   may save to one path.
+* `CallbackList._on_train_batch_end`, `on_test_begin`, `on_epoch_end` and `on_train_begin`: the logs
+  of a step are read when the next one has been started (see `late_logs`).
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
@@ -55,7 +57,7 @@ import threading
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps.ops import input_waits
-from tf_byteps.strategy.fit import callbacks, whole_files
+from tf_byteps.strategy.fit import callbacks, late_logs, whole_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.timeline import python_steps
 from tf_byteps.wrapping import wrap
@@ -72,7 +74,7 @@ def install() -> None:
             return
         _installed = True
     python_steps.install()
-    for part in (gradients, training, input, callbacks, whole_files):
+    for part in (gradients, training, input, callbacks, late_logs, whole_files):
         for owner, name, replacement in part.changes():
             wrap(owner, name, replacement)
     gradients.replace_value()
