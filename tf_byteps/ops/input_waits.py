@@ -76,6 +76,8 @@ def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
     began = _note(iterator, none, none)
     batch = original(self)
     samples = _samples(batch)
+    if isinstance(batch, tf.experimental.Optional):
+        samples = _samples_of_optional(batch)
     with tf.device(_CPU):
         samples = tf.convert_to_tensor(samples, tf.int64)
     _note(iterator, began, samples)
@@ -85,6 +87,21 @@ def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
 def _note(iterator: Any, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
     with ops.colocate_with(iterator):
         return library.kernels().byte_ps_note_batch(iterator=iterator, began=began, samples=samples)
+
+
+def _samples_of_optional(batch: Any) -> tf.Tensor:
+    """As `_samples`, of what Keras takes for several steps per execution; 0 at the data's end."""
+
+    def samples() -> tf.Tensor:
+        length = _samples(batch.get_value())
+        with tf.device(_CPU):
+            return tf.convert_to_tensor(length, tf.int64)
+
+    def none() -> tf.Tensor:
+        with tf.device(_CPU):
+            return tf.constant(0, tf.int64)
+
+    return tf.cond(batch.has_value(), samples, none)
 
 
 def _samples(batch: Any) -> tf.Tensor | int:
