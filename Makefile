@@ -32,8 +32,9 @@ demo: build  ## Trains a Keras model on two workers and one server, and checks t
 
 test: test-cc test-python  ## Runs the C++ tests and all Python tests but the slow ones.
 
+# The bare programs are only built: benchmarks run them.
 test-cc: build/packages.stamp
-	$(BAZEL) test //cc/...
+	$(BAZEL) test //cc/... //benchmarks/native/...
 
 # Two tests at a time: most wait for TensorFlow's start, one core each. A file's tests share processes.
 test-python: build
