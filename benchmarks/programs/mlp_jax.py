@@ -22,6 +22,7 @@ def join(coordinator, workers, rank):
 
 def build_fit(width, layers, batch):
     """Makes the model for `Model.fit`, which Keras compiles by default, and this worker's batch."""
+    keras.utils.set_random_seed(1)  # Keras on JAX refuses weights that differ
     dense = [keras.layers.Dense(width, "relu") for _ in range(layers - 1)]
     model = keras.Sequential([keras.Input([width]), *dense, keras.layers.Dense(width)])
     model.compile(keras.optimizers.SGD(mlp_values.LEARNING_RATE), "mse")
