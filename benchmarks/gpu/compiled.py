@@ -3,6 +3,7 @@
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2               # on one GPU
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2 --gpus 2
     python -m benchmarks.gpu.compiled bert-large resnet50 --gpus 2 --strategies none mirrored jax
+    python -m benchmarks.gpu.compiled resnet50 --gpus 2 --rates none 25 10 --compressions none bf16
 
 `Model.fit`, mixed_bfloat16, batches from the host. With one GPU `byteps` is a job of one worker,
 whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
@@ -12,6 +13,9 @@ after the other. (Those of several models at once do not fit in a GPU's memory.)
 one more row of `byteps`, with settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
+
+With --rates each GPU of `byteps` is on an emulated host of its own (benchmarks/cluster.py; needs
+root), and there are as many hosts with servers. Their NICs carry so many Gbit/s each way.
 """
 
 import argparse
@@ -23,23 +27,30 @@ import statistics
 import sys
 import tempfile
 
+from benchmarks.cluster import EmulatedCluster
 from benchmarks.gpu.competitors import GPU_SETTINGS, gpu_environment
 from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import shown
+from benchmarks.models import optimal_seconds
 from benchmarks.sessions import BenchmarkError, Session
+from benchmarks.wire import measure_wire
 
 _PROGRAM = "benchmarks.programs.gpu_fit"
 _JOIN_SECONDS = 400
 _MEASURE_SECONDS = 120
+_WIRE_CONNECTIONS = 4
 
 
 @contextlib.contextmanager
-def _processes(strategy, gpus, settings):
+def _processes(strategy, gpus, settings, cluster):
     """The `Session` of a strategy's processes, and how many GPUs each of them sees."""
     if strategy == "byteps" and gpus > 1:
         own = lambda rank: {**GPU_SETTINGS, **settings, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
         patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
-        with Job(_PROGRAM, gpus, servers=0, settings=patience, worker_settings=own) as job:
+        servers = gpus if cluster else 0
+        with Job(
+            _PROGRAM, gpus, servers, cluster=cluster, settings=patience, worker_settings=own
+        ) as job:
             yield job.workers, 1
         return
     seen = 1 if strategy in ("none", "byteps") else gpus
@@ -56,11 +67,11 @@ def _processes(strategy, gpus, settings):
 class _Training:
     """A strategy's processes with a model."""
 
-    def __init__(self, session, name, strategy, model, gpus, cpu):
+    def __init__(self, session, name, strategy, **for_all):
         self.name = name
         self.strategy = strategy
         self._session = session
-        for_all = {"strategy": strategy, "model": model, "gpus": gpus, "cpu": cpu}
+        for_all["strategy"] = strategy
         self._answer = session.begin("join", _JOIN_SECONDS, **for_all)
 
     def wait(self):
@@ -68,7 +79,7 @@ class _Training:
         self.about = self._answer()[0]
 
     def measure(self, steps, rounds, with_profile):
-        """A row of results; the processes are not needed any more."""
+        """A row of results."""
         answers = self._session.call("measure", _MEASURE_SECONDS, steps=steps, rounds=rounds)
         # A step lasts until its slowest process has done it.
         times = [max(all_of_round) for all_of_round in zip(*(a[0] for a in answers), strict=True)]
@@ -76,8 +87,11 @@ class _Training:
         row["weights_equal"] = len(set(self._session.call("weights", _MEASURE_SECONDS))) == 1
         if with_profile and self.strategy == "byteps":
             row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
-        self._session.call("leave", _MEASURE_SECONDS)
         return row
+
+    def leave(self):
+        """The processes are not needed any more."""
+        self._session.call("leave", _MEASURE_SECONDS)
 
 
 def _report(name, row, alone):
@@ -109,29 +123,71 @@ def _report(name, row, alone):
         )
 
 
-def _measure(model, options):
+def _variants(options):
+    """Strategy, compression and settings of each row."""
+    for strategy in options.strategies:
+        compressions = options.compressions if strategy == "byteps" else ["none"]
+        yield from ((strategy, compression, ()) for compression in compressions)
+    for settings in options.variants:
+        yield "byteps", "none", settings
+
+
+def _start(model, options, cluster, stack):
+    """The `_Training`s of a model. Each waits until it is compiled."""
+    trainings = []
+    for strategy, compression, settings in _variants(options):
+        processes = _processes(strategy, options.gpus, settings_of(settings), cluster)
+        session, seen = stack.enter_context(processes)
+        name = ", ".join([model, strategy, *settings])
+        for_all = {"model": model, "gpus": seen, "cpu": options.cpu}
+        if compression != "none":
+            name = f"{name}, {compression}"
+            for_all["compression"] = compression
+        trainings.append(_Training(session, name, strategy, **for_all))
+    for training in trainings:
+        training.wait()
+        print(f"{training.name}: compiled", file=sys.stderr, flush=True)
+    return trainings
+
+
+def _measure(model, options, cluster):
     """The rows of a model, by name; prints each."""
     rows = {}
     with contextlib.ExitStack() as stack:
-        trainings = []
-        variants = [(strategy, ()) for strategy in options.strategies]
-        variants += [("byteps", settings) for settings in options.variants]
-        for strategy, settings in variants:
-            set_so = settings_of(settings)
-            session, seen = stack.enter_context(_processes(strategy, options.gpus, set_so))
-            name = ", ".join([model, strategy, *settings])
-            trainings.append(_Training(session, name, strategy, model, seen, options.cpu))
-        for training in trainings:
-            training.wait()
-            print(f"{training.name}: compiled", file=sys.stderr, flush=True)
         alone = None
-        for training in trainings:
-            row = training.measure(options.steps, options.rounds, options.profile)
-            if training.strategy == "none":
-                alone = statistics.median(row["milliseconds"])
-            _report(training.name, row, alone)
-            rows[training.name] = row
+        for training in _start(model, options, cluster, stack):
+            in_cluster = cluster and training.strategy == "byteps"
+            for rate in options.rates if in_cluster else [None]:
+                name = training.name
+                if in_cluster:
+                    cluster.set_rate(rate)
+                    name = f"{name}, {f'{rate:g} Gbit/s' if rate else 'no limit'}"
+                row = training.measure(options.steps, options.rounds, options.profile)
+                if training.strategy == "none":
+                    alone = statistics.median(row["milliseconds"])
+                _report(name, row, alone)
+                if rate:
+                    _report_bound(row, options, cluster, alone)
+                rows[name] = row
+            training.leave()
     return rows
+
+
+def _report_bound(row, options, cluster, alone):
+    """Prints how much longer a step takes than the longer of computing and sending."""
+    wire = measure_wire(cluster, connections=_WIRE_CONNECTIONS)
+    sent = row["gradients"] / (2 if row["compression"] in ("bf16", "fp16") else 1)
+    least = optimal_seconds(options.gpus, options.gpus, sent, wire.both_ways) * 1e3
+    bound = max(alone or 0, least)
+    print(
+        f"    {statistics.median(row['milliseconds']) / bound:.2f} × the longer of computing and "
+        f"sending, which takes {least:.1f} ms at {wire.both_ways * 8e-9:.2f} Gbit/s of payload",
+        flush=True,
+    )
+
+
+def _rate(text):
+    return None if text == "none" else float(text)
 
 
 def main():
@@ -151,6 +207,10 @@ def main():
     parser.add_argument(
         "--with", nargs="+", action="append", default=[], dest="variants", metavar="NAME=VALUE"
     )
+    parser.add_argument("--rates", nargs="+", type=_rate, help="Gbit/s of emulated hosts, or none")
+    parser.add_argument(
+        "--compressions", nargs="+", default=["none"], help="of byteps, a row for each"
+    )
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="says where a step of byteps goes")
@@ -159,10 +219,13 @@ def main():
     options = parser.parse_args()
     rows = {}
     try:
-        for model in options.models:
-            rows.update(_measure(model, options))
-            if options.json:
-                pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+        with contextlib.ExitStack() as stack:
+            hosts = 2 * options.gpus  # workers' and servers'
+            cluster = stack.enter_context(EmulatedCluster(hosts, None)) if options.rates else None
+            for model in options.models:
+                rows.update(_measure(model, options, cluster))
+                if options.json:
+                    pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
     except BenchmarkError as error:
         sys.exit(f"benchmarks.gpu.compiled: {error}")
 

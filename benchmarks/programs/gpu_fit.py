@@ -58,7 +58,7 @@ class _Calls:
         return result
 
 
-def join(strategy, model, gpus, cpu=False):
+def join(strategy, model, gpus, cpu=False, compression=None):
     """Makes the model and trains it for some steps, so that it is compiled.
 
     Args:
@@ -66,10 +66,11 @@ def join(strategy, model, gpus, cpu=False):
         model: of examples/keras_synthetic_benchmark.py.
         gpus: what this process must see.
         cpu: whether it trains on the CPU instead.
+        compression: of BytePSStrategy.
 
     Returns:
-        A dict: `batch` of each replica; `replicas`; `compiled`, whether XLA compiles the step;
-        `memory`, the peak on the GPU in bytes; `gradients`, their bytes in float32.
+        A dict: `batch` of each replica; `replicas`; `compression`; `compiled`, whether XLA compiles
+        the step; `memory`, the peak on the GPU in bytes; `gradients`, their bytes in float32.
     """
     seen = _devices(strategy)
     if len(seen) != gpus and not cpu:
@@ -83,7 +84,8 @@ def join(strategy, model, gpus, cpu=False):
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         made = tf.distribute.get_strategy()
     else:
-        made, _ = synthetic.make_strategy(strategy)
+        chosen = {} if compression is None else {"compression": compression}
+        made, _ = synthetic.make_strategy(strategy, **chosen)
         replicas = made.num_replicas_in_sync
     with made.scope():
         built, data, classes = make(batch)
@@ -98,6 +100,7 @@ def join(strategy, model, gpus, cpu=False):
     return {
         "batch": batch,
         "replicas": replicas,
+        "compression": compression,
         "compiled": bool(built.jit_compile),
         "memory": 0 if cpu else _peak_memory(strategy),
         "gradients": sum(4 * int(np.prod(v.shape)) for v in built.trainable_variables),
