@@ -11,33 +11,20 @@
 // (ServerBack). Their connections stay: what comes over them of such a part is dropped from then
 // on, but for a reply that is arriving, which PartsHeld waits for.
 #include <algorithm>
-#include <iterator>
-#include <set>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "cc/base/logging.h"
 #include "cc/worker/worker.h"
 #include "cc/worker/worker_actions.h"
 
 namespace byteps {
-namespace {
-
-constexpr int64_t kIdleNanos = 5 * int64_t{1000000000};
-
-}  // namespace
 
 // Whether the coordinator may have training go on; it decides.
 bool Worker::MayGoOnWithout(int32_t server) const {
-  if (!keeps_results_ || job_.HostOfServer(server) >= 0) return false;
-  for (int32_t other = 0; other < job_.num_servers(); ++other) {
-    if (other != server && !servers_[other].is_lost) return true;
-  }
-  return false;
-}
-
-bool Worker::WasLost(int32_t server) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return servers_[server].was_lost;
+  return keeps_results_ && job_.HostOfServer(server) < 0 && servers_.HasOtherThan(server);
 }
 
 void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
@@ -49,7 +36,7 @@ void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
   ++counters_.lost_servers;
   for (OutgoingFrame& frame : std::exchange(link.results, {}))
     actions->dropped.push_back(std::move(frame.keep_alive));
-  for (const Path& path : link.paths) {
+  for (const ServerPath& path : link.paths) {
     if (path.connection != nullptr)
       path.connection->Close(Unavailable("the scheduler has given the server up"));
   }
@@ -66,17 +53,12 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
           {"process_back", {{"peer_role", "server"}, {"peer_rank", back.server}}});
   held_version_ = back.version;
   ServerLink& link = servers_[back.server];
-  link.is_lost = false;
+  link.Restart({back.host, back.port}, back.host_id);
   ++counters_.returned_servers;
-  ++link.lives;
-  link.endpoint = {back.host, back.port};
-  link.host = back.host_id;
-  link.parked.clear();
-  link.given_up.clear();
   for (const ServerBack::Part& part : back.parts) {
     moving_.insert({part.key, part.variant, part.part});
-    const auto it = keys_.find(part.key);
-    Exchange* const live = it == keys_.end() ? nullptr : it->second->live.get();
+    const Key* const key = keys_.FindPlaced(part.key);
+    Exchange* const live = key == nullptr ? nullptr : key->live.get();
     if (live == nullptr || live->entry == nullptr || live->entry->variant != part.variant ||
         part.part >= live->places.size())
       continue;
@@ -90,7 +72,7 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
     };
     parked.erase(std::remove_if(parked.begin(), parked.end(), is_moving), parked.end());
   }
-  for (Path& path : link.paths) {
+  for (ServerPath& path : link.paths) {
     path.was_open = false;
     path.reconnector->Revive(Unavailable(name + " has been started again"));
   }
@@ -108,7 +90,7 @@ bool Worker::IsMoving(const Exchange& exchange, uint32_t part) const {
 void Worker::HoldPartsIfClosed(Actions* actions) {
   if (held_version_ == 0 || stopping_) return;
   for (const ServerLink& link : servers_) {
-    for (const Path& path : link.paths) {
+    for (const ServerPath& path : link.paths) {
       const bool receives =
           std::any_of(path.receives.begin(), path.receives.end(),
                       [this](const PartId& part) { return moving_.count(part) > 0; });
@@ -117,63 +99,18 @@ void Worker::HoldPartsIfClosed(Actions* actions) {
   }
   PartsHeld held;
   held.version = std::exchange(held_version_, 0);
-  for (const auto& [id, key] : keys_) {
-    std::set<uint32_t> parts;
-    const auto add = [&, id = id](uint32_t variant, const std::vector<PartPlacement>& places) {
-      for (uint32_t part = 0; part < places.size(); ++part) {
-        if (servers_[places[part].server].is_lost || moving_.count({id, variant, part}) > 0)
-          parts.insert(part);
-      }
-    };
-    for (const Variant& variant : key->variants) {
-      for (const auto& known : {variant.entry, variant.new_cut}) {
-        if (known != nullptr) add(known->variant, known->parts);
-      }
-    }
-    if (key->live != nullptr && key->live->entry != nullptr)
-      add(key->live->entry->variant, key->live->places);
-    for (const uint32_t part : parts) held.parts.push_back(HeldPart(id, *key, part));
-  }
+  held.parts = keys_.HeldParts([this](int32_t server, const PartId& part) {
+    return servers_[server].is_lost || moving_.count(part) > 0;
+  });
   actions->messages.push_back(std::move(held));
-}
-
-PartsHeld::Part Worker::HeldPart(uint64_t id, const Key& key, uint32_t part) const {
-  const Exchange* live = key.live.get();
-  if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
-      live->part_done[part])
-    return {id, part, live->round + 1, live->HasResult(part)};
-  const Exchange* last = key.last.get();
-  // A round that has failed here is not over: the new owner is told why it fails (MoveWithdrawals).
-  const uint64_t next_round =
-      live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
-  const bool has_result = last != nullptr && last->round + 1 == next_round && last->HasResult(part);
-  return {id, part, next_round, has_result};
 }
 
 Status Worker::OnPartsMoved(const PartsMoved& moved, Actions* actions) {
   moving_.clear();
   for (const TableEntry& entry : moved.entries) {
-    BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, job_.num_workers(), job_.num_servers()));
-    const auto it = keys_.find(entry.key);
-    if (it == keys_.end()) continue;  // this worker is told when it declares it
-    Key& key = *it->second;
-    for (Variant& variant : key.variants) {
-      for (auto* known : {&variant.entry, &variant.new_cut}) {
-        if (*known != nullptr && (*known)->variant == entry.variant)
-          *known = std::make_shared<const TableEntry>(entry);
-      }
-    }
-    for (const std::shared_ptr<Exchange>& exchange : {key.last, key.live}) {
-      if (exchange == nullptr || exchange->entry == nullptr ||
-          exchange->entry->variant != entry.variant)
-        continue;
-      if (exchange->places.size() != entry.parts.size())
-        return Internal("the scheduler moved other parts than those of " + exchange->Name());
-      exchange->places = entry.parts;
-    }
-    if (key.live != nullptr && key.live->entry != nullptr &&
-        key.live->entry->variant == entry.variant)
-      PushAgain(key.live, moved.version);
+    std::shared_ptr<Exchange> live;
+    BYTEPS_RETURN_IF_ERROR(keys_.Move(entry, &live));
+    if (live != nullptr) PushAgain(live, moved.version);
   }
   for (const PartsMoved::Part& part : moved.parts) {
     if (part.result_from == rank_) SendResult(part, actions);
@@ -204,20 +141,17 @@ void Worker::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t versi
 }
 
 void Worker::SendResult(const PartsMoved::Part& part, Actions* actions) {
-  const auto it = keys_.find(part.key);
-  if (it == keys_.end()) return;
-  for (const std::shared_ptr<Exchange>& exchange : {it->second->live, it->second->last}) {
+  const Key* const key = keys_.FindPlaced(part.key);
+  if (key == nullptr) return;
+  for (const std::shared_ptr<Exchange>& exchange : {key->live, key->last}) {
     if (exchange == nullptr || exchange->entry == nullptr ||
         exchange->round + 1 != part.next_round || !exchange->HasResult(part.part))
       continue;
     ServerLink& link = servers_[exchange->places[part.part].server];
     const OutgoingFrame frame = exchange->ResultFrame(exchange, part.part, rank_, job_.epoch);
     link.results.push_back(frame);
-    for (const Path& path : link.paths) {
-      if (!path.is_ready) continue;
-      actions->frames.emplace_back(path.connection, frame);
-      break;
-    }
+    if (const std::shared_ptr<Connection> connection = link.ReadyConnection())
+      actions->frames.emplace_back(connection, frame);
     return;
   }
 }
@@ -225,37 +159,14 @@ void Worker::SendResult(const PartsMoved::Part& part, Actions* actions) {
 // Rounds that were given up at a server which has the part no more.
 void Worker::MoveWithdrawals(Actions* actions) {
   const auto stays = [this](const OutgoingFrame& frame) {
-    const PartPlacement* const place = FindPlace(frame.header);
+    const PartPlacement* const place = keys_.FindPlace(frame.header);
     return place == nullptr || frame.header.placement_version >= place->version;
   };
-  std::vector<OutgoingFrame> moved;
-  for (ServerLink& link : servers_) {
-    const auto first = std::stable_partition(link.given_up.begin(), link.given_up.end(), stays);
-    std::move(first, link.given_up.end(), std::back_inserter(moved));
-    link.given_up.erase(first, link.given_up.end());
-    const auto result = std::stable_partition(link.results.begin(), link.results.end(), stays);
-    for (auto it = result; it != link.results.end(); ++it)
-      actions->dropped.push_back(std::move(it->keep_alive));
-    link.results.erase(result, link.results.end());
-  }
-  for (OutgoingFrame& frame : moved) {
-    const PartPlacement& place = *FindPlace(frame.header);
+  for (OutgoingFrame& frame : servers_.TakeMoved(stays, &actions->dropped)) {
+    const PartPlacement& place = *keys_.FindPlace(frame.header);
     frame.header.placement_version = place.version;
     GiveUp(place.server, std::move(frame), actions);
   }
-}
-
-// Where the part that a frame is of lives now; null if that is not known.
-const PartPlacement* Worker::FindPlace(const FrameHeader& header) const {
-  const auto it = keys_.find(header.key);
-  if (it == keys_.end()) return nullptr;
-  for (const Variant& variant : it->second->variants) {
-    for (const auto* known : {&variant.entry, &variant.new_cut}) {
-      if (*known != nullptr && (*known)->variant == header.variant)
-        return header.part < (*known)->parts.size() ? &(*known)->parts[header.part] : nullptr;
-    }
-  }
-  return nullptr;
 }
 
 // Its result only: all inputs have been answered.
@@ -270,40 +181,25 @@ void Worker::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* 
 // What is used once, such as initial values, has no later reply that says who has it. All who keep
 // it, other workers and servers, learn that they need not.
 void Worker::ReportResults(int64_t now, Actions* actions) {
-  ResultsHeld held;
-  for (const auto& [id, key] : keys_) {
-    const bool has_result = key->live == nullptr && key->ended_ns > 0 && !key->has_failed;
-    if (!has_result || key->is_reported || now - key->ended_ns < kIdleNanos) continue;
-    key->is_reported = true;
-    held.tensors.push_back({id, key->next_round});
-  }
+  ResultsHeld held = keys_.NewIdleResults(now);
   if (!held.tensors.empty()) actions->messages.push_back(std::move(held));
 }
 
 void Worker::OnResultsHeld(const ResultsHeld& all_have, Actions* actions) {
   for (const RoundsHeld::Tensor& tensor : all_have.tensors) {
-    const auto it = keys_.find(tensor.key);
-    if (it == keys_.end()) continue;
-    std::shared_ptr<Exchange>& last = it->second->last;
+    Key* const key = keys_.FindPlaced(tensor.key);
+    if (key == nullptr) continue;
+    std::shared_ptr<Exchange>& last = key->last;
     if (last != nullptr && last->round < tensor.next_round)
       actions->dropped.push_back(std::move(last));
   }
 }
 
 // All workers have the results of all rounds below the reply's watermark.
-void Worker::DropResults(Key& key, int32_t server, const FrameHeader& reply, Actions* actions) {
-  if (key.last != nullptr && key.last->round < reply.watermark)
-    actions->dropped.push_back(std::move(key.last));
-  // Who pushes a round has the result of the one before, which this server may have been sent.
-  std::vector<OutgoingFrame>& results = servers_[server].results;
-  const auto kept =
-      std::partition(results.begin(), results.end(), [&](const OutgoingFrame& result) {
-        return result.header.key != reply.key || result.header.part != reply.part ||
-               result.header.round >= reply.round;
-      });
-  for (auto it = kept; it != results.end(); ++it)
-    actions->dropped.push_back(std::move(it->keep_alive));
-  results.erase(kept, results.end());
+void Worker::DropResults(Key* key, int32_t server, const FrameHeader& reply, Actions* actions) {
+  if (key->last != nullptr && key->last->round < reply.watermark)
+    actions->dropped.push_back(std::move(key->last));
+  servers_.DropResults(reply, server, &actions->dropped);
 }
 
 }  // namespace byteps

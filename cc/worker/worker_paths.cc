@@ -3,37 +3,26 @@
 // A connection that breaks while both processes live comes again (van/reconnector.h). Then the
 // worker asks what has become of the pushes that it made over it and has no answer to; the server
 // says which of them go on, and from where, and sends answers again that were lost.
-#include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
-#include "cc/base/clock.h"
 #include "cc/coordinator/control_session.h"
+#include "cc/van/reconnector.h"
 #include "cc/worker/worker.h"
 #include "cc/worker/worker_actions.h"
 
 namespace byteps {
-namespace {
-
-// Rounds that were given up, for a server that may not have heard of it; it does not need old ones.
-constexpr size_t kMostGivenUp = 4096;
-
-}  // namespace
 
 void Worker::PreparePaths() {
   std::lock_guard<std::mutex> lock(mutex_);
-  servers_ = std::vector<ServerLink>(job_.num_servers());  // which cannot be copied
-  for (int32_t server = 0; server < job_.num_servers(); ++server) {
-    servers_[server].endpoint = job_.server_endpoints[server];
-    servers_[server].host = job_.server_hosts[server];
-    servers_[server].paths.resize(job_.PathsPerServer());
-    for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
-      servers_[server].paths[path].reconnector = std::make_unique<Reconnector>(
-          [=](double seconds) { return Connect(server, path, seconds); },
-          [=](const Status& reason, int life) { LoseServer(server, life, reason); },
-          // It may be stopped, or this worker be cut off, for less than the heartbeat timeout.
-          [=] { return !coordinator_->KnowsToLive(server); });
-    }
-  }
+  servers_.Prepare(job_, [this](int32_t server, uint32_t path) {
+    return std::make_unique<Reconnector>(
+        [=](double seconds) { return Connect(server, path, seconds); },
+        [=](const Status& reason, int life) { LoseServer(server, life, reason); },
+        // It may be stopped, or this worker be cut off, for less than the heartbeat timeout.
+        [=] { return !coordinator_->KnowsToLive(server); });
+  });
 }
 
 Status Worker::ConnectToServers() {
@@ -92,24 +81,26 @@ Status Worker::CheckMayConnect(int32_t server) const {
   return FailedPrecondition("server " + std::to_string(server) + " has been given up");
 }
 
+bool Worker::WasLost(int32_t server) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return servers_[server].was_lost;
+}
+
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   Actions actions(this);
   std::lock_guard<std::mutex> lock(mutex_);
   const Hello& peer = connection->peer();
   ServerLink& server = servers_[peer.rank];
-  Path& path = server.paths[peer.path];
+  ServerPath& path = server.paths[peer.path];
   // The others: a connection to the process before, or one too many.
   if (server.is_lost || path.attempt_life != server.lives || peer.again != path.was_open ||
       path.connection != nullptr)
     return connection->Close(Unavailable("the scheduler has given the server up"));
-  path.connection = connection;
-  path.was_open = true;
-  path.is_ready = false;
-  path.receives.clear();
-  if (unsent_bytes_ > 0) connection->LimitUnsent(unsent_bytes_);
+  path.Open(connection);
+  if (servers_.unsent_bytes() > 0) connection->LimitUnsent(servers_.unsent_bytes());
   if (peer.again) {
     ++path.reconnects;
-    actions.frames.emplace_back(connection, ControlFrame(UnansweredOn(peer.rank, peer.path)));
+    actions.frames.emplace_back(connection, ControlFrame(keys_.UnansweredOn(peer.rank, peer.path)));
   } else {
     const bool is_waited_for = !server.parked.empty();
     Use(&server, &path, &actions);
@@ -117,7 +108,7 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   }
 }
 
-void Worker::Use(ServerLink* server, Path* path, Actions* actions) {
+void Worker::Use(ServerLink* server, ServerPath* path, Actions* actions) {
   path->is_ready = true;
   for (const OutgoingFrame& frame : server->given_up)
     actions->frames.emplace_back(path->connection, frame);
@@ -126,30 +117,15 @@ void Worker::Use(ServerLink* server, Path* path, Actions* actions) {
   for (PartTask& task : std::exchange(server->parked, {})) queue_.Push(std::move(task));
 }
 
-ResumeQuery Worker::UnansweredOn(int32_t server, uint32_t path) const {
-  ResumeQuery query;
-  for (const auto& [id, key] : keys_) {
-    const std::shared_ptr<Exchange>& live = key->live;
-    if (live == nullptr || live->entry == nullptr) continue;
-    for (uint32_t part = 0; part < live->places.size(); ++part) {
-      if (live->places[part].server != server || live->part_done[part] ||
-          live->sent_on[part] != static_cast<int32_t>(path))
-        continue;
-      query.pushes.push_back({id, part, live->round});
-    }
-  }
-  return query;
-}
-
 Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer,
                               Actions* actions) {
-  Path* const path = FindPath(connection);
+  ServerPath* const path = servers_.Find(connection);
   if (path == nullptr) return OkStatus();  // it has broken again
   if (path->is_ready) return Internal(connection.peer_name() + " answered what it was not asked");
   const int32_t server = connection.peer().rank;
   for (const ResumeAnswer::Push& push : answer.incomplete) {
-    const auto key = keys_.find(push.key);
-    const std::shared_ptr<Exchange> live = key == keys_.end() ? nullptr : key->second->live;
+    const Key* const key = keys_.FindPlaced(push.key);
+    const std::shared_ptr<Exchange> live = key == nullptr ? nullptr : key->live;
     // An exchange may have ended with an error meanwhile.
     if (live == nullptr || live->round != push.round || live->entry == nullptr) continue;
     const bool is_known = push.part < live->places.size();
@@ -178,15 +154,10 @@ void Worker::OnClosed(Connection& connection, const Status& reason) {
   {
     Actions actions(this);
     std::lock_guard<std::mutex> lock(mutex_);
-    Path* const path = FindPath(connection);
+    ServerPath* const path = servers_.Find(connection);
     if (path == nullptr || stopping_ || !failure_.ok()) return;
     life = servers_[peer.rank].lives;
-    path->connection = nullptr;
-    path->receives.clear();
-    path->is_ready = false;
-    path->has_broken = true;
-    queue_.ReturnCredit(path->bytes_on_the_way);
-    path->bytes_on_the_way = 0;
+    queue_.ReturnCredit(path->Break());
     Pump(&actions);
     HoldPartsIfClosed(&actions);
   }
@@ -209,73 +180,6 @@ void Worker::LoseServer(int32_t server, int life, const Status& reason) {
   }
   // Else it is the coordinator that says how this goes on.
   if (!may_go_on) Fail(Unavailable(reason.message()), LostPeer{Role::kServer, server});
-}
-
-Worker::Path* Worker::FindPath(const Connection& connection) {
-  Path& path = servers_[connection.peer().rank].paths[connection.peer().path];
-  return path.connection.get() == &connection ? &path : nullptr;
-}
-
-void Worker::ReturnCredit(const Connection& from, uint64_t bytes) {
-  Path* const path = FindPath(from);
-  if (path == nullptr) return;  // it has been taken back
-  queue_.ReturnCredit(bytes);
-  path->bytes_on_the_way -= std::min(bytes, path->bytes_on_the_way);
-}
-
-// Something has come over it.
-void Worker::NoteProgress(const Connection& connection) {
-  Path* const path = FindPath(connection);
-  if (path != nullptr && path->has_broken) path->reconnector->NoteProgress();
-}
-
-void Worker::SendPush(PartTask task, Actions* actions) {
-  Exchange& exchange = *task.exchange;
-  if (IsMoving(exchange, task.part)) return queue_.ReturnCredit(task.bytes);  // see PushAgain
-  ServerLink& server = servers_[exchange.places[task.part].server];
-  Path* best = nullptr;
-  for (Path& path : server.paths) {
-    if (path.is_ready && (best == nullptr || path.bytes_on_the_way < best->bytes_on_the_way))
-      best = &path;
-  }
-  if (best == nullptr) {
-    queue_.ReturnCredit(task.bytes);
-    return server.parked.push_back(std::move(task));
-  }
-  if (task.offset == 0) ++counters_.pushed_parts;
-  counters_.pushed_bytes += task.bytes;
-  counters_.uncompressed_bytes += exchange.UncompressedBytes(task.part, task.bytes);
-  if (exchange.trace != nullptr) {
-    PartTrace& trace = exchange.trace->parts[task.part];
-    trace.bytes = task.offset + task.bytes;
-    trace.push_ns = WallNanos();
-  }
-  best->bytes_on_the_way += task.bytes;
-  best->pushed_bytes += task.bytes;
-  exchange.sent_on[task.part] = static_cast<int32_t>(best - server.paths.data());
-  queue_.NoteUnanswered(exchange.PartBytes(task.part));
-  OutgoingFrame frame =
-      exchange.PushFrame(task.exchange, task.part, rank_, job_.epoch, task.offset);
-  frame.header.priority = task.priority;
-  actions->frames.emplace_back(best->connection, std::move(frame),
-                               exchange.MustEncode(task.part) ? task.exchange : nullptr);
-}
-
-void Worker::ExpectNoAnswer(Exchange* exchange, uint32_t part) {
-  if (exchange->sent_on[part] < 0) return;
-  exchange->sent_on[part] = -1;
-  queue_.NoteAnswered(exchange->PartBytes(part));
-}
-
-void Worker::GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions) {
-  ServerLink& link = servers_[server];
-  if (link.given_up.size() >= kMostGivenUp) link.given_up.pop_front();
-  link.given_up.push_back(withdrawal);
-  for (const Path& path : link.paths) {
-    if (!path.is_ready) continue;
-    actions->frames.emplace_back(path.connection, std::move(withdrawal));
-    return;
-  }
 }
 
 }  // namespace byteps

@@ -18,7 +18,7 @@ namespace byteps {
 std::map<std::string, uint64_t> Worker::NextRounds() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<std::string, uint64_t> rounds;
-  for (const auto& [name, key] : keys_by_name_) rounds[name] = key->next_round;
+  for (const auto& [name, key] : keys_.by_name()) rounds[name] = key->next_round;
   return rounds;
 }
 
@@ -27,20 +27,18 @@ void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::stri
   std::lock_guard<std::mutex> lock(mutex_);
   if (local_ || !Refusal().ok()) return;
   for (const std::string& name : names) {
-    const auto found = keys_by_name_.find(name);
-    if (found == keys_by_name_.end()) continue;
-    Key& key = *found->second;
-    if (key.live != nullptr) continue;
-    for (const Variant& variant : key.variants) {
-      const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(key.next_round);
+    Key* const key = keys_.Find(name);
+    if (key == nullptr || key->live != nullptr) continue;
+    for (const Variant& variant : key->variants) {
+      const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(key->next_round);
       if (entry == nullptr) continue;
       ExchangeRequest request;
       request.tensor = variant.tensor;
       request.done = [](const Status&) {};
       auto exchange = std::make_shared<Exchange>(std::move(request));
-      exchange->Begin(key.next_round++, MonotonicNanos());
+      exchange->Begin(key->next_round++, MonotonicNanos());
       exchange->Place(entry);
-      key.live = exchange;
+      key->live = exchange;
       Finish(exchange, Cancelled(reason), &actions);
       break;
     }
@@ -52,7 +50,7 @@ std::map<std::string, Residual> Worker::Residuals() const {
   std::map<std::string, Residual> residuals;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [name, key] : keys_by_name_) {
+    for (const auto& [name, key] : keys_.by_name()) {
       if (key->restored != nullptr)
         residuals[name] = *key->restored;
       else if (key->feedback != nullptr)
@@ -66,13 +64,13 @@ std::map<std::string, Residual> Worker::Residuals() const {
 void Worker::RestoreResiduals(std::map<std::string, Residual> residuals) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [name, residual] : residuals)
-    FindOrAddKey(name).restored = std::make_unique<Residual>(std::move(residual));
+    keys_.FindOrAdd(name).restored = std::make_unique<Residual>(std::move(residual));
 }
 
 void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [name, round] : rounds) {
-    Key& key = FindOrAddKey(name);
+    Key& key = keys_.FindOrAdd(name);
     if (key.live != nullptr || key.next_round >= round) continue;
     key.next_round = round;
     key.has_failed = true;
