@@ -1,7 +1,7 @@
 """Rules for all tests: a time limit, warnings are errors, and no process is left behind."""
 
 import ctypes
-import os
+import pathlib
 import signal
 import sys
 import time
@@ -9,8 +9,11 @@ import time
 import psutil
 import pytest
 
+from tests import fork_server
+
+_HERE = pathlib.Path(__file__).resolve().parent
 # Helpers can be imported by their own name, too, also where a test's folder is no package.
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(str(_HERE))
 
 _TIME_LIMIT_SECONDS = 240
 # What has been told to end may take this long beside a build.
@@ -28,6 +31,11 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Orphans of a test's processes become children of this one, which can then find them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    fork_server.allow()
+
+
+def pytest_unconfigure():
+    fork_server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +72,7 @@ def no_process_left():
 
 def _living_children(known):
     living = []
+    known = {*known, fork_server.pid()}
     for process in psutil.Process().children(recursive=True):
         try:
             if process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:
