@@ -30,7 +30,7 @@ import time
 import psutil
 
 from benchmarks.sessions import within
-from tests import quick_start
+from tests import fork_server, quick_start
 from tf_byteps.launch.hosts import Host
 from tf_byteps.launch.plan import TOPOLOGY, Plan
 from tf_byteps.rendezvous.secret import new_secret
@@ -75,11 +75,10 @@ class Process:
         self._output = folder / f"{label.replace(' ', '-')}{suffix}.log"
         self.result_file = folder / f"{label.replace(' ', '-')}{suffix}.json"
         with open(self._output, "wb") as file:
-            self.popen = subprocess.Popen(
+            self.popen = fork_server.popen(
                 command,
                 cwd=ROOT,
                 env={**env, "TESTS_RESULT_FILE": str(self.result_file)},
-                stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

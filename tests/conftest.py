@@ -1,7 +1,7 @@
 """Rules for all tests: a time limit, warnings are errors, and no process is left behind."""
 
 import ctypes
-import os
+import pathlib
 import signal
 import sys
 import time
@@ -9,8 +9,27 @@ import time
 import psutil
 import pytest
 
+from tests import fork_server
+
+_HERE = pathlib.Path(__file__).resolve().parent
 # Helpers can be imported by their own name, too, also where a test's folder is no package.
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(str(_HERE))
+
+# Each takes minutes.
+_LONG = [
+    _HERE / name
+    for name in (
+        "conformance/test_rows.py",
+        "strategy/test_losses.py",
+        "strategy/test_cross_step.py",
+        "strategy/test_strategy.py",
+        "strategy/test_parity.py",
+        "property/test_seeds.py",
+        "foreign/test_programs.py",
+        "strategy/test_compressed_training.py",
+        "strategy/test_compiled_cross_step.py",
+    )
+]
 
 _TIME_LIMIT_SECONDS = 240
 # What has been told to end may take this long beside a build.
@@ -28,6 +47,16 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Orphans of a test's processes become children of this one, which can then find them.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    fork_server.allow()
+
+
+def pytest_collection_modifyitems(items):
+    """Long files come first: at the end of `make test-python` none is left for one process."""
+    items.sort(key=lambda item: _LONG.index(item.path) if item.path in _LONG else len(_LONG))
+
+
+def pytest_unconfigure():
+    fork_server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +93,7 @@ def no_process_left():
 
 def _living_children(known):
     living = []
+    known = {*known, fork_server.pid()}
     for process in psutil.Process().children(recursive=True):
         try:
             if process.pid not in known and process.status() != psutil.STATUS_ZOMBIE:

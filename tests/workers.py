@@ -16,16 +16,9 @@ import tempfile
 import time
 import traceback
 
-import quick_start
+from tests import fork_server, quick_start
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# This folder comes last on the path: those in it may have the names of installed packages.
-_MAIN = """
-import sys
-sys.path.append(sys.argv[1])
-import workers
-workers.worker_main(sys.argv[2], sys.argv[3:])
-"""
 _ENVIRONMENT = {
     "BYTEPS_OPERATION_TIMEOUT": "60",
     "PYTHONPATH": os.path.dirname(_HERE),
@@ -96,10 +89,9 @@ def run(program, scenarios, num_workers, timeout=600, **environment):
         outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in tasks]
         errors = [stack.enter_context(tempfile.TemporaryFile()) for _ in tasks]
         processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", _MAIN, _HERE, os.path.abspath(program), *scenarios],
+            fork_server.popen(
+                [sys.executable, "-m", "tests.workers", os.path.abspath(program), *scenarios],
                 env={**os.environ, **_ENVIRONMENT, **task, **environment},
-                stdin=subprocess.DEVNULL,
                 stdout=outputs[rank],
                 stderr=errors[rank],
             )
@@ -170,3 +162,12 @@ def worker_main(program, scenarios):
     import tf_byteps
 
     tf_byteps.shutdown()
+
+
+if __name__ == "__main__":
+    # This folder comes last on the path: those in it may have the names of installed packages.
+    sys.path.append(_HERE)
+    # By the name that tests import: results are pickled, and a `Failure` belongs to its module.
+    import workers
+
+    workers.worker_main(sys.argv[1], sys.argv[2:])

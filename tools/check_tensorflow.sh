@@ -17,5 +17,5 @@ cd "$folder"
 sed -i -e "s/^tensorflow_cpu==.*/tensorflow_cpu==$version.*/" -e '/^tensorboard/d' requirements-dev.txt
 make build
 .venv/bin/python -c 'import tensorflow; print("== TensorFlow", tensorflow.__version__)'
-.venv/bin/python -m pytest -n 2 --dist loadfile "$@"
+.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
 echo "== TensorFlow $version: good"

@@ -1,0 +1,77 @@
+"""Workers that are forked are like those that are started."""
+
+import atexit
+import os
+import random
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+import tf_byteps
+from tests import fork_server
+from tests.cluster import Cluster, clean_environment, outcome_of, run_workers, worker_command
+
+
+def shown(given):
+    """What a worker shows of itself."""
+    found = "tensorflow" in sys.modules, "tf_byteps.ops" in sys.modules
+    import tensorflow as tf
+
+    tf_byteps.init()
+    return {
+        "found": found,
+        "given": [given, os.environ["TESTS_GIVEN"], sys.argv[1:3], os.getcwd()],
+        "place": [os.getppid(), os.getsid(0) == os.getpid()],
+        "drawn": [random.random(), np.random.random(), float(tf.random.uniform([]))],
+    }
+
+
+def ends(how):
+    import tensorflow  # noqa: F401
+
+    atexit.register(print, "at exit", flush=True)
+    if how == "error":
+        raise ValueError("of a test")
+    if how == "code":
+        sys.exit(3)
+    if how == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_worker_has_what_it_was_given_and_nothing_of_others():
+    workers = run_workers(shown, args=["an argument"], env={"TESTS_GIVEN": "a variable"})
+    for worker in workers:
+        assert worker["found"] == [True, False]
+        names = [__name__, "shown"]
+        assert worker["given"] == ["an argument", "a variable", names, os.getcwd()]
+        assert worker["place"] == [os.getpid(), True]
+    for first, second in zip(*(worker["drawn"] for worker in workers), strict=True):
+        assert first != second
+
+
+@pytest.mark.parametrize(
+    "how, code, printed",
+    [
+        ("return", 0, "at exit"),
+        ("code", 3, "at exit"),
+        ("error", 1, "ValueError: of a test"),
+        ("signal", -signal.SIGTERM, ""),
+    ],
+)
+def test_it_ends_like_any_process(how, code, printed):
+    with Cluster(ends, workers=1, servers=0, args=[how]) as cluster:
+        ended = outcome_of(cluster.wait(60), "worker 0")
+    assert ended.code == code, ended.output
+    assert printed in ended.output
+    assert ("at exit" in ended.output) == (how != "signal")
+
+
+def test_what_reads_variables_when_it_starts_is_not_forked():
+    command = worker_command(shown)
+    assert fork_server._can_fork(command, clean_environment(BYTEPS_X="1"))
+    assert not fork_server._can_fork(command, clean_environment(XLA_FLAGS="--xla_dump_to=x"))
+    assert not fork_server._can_fork(command, clean_environment(PYTHONPATH="elsewhere"))
+    other = (sys.executable, "-m", "tf_byteps.server")
+    assert not fork_server._can_fork(other, clean_environment())
