@@ -57,7 +57,7 @@ test-ray: build  ## Runs jobs on a real Ray cluster of three raylets on this mac
 	$(PIP) install 'ray[train]==2.60.*'
 	$(BIN)/python -m pytest -m '' tests/on_ray
 
-test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 20).
+test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 12).
 	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest tests/property
 
 test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 10 minutes, the first time 5 more).

@@ -70,8 +70,17 @@ _SLOW_ROWS = (
 # Minutes of XLA's, for what the other columns show one by one.
 _SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
 
+# Rows of Keras's callbacks and files, in which XLA changes nothing: compiled in make test-all.
+_SLOW_COMPILED = ("tests.conformance.files", "tests.conformance.stopping")
+
 # For all rows of one column: a machine of two cores needs a tenth, if nothing else runs there.
 _GROUP_SECONDS = 900
+
+
+def _marks(name, row, column, is_compiled):
+    is_slow = column in _SLOW_COLUMNS or name in _SLOW_ROWS
+    is_slow = is_slow or (is_compiled and row.train.__module__ in _SLOW_COMPILED)
+    return pytest.mark.slow if is_slow else ()
 
 
 def _parameters(workers):
@@ -81,7 +90,7 @@ def _parameters(workers):
             name,
             column,
             id=f"{column}-{name}",
-            marks=pytest.mark.slow if column in _SLOW_COLUMNS or name in _SLOW_ROWS else (),
+            marks=_marks(name, row, column, is_compiled),
         )
         for name, row in running.all_rows().items()
         for column, (mode, size, is_compiled) in COLUMNS.items()

@@ -14,7 +14,7 @@ from tests.cluster import run_workers
 from tests.property import cases, running
 from tests.selection import asked_values
 
-_SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "20")))
+_SEEDS = range(int(os.environ.get("PROPERTY_SEEDS", "12")))
 _COMPILED_SEEDS = range(0, len(_SEEDS), 4)
 _TOGETHER = 20  # in one group of processes, by whose end nothing is shown
 _GROUP_SECONDS = 900
