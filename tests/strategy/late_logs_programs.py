@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import tempfile
 
 import keras
 import numpy as np
@@ -69,6 +70,17 @@ def nobody_looks():
 def somebody_looks():
     notes = Notes()
     _fit([notes, Looks()])
+    return notes.told
+
+
+def saves(save_freq):
+    notes = Notes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/{{epoch}}.weights.h5"
+        options = {"save_weights_only": True, "save_freq": save_freq}
+        checkpoint = keras.callbacks.ModelCheckpoint(path, **options)
+        backup = keras.callbacks.BackupAndRestore(f"{folder}/backup", save_freq=save_freq)
+        _fit([notes, checkpoint, backup])
     return notes.told
 
 

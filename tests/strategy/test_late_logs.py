@@ -7,11 +7,21 @@ import workers
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "late_logs_programs.py")
 STEPS = 4
+SAVES_EPOCHS = 'saves={"save_freq": "epoch"}'
+SAVES_BATCHES = 'saves={"save_freq": 2}'
+SCENARIOS = [
+    "nobody_looks",
+    "somebody_looks",
+    SAVES_EPOCHS,
+    SAVES_BATCHES,
+    "bar",
+    "interrupted",
+]
 
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, ["nobody_looks", "somebody_looks", "bar", "interrupted"], 2)
+    return workers.run(PROGRAM, SCENARIOS, 2)
 
 
 def _each(late):
@@ -26,6 +36,11 @@ def test_a_step_is_started_before_the_logs_of_the_one_before_are_read(group):
 
 def test_a_callback_that_looks_at_batches_gets_each_when_it_has_ended(group):
     assert group["somebody_looks"] == [_each(late=0)] * 2
+
+
+def test_callbacks_that_save_epochs_do_not_look_at_batches(group):
+    assert group[SAVES_EPOCHS] == [_each(late=1)] * 2
+    assert group[SAVES_BATCHES] == [_each(late=0)] * 2
 
 
 def test_a_bar_is_complete_before_the_validation(group):

@@ -5,8 +5,9 @@ last kernel, also if no callback looks. Then the GPU idles until Python and Tens
 the next step: 12 ms with BERT-large on an H100. Here the next step is started first. So one step
 waits behind the one that a GPU computes, and not more.
 
-A progress bar is one step behind. Any other callback with something to do after a batch gets the
-batch when it has ended, as ever: it may look at the model, or stop the training.
+A progress bar is one step behind. Callbacks that save an epoch have nothing to do after a batch. Any
+other callback that has gets the batch when it has ended, as ever: it may look at the model, or stop
+the training.
 """
 
 import concurrent.futures
@@ -79,6 +80,13 @@ def _may_be_late(callbacks: Any) -> bool:
 
 
 def _only_shows(callback: Any) -> bool:
-    if type(callback) is keras.callbacks.ProgbarLogger:
+    classes = keras.callbacks
+    handler = getattr(callback.on_train_batch_end, "__func__", None)
+    if handler is classes.ProgbarLogger.on_train_batch_end:
         return True
+    if handler in (
+        classes.ModelCheckpoint.on_train_batch_end,
+        classes.BackupAndRestore.on_train_batch_end,
+    ):
+        return callback.save_freq == "epoch"  # nothing to do after a batch
     return is_default(callback.on_train_batch_end) and is_default(callback.on_batch_end)
