@@ -5,9 +5,9 @@ last kernel, also if no callback looks. Then the GPU idles until Python and Tens
 the next step: 12 ms with BERT-large on an H100. Here the next step is started first. So one step
 waits behind the one that a GPU computes, and not more.
 
-A progress bar is one step behind. Callbacks that save an epoch have nothing to do after a batch. Any
-other callback that has gets the batch when it has ended, as ever: it may look at the model, or stop
-the training.
+A progress bar is one step behind. Callbacks that save epochs have nothing to do after a batch. Any
+other callback that has something to do there gets the batch when it has ended, as ever: it may look
+at the model, or stop the training.
 """
 
 import concurrent.futures
