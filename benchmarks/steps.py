@@ -130,7 +130,7 @@ def rows_of(millions, rounds, workers=2, servers=0, settings=None, fit=True):
     if fit:
         speed = ratios(times[_FIT], times[_COMPILED])
         rows.append(Row("step, speed compiled by XLA", case, speed, (">=", 1.0), goal="steps"))
-        speed = ratios(times[_JAX_FIT], times[_COMPILED]) if jax else None
+        speed = ratios(times[_JAX_FIT], times[_COMPILED]) if _JAX_FIT in times else None
         what, target = "step compiled by XLA, speed against JAX", (">=", _JAX_LIMIT)
         rows.append(Row(what, case, speed, target, peers.JAX.why_missing, goal="steps"))
     for name, limit in _PEERS.items():
