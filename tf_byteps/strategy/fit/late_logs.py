@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.utils.python_utils import is_default, pythonify_logs
+from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.device import own_device
+from tf_byteps.strategy import batch_handlers
 
 _HELD = "_byteps_held"  # of a list of callbacks: how its last batch is to be ended
 
@@ -80,13 +81,5 @@ def _may_be_late(callbacks: Any) -> bool:
 
 
 def _only_shows(callback: Any) -> bool:
-    classes = keras.callbacks
-    handler = getattr(callback.on_train_batch_end, "__func__", None)
-    if handler is classes.ProgbarLogger.on_train_batch_end:
-        return True
-    if handler in (
-        classes.ModelCheckpoint.on_train_batch_end,
-        classes.BackupAndRestore.on_train_batch_end,
-    ):
-        return callback.save_freq == "epoch"  # nothing to do after a batch
-    return is_default(callback.on_train_batch_end) and is_default(callback.on_batch_end)
+    handlers = batch_handlers.own_handlers(callback, batch_handlers.AT_THE_END)
+    return all(batch_handlers.is_of(h, keras.callbacks.ProgbarLogger) for h in handlers)

@@ -11,12 +11,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.utils.python_utils import is_default
 
 from tf_byteps import runtime
 from tf_byteps.ops import Max, push_pull
+from tf_byteps.strategy import batch_handlers
 
-_HANDLERS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _STOPPING = keras.callbacks.TerminateOnNaN
 # Model -> what its workers have agreed on, while it is in an epoch.
 _agreed = weakref.WeakKeyDictionary()
@@ -77,8 +76,7 @@ def may_stop_after_a_batch(callback: Any) -> bool:
     """
     if getattr(callback, "stops_after_batches", False):
         return True
-    handlers = [getattr(callback, name) for name in _HANDLERS]
-    return any(not is_default(handler) and not _never_stops(handler) for handler in handlers)
+    return not all(map(_never_stops, batch_handlers.own_handlers(callback)))
 
 
 def _never_stops(handler: Any) -> Any:

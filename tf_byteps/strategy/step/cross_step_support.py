@@ -7,15 +7,14 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.trainers.trainer import Trainer
-from keras.src.utils.python_utils import is_default
 
-_BATCH_HANDLERS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+from tf_byteps.strategy import batch_handlers
+
 _READ_NO_WEIGHTS = (
     keras.callbacks.ProgbarLogger,
     keras.callbacks.History,
     keras.callbacks.TerminateOnNaN,
 )
-_SAVE_PERHAPS_AFTER_EPOCHS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 
 
 def may_read_weights(callback: Any) -> bool:
@@ -27,9 +26,7 @@ def may_read_weights(callback: Any) -> bool:
     """
     if not getattr(callback, "reads_weights", True) or type(callback) in _READ_NO_WEIGHTS:
         return False
-    if isinstance(callback, _SAVE_PERHAPS_AFTER_EPOCHS) and callback.save_freq == "epoch":
-        return False
-    return any(not is_default(getattr(callback, name)) for name in _BATCH_HANDLERS)
+    return bool(batch_handlers.own_handlers(callback))
 
 
 def why_not(model: Any) -> Any:
