@@ -71,16 +71,10 @@ def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
     # Where the iterator is, which keeps the order of its uses: what comes from a GPU would be sent
     # to the CPU behind all that the GPU has to do.
     iterator = self._iterator_resource
-    with tf.device(_CPU):
-        none = tf.constant(0, tf.int64)
+    none = _on_cpu(0)
     began = _note(iterator, none, none)
     batch = original(self)
-    samples = _samples(batch)
-    if isinstance(batch, tf.experimental.Optional):
-        samples = _samples_of_optional(batch)
-    with tf.device(_CPU):
-        samples = tf.convert_to_tensor(samples, tf.int64)
-    _note(iterator, began, samples)
+    _note(iterator, began, _on_cpu(_samples(batch)))
     return batch
 
 
@@ -89,25 +83,18 @@ def _note(iterator: Any, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
         return library.kernels().byte_ps_note_batch(iterator=iterator, began=began, samples=samples)
 
 
-def _samples_of_optional(batch: Any) -> tf.Tensor:
-    """As `_samples`, of what Keras takes for several steps per execution; 0 at the data's end."""
-
-    def samples() -> tf.Tensor:
-        length = _samples(batch.get_value())
-        with tf.device(_CPU):
-            return tf.convert_to_tensor(length, tf.int64)
-
-    def none() -> tf.Tensor:
-        with tf.device(_CPU):
-            return tf.constant(0, tf.int64)
-
-    return tf.cond(batch.has_value(), samples, none)
+def _on_cpu(number: Any) -> tf.Tensor:
+    with tf.device(_CPU):
+        return tf.convert_to_tensor(number, tf.int64)
 
 
 def _samples(batch: Any) -> tf.Tensor | int:
     """The length of the first tensor that has one; 0: there is none, or nobody trains with it."""
     if getattr(_local, "evaluates", False):
         return 0
+    if isinstance(batch, tf.experimental.Optional):  # for several steps per execution
+        some = lambda: _on_cpu(_samples(batch.get_value()))  # noqa: E731
+        return tf.cond(batch.has_value(), some, lambda: _on_cpu(0))
     for part in tf.nest.flatten(batch):
         if isinstance(part, tf.Tensor) and part.shape.rank:
             length = part.shape[0]
