@@ -44,6 +44,16 @@ def why_unavailable():
     return ""
 
 
+def parsed_rate(text):
+    """The rate of an option, in Gbit/s; None: "none", no limit."""
+    return None if text == "none" else float(text)
+
+
+def shown_rate(gigabits):
+    """A rate as rows have it."""
+    return "no limit" if gigabits is None else f"{gigabits:g} Gbit/s"
+
+
 class EmulatedCluster:
     """Hosts on one switch. Use as a context manager.
 

@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from benchmarks import report
-from benchmarks.cluster import EmulatedCluster, why_unavailable
+from benchmarks.cluster import EmulatedCluster, shown_rate, why_unavailable
 from benchmarks.jobs import Job
 from benchmarks.loopback import duration
 from benchmarks.measure import CpuMeter, Runs, interleaved
@@ -62,8 +62,7 @@ def measure(workers, gigabits, rounds, colocated=False, cases=_CASES):
 def run(rounds, workers=4, gigabits=1.0, colocated=False, cases=_CASES):
     """Rows of all cases."""
     servers = "a server in each" if colocated else f"{workers} servers"
-    rate = f"{gigabits:g} Gbit/s" if gigabits else "no limit"
-    case = f"64 MB, {workers} workers, {servers}, {rate}"
+    case = f"64 MB, {workers} workers, {servers}, {shown_rate(gigabits or None)}"
     is_goal = (workers, gigabits, colocated) == (4, 1, False)
     goal = {"target": _TARGET, "goal": _GOAL} if is_goal else {}
     reason = why_unavailable()

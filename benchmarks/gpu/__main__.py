@@ -19,7 +19,7 @@ import pathlib
 import re
 import sys
 
-from benchmarks.cluster import EmulatedCluster
+from benchmarks.cluster import EmulatedCluster, parsed_rate, shown_rate
 from benchmarks.gpu import competitors
 from benchmarks.gpu.competitors import Steps
 from benchmarks.jobs import settings_of
@@ -36,7 +36,6 @@ FASTER_WITH_LIMIT = 1.5
 WITHIN_BOUND = 1.15
 # Headers and acknowledgements, beside what is sent twice when packets are dropped.
 _WIRE_OVERHEAD = 1.10
-_WIRE_CONNECTIONS = 4
 _STEPS_INSIDE = 4
 
 
@@ -123,10 +122,10 @@ def hosts(arguments, table):
                     if peers:
                         what = f"{model}, MultiWorkerMirroredStrategy, {count} hosts"
                         other, _ = _measure_counted(
-                            theirs, arguments, table, f"{what}, {_shown(rate)}", cluster
+                            theirs, arguments, table, f"{what}, {shown_rate(rate)}", cluster
                         )
                     what = f"{model}, BytePSStrategy, {count} hosts + {count} servers"
-                    what = f"{what}, {_shown(rate)}"
+                    what = f"{what}, {shown_rate(rate)}"
                     step = _measure_byteps(
                         training, arguments, table, what, cluster, compute, wires[rate], count
                     )
@@ -153,7 +152,7 @@ def two_hosts(arguments, table):
                 compute = _measure_alone(alone, arguments, table, model)
                 for rate in arguments.rates:
                     cluster.set_rate(rate)
-                    what = f"{model}, BytePSStrategy, 2 hosts × 2 + 2 servers, {_shown(rate)}"
+                    what = f"{model}, BytePSStrategy, 2 hosts × 2 + 2 servers, {shown_rate(rate)}"
                     _measure_byteps(
                         training, arguments, table, what, cluster, compute, wires[rate], 2
                     )
@@ -180,7 +179,7 @@ def compression(arguments, table):
                     cluster.set_rate(rate)
                     steps = {}
                     for name, training in trainings.items():
-                        what = f"{model}, 2 hosts + 2 servers, {_shown(rate)}, {name}"
+                        what = f"{model}, 2 hosts + 2 servers, {shown_rate(rate)}, {name}"
                         steps[name], _ = _measure_counted(training, arguments, table, what, cluster)
                         _look_inside(training, arguments, table, what)
                         if name != "none":
@@ -278,9 +277,9 @@ def _measure_wires(cluster, rates, table):
     wires = {None: None}
     for rate in rates:
         cluster.set_rate(rate)
-        wire = measure_wire(cluster, connections=_WIRE_CONNECTIONS)
+        wire = measure_wire(cluster, connections=competitors.WIRE_CONNECTIONS)
         gigabits = wire.both_ways * 8e-9
-        table.add(f"TCP payload, {_shown(rate)}, both ways at once", gigabits, "Gbit/s")
+        table.add(f"TCP payload, {shown_rate(rate)}, both ways at once", gigabits, "Gbit/s")
         wires[rate] = wire if rate else None
     cluster.set_rate(None)
     return wires
@@ -296,14 +295,6 @@ def _options(arguments, model):
     }
 
 
-def _shown(rate):
-    return "no limit" if rate is None else f"{rate:g} Gbit/s"
-
-
-def _rate(text):
-    return None if text == "none" else float(text)
-
-
 def main():
     scenarios = {
         "one_host": one_host,
@@ -315,7 +306,7 @@ def main():
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("scenario", choices=scenarios)
     parser.add_argument("--models", nargs="+", default=["bert-large"])
-    parser.add_argument("--rates", nargs="+", type=_rate, default=[None, 25.0, 10.0])
+    parser.add_argument("--rates", nargs="+", type=parsed_rate, default=[None, 25.0, 10.0])
     parser.add_argument("--gpus", type=int, default=4, help="of this machine")
     parser.add_argument("--hosts", type=int, default=_HOSTS, help="of the scenario `hosts`")
     parser.add_argument(

@@ -25,6 +25,8 @@ _OTHER_HOSTS = {
     "NCCL_NET": "Socket",
     "NCCL_SOCKET_IFNAME": "eth0",
 }
+# Of what measures the payload that links carry.
+WIRE_CONNECTIONS = 4
 # For links of 25 Gbit/s and more, and machines with 16 processor cores for each GPU.
 _ENGINE_SETTINGS = {"BYTEPS_IO_THREADS": "8", "BYTEPS_CONNECTIONS_PER_SERVER": "4"}
 

@@ -27,8 +27,8 @@ import statistics
 import sys
 import tempfile
 
-from benchmarks.cluster import EmulatedCluster
-from benchmarks.gpu.competitors import GPU_SETTINGS, gpu_environment
+from benchmarks.cluster import EmulatedCluster, parsed_rate, shown_rate
+from benchmarks.gpu.competitors import GPU_SETTINGS, WIRE_CONNECTIONS, gpu_environment
 from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import shown
 from benchmarks.models import optimal_seconds
@@ -38,7 +38,7 @@ from benchmarks.wire import measure_wire
 _PROGRAM = "benchmarks.programs.gpu_fit"
 _JOIN_SECONDS = 400
 _MEASURE_SECONDS = 120
-_WIRE_CONNECTIONS = 4
+_SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, both ways
 
 
 @contextlib.contextmanager
@@ -161,12 +161,12 @@ def _measure(model, options, cluster):
                 name = training.name
                 if in_cluster:
                     cluster.set_rate(rate)
-                    name = f"{name}, {f'{rate:g} Gbit/s' if rate else 'no limit'}"
+                    name = f"{name}, {shown_rate(rate)}"
                 row = training.measure(options.steps, options.rounds, options.profile)
                 if training.strategy == "none":
                     alone = statistics.median(row["milliseconds"])
                 _report(name, row, alone)
-                if rate:
+                if rate and row["compression"] in _SENT_SHARE:
                     _report_bound(row, options, cluster, alone)
                 rows[name] = row
             training.leave()
@@ -175,8 +175,8 @@ def _measure(model, options, cluster):
 
 def _report_bound(row, options, cluster, alone):
     """Prints how much longer a step takes than the longer of computing and sending."""
-    wire = measure_wire(cluster, connections=_WIRE_CONNECTIONS)
-    sent = row["gradients"] / (2 if row["compression"] in ("bf16", "fp16") else 1)
+    wire = measure_wire(cluster, connections=WIRE_CONNECTIONS)
+    sent = row["gradients"] * _SENT_SHARE[row["compression"]]
     least = optimal_seconds(options.gpus, options.gpus, sent, wire.both_ways) * 1e3
     bound = max(alone or 0, least)
     print(
@@ -184,10 +184,6 @@ def _report_bound(row, options, cluster, alone):
         f"sending, which takes {least:.1f} ms at {wire.both_ways * 8e-9:.2f} Gbit/s of payload",
         flush=True,
     )
-
-
-def _rate(text):
-    return None if text == "none" else float(text)
 
 
 def main():
@@ -207,7 +203,9 @@ def main():
     parser.add_argument(
         "--with", nargs="+", action="append", default=[], dest="variants", metavar="NAME=VALUE"
     )
-    parser.add_argument("--rates", nargs="+", type=_rate, help="Gbit/s of emulated hosts, or none")
+    parser.add_argument(
+        "--rates", nargs="+", type=parsed_rate, help="Gbit/s of emulated hosts, or none"
+    )
     parser.add_argument(
         "--compressions", nargs="+", default=["none"], help="of byteps, a row for each"
     )
