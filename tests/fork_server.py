@@ -60,19 +60,22 @@ def pid():
     return _server.process.pid if _server else None
 
 
-def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=False, **options):
+def popen(command, env, cwd=None, stdout=None, stderr=None, start_new_session=False, pass_fds=()):
     """As `subprocess.Popen`, with no input; forks if it may."""
     global _server
-    options = {
-        "stdout": stdout,
-        "stderr": stderr,
-        "start_new_session": start_new_session,
-        **options,
-    }
-    if not _is_allowed or options.get("pass_fds") or not _can_fork(command, env):
-        return subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, **options)
-    _server = _server or _Server()
-    return _server.fork(command, env, cwd or os.getcwd(), stdout, stderr, start_new_session)
+    if _is_allowed and not pass_fds and _can_fork(command, env):
+        _server = _server or _Server()
+        return _server.fork(command, env, cwd or os.getcwd(), stdout, stderr, start_new_session)
+    return subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=start_new_session,
+        pass_fds=pass_fds,
+    )
 
 
 def _can_fork(command, env):

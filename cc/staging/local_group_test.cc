@@ -209,6 +209,22 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     ranks_.clear();
   }
 
+  // The devices that are arithmetic are busy until then.
+  void ComputeUntil(const std::shared_future<void>& end) {
+    if (GetParam()) return;
+    for (Rank& rank : ranks_) rank.cpu_device->Compute([end] { end.wait(); });
+  }
+
+  // Two ranks have sent n and n + 1, for n = 0, 1 and so on.
+  static void ExpectSumsOfTwo(const std::vector<std::shared_ptr<Sent>>& sent) {
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const Status status = sent[i]->Wait();
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      const float sum = static_cast<float>(2 * (i / 2) + 1);
+      EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(1000, sum));
+    }
+  }
+
   template <typename Body>
   void OnEachRank(Body body) {
     std::vector<std::thread> threads;
@@ -627,10 +643,7 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   StartJob({"a", "a"});
   if (IsSkipped()) return;
   std::promise<void> computed;
-  if (!GetParam()) {
-    const std::shared_future<void> wait = computed.get_future().share();
-    for (Rank& rank : ranks_) rank.cpu_device->Compute([wait] { wait.wait(); });
-  }
+  ComputeUntil(computed.get_future().share());
   std::vector<std::shared_ptr<Sent>> sent;
   for (int tensor = 0; tensor < 20; ++tensor) {
     for (Rank& rank : ranks_) {
@@ -646,12 +659,7 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
     EXPECT_TRUE(each->on_its_way);
   }
   computed.set_value();
-  for (size_t i = 0; i < sent.size(); ++i) {
-    const Status status = sent[i]->Wait();
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    const float sum = static_cast<float>(2 * (i / 2) + 1);
-    EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(1000, sum));
-  }
+  ExpectSumsOfTwo(sent);
 }
 
 // As when the host starts a program's next run before the GPU has done with the one before.
@@ -659,10 +667,7 @@ TEST_P(LocalGroupTest, ExchangesOfOneNameTakeTurnsWhereTheStreamWaits) {
   StartJob({"a", "a"});
   if (IsSkipped()) return;
   std::promise<void> computed;
-  if (!GetParam()) {
-    const std::shared_future<void> wait = computed.get_future().share();
-    for (Rank& rank : ranks_) rank.cpu_device->Compute([wait] { wait.wait(); });
-  }
+  ComputeUntil(computed.get_future().share());
   std::vector<std::shared_ptr<Sent>> sent;
   for (int run = 0; run < 3; ++run) {
     for (Rank& rank : ranks_) {
@@ -671,12 +676,7 @@ TEST_P(LocalGroupTest, ExchangesOfOneNameTakeTurnsWhereTheStreamWaits) {
     }
   }
   computed.set_value();
-  for (size_t i = 0; i < sent.size(); ++i) {
-    const Status status = sent[i]->Wait();
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    const float sum = static_cast<float>(2 * (i / 2) + 1);
-    EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(1000, sum));
-  }
+  ExpectSumsOfTwo(sent);
 }
 
 TEST_P(LocalGroupTest, WhoWaitsForItsTurnFailsWithTheOneBefore) {

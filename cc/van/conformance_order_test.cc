@@ -44,10 +44,7 @@ TEST_P(VanConformanceTest, EqualPrioritiesKeepTheirOrderFromEveryThread) {
 TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
   // The receiver holds still until everything has been queued, so that most of it has to wait. It
   // may be at the gate for the last frame when the test is already over.
-  auto gate = std::make_shared<std::mutex>();
-  server_.answer_ = [gate](Connection&, const FrameHeader&) {
-    std::lock_guard<std::mutex> lock(*gate);
-  };
+  const auto gate = PutGateBeforeServer();
   const auto connection = Connect();
   {
     std::lock_guard<std::mutex> lock(*gate);
@@ -64,10 +61,7 @@ TEST_P(VanConformanceTest, HigherPriorityOvertakesWhatStillWaits) {
 // However much its process has to say; long messages are no exception (protocol rule 20).
 TEST_P(VanConformanceTest, ASignOfLifeOvertakesAll) {
   if (GetParam().by_rdma) GTEST_SKIP() << "control frames go over TCP";
-  auto gate = std::make_shared<std::mutex>();
-  server_.answer_ = [gate](Connection&, const FrameHeader&) {
-    std::lock_guard<std::mutex> lock(*gate);
-  };
+  const auto gate = PutGateBeforeServer();
   const auto connection = Connect();
   const auto control = [](uint32_t part, size_t bytes) {
     OutgoingFrame frame = PushFrame(part, Pattern(bytes, 0));
@@ -91,10 +85,7 @@ TEST_P(VanConformanceTest, ASignOfLifeOvertakesAll) {
 // Its I/O thread is in a long call; the peer says something, or it does not.
 TEST_P(VanConformanceTest, WhatWaitsToBeReadHasBeenHeard) {
   if (GetParam().by_rdma) GTEST_SKIP() << "heartbeats go over TCP";
-  auto gate = std::make_shared<std::mutex>();
-  server_.answer_ = [gate](Connection&, const FrameHeader&) {
-    std::lock_guard<std::mutex> lock(*gate);
-  };
+  const auto gate = PutGateBeforeServer();
   const auto connection = Connect();
   ASSERT_TRUE(server_.Wait([&] { return server_.opened_.size() == 1; }));
   const std::shared_ptr<Connection> at_server = server_.opened_[0];
@@ -120,10 +111,7 @@ TEST_P(VanConformanceTest, WhatWaitsToBeReadHasBeenHeard) {
 TEST_P(VanConformanceTest, WhatIsRevokedBeforeItLeavesNeverArrives) {
   constexpr uint32_t kFrames = 40;
   constexpr size_t kBytes = 2000000;
-  auto gate = std::make_shared<std::mutex>();
-  server_.answer_ = [gate](Connection&, const FrameHeader&) {
-    std::lock_guard<std::mutex> lock(*gate);
-  };
+  const auto gate = PutGateBeforeServer();
   const auto connection = Connect();
   const int owner = 0;
   std::vector<std::shared_ptr<const void>> dropped;

@@ -231,6 +231,15 @@ class VanConformanceTest : public ::testing::TestWithParam<VanKind> {
     EXPECT_TRUE(status.ok()) << status.ToString();
     return connection;
   }
+  // While somebody holds the gate, the server's I/O thread waits there with the frame that has
+  // come. It may still do so when a test is over.
+  std::shared_ptr<std::mutex> PutGateBeforeServer() {
+    auto gate = std::make_shared<std::mutex>();
+    server_.answer_ = [gate](Connection&, const FrameHeader&) {
+      std::lock_guard<std::mutex> lock(*gate);
+    };
+    return gate;
+  }
   bool ServerReceived(size_t frames) {
     return server_.Wait([&] { return server_.received_.size() >= frames; });
   }
