@@ -102,7 +102,7 @@ def _case_rows(jobs, case, rounds):
     for name, limit in _WATCHED.items():
         for what, runs in (("time", times), ("CPU time", cpu)):
             watched = ratios(runs[name], runs["plain"])
-            # A CPU that is idle while others compute is no part of a step's time.
+            # A CPU that is idle while others compute is not part of a step's time.
             target = None if during and runs is cpu else ("<=", limit)
             rows.append(Row("watching", f"{case}: {what}, {name}, against plain", watched, target))
     return rows

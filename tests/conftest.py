@@ -12,7 +12,7 @@ import pytest
 from tests import fork_server
 
 _HERE = pathlib.Path(__file__).resolve().parent
-# Helpers can be imported by their own name, too, also where a test's folder is no package.
+# Helpers can be imported by their own name, too, also where a test's folder is not a package.
 sys.path.append(str(_HERE))
 
 # Each takes minutes.

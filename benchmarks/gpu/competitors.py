@@ -19,7 +19,7 @@ _PORT = 29431
 # The NVLink multicast of NCCL puts a whole host's GPUs at risk where they are shared.
 GPU_SETTINGS = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NCCL_NVLS_ENABLE": "0"}
 # NCCL would find that the emulated hosts are one machine.
-_OTHER_HOSTS = {
+NCCL_BETWEEN_HOSTS = {
     "NCCL_P2P_DISABLE": "1",
     "NCCL_SHM_DISABLE": "1",
     "NCCL_NET": "Socket",
@@ -114,7 +114,7 @@ def multi_worker(options, cluster, hosts):
     environments = []
     for rank in range(hosts):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
-        settings = {**_OTHER_HOSTS, "TF_CONFIG": json.dumps(task)}
+        settings = {**NCCL_BETWEEN_HOSTS, "TF_CONFIG": json.dumps(task)}
         environments.append(gpu_environment(str(rank), **settings))
     with _session(environments, cluster.namespaces[:hosts]) as session:
         yield Training(session, "mwms", options)

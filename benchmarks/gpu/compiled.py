@@ -14,8 +14,9 @@ one more row of `byteps`, with settings such as --with NCCL_MAX_CTAS=8. With --p
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 
-With --rates each GPU of `byteps` is on an emulated host of its own (benchmarks/cluster.py; needs
-root), and there are as many hosts with servers. Their NICs carry so many Gbit/s each way.
+With --rates each GPU of `byteps` and `jax` is on an emulated host of its own
+(benchmarks/cluster.py; needs root), and `byteps` has as many hosts with servers. Their NICs carry so
+many Gbit/s each way. `jax` has a process on each host then, which reduce by NCCL over sockets.
 """
 
 import argparse
@@ -28,7 +29,12 @@ import sys
 import tempfile
 
 from benchmarks.cluster import EmulatedCluster, parsed_rate, shown_rate
-from benchmarks.gpu.competitors import GPU_SETTINGS, WIRE_CONNECTIONS, gpu_environment
+from benchmarks.gpu.competitors import (
+    GPU_SETTINGS,
+    NCCL_BETWEEN_HOSTS,
+    WIRE_CONNECTIONS,
+    gpu_environment,
+)
 from benchmarks.jobs import Job, settings_of
 from benchmarks.measure import shown
 from benchmarks.models import optimal_seconds
@@ -38,6 +44,7 @@ from benchmarks.wire import measure_wire
 _PROGRAM = "benchmarks.programs.gpu_fit"
 _JOIN_SECONDS = 400
 _MEASURE_SECONDS = 120
+_JAX_PORT = 29441
 _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, both ways
 
 
@@ -53,15 +60,37 @@ def _processes(strategy, gpus, settings, cluster):
         ) as job:
             yield job.workers, 1
         return
-    seen = 1 if strategy in ("none", "byteps") else gpus
-    variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **settings}
-    if strategy == "jax":
-        variables["KERAS_BACKEND"] = "jax"
-    visible = ",".join(str(number) for number in range(seen))
+    namespaces = None
+    if strategy == "jax" and cluster:
+        seen, namespaces = 1, cluster.namespaces[:gpus]
+        environments = _jax_environments(gpus, cluster)
+    elif strategy == "jax":
+        seen, environments = gpus, [_jax_environment(",".join(map(str, range(gpus))))]
+    else:
+        seen = gpus if strategy == "mirrored" else 1
+        environments = [gpu_environment(",".join(map(str, range(seen))), **settings)]
     with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
-        environments = [gpu_environment(visible, **variables)]
-        with Session(_PROGRAM, environments, pathlib.Path(folder), label=strategy) as session:
+        session = Session(_PROGRAM, environments, pathlib.Path(folder), namespaces, label=strategy)
+        with session:
             yield session, seen
+
+
+def _jax_environment(visible, **variables):
+    chosen = {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return gpu_environment(visible, **chosen, **variables)
+
+
+def _jax_environments(processes, cluster):
+    """Those of processes that join each other by `keras.distribution.initialize()`."""
+    shared = {
+        **NCCL_BETWEEN_HOSTS,
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"{cluster.addresses[0]}:{_JAX_PORT}",
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(processes),
+    }
+    return [
+        _jax_environment(str(rank), KERAS_DISTRIBUTION_PROCESS_ID=str(rank), **shared)
+        for rank in range(processes)
+    ]
 
 
 class _Training:
@@ -156,7 +185,7 @@ def _measure(model, options, cluster):
     with contextlib.ExitStack() as stack:
         alone = None
         for training in _start(model, options, cluster, stack):
-            in_cluster = cluster and training.strategy == "byteps"
+            in_cluster = cluster and training.strategy in ("byteps", "jax")
             for rate in options.rates if in_cluster else [None]:
                 name = training.name
                 if in_cluster:
@@ -166,7 +195,8 @@ def _measure(model, options, cluster):
                 if training.strategy == "none":
                     alone = statistics.median(row["milliseconds"])
                 _report(name, row, alone)
-                if rate and row["compression"] in _SENT_SHARE:
+                is_ours = training.strategy == "byteps"  # JAX sends bfloat16 as it likes
+                if rate and is_ours and row["compression"] in _SENT_SHARE:
                     _report_bound(row, options, cluster, alone)
                 rows[name] = row
             training.leave()

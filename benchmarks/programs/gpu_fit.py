@@ -7,6 +7,7 @@ TensorFlow's strategies train a model of examples/keras_synthetic_benchmark.py, 
 import collections
 import glob
 import itertools
+import os
 import sys
 import tempfile
 import time
@@ -26,6 +27,8 @@ _OURS = "BytePSPushPull"
 _PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
 _WAITED_FOR = 4  # calls that find the GPU with little to do
+
+_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 
 _training = {}
 
@@ -79,19 +82,20 @@ def join(strategy, model, gpus, cpu=False, compression=None):
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
     make, batch = synthetic.MODELS[model]
-    replicas = gpus
     if strategy == "jax":
-        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+        keras.distribution.set_distribution(distribution)
         made = tf.distribute.get_strategy()
+        given, replicas = gpus, gpus * int(os.environ.get(_PROCESSES, "1"))  # each has its own rows
     else:
         chosen = {} if compression is None else {"compression": compression}
         made, _ = synthetic.make_strategy(strategy, **chosen)
-        replicas = made.num_replicas_in_sync
+        given = replicas = made.num_replicas_in_sync
     with made.scope():
         built, data, classes = make(batch)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         built.compile(synthetic._optimizer(), loss)
-    pieces = [(data, synthetic._labels(built, classes, batch))] * replicas
+    pieces = [(data, synthetic._labels(built, classes, batch))] * given
     whole = tuple(np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
     _training.update(
         strategy=strategy, model=built, batches=tf.data.Dataset.from_tensors(whole).repeat()
@@ -145,7 +149,9 @@ def _devices(strategy):
     import jax
 
     tf.config.set_visible_devices([], "GPU")  # it only reads the data
-    return [device for device in jax.devices() if device.platform == "gpu"]
+    if _PROCESSES in os.environ:
+        keras.distribution.initialize()
+    return [device for device in jax.local_devices() if device.platform == "gpu"]
 
 
 def _peak_memory(strategy):

@@ -6,7 +6,7 @@ Runs a job of two workers and a server that exchanges tensors and checks every s
 connections to the server, the coordinator and the scheduler that are malformed, cut off, silent,
 unauthenticated, reset or flooding. On a machine that has few processors the attacker itself slows
 the job down. Steps are therefore compared with those under the same attack on a bystander, a
-process that is no part of the job; the two take turns. Prints what was measured as JSON; exits with
+process that is not part of the job; the two take turns. Prints what was measured as JSON; exits with
 1 if a goal is missed.
 """
 
@@ -238,7 +238,7 @@ def memory_of_connections(server, tls, count=200):
 
 @contextlib.contextmanager
 def bystander():
-    """The port of a process that takes connections and is no part of the job."""
+    """The port of a process that takes connections and is not part of the job."""
     command = [sys.executable, "-c", _BYSTANDER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -111,7 +111,7 @@ def test_a_process_without_the_secret_is_kept_out_and_logged(wrong):
 
 
 def test_a_refusal_names_the_address(caplog):
-    """Of a stranger that knows the scheduler's public key, but is no participant."""
+    """Of a stranger that knows the scheduler's public key, but is not a participant."""
     context = zmq.Context()
     guarded = context.socket(zmq.ROUTER)
     gate = Gate(context, guarded, SECRET)

@@ -25,7 +25,7 @@ def _classifier():
 
 @row(STRATEGY)
 def epoch_and_validation_logs(side):
-    """Means, counts, and a metric whose result is no sum of parts."""
+    """Means, counts, and a metric whose result is not a sum of parts."""
     metrics = ["accuracy", keras.metrics.F1Score(average="macro"), keras.metrics.AUC()]
     model = compiled(side, "adam", "categorical_crossentropy", _classifier, metrics=metrics)
     x, y = numbers(5, rows=_ROWS), np.eye(3)[classes(3, rows=_ROWS)]

@@ -39,7 +39,7 @@ def train(steps, pause, backup_workers):
 
 
 def others_wait():
-    """What is no average of gradients waits for all: sums, maxima, broadcasts, gathers."""
+    """What is not an average of gradients waits for all: sums, maxima, broadcasts, gathers."""
     tf_byteps.init()
     rank = tf_byteps.rank()
     results = []
@@ -55,7 +55,7 @@ def others_wait():
 
 
 def refused():
-    """Backup workers in a deterministic job, and of what is no average."""
+    """Backup workers in a deterministic job, and of what is not an average."""
     tf_byteps.init()
     messages = []
     for average in (True, False):

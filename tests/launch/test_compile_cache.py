@@ -19,7 +19,7 @@ def test_flags_of_the_user_stay():
 
 
 def test_what_flags_cannot_hold_is_refused():
-    with pytest.raises(ConfigError, match="leave one of them"):
+    with pytest.raises(ConfigError, match="give one of them only"):
         compile_cache.flags("--tf_xla_persistent_cache_directory=/a", "/b")
     with pytest.raises(ConfigError, match="white space"):
         compile_cache.flags("", "/a folder")

@@ -180,7 +180,7 @@ def test_a_wrong_hostfile(launch, tmp_path, text, reason):
     [
         (["--hostfile", "/no/such/file"], "cannot be read: No such file"),
         (["--hostfile", "/dev/null", "-H", "a"], "-H and --hostfile both say"),
-        (["-np", "2", "--show", "0-x"], "'0-x' is no rank and no range"),
+        (["-np", "2", "--show", "0-x"], "'0-x' is neither a rank nor a range"),
         (["-np", "2", "--log-dir", "/dev/null/logs"], "--log-dir /dev/null/logs cannot be made"),
     ],
 )

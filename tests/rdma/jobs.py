@@ -80,7 +80,7 @@ def check_server(path):
 
 
 def _check_almost_equal(by_rdma, results):
-    """A server also reports to its workers, once in a while, and that is no result."""
+    """A server also reports to its workers, once in a while, and that is not a result."""
     assert 0 < results <= by_rdma < results + _MOST_CONTROL_BYTES, (by_rdma, results)
 
 

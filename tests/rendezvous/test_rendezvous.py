@@ -177,8 +177,8 @@ def test_a_setting_in_one_process_holds_for_all():
             {"rank": 1, "job_id": "other"},
             "it belongs to job 'other' and this scheduler serves job None",
         ),
-        ({"rank": 1, "num_worker_machines": 3}, "was told of 3 workers and this job has 2"),
-        ({"rank": 1, "num_servers": 1}, "was told of 1 server processes and the scheduler of 0"),
+        ({"rank": 1, "num_worker_machines": 3}, "expects 3 workers, but this job has 2"),
+        ({"rank": 1, "num_servers": 1}, "expects 1 server processes, but the scheduler expects 0"),
         (
             {"rank": 1, "part_bytes": 2000, "sources": {"part_bytes": "argument"}},
             "its part_bytes is 2000 but that of worker 0",
@@ -215,7 +215,7 @@ def test_too_many_participants():
         job.worker(0)
         server = job.server(7000)
         wait_until(lambda: len(job.scheduler._roster.participants) == 2)
-        assert "all 1 server processes of this job are there already" in told(job.server(7001))
+        assert "all 1 server processes of this job have already joined" in told(job.server(7001))
         assert not server.done()
         job.worker(1).result(20)
         server.result(20)
@@ -262,7 +262,7 @@ def test_a_lost_server_is_taken_back():
         lost.append(1)
         other = job.server(7005, server_id=1, num_servers=3)
         serve(other)
-        assert "it was told of 3 server processes" in told(other)
+        assert "it expects 3 server processes" in told(other)
         assert lost == [1]
 
 

@@ -190,7 +190,7 @@ def test_contract(size, scenario, groups):
 @pytest.mark.slow
 @pytest.mark.time_limit(_TIMEOUT + 20)
 def test_in_the_processes_of_tensorflow(tmp_path):
-    """`multi_process_runner` starts its processes from a program that is no Python file."""
+    """`multi_process_runner` starts its processes from a program that is not a Python file."""
     program = tmp_path / "multi_process"
     program.write_text(
         f"#!{sys.executable}\n"

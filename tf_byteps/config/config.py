@@ -29,7 +29,7 @@ class Config(Options):
     nothing configured the process is the only worker and opens no socket.
 
     Attributes:
-        sources: where each value that is no default comes from: an environment variable's name,
+        sources: where each value that is not a default comes from: an environment variable's name,
             "TF_CONFIG", "argument" or "scheduler".
 
     Raises:

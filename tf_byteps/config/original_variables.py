@@ -60,7 +60,7 @@ IGNORED = {
     "DMLC_NUM_PORTS": _TRANSPORT,
     "DMLC_GROUP_SIZE": _TRANSPORT,
     "DMLC_LOCAL": _TRANSPORT,
-    "DMLC_USE_KUBERNETES": "a name that is no local address is served on all interfaces",
+    "DMLC_USE_KUBERNETES": "a name that is not a local address is served on all interfaces",
     "DMLC_RANK": "use BYTEPS_GLOBAL_RANK or BYTEPS_SERVER_ID",
     "PS_VERBOSE": _DEBUG,
     "PS_KEY_LOG": _DEBUG,

@@ -33,7 +33,7 @@ from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.launch.settings import read_setting
 
 _TO_FIX, _USAGE = 1, 2
-_WIDTH = 150  # of what is no terminal
+_WIDTH = 150  # of what is not a terminal
 # Behind the user's own: ssh takes the first value of an option.
 _SSH_OPTIONS = ("ConnectTimeout=8",)
 

@@ -21,7 +21,7 @@ class Place:
         source: the launcher's name, or its variable's.
         said: its variables and their values, for error messages.
         fields: values of `Config` fields.
-        rank: this process's rank; None: it is no worker.
+        rank: this process's rank; None: it is not a worker.
         size: number of workers.
         per_host: whether the launcher starts one process on each host, which may start others.
     """

@@ -97,7 +97,7 @@ def expand_nodes(text: str, name: str = _STEP_NODES) -> list[str]:
             names = [name + piece for name in names for piece in pieces]
         nodes += names
     if not _NODE_LIST.fullmatch(text.strip()):
-        raise ConfigError(f"{name} is {text!r}, which is no list of nodes")
+        raise ConfigError(f"{name} is {text!r}, which is not a list of nodes")
     return nodes
 
 

@@ -197,7 +197,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
         The optimizer.
 
     Raises:
-        TypeError: `optimizer` is no Keras 3 optimizer.
+        TypeError: `optimizer` is not a Keras 3 optimizer.
         ValueError: it is distributed already, or an argument cannot be used.
         NotImplementedError: `process_set` is given.
 

@@ -27,7 +27,7 @@ def flags(given: str, folder: str) -> str:
     """
     if _FOLDER in given:
         raise ConfigError(
-            f"--compile-cache is {folder}, and TF_XLA_FLAGS is {given!r}: leave one of them"
+            f"--compile-cache is {folder}, and TF_XLA_FLAGS is {given!r}: give one of them only"
         )
     path = os.path.abspath(folder)
     if len(path.split()) != 1:

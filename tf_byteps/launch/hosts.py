@@ -51,7 +51,7 @@ def read_hostfile(path: str) -> list[Host]:
         with open(path, encoding="utf-8") as file:
             lines = [line.partition("#")[0].strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{where} cannot be read: {reason}") from None
     hosts = [
         _read_host(_SLOTS.sub(r":\1", line), f"{where}, line {number}")
@@ -70,7 +70,7 @@ def given_hosts(hosts: str | None, hostfile: str | None) -> list[Host] | None:
         ConfigError: both are given, or one cannot be understood.
     """
     if hosts and hostfile:
-        raise ConfigError("-H and --hostfile both say which hosts to use: leave one")
+        raise ConfigError("-H and --hostfile both say which hosts to use: give one of them")
     if hostfile:
         return read_hostfile(hostfile)
     return parse_hosts(hosts) if hosts else None

@@ -25,7 +25,7 @@ def read(path: str) -> tuple[list[str], list[str]]:
         The options as words of a command line, and the command's words.
 
     Raises:
-        ConfigError: the file cannot be read, is no YAML, or has another form.
+        ConfigError: the file cannot be read, is not YAML, or has another form.
 
     Example:
         >>> text = "np: 4\\nhosts: {host1: 2, host2: 2}\\ncommand: python train.py"

@@ -278,7 +278,7 @@ def read_resources(text: str) -> dict[str, str]:
     """The quantities in "cpu=4,memory=8Gi,nvidia.com/gpu=1".
 
     Raises:
-        ConfigError: a part is no NAME=QUANTITY.
+        ConfigError: a part is not NAME=QUANTITY.
     """
     resources = {}
     for part in text.split(","):

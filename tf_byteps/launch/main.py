@@ -183,7 +183,7 @@ def _discovery(
     if options.hosts or options.hostfile:
         given = "-H" if options.hosts else "--hostfile"
         raise ConfigError(
-            f"{given} and --host-discovery-script both say which hosts to use: leave one"
+            f"{given} and --host-discovery-script both say which hosts to use: give one of them"
         )
 
     def say(text: str) -> None:

@@ -193,7 +193,7 @@ def new_remote_shell(
         ssh_options: further ones behind the user's: ssh takes the first value of an option.
 
     Raises:
-        ConfigError: srun is chosen, but this is no allocation, or with options for ssh.
+        ConfigError: srun is chosen, but this is not an allocation, or with options for ssh.
     """
     allocation = read_allocation(environment)
     ssh = Ssh(options.ssh_port, options.ssh_identity, (*options.ssh_options, *ssh_options))

@@ -146,27 +146,27 @@ def _understand(answer: bytes, when: float) -> Reading | Silence:
                 key = name, tuple(v if label in _TEXTS else int(v) for label, v in values)
                 places.setdefault(place, {})[key] = _finite(value)
     except (ValueError, KeyError):
-        return _foreign(f"something that is no metrics: {body[:_SHOWN]!r}")
+        return _foreign(f"something that is not a list of metrics: {body[:_SHOWN]!r}")
     if not places and not process:
         return _foreign("no metrics")
     return Reading(when, places, process)
 
 
 def _samples(text: str) -> Iterator[tuple[str, str, str]]:
-    """The name, the labels and the value of each line that is no comment."""
+    """The name, the labels and the value of each line that is not a comment."""
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
         sample = _SAMPLE.fullmatch(line)
         if sample is None:
-            raise ValueError(f"{line[:_SHOWN]!r} is no sample")
+            raise ValueError(f"{line[:_SHOWN]!r} is not a sample")
         yield sample[1], sample[2] or "", sample[3]
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no measured value")
+        raise ValueError(f"{value} is not a measured value")
     return value
 
 

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json and not options.once:
         parser.error("--json needs --once")
     if not options.once and not sys.stdout.isatty():
-        parser.error("standard output is no terminal: use --once")
+        parser.error("standard output is not a terminal: use --once")
     try:
         with raise_on_signals():
             given = [read_address(text) for text in options.addresses] or [find_here()]

@@ -197,7 +197,7 @@ def broadcast(
 
     Raises:
         TypeError: the dtype cannot be exchanged.
-        ValueError: `root_rank` is no rank of the job, or `gradient` is something else.
+        ValueError: `root_rank` is not a rank of the job, or `gradient` is something else.
         tf.errors.FailedPreconditionError: see `push_pull`.
 
     Example:

@@ -12,7 +12,7 @@ except ModuleNotFoundError as _error:
     raise ImportError(
         "tf_byteps.ray needs Ray, which is not installed here: pip install 'tf_byteps[ray]'"
     ) from None
-if not hasattr(_ray, "__version__"):  # a folder of that name, which is no package
+if not hasattr(_ray, "__version__"):  # a folder of that name, which is not a package
     raise ImportError(
         f"tf_byteps.ray needs Ray, but 'import ray' finds {list(_ray.__path__)}: rename that "
         f"folder, and pip install 'tf_byteps[ray]'"

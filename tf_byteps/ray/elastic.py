@@ -166,7 +166,7 @@ class ElasticRayJob(RunningJob):
             return
         workers = self._number_of_workers()
         _logger.warning(
-            "Ray has no room for %d of %d workers yet: they take part when it has", waiting, workers
+            "Ray has no room for %d of %d workers yet: they will join when it has", waiting, workers
         )
         self._order(f"expect {workers - waiting}")
 

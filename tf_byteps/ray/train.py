@@ -15,7 +15,7 @@ def setup() -> None:
 
     Raises:
         ImportError: what Ray Train needs is not installed.
-        RuntimeError: the process is no worker of Ray Train.
+        RuntimeError: the process is not a worker of Ray Train.
 
     Example:
 

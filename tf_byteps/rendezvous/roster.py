@@ -309,7 +309,7 @@ class Roster:
         join = participant.join
         if join.num_servers != self.num_servers:
             raise Refusal(
-                f"it was told of {join.num_servers} server processes and the scheduler of "
+                f"it expects {join.num_servers} server processes, but the scheduler expects "
                 f"{self.num_servers}: set DMLC_NUM_SERVER to the same number everywhere"
             )
         if participant.is_worker:
@@ -320,17 +320,17 @@ class Roster:
     def _check_worker_place(self, join: Join) -> None:
         if join.member is not None:
             raise Refusal(
-                "it was told that the job is elastic and the scheduler was not: set "
+                "it expects an elastic job, but the scheduler does not: set "
                 "BYTEPS_MIN_WORKERS everywhere or nowhere"
             )
         if self.num_workers is not None and join.size != self.num_workers:
             raise Refusal(
-                f"it was told of {join.size} workers and this job has {self.num_workers}: set "
+                f"it expects {join.size} workers, but this job has {self.num_workers}: set "
                 f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) alike everywhere"
             )
         if self._count["worker"] == join.size:
             raise PlaceTaken(
-                f"all {join.size} workers of this job are there already", self.workers()
+                f"all {join.size} workers of this job have already joined", self.workers()
             )
         if join.rank is not None and join.rank >= join.size:
             raise Refusal(f"its rank is {join.rank}, but the job has {join.size} workers")
@@ -348,7 +348,7 @@ class Roster:
             raise Refusal("a server must say where it listens")
         if self._count["server"] == self.num_servers:
             raise PlaceTaken(
-                f"all {self.num_servers} server processes of this job are there already: set "
+                f"all {self.num_servers} server processes of this job have already joined: set "
                 f"DMLC_NUM_SERVER to their number everywhere",
                 self.server_processes(),
             )
@@ -363,7 +363,7 @@ class Roster:
     def _check_options(self, participant: Participant) -> None:
         for name, value in participant.join.options.items():
             if name not in self._defaults:
-                raise Refusal(f"it wants to set {name!r}, which is no option of a job")
+                raise Refusal(f"it wants to set {name!r}, which is not an option of a job")
             agreed, owner = self._options.get(name, (value, ""))
             if agreed != value:
                 raise Refusal(

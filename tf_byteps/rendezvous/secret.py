@@ -54,7 +54,7 @@ def read_secret_file(path: str) -> str:
                 _logger.warning("everybody can read or write %s: chmod 600 it", path)
             text = file.read(_MAX_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"BYTEPS_JOB_SECRET_FILE: cannot read {path} ({reason})") from None
     if len(text.encode()) < MIN_BYTES:
         raise ConfigError(

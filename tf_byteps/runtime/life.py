@@ -245,7 +245,7 @@ def _leave_at_exit() -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked child is no worker: the engine's threads and connections are its parent's."""
+    """A forked child is not a worker: the engine's threads and connections are its parent's."""
     global _stay, _member, _lock
     if _stay is not None and _stay.metrics is not None:
         _stay.metrics.forget()

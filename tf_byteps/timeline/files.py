@@ -61,7 +61,7 @@ def stay_of(path: str) -> Stay:
     """What a file says; of one of an older version, that of nobody.
 
     Raises:
-        BytePSError: it is no timeline.
+        BytePSError: it is not a timeline.
     """
     said = about(path)
     names = [field.name for field in dataclasses.fields(Stay)]
@@ -99,7 +99,7 @@ def about(path: str) -> dict[str, Any]:
     """What a process's file says of itself, in its first line.
 
     Raises:
-        BytePSError: it is no timeline.
+        BytePSError: it is not a timeline.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         head = file.readline().strip()
@@ -116,7 +116,7 @@ def events_of(path: str) -> list[dict[str, Any]]:
     """The events in a process's file; in one that is cut off, those before the cut.
 
     Raises:
-        BytePSError: it is no timeline.
+        BytePSError: it is not a timeline.
     """
     about(path)
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -148,7 +148,7 @@ def files_in(folder: str, *patterns: str) -> list[str]:
         *patterns: `WORKERS` and the like. Default: all.
 
     Raises:
-        BytePSError: one of them is no timeline.
+        BytePSError: one of them is not a timeline.
     """
     stays = {path: stay_of(path) for path in _all_in(folder)}
     if not stays:
@@ -167,7 +167,7 @@ def left_out(folder: str) -> list[str]:
     """The files of earlier runs.
 
     Raises:
-        BytePSError: a file is no timeline.
+        BytePSError: a file is not a timeline.
     """
     return sorted(set(_all_in(folder)) - set(files_in(folder)))
 

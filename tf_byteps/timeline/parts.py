@@ -137,7 +137,7 @@ def read(path: str | os.PathLike[str]) -> list[Part]:
         A list of `Part`, in the order of `enqueued`.
 
     Raises:
-        BytePSError: it is no timeline, or there is none in the directory.
+        BytePSError: it is not a timeline, or there is none in the directory.
         OSError: it cannot be read.
 
     Example:

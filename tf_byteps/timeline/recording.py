@@ -63,7 +63,7 @@ def recording_of(path: str) -> Recording:
     """Reads a folder of `BYTEPS_TIMELINE`, or a worker's file.
 
     Raises:
-        BytePSError: it is no timeline, or nothing was recorded.
+        BytePSError: it is not a timeline, or nothing was recorded.
         OSError: it cannot be read.
     """
     parts = read(path)

@@ -43,7 +43,7 @@ def broadcast_object(
     Raises:
         TypeError: the root's object holds something else, for example an instance of a class. All
             workers raise it. Objects are never pickled.
-        ValueError: `root_rank` is no rank of the job.
+        ValueError: `root_rank` is not a rank of the job.
 
     Example:
 

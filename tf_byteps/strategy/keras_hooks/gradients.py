@@ -56,7 +56,7 @@ def changes() -> list[Change]:
 
 
 def replace_value() -> None:
-    """`Variable.value` is no function that could be wrapped."""
+    """`Variable.value` is not a function that could be wrapped."""
     setattr(keras_core.Variable, "value", property(_value_of_variable))  # noqa: B010
 
 

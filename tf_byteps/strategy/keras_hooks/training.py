@@ -46,7 +46,7 @@ def changes() -> list[Change]:
 
 
 def replace_stop_training() -> None:
-    """`Model.stop_training` is no function that could be wrapped."""
+    """`Model.stop_training` is not a function that could be wrapped."""
     setattr(keras_trainer.TensorFlowTrainer, "stop_training", stopping.attribute())  # noqa: B010
 
 
