@@ -28,7 +28,10 @@ _PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
 _WAITED_FOR = 4  # calls that find the GPU with little to do
 
+# Of JAX in several processes.
+_COORDINATOR = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 _PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
+_PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
 
 _training = {}
 
@@ -86,7 +89,7 @@ def join(strategy, model, gpus, cpu=False, compression=None):
         distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
         keras.distribution.set_distribution(distribution)
         made = tf.distribute.get_strategy()
-        given, replicas = gpus, gpus * int(os.environ.get(_PROCESSES, "1"))  # each has its own rows
+        given, replicas = gpus, gpus * _jax_processes()  # each has its own rows
     else:
         chosen = {} if compression is None else {"compression": compression}
         made, _ = synthetic.make_strategy(strategy, **chosen)
@@ -143,6 +146,10 @@ def leave():
         tf_byteps.shutdown()
 
 
+def _jax_processes():
+    return int(os.environ.get(_PROCESSES, "1"))
+
+
 def _devices(strategy):
     if strategy != "jax":
         return tf.config.list_physical_devices("GPU")
@@ -150,7 +157,10 @@ def _devices(strategy):
 
     tf.config.set_visible_devices([], "GPU")  # it only reads the data
     if _PROCESSES in os.environ:
-        keras.distribution.initialize()
+        # Keras's own initialize() also draws a seed by Gloo, which looks for this host by its name.
+        jax.distributed.initialize(
+            os.environ[_COORDINATOR], _jax_processes(), int(os.environ[_PROCESS_ID])
+        )
     return [device for device in jax.local_devices() if device.platform == "gpu"]
 
 
