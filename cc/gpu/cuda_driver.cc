@@ -43,11 +43,16 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemFree_v2", &cuMemFree));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostRegister_v2", &cuMemHostRegister));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostUnregister", &cuMemHostUnregister));
+  BYTEPS_RETURN_IF_ERROR(
+      library.Find("cuMemHostGetDevicePointer_v2", &cuMemHostGetDevicePointer));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyHtoDAsync_v2", &cuMemcpyHtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoHAsync_v2", &cuMemcpyDtoHAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoDAsync_v2", &cuMemcpyDtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD8Async", &cuMemsetD8Async));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD32Async", &cuMemsetD32Async));
+  // Since CUDA 11.7, for every GPU.
+  if (!library.Find("cuStreamWaitValue32_v2", &cuStreamWaitValue32).ok())
+    cuStreamWaitValue32 = nullptr;
   return Check(cuInit(0), "cuInit");
 }
 

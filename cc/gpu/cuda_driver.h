@@ -52,6 +52,9 @@ struct CudaDriver {
   CudaResult (*cuStreamGetCtx)(CudaStreamHandle stream, CudaContextHandle* context);
   CudaResult (*cuStreamWaitEvent)(CudaStreamHandle stream, CudaEventHandle event,
                                   unsigned int flags);
+  // Null where the driver has none: then no stream can wait for the host.
+  CudaResult (*cuStreamWaitValue32)(CudaStreamHandle stream, CudaAddress word, uint32_t value,
+                                    unsigned int flags) = nullptr;
   CudaResult (*cuStreamSynchronize)(CudaStreamHandle stream);
 
   CudaResult (*cuEventCreate)(CudaEventHandle* event, unsigned int flags);
@@ -73,6 +76,8 @@ struct CudaDriver {
   CudaResult (*cuMemFree)(CudaAddress address);
   CudaResult (*cuMemHostRegister)(void* address, size_t bytes, unsigned int flags);
   CudaResult (*cuMemHostUnregister)(void* address);
+  // The address by which the GPU knows pinned memory.
+  CudaResult (*cuMemHostGetDevicePointer)(CudaAddress* address, void* pinned, unsigned int flags);
   CudaResult (*cuMemcpyHtoDAsync)(CudaAddress to, const void* from, size_t bytes,
                                   CudaStreamHandle stream);
   CudaResult (*cuMemcpyDtoHAsync)(void* to, CudaAddress from, size_t bytes,

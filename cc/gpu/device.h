@@ -76,20 +76,30 @@ class CudaStream {
   CudaStreamHandle handle_ = nullptr;
 };
 
+// What a stream can be made to wait for.
+class StreamMark {
+ public:
+  virtual ~StreamMark() = default;
+  // What is put on `stream` from now on starts after this. Returns at once. The mark may go
+  // meanwhile.
+  virtual Status HoldUp(CudaStreamHandle stream) = 0;
+  // No stream will wait for it.
+  virtual void GiveUp() {}
+};
+
 // A point in a stream's work. A thread that waits for it sleeps.
-class CudaEvent {
+class CudaEvent : public StreamMark {
  public:
   static Status Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<CudaEvent>* event);
-  ~CudaEvent();
+  ~CudaEvent() override;
 
   CudaEventHandle handle() const { return handle_; }
   // The event is now the end of what is on `stream`, which may be somebody else's.
   Status Record(CudaStreamHandle stream);
   // Blocks the calling thread until the recorded point is reached.
   Status Wait();
-  // What is put on `stream` from now on starts after the recorded point. The event may go or be
-  // recorded again meanwhile.
-  Status HoldUp(CudaStreamHandle stream);
+  // The event may be recorded again meanwhile.
+  Status HoldUp(CudaStreamHandle stream) override;
 
  private:
   explicit CudaEvent(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}

@@ -5,6 +5,8 @@
 namespace byteps {
 namespace {
 
+constexpr unsigned int kWaitUntilEqual = 1;
+
 CudaAddress Address(const void* pointer) { return reinterpret_cast<CudaAddress>(pointer); }
 
 }  // namespace
@@ -141,6 +143,30 @@ Status GpuRankDevice::Broadcast(const DeviceSpan& span, int32_t root, Done done)
     return communicator_->Broadcast(span.from, span.to, span.count, span.dtype, root, stream);
   };
   return Launch(start, std::move(done));
+}
+
+Status GpuRankDevice::StartCopiesAfterMark(const DeviceMark& mark) {
+  return copies_->StartAfter(static_cast<CudaEvent*>(mark.get()));
+}
+
+bool GpuRankDevice::StreamsWaitForHost() const {
+  return device_->driver().cuStreamWaitValue32 != nullptr;
+}
+
+Status GpuRankDevice::CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word,
+                                      const void* from, void* to, size_t bytes) {
+  const CudaDriver& driver = device_->driver();
+  const ScopedContext scope(*device_);
+  BYTEPS_RETURN_IF_ERROR(scope.status());
+  CudaAddress seen = 0;
+  BYTEPS_RETURN_IF_ERROR(driver.Check(
+      driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
+      "cuMemHostGetDevicePointer"));
+  BYTEPS_RETURN_IF_ERROR(
+      driver.Check(driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual),
+                   "cuStreamWaitValue32"));
+  return driver.Check(driver.cuMemcpyHtoDAsync(Address(to), from, bytes, stream),
+                      "cuMemcpyHtoDAsync");
 }
 
 Status GpuRankDevice::CopyToHost(const void* from, void* to, size_t bytes, Done done) {

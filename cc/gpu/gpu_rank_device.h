@@ -34,8 +34,12 @@ class GpuRankDevice : public RankDevice {
   Status AllReduce(const std::vector<Reduction>& reductions, Done done) override;
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override;
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;
+  Status StartCopiesAfterMark(const DeviceMark& mark) override;
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
+  bool StreamsWaitForHost() const override;
+  Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
+                         void* to, size_t bytes) override;
   bool Supports(const DeviceForm& form) override { return copies_->Supports(form); }
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override;
   Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,

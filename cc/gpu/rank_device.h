@@ -8,6 +8,7 @@
 #ifndef TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
 #define TF_BYTEPS_CC_GPU_RANK_DEVICE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "cc/base/dtype.h"
 #include "cc/base/status.h"
 #include "cc/gpu/cuda_driver.h"
+#include "cc/gpu/device.h"
 #include "cc/gpu/device_form.h"
 #include "cc/gpu/nccl.h"
 #include "cc/gpu/pinned_pool.h"
@@ -24,7 +26,11 @@
 namespace byteps {
 
 // A point in the work of one of a device's streams; of a GPU a CudaEvent.
-using DeviceMark = std::shared_ptr<void>;
+using DeviceMark = std::shared_ptr<StreamMark>;
+
+// A word in pinned memory that the host sets to kArrived, once what a stream waits for is there.
+using ArrivalWord = std::atomic<uint32_t>;
+inline constexpr uint32_t kArrived = 1;
 
 class RankDevice {
  public:
@@ -63,8 +69,19 @@ class RankDevice {
   // `from` counts at `root` only.
   virtual Status Broadcast(const DeviceSpan& span, int32_t root, Done done) = 0;
 
+  // What is copied to the host from now on is so after a point that was marked earlier.
+  virtual Status StartCopiesAfterMark(const DeviceMark& mark) = 0;
+
   virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
   virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;
+
+  // Whether a stream can wait until the host has set a word.
+  virtual bool StreamsWaitForHost() const = 0;
+  // Puts on `stream` a wait until `word` is kArrived, and then a copy from the host's pinned memory.
+  // Work that the GPU has to do before the word can be set must be on its streams already: the wait
+  // may hold up whatever comes after it, also on other streams, which may share a queue with this.
+  virtual Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
+                                 void* to, size_t bytes) = 0;
 
   // Whether parts can be copied in this form. May take long the first time.
   virtual bool Supports(const DeviceForm& form) = 0;

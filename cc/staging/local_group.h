@@ -34,16 +34,18 @@ namespace byteps {
 // A tensor in a device's memory, and what its exchange is to be.
 struct DeviceRequest {
   ExchangeRequest request;
-  // If given: the caller's stream can wait by itself. Then a collective that gives all ranks the
-  // result is put on the device's stream before the input is computed, as soon as all ranks have
-  // come so far, and this is called with its end. An error that comes later ends the next
-  // exchanges. If there is no such collective, or it has failed, there is only `request.done`.
+  // If given: the caller's stream can wait by itself. Then this is called, before the input is
+  // computed, with what the stream is to wait for. That is a collective that gives all ranks the
+  // result, once all ranks have come so far; or, where a worker is alone on its host, what servers
+  // send, once the copy of the input is on its stream. An error that comes later is told by
+  // `request.done` only, and the result is zeros then, in whole or in part. Where the stream cannot
+  // wait there is only `request.done`.
   // The next such exchange of the name may be given before this one has ended: it waits for that.
-  std::function<void(DeviceMark end)> on_its_way;
+  std::function<void(const DeviceMark& end)> on_its_way;
 };
 
 // Thread-safe.
-class LocalGroup : public WorkerCompanion {
+class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<LocalGroup> {
  public:
   // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
   // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
@@ -63,7 +65,7 @@ class LocalGroup : public WorkerCompanion {
   // on the stream, one report and, where all ranks have them at one time, one collective.
   void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-               std::function<void(DeviceMark end)> on_its_way = nullptr) {
+               std::function<void(const DeviceMark& end)> on_its_way = nullptr) {
     std::vector<DeviceRequest> one(1);
     one[0].request = std::move(request);
     one[0].on_its_way = std::move(on_its_way);
@@ -75,11 +77,17 @@ class LocalGroup : public WorkerCompanion {
   void OnStop() override;
 
  private:
+  // Results that come to one place in pinned memory, from where a stream copies them.
+  struct Arrival;
+  using ArrivalPointer = std::shared_ptr<Arrival>;
+  // What the caller's stream waits for, if that is what servers send.
+  class ResultMark;
+
   // A tensor on its way. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
-    std::function<void(DeviceMark end)> on_its_way;
+    std::function<void(const DeviceMark& end)> on_its_way;
     CudaStreamHandle stream = nullptr;
     DeviceMark input_ready;              // null: the input is computed before anything begins
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
@@ -90,6 +98,10 @@ class LocalGroup : public WorkerCompanion {
     int32_t at_work = 0;  // steps of the device that use the tensor's memory
     Status failure;       // not OK: ends as soon as nothing is at work
     bool finished = false;
+    // If the caller's stream waits for the servers' results, and copies them.
+    std::vector<ArrivalPointer> arrivals;
+    uint32_t results_left = 0;  // parts whose results have not come
+    bool given_up = false;      // no stream will wait for them
   };
   using TensorPointer = std::shared_ptr<Tensor>;
   // One part of it, on its way from the reduction to the broadcast.
@@ -131,11 +143,11 @@ class LocalGroup : public WorkerCompanion {
   void ReportIfReady(const TensorPointer& tensor);
   PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
   void ChooseForms(Part* part) const;
-  void StartAlone(const TensorPointer& tensor);
   void StartReduce(const TensorPointer& tensor, uint32_t part);
   void OnReduced(const PartPointer& part);
   // Consecutive parts of one tensor.
   void CopyOut(const std::vector<PartPointer>& parts);
+  void OnCopiedOut(const PartPointer& part);
   void Send(const PartPointer& part);
   void CopyIn(const PartPointer& part, bool is_encoded);
   void OnCopiedIn(const PartPointer& part);
@@ -155,6 +167,17 @@ class LocalGroup : public WorkerCompanion {
   static NcclOperation OperationOf(const TensorDescription& tensor);
   bool RootIsHere(const TensorDescription& tensor) const;
   int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
+
+  // ---- local_group_alone.cc: a worker that is alone on its host
+  void StartAlone(const TensorPointer& tensor);
+  bool StreamCanWait(const TensorDescription& tensor) const;
+  Status TakeOutput(const std::vector<PartPointer>& parts, size_t bytes, PinnedPool::Block* output);
+  void OnArrived(const PartPointer& part);
+  // What ResultMark does.
+  Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream);
+  void GiveUp(const TensorPointer& tensor);
+  // Lets a stream go on whose results will not come. With mutex_ held.
+  static void ReleaseStream(const Tensor& tensor);
 
   // ---- local_group_one_host.cc: the only stage in a job on one host
   void StartExchanges(const std::vector<TensorPointer>& tensors);

@@ -2,33 +2,9 @@
 #include <utility>
 
 #include "cc/staging/device_forms.h"
-#include "cc/staging/local_group.h"
+#include "cc/staging/local_group_part.h"
 
 namespace byteps {
-namespace {
-
-// What is copied out at a time: 0.1 ms of a GPU's link.
-constexpr size_t kBytesTogether = 4 << 20;
-
-}  // namespace
-
-struct LocalGroup::Part {
-  TensorPointer tensor;
-  uint32_t number = 0;
-  DeviceSpan span;
-  const void* reduced = nullptr;  // in the device's memory
-  // Of a broadcast only one host has something to send, and all others something to receive.
-  bool sends = true;
-  bool receives = true;
-  // How the device encodes the contribution and decodes the sum; raw: it does not.
-  DevicePart encoded;
-  DeviceForm sum_form;
-  PinnedPool::Block input;
-  PinnedPool::Block output;
-
-  bool is_encoded() const { return encoded.form.codec != CodecId::kRaw; }
-};
-
 void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
   std::vector<TensorPointer> tensors;
   Hold();
@@ -55,8 +31,7 @@ LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceR
   auto tensor = std::make_shared<Tensor>();
   tensor->gpu = std::move(request.request);
   tensor->stream = stream;
-  if (results_from_ == ResultsFrom::kCollective && tensor->gpu.tensor.kind != ExchangeKind::kGather)
-    tensor->on_its_way = std::move(request.on_its_way);
+  if (StreamCanWait(tensor->gpu.tensor)) tensor->on_its_way = std::move(request.on_its_way);
   return tensor;
 }
 
@@ -118,7 +93,9 @@ void LocalGroup::Place(const TensorPointer& tensor) {
   by_parts.tensor.per_host = shares_host_ && by_parts.tensor.kind != ExchangeKind::kGather;
   by_parts.gather_rows = tensor->gpu.gather_rows;
   by_parts.priority = tensor->gpu.priority;
-  by_parts.is_awaited_elsewhere = tensor->on_its_way != nullptr;
+  // When servers' results come is seen here.
+  by_parts.is_awaited_elsewhere =
+      tensor->on_its_way != nullptr && results_from_ == ResultsFrom::kCollective;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };
@@ -160,10 +137,13 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
     if (!ready || tensor->reported || !tensor->failure.ok() || tensor->finished) return;
     tensor->reported = true;
   }
-  worker_->NoteInput(tensor->exchange);
   const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-  for (uint32_t part = 0; part < parts; ++part)
-    worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
+  // Otherwise it is not computed before it is copied out (OnCopiedOut).
+  if (tensor->input_ready == nullptr || results_from_ == ResultsFrom::kCollective) {
+    worker_->NoteInput(tensor->exchange);
+    for (uint32_t part = 0; part < parts; ++part)
+      worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
+  }
   if (!alone()) {
     return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus());
   }
@@ -296,29 +276,6 @@ void LocalGroup::ChooseForms(Part* part) const {
   if (device_->Supports(sum_form)) part->sum_form = sum_form;
 }
 
-// Nothing to reduce. Parts are copied several at a time: a call of CUDA's has to wait for those by
-// which TensorFlow puts its own work on the GPU.
-void LocalGroup::StartAlone(const TensorPointer& tensor) {
-  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-  if (tensor->gpu.tensor.kind == ExchangeKind::kBroadcast) {
-    for (uint32_t part = 0; part < parts; ++part) StartReduce(tensor, part);
-    return;
-  }
-  std::vector<PartPointer> together;
-  size_t bytes = 0;
-  for (uint32_t number = 0; number < parts; ++number) {
-    PartPointer part = NewPart(tensor, number);
-    if (!together.empty() && bytes + part->span.bytes() > kBytesTogether) {
-      CopyOut(together);
-      together.clear();
-      bytes = 0;
-    }
-    bytes += part->span.bytes();
-    together.push_back(std::move(part));
-  }
-  CopyOut(together);
-}
-
 void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number) {
   const PartPointer part = NewPart(tensor, number);
   const TensorDescription& description = tensor->gpu.tensor;
@@ -356,8 +313,7 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   PinnedPool::Block input, output;
   Status status;
   if (bytes > 0 && first.sends) status = device_->pinned_pool().Take(input_bytes, &input);
-  if (bytes > 0 && status.ok() && first.receives)
-    status = device_->pinned_pool().Take(bytes, &output);
+  if (bytes > 0 && status.ok() && first.receives) status = TakeOutput(parts, bytes, &output);
   if (!status.ok()) return OnEnded(first.tensor, status);
   size_t offset = 0;
   size_t input_offset = 0;
@@ -372,8 +328,7 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   }
   const auto next = [this, parts] {
     for (const PartPointer& part : parts) {
-      if (part->input != nullptr)
-        worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_out_ns);
+      if (part->input != nullptr) OnCopiedOut(part);
       Send(part);
     }
   };
@@ -383,6 +338,15 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
                       : device_->CopyToHost(first.reduced, input.get(), bytes, done);
   };
   Step(first.tensor, start, next);
+}
+
+void LocalGroup::OnCopiedOut(const PartPointer& part) {
+  const std::shared_ptr<Exchange>& exchange = part->tensor->exchange;
+  if (part->tensor->input_ready != nullptr) {
+    worker_->NoteInput(exchange);
+    worker_->NoteStage(exchange, part->number, &PartTrace::computed_ns);
+  }
+  worker_->NoteStage(exchange, part->number, &PartTrace::copy_out_ns);
 }
 
 void LocalGroup::Send(const PartPointer& part) {
@@ -395,7 +359,9 @@ void LocalGroup::Send(const PartPointer& part) {
   request.keep_output = part->output;
   request.input_is_encoded = part->is_encoded();
   request.takes_encoded = part->sum_form.codec != CodecId::kRaw;
-  request.done = [this, part](bool is_encoded) { CopyIn(part, is_encoded); };
+  request.done = [this, part](bool is_encoded) {
+    part->arrival != nullptr ? OnArrived(part) : CopyIn(part, is_encoded);
+  };
   worker_->SendPart(part->tensor->exchange, std::move(request));
 }
 
@@ -456,6 +422,7 @@ void LocalGroup::FailTensor(const TensorPointer& tensor, const Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (tensor->finished || !tensor->failure.ok()) return;
     tensor->failure = reason;
+    ReleaseStream(*tensor);
     if (tensor->at_work > 0) return;
   }
   FinishTensor(tensor, reason);

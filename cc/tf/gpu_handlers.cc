@@ -2,11 +2,13 @@
 // host thread that puts the program on the GPU's stream; they put on it what must be in the
 // stream's order.
 //
-// A done returns when the collective that gives all ranks the result is on a stream, for whose end
-// it makes the program's stream wait: all starts come before it (compiled_call.h), so that the host
-// waits for other hosts' threads at most, not for the GPU. With servers it waits for the end of the
-// exchange: work that the GPU waits for must have been given to it before, or the two could wait
-// for each other.
+// A done makes the program's stream wait for the result: for the end of the collective that gives it
+// to all ranks of a host, or for what servers send to a worker that is alone on its host. All starts
+// come before it (compiled_call.h), so that the host waits for other threads at most, not for the
+// GPU. What a stream waits for must have been given to the GPU before, or the two could wait for each
+// other: so no done goes on before everything that has been started is on its way. Where several
+// ranks of a host share what servers send, collectives follow later, and done waits for the end of
+// the exchange.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -16,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/engine/engine.h"
 #include "cc/gpu/cuda_driver.h"
 #include "cc/gpu/device.h"
 #include "cc/staging/compiled_runs.h"
@@ -36,10 +39,14 @@ struct GpuExchange {
   const void* input = nullptr;
   CudaStreamHandle stream = nullptr;
 
+  std::weak_ptr<Worker> worker = CurrentWorker();
+
   // ---- guarded by Exchanges::mutex_
   bool ended = false;
   Status status;
   DeviceMark end;  // null: it is not on its way to an end that the stream could wait for
+  bool is_held_up = false;  // a done has made the stream wait for it
+  bool is_left = false;     // its program has failed: no done will
 };
 
 // The exchanges of this process's programs, from start to done. Thread-safe.
@@ -47,16 +54,23 @@ class Exchanges {
  public:
   void Begin(const std::shared_ptr<GpuExchange>& exchange) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ++at_work_[exchange->stream];
+    Stream& stream = streams_[exchange->stream];
+    ++stream.at_work;
+    ++stream.unplaced;
     begun_[{exchange->name, exchange->input}].push_back(exchange);
   }
 
-  void SetOnItsWay(const std::shared_ptr<GpuExchange>& exchange, DeviceMark end) {
+  void SetOnItsWay(const std::shared_ptr<GpuExchange>& exchange, const DeviceMark& end) {
+    bool is_left = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      exchange->end = std::move(end);
+      if (exchange->ended) return;
+      exchange->end = end;
+      --streams_[exchange->stream].unplaced;
+      is_left = exchange->is_left;
     }
     changed_.notify_all();
+    if (is_left) end->GiveUp();
   }
 
   void End(const std::shared_ptr<GpuExchange>& exchange, const Status& status) {
@@ -64,14 +78,17 @@ class Exchanges {
       std::lock_guard<std::mutex> lock(mutex_);
       exchange->ended = true;
       exchange->status = status;
-      --at_work_[exchange->stream];
+      Stream& stream = streams_[exchange->stream];
+      --stream.at_work;
+      if (exchange->end == nullptr) --stream.unplaced;
+      if (exchange->is_held_up && !status.ok()) stream.late = exchange;
     }
     changed_.notify_all();
   }
 
-  // Blocks until the exchange that was begun with this name and memory has ended, or is on its way
-  // to `end`. If it has failed, until nothing that the stream's programs have begun is at work with
-  // their memory: XLA will free it.
+  // Blocks until the exchange that was begun with this name and memory has ended; or it, and all
+  // else that was begun on the stream, is on its way: then `end` is what the stream is to wait for.
+  // Also fails if one that the stream was made to wait for has failed since.
   Status Wait(CudaStreamHandle stream, const std::string& name, const void* input,
               DeviceMark* end) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -80,26 +97,57 @@ class Exchanges {
       return Internal("tensor \"" + name +
                       "\": XLA has moved it between the begin and the end of its exchange");
     }
-    const std::shared_ptr<GpuExchange> exchange = std::move(found->second.front());
+    const std::shared_ptr<GpuExchange> exchange = found->second.front();
+    Stream& state = streams_[stream];
+    changed_.wait(lock, [&] {
+      return exchange->ended || (exchange->end != nullptr && state.unplaced == 0);
+    });
+    // An earlier worker's failure is no news.
+    if (const auto late = std::exchange(state.late, nullptr);
+        late != nullptr && late->worker.lock() == exchange->worker.lock())
+      return late->status;
+    if (exchange->ended && !exchange->status.ok()) return exchange->status;
     found->second.pop_front();
     if (found->second.empty()) begun_.erase(found);
-    changed_.wait(lock, [&] { return exchange->ended || exchange->end != nullptr; });
-    if (!exchange->ended) {
-      *end = exchange->end;
-      return OkStatus();
-    }
-    if (exchange->status.ok()) return OkStatus();
-    changed_.wait(lock, [&] { return at_work_[stream] == 0; });
+    exchange->is_held_up = true;
+    if (!exchange->ended) *end = exchange->end;
+    return OkStatus();
+  }
+
+  // After a failure: no done will come for what the stream's programs have begun. Blocks until
+  // nothing is at work with their memory: XLA will free it.
+  void Leave(CudaStreamHandle stream) {
+    std::vector<DeviceMark> ends;
+    std::unique_lock<std::mutex> lock(mutex_);
     for (auto it = begun_.begin(); it != begun_.end();) {
-      it = it->second.front()->stream == stream ? begun_.erase(it) : std::next(it);
+      if (it->second.front()->stream != stream) {
+        ++it;
+        continue;
+      }
+      for (const std::shared_ptr<GpuExchange>& exchange : it->second) {
+        exchange->is_left = true;
+        if (exchange->end != nullptr && !exchange->ended) ends.push_back(exchange->end);
+      }
+      it = begun_.erase(it);
     }
-    return exchange->status;
+    lock.unlock();
+    for (const DeviceMark& end : ends) end->GiveUp();
+    lock.lock();
+    Stream& state = streams_[stream];
+    changed_.wait(lock, [&] { return state.at_work == 0; });
+    state.late = nullptr;
   }
 
  private:
+  struct Stream {
+    int at_work = 0;
+    int unplaced = 0;                   // of these: neither on their way nor ended
+    std::shared_ptr<GpuExchange> late;  // has failed after the stream was made to wait for it
+  };
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<CudaStreamHandle, int> at_work_;
+  std::map<CudaStreamHandle, Stream> streams_;
   std::map<std::pair<std::string, const void*>, std::deque<std::shared_ptr<GpuExchange>>> begun_;
 };
 
@@ -144,8 +192,8 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
     SetEnd(exchange, results, &requests[i]);
     ShowInProfiler(&requests[i]);
     together[i].request = std::move(requests[i]);
-    together[i].on_its_way = [exchange](DeviceMark end) {
-      AllExchanges().SetOnItsWay(exchange, std::move(end));
+    together[i].on_its_way = [exchange](const DeviceMark& end) {
+      AllExchanges().SetOnItsWay(exchange, end);
     };
     AllExchanges().Begin(exchange);
   }
@@ -166,9 +214,11 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
     Status status =
         AllExchanges().Wait(stream, names[i], values.get<ffi::AnyBuffer>(i)->untyped_data(), &end);
     // Several of them have the end of one collective.
-    if (status.ok() && end != nullptr && end != last)
-      status = static_cast<CudaEvent*>(end.get())->HoldUp(stream);
-    if (!status.ok()) return ToCallError(status);
+    if (status.ok() && end != nullptr && end != last) status = end->HoldUp(stream);
+    if (!status.ok()) {
+      AllExchanges().Leave(stream);
+      return ToCallError(status);
+    }
     last = end;
   }
   return ffi::Error::Success();

@@ -27,14 +27,16 @@ def test_tensors_that_are_still_being_computed(hosts):
     assert results == [1200] * len(hosts)
 
 
-def test_few_hardware_queues():
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_few_hardware_queues(hosts):
     """Streams that share one must not wait for each other in a circle."""
-    results = run(compiled_programs.many_tensors, servers=0, CUDA_DEVICE_MAX_CONNECTIONS="1")
+    results = run(compiled_programs.many_tensors, hosts=hosts, CUDA_DEVICE_MAX_CONNECTIONS="1")
     assert results == [1200] * 2
 
 
-def test_the_host_does_not_wait_for_the_gpu():
-    for called, whole in run(compiled_programs.host_is_free, servers=0, hosts="aa"):
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_the_host_does_not_wait_for_the_gpu(hosts):
+    for called, whole in run(compiled_programs.host_is_free, hosts=hosts):
         assert called < whole / 2
 
 

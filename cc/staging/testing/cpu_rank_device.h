@@ -66,8 +66,9 @@ class CpuStream {
 };
 
 // A point in a stream's work.
-class CpuMark {
+class CpuMark : public StreamMark {
  public:
+  Status HoldUp(CudaStreamHandle) override { return Internal("no test needs it"); }
   void Reach() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -277,6 +278,20 @@ class CpuRankDevice : public RankDevice {
   }
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override {
     return Launch({'b', span, NcclOperation::kSum, root, 1, std::move(done), &collectives_});
+  }
+  Status StartCopiesAfterMark(const DeviceMark& mark) override {
+    to_host_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
+    return OkStatus();
+  }
+  bool StreamsWaitForHost() const override { return true; }
+  // The stream that computes is the only one that waits here.
+  Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, const void* from, void* to,
+                         size_t bytes) override {
+    computed_.Add([=] {
+      while (word->load() != kArrived) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::memcpy(to, from, bytes);
+    });
+    return OkStatus();
   }
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override {
     return Copy(&to_host_, from, to, bytes, std::move(done));

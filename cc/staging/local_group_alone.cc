@@ -1,0 +1,153 @@
+// A worker that is alone on its host: it has nothing to reduce, and its caller's stream can wait for
+// what servers send.
+//
+// The wait is one for a word in the host's memory, which CUDA cannot see through: what the GPU has to
+// do before the word can be set must be on its streams before the wait is, or it could come to lie
+// behind it. That is the copy of the input only. So the stream that computes also copies the result,
+// behind its wait, and the caller waits for no tensor before the inputs of all are on their way out
+// (tf/gpu_handlers.cc).
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cc/staging/local_group_part.h"
+
+namespace byteps {
+namespace {
+
+// What is copied out at a time: 0.1 ms of a GPU's link.
+constexpr size_t kBytesTogether = 4 << 20;
+constexpr size_t kCacheLineBytes = 64;
+
+}  // namespace
+
+class LocalGroup::ResultMark : public StreamMark {
+ public:
+  ResultMark(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
+      : group_(std::move(group)), tensor_(std::move(tensor)) {}
+
+  Status HoldUp(CudaStreamHandle stream) override {
+    const std::shared_ptr<LocalGroup> group = group_.lock();
+    return group != nullptr ? group->HoldUp(tensor_, stream) : Cancelled("the worker has ended");
+  }
+  void GiveUp() override {
+    if (const std::shared_ptr<LocalGroup> group = group_.lock()) group->GiveUp(tensor_);
+  }
+
+ private:
+  const std::weak_ptr<LocalGroup> group_;
+  const TensorPointer tensor_;
+};
+
+bool LocalGroup::StreamCanWait(const TensorDescription& tensor) const {
+  if (tensor.kind == ExchangeKind::kGather) return false;
+  if (results_from_ == ResultsFrom::kCollective) return true;
+  return alone() && tensor.kind != ExchangeKind::kBroadcast && tensor.ElementCount() > 0 &&
+         device_->StreamsWaitForHost();
+}
+
+// Parts are copied several at a time: a call of CUDA's has to wait for those by which TensorFlow
+// puts its own work on the GPU.
+void LocalGroup::StartAlone(const TensorPointer& tensor) {
+  const auto count = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  if (tensor->gpu.tensor.kind == ExchangeKind::kBroadcast) {
+    for (uint32_t part = 0; part < count; ++part) StartReduce(tensor, part);
+    return;
+  }
+  std::vector<std::vector<PartPointer>> groups;
+  size_t bytes = 0;
+  bool is_decoded = false;
+  for (uint32_t number = 0; number < count; ++number) {
+    PartPointer part = NewPart(tensor, number);
+    is_decoded = is_decoded || part->sum_form.codec != CodecId::kRaw;
+    if (groups.empty() || bytes + part->span.bytes() > kBytesTogether) {
+      groups.emplace_back();
+      bytes = 0;
+    }
+    bytes += part->span.bytes();
+    groups.back().push_back(std::move(part));
+  }
+  // What the device decodes comes as it is or encoded, which is known too late for a stream.
+  if (is_decoded) tensor->on_its_way = nullptr;
+  tensor->results_left = count;
+  if (tensor->input_ready != nullptr) {
+    const Status status = device_->StartCopiesAfterMark(tensor->input_ready);
+    if (!status.ok()) return Fail(status);
+  }
+  for (const std::vector<PartPointer>& group : groups) CopyOut(group);
+  if (tensor->on_its_way != nullptr)
+    tensor->on_its_way(std::make_shared<ResultMark>(weak_from_this(), tensor));
+}
+
+Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t bytes,
+                              PinnedPool::Block* output) {
+  const PartPointer& first = parts.front();
+  const TensorPointer& tensor = first->tensor;
+  if (!alone() || tensor->on_its_way == nullptr) return device_->pinned_pool().Take(bytes, output);
+  const size_t until_word = (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  BYTEPS_RETURN_IF_ERROR(device_->pinned_pool().Take(until_word + sizeof(ArrivalWord), output));
+  const auto arrival = std::make_shared<Arrival>();
+  arrival->memory = *output;
+  arrival->bytes = bytes;
+  arrival->to = first->span.to;
+  arrival->word = new (static_cast<char*>(output->get()) + until_word) ArrivalWord(0);
+  arrival->parts_left = parts.size();
+  for (const PartPointer& part : parts) part->arrival = arrival;
+  std::lock_guard<std::mutex> lock(mutex_);
+  tensor->arrivals.push_back(arrival);
+  return OkStatus();
+}
+
+void LocalGroup::OnArrived(const PartPointer& part) {
+  const TensorPointer& tensor = part->tensor;
+  bool is_last = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (--part->arrival->parts_left == 0) part->arrival->word->store(kArrived);
+    is_last = --tensor->results_left == 0 && tensor->given_up;
+    if (is_last) tensor->parts_left = 0;
+  }
+  if (is_last) FinishIfDone(tensor);
+}
+
+Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream) {
+  const auto start = [&](const RankDevice::Done& done) {
+    // All are there since it was on its way.
+    for (const ArrivalPointer& arrival : tensor->arrivals) {
+      BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(
+          stream, arrival->word, arrival->memory.get(), arrival->to, arrival->bytes));
+    }
+    return device_->WhenComputed(stream, done);
+  };
+  const auto next = [this, tensor] {
+    const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+    for (uint32_t part = 0; part < parts; ++part)
+      worker_->NoteStage(tensor->exchange, part, &PartTrace::copy_in_ns);
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->parts_left = 0;
+  };
+  Step(tensor, start, next);
+  std::lock_guard<std::mutex> lock(mutex_);
+  return tensor->failure;
+}
+
+void LocalGroup::GiveUp(const TensorPointer& tensor) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    tensor->given_up = true;
+    if (tensor->results_left > 0) return;
+    tensor->parts_left = 0;
+  }
+  FinishIfDone(tensor);
+}
+
+void LocalGroup::ReleaseStream(const Tensor& tensor) {
+  for (const ArrivalPointer& arrival : tensor.arrivals) {
+    if (arrival->parts_left == 0) continue;
+    // Rather no update than one by what an earlier step has left there.
+    std::memset(arrival->memory.get(), 0, arrival->bytes);
+    arrival->word->store(kArrived);
+  }
+}
+
+}  // namespace byteps
