@@ -118,6 +118,10 @@ class _Training:
             row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
         return row
 
+    def record(self, folder):
+        """Records a timeline of some steps into a folder."""
+        self._session.call("record", _MEASURE_SECONDS, folder=str(folder))
+
     def leave(self):
         """The processes are not needed any more."""
         self._session.call("leave", _MEASURE_SECONDS)
@@ -199,6 +203,8 @@ def _measure(model, options, cluster):
                 if rate and is_ours and row["compression"] in _SENT_SHARE:
                     _report_bound(row, options, cluster, alone)
                 rows[name] = row
+                if options.timelines and training.strategy == "byteps":
+                    training.record(pathlib.Path(options.timelines) / name.replace(", ", "_"))
             training.leave()
     return rows
 
@@ -242,6 +248,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="says where a step of byteps goes")
+    parser.add_argument("--timelines", help="a folder for a timeline of some steps of each row")
     parser.add_argument("--cpu", action="store_true", help="no GPUs: tries the program itself")
     parser.add_argument("--json", help="where to write the rows")
     options = parser.parse_args()

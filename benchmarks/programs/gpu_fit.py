@@ -23,6 +23,7 @@ sys.path.append(str(ROOT / "examples"))
 import keras_synthetic_benchmark as synthetic  # noqa: E402
 
 _PROFILED_STEPS = 5
+_RECORDED_STEPS = 6
 _OURS = "BytePSPushPull"
 _PROGRAM = "GpuExecutable::ExecuteThunks"
 _MILLISECOND = 1e9  # in picoseconds, as a profile has them
@@ -129,6 +130,15 @@ def profile():
         with tf.profiler.experimental.Profile(folder):
             _fit(_PROFILED_STEPS)
         return _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
+
+
+def record(folder):
+    """Records some steps; `python -m tf_byteps.timeline` explains the folder."""
+    import tf_byteps
+
+    tf_byteps.start_timeline(folder)
+    _fit(_RECORDED_STEPS)
+    tf_byteps.stop_timeline()
 
 
 def weights():

@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cc/base/host_map.h"
@@ -93,7 +94,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
     bool computed = false;
     bool reported = false;
-    bool has_turn = false;  // see turns_
+    bool has_turn = false;  // its name is in in_flight_, or it is in waiting_
     uint32_t parts_left = 0;
     int32_t at_work = 0;  // steps of the device that use the tensor's memory
     Status failure;       // not OK: ends as soon as nothing is at work
@@ -136,6 +137,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   Status WhenComputed(CudaStreamHandle stream, const std::vector<TensorPointer>& tensors);
   void PlaceInTurn(const TensorPointer& tensor);
   void EndTurn(const TensorPointer& tensor);
+  void PlaceWaiting();
   void Place(const TensorPointer& tensor);
   void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
   void OnComputed(const TensorPointer& tensor, const Status& status);
@@ -210,9 +212,11 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::string rank_zero_port_;  // what rank 0 has told
   bool connected_ = false;
   std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
-  // By name: who waits for the end of an earlier step's exchange. The name is here as long as one
-  // is in flight for which the caller's stream waits by itself.
-  std::unordered_map<std::string, std::deque<TensorPointer>> turns_;
+  // Exchanges for which the caller's stream waits by itself: the names of those in flight, and those
+  // that wait until an earlier one of their name, or one that waits before them, has ended.
+  std::unordered_set<std::string> in_flight_;
+  std::deque<TensorPointer> waiting_;
+  bool placing_ = false;  // a thread goes through waiting_
   Status failure_;
   bool leaving_ = false;
   bool end_published_ = false;

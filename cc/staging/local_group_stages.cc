@@ -57,34 +57,39 @@ Status LocalGroup::WhenComputed(CudaStreamHandle stream,
   });
 }
 
-// A program may be started before the GPU has done with the exchanges of the one before.
+// A program may be started before the GPU has done with the exchanges of the one before. What it has
+// started first is placed first: copies and collectives wait for their inputs in this order.
 void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
-  if (tensor->on_its_way != nullptr) {
+  if (tensor->on_its_way == nullptr) return Place(tensor);
+  {
     std::lock_guard<std::mutex> lock(mutex_);
     tensor->has_turn = true;
-    const auto [turn, is_first] = turns_.try_emplace(tensor->gpu.tensor.name);
-    if (!is_first) {
-      turn->second.push_back(tensor);
-      return;
-    }
+    waiting_.push_back(tensor);
   }
-  Place(tensor);
+  PlaceWaiting();
 }
 
 void LocalGroup::EndTurn(const TensorPointer& tensor) {
   if (!tensor->has_turn) return;
-  TensorPointer next;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto turn = turns_.find(tensor->gpu.tensor.name);
-    if (turn->second.empty()) {
-      turns_.erase(turn);
-      return;
-    }
-    next = std::move(turn->second.front());
-    turn->second.pop_front();
+    in_flight_.erase(tensor->gpu.tensor.name);
   }
-  Place(next);
+  PlaceWaiting();
+}
+
+void LocalGroup::PlaceWaiting() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (placing_) return;  // that thread also sees what has changed now
+  placing_ = true;
+  while (!waiting_.empty() && in_flight_.insert(waiting_.front()->gpu.tensor.name).second) {
+    const TensorPointer next = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    Place(next);
+    lock.lock();
+  }
+  placing_ = false;
 }
 
 void LocalGroup::Place(const TensorPointer& tensor) {

@@ -704,6 +704,42 @@ TEST_P(LocalGroupTest, RunsOfAProgramTakeTurnsWhereTheStreamWaitsForServers) {
   ExpectSumsOfTwo(sent, 5000);
 }
 
+// Copies wait for their inputs one behind the other. So the first input that a run computes must not
+// come behind the last one, though the run before has waited for that first.
+TEST_P(LocalGroupTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
+  StartJob({"a", "b"});
+  if (IsSkipped()) return;
+  std::promise<void> first, last;
+  std::vector<std::shared_ptr<Sent>> sent;
+  const auto send = [&](const char* name) {
+    for (Rank& rank : ranks_)
+      sent.push_back(rank.SendAhead(Tensor(name, 10), std::vector<float>(10, 1)));
+  };
+  const auto hold_up = [&](size_t i) {
+    const DeviceMark mark = sent[i]->WaitForMark();
+    ASSERT_NE(mark, nullptr);
+    Check(mark->HoldUp(ranks_[i % 2].stream_handle()));
+  };
+  ComputeUntil(first.get_future().share());
+  send("early");
+  send("late");
+  for (const size_t i : {2, 3, 0, 1}) hold_up(i);
+  send("early");
+  ComputeUntil(last.get_future().share());
+  send("late");
+  first.set_value();
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (server_->counters().pushes < 6 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GE(server_->counters().pushes, 6u);
+  last.set_value();
+  for (const size_t i : {4, 5, 6, 7}) hold_up(i);
+  for (const std::shared_ptr<Sent>& each : sent) {
+    Check(each->Wait());
+    EXPECT_EQ(each->input->Get(), std::vector<float>(10, 2));
+  }
+}
+
 // The stream would wait for ever for what does not come, and all that is behind it with it.
 TEST_P(LocalGroupTest, AStreamThatWaitsForALostWorkerGoesOn) {
   StartJob({"a", "b"});
