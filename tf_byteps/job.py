@@ -18,7 +18,7 @@ from tf_byteps import _engine
 from tf_byteps.errors import BytePSError, RendezvousError, StartInterruptedError
 from tf_byteps.events import Events
 from tf_byteps.files import path_for, write_whole
-from tf_byteps.rendezvous.host import listening_address, own_address
+from tf_byteps.rendezvous.host import listening_address, own_address, processors
 from tf_byteps.rendezvous.membership import ElasticScheduler
 from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.roster import RUN_ID
@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _SPIN_MICROSECONDS = 20
+_MOST_IO_THREADS = 8
 OPTION_GROUPS = (
     "flow",
     "timeouts",
@@ -52,7 +53,7 @@ def engine_options(values: Mapping[str, float], config: Config) -> _engine.Engin
         if name != "backup_workers":  # is declared with each gradient
             setattr(_holder_of(options, name), name, value)
     network = options.network
-    network.io_threads = config.io_threads or _default_io_threads()
+    network.io_threads = config.io_threads or _default_io_threads(config)
     network.read_peer_memory = config.read_peer_memory
     network.transport = config.van
     network.rdma = _rdma_options(config)
@@ -89,12 +90,14 @@ def _rdma_options(config: Config) -> _engine.RdmaOptions:
 
 
 def _few_processors() -> bool:
-    return len(os.sched_getaffinity(0)) < 4
+    return processors() < 4
 
 
-def _default_io_threads() -> int:
+def _default_io_threads(config: Config) -> int:
     """More threads than processors take turns with each other and with the computation."""
-    return 1 if _few_processors() else 2
+    if _few_processors():
+        return 1
+    return min(_MOST_IO_THREADS, max(2, processors() // (4 * config.local_size)))
 
 
 def job_description(book: Book, config: Config) -> _engine.JobDescription:

@@ -15,8 +15,8 @@ one more row of `byteps`, with settings such as --with NCCL_MAX_CTAS=8. With --p
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 
 With --rates each GPU of `byteps` and `jax` is on an emulated host of its own
-(benchmarks/cluster.py; needs root), and `byteps` has as many hosts with servers. Their NICs carry so
-many Gbit/s each way. `jax` has a process on each host then, which reduce by NCCL over sockets.
+(benchmarks/cluster.py; needs root), and `byteps` has as many hosts with servers. Their NICs carry
+so many Gbit/s each way. `jax` has a process on each host then, which reduce by NCCL over sockets.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
@@ -120,7 +121,7 @@ class _Training:
 
     def record(self, folder):
         """Records a timeline of some steps into a folder."""
-        self._session.call("record", _MEASURE_SECONDS, folder=str(folder))
+        self._session.call("record", _MEASURE_SECONDS, folder=f"{folder}/")
 
     def leave(self):
         """The processes are not needed any more."""
@@ -204,7 +205,7 @@ def _measure(model, options, cluster):
                     _report_bound(row, options, cluster, alone)
                 rows[name] = row
                 if options.timelines and training.strategy == "byteps":
-                    training.record(pathlib.Path(options.timelines) / name.replace(", ", "_"))
+                    training.record(pathlib.Path(options.timelines) / re.sub(r"\W+", "_", name))
             training.leave()
     return rows
 

@@ -185,11 +185,13 @@ class Options:
         default_text="measured in the first steps",
         shared=True,
     )
-    connections_per_server: int = option(
-        _ENGINE.network.connections_per_server,
+    connections_per_server: int | None = option(
+        None,
         "BYTEPS_CONNECTIONS_PER_SERVER",
         whole(1, 64),
         "Connections from a worker to each server; one TCP stream may not fill a fast network.",
+        default_text="as many as make 4 of a worker to all servers, but 1 where the scheduler has "
+        "fewer than 8 processors, or the job more than 64 workers",
         shared=True,
     )
     io_threads: int | None = option(
@@ -197,7 +199,8 @@ class Options:
         "BYTEPS_IO_THREADS",
         whole(1, 64),
         "Threads that move bytes, in a worker or a server.",
-        default_text="2, or 1 where there are fewer than 4 processors",
+        default_text="one for 4 processors, 2 to 8, or 1 where there are fewer than 4; the workers "
+        "of a host share them",
     )
     read_peer_memory: bool = option(
         _ENGINE.network.read_peer_memory,

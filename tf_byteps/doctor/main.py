@@ -31,6 +31,7 @@ from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
 from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.launch.settings import read_setting
+from tf_byteps.rendezvous.roster import MOST_CONNECTIONS
 
 _TO_FIX, _USAGE = 1, 2
 _WIDTH = 150  # of what is not a terminal
@@ -89,7 +90,9 @@ def _run(options: argparse.Namespace) -> int:
     if all(row.error for row in report.hosts):
         reasons = "; ".join(f"{row.name}: {row.error}" for row in report.hosts)
         raise ConfigError(f"no host can be examined: {reasons}")
-    verdicts = judge(report, read_setting(environment, "connections_per_server"))
+    verdicts = judge(
+        report, read_setting(environment, "connections_per_server") or MOST_CONNECTIONS
+    )
     if options.json:
         judged = [dataclasses.asdict(each) for each in verdicts]
         print(json.dumps({**dataclasses.asdict(report), "verdicts": judged}, indent=2))

@@ -267,7 +267,9 @@ def read_ranks(text: str) -> set[int] | None:
         if text.strip() == "all":
             return None
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f'--show {text}: {entry!r} is neither a rank nor a range such as "4-7"')
+            raise ConfigError(
+                f'--show {text}: {entry!r} is neither a rank nor a range such as "4-7"'
+            )
         ranks.update(range(int(first), int(last or first) + 1))
     return ranks
 

@@ -35,8 +35,8 @@ def read_address(text: str) -> Address:
     port = read_port(number)
     if port is None or (":" in text and not host):
         raise ConfigError(
-            f"{text!r} is not an address: give HOST:PORT, with a port from 1 to {MAX_PORT}, such as "
-            "127.0.0.1:9400"
+            f"{text!r} is not an address: give HOST:PORT, with a port from 1 to {MAX_PORT}, such "
+            "as 127.0.0.1:9400"
         )
     if not host:
         return Address(_HERE, port)

@@ -47,8 +47,8 @@ def unnamed(kind: str) -> str:
     """The name of an exchange that the user gave none.
 
     Within a `tf.function`, the uses at one place are numbered in trace order. In eager code they
-    share a name, because the next begins only when the last has ended. What is exchanged is not part
-    of the name: workers that disagree about shape or dtype must meet to find it out.
+    share a name, because the next begins only when the last has ended. What is exchanged is not
+    part of the name: workers that disagree about shape or dtype must meet to find it out.
 
     Args:
         kind: what is exchanged for what purpose, for example `"broadcast"`.

@@ -35,6 +35,11 @@ def host_id(config: Config) -> str:
         return socket.gethostname()
 
 
+def processors() -> int:
+    """How many processors of this machine the process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def own_address(config: Config) -> str:
     """The address that this process gives to others: configured, or the one towards the scheduler.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import tf_byteps
 from tf_byteps.config import Config
 from tf_byteps.errors import ConfigError, RendezvousError
+from tf_byteps.rendezvous.host import processors
 from tf_byteps.rendezvous.messages import Address, Book, Join
 
 # Of this process, as `Book.run_id`.
@@ -20,6 +21,11 @@ _SAME_EVERYWHERE = "set it to the same value everywhere, or in one process only"
 _MAX_TEXT = 1024
 _MAX_NUMBER = 1 << 16  # of workers or servers
 _MAX_NAMED = 16  # of those that are missing
+# Connections of a worker to all servers, if nobody says how many: in jobs of at most so many
+# workers, where the scheduler, as a sample of the job's machines, has so many processors.
+MOST_CONNECTIONS = 4
+_MOST_WORKERS = 64
+_LEAST_PROCESSORS = 8
 # What else to do about a setting that differs.
 _ADVICE = {
     "deterministic": "call tf.config.experimental.enable_op_determinism() on all workers or on "
@@ -257,7 +263,17 @@ class Roster:
     def _shared_options(self) -> dict[str, float]:
         options = dict(self._defaults)
         options.update({name: value for name, (value, _) in self._options.items()})
+        if not options.get("connections_per_server"):
+            options["connections_per_server"] = self._connections_per_server()
         return options
+
+    def _connections_per_server(self) -> int:
+        """A thread reads a connection at a time, and sums what comes: some keep more busy."""
+        servers = sum(p.hosts_server for p in self.participants.values())
+        is_large = self._count["worker"] > _MOST_WORKERS
+        if processors() < _LEAST_PROCESSORS or is_large or not servers:
+            return 1
+        return max(1, MOST_CONNECTIONS // servers)
 
     def _missing_workers(self) -> list[str]:
         if self.num_workers is None:
