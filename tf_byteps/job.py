@@ -152,6 +152,7 @@ class SummationServer:
         self.address = Address(host, self._server.endpoint.port)
         self._rank = None
         self._job_id = None
+        self.elsewhere: dict[str, int] = {}  # see `Book.elsewhere`
         self._recorder: ServerRecorder | None = None
 
     def start(self, book: Book, rank: int) -> None:
@@ -160,6 +161,7 @@ class SummationServer:
             self._server.start(job_description(book, self._config), rank)
         except _engine.EngineError as error:
             raise BytePSError(f"server {rank} cannot start: {error}") from error
+        self.elsewhere = book.elsewhere(book.server_hosts[rank])
         self._rank, self._job_id = rank, book.job_id
         if self._config.timeline:
             where = self._config.timeline

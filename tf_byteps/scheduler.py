@@ -19,9 +19,9 @@ from contextlib import AbstractContextManager
 from tf_byteps import logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
-from tf_byteps.metrics.collector import scheduler_source
 from tf_byteps.metrics.endpoint import Endpoint, serving
 from tf_byteps.metrics.job_sum import job_source
+from tf_byteps.metrics.sources import scheduler_source
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
@@ -118,8 +118,9 @@ def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
             scheduler.answer_late_joins()
 
 
-def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint | None]:
+def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint]:
     sources, job = [scheduler_source(scheduler)], job_source(scheduler, config)
+    config = config.replace(scheduler_port=scheduler.address.port)  # it may have taken any
     return serving(config, "the scheduler", sources, job)
 
 

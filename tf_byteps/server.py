@@ -15,8 +15,8 @@ import typing
 from tf_byteps import logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, SummationServer
-from tf_byteps.metrics.collector import server_source
 from tf_byteps.metrics.endpoint import serving
+from tf_byteps.metrics.sources import server_source
 from tf_byteps.rendezvous import client
 
 if typing.TYPE_CHECKING:
@@ -71,9 +71,8 @@ def _serve_job(config: Config, patience: float | None = None) -> str:
     try:
         _logger.info("the server listens at %s", server.address)
         with serving(config, "the server", [server_source(server)]) as endpoint:
-            metrics = endpoint.address if endpoint else None
             _, rank = client.join(
-                config, server.address, server.start, patience=patience, metrics=metrics
+                config, server.address, server.start, patience=patience, metrics=endpoint.address
             )
             logs.configure(config, rank)
             while not server.wait(WAIT_SECONDS):

@@ -20,9 +20,10 @@ from tests.cluster import ROOT, Cluster, clean_environment, wait_until
 from tests.metrics.test_metrics import PROCESSES, SECONDS, exchange_until, free_ports, listens
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics import top, view as drawing
-from tf_byteps.metrics.finding import find_here, read_address
+from tf_byteps.metrics.finding import read_address, told_here
+from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Server, View, Worker
 from tf_byteps.metrics.top import to_json
-from tf_byteps.metrics.watch import ANSWER_SECONDS, LOST, RUNS, SILENT, Server, View, Watch, Worker
+from tf_byteps.metrics.watch import ANSWER_SECONDS, Watch
 from tf_byteps.rendezvous.messages import Address
 
 
@@ -247,13 +248,13 @@ OK = b"HTTP/1.0 200 OK\r\n\r\n"
         (b"SSH-2.0-OpenSSH_9.2\r\n", "not HTTP: b'SSH-2.0-OpenSSH_9.2"),
         (bytes(range(128, 228)), "not HTTP"),
         (b"HTTP/1.1 404 Not Found\r\n\r\nno", "HTTP status 404"),
-        (OK + b"<html>\nhello", "no metrics"),
-        (OK + b"\xff\xfe", "no metrics"),
-        (OK, "no metrics"),
-        (OK + b'tf_byteps_credit_bytes{role="worker"} 1\n', "no metrics"),
-        (OK + b'tf_byteps_credit_bytes{role="cook",rank="0"} 1\n', "no metrics"),
-        (OK + b'tf_byteps_credit_bytes{role="worker",rank="0"} NaN\n', "no metrics"),
-        (OK + b'tf_byteps_arrivals_total{role="server",rank="0"} 1\n', "no metrics"),
+        (OK + b"<html>\nhello", "not a list of metrics"),
+        (OK + b"\xff\xfe", "not a list of metrics"),
+        (OK, "with no metrics"),
+        (OK + b'tf_byteps_credit_bytes{role="worker"} 1\n', "not a list of metrics"),
+        (OK + b'tf_byteps_credit_bytes{role="cook",rank="0"} 1\n', "not a list of metrics"),
+        (OK + b'tf_byteps_credit_bytes{role="worker",rank="0"} NaN\n', "not a list of metrics"),
+        (OK + b'tf_byteps_arrivals_total{role="server",rank="0"} 1\n', "not a list of metrics"),
         (b"", "closed the connection without an answer"),
         (None, "has not answered in 0.8 s"),
     ],
@@ -289,31 +290,29 @@ def test_addresses_are_read():
 
 
 def test_options_that_do_not_belong_together_are_refused():
-    for arguments in (["--json"], ["9400"], ["--once", "--interval", "nan", "9400"]):
+    wrong = ["--json"], ["9400"], ["--once", "--interval", "nan"], ["--once", "--pid", "1", "9400"]
+    for arguments in wrong:
         done = bpstop(*arguments)
         assert done.returncode == 2 and "bpstop: error: " in done.stderr
 
 
-def test_the_job_on_this_host_is_found(tmp_path):
+def test_the_port_of_the_job_on_this_host_is_found(tmp_path):
     folder = tmp_path / "proc"  # other tests' jobs run on this host, too
     folder.mkdir()
-    with pytest.raises(BytePSError, match="no process of yours on this host serves metrics"):
-        find_here(folder)
+    with pytest.raises(BytePSError, match="no job of yours runs on this host"):
+        told_here(folder)
     with running_job(tmp_path / "stop") as (job, first):
         for process in job.processes():
             number = str(process.popen.pid)
             (folder / number).symlink_to(f"/proc/{number}")
-        assert find_here(folder) == Address("127.0.0.1", first)
-        done = bpstop("--once", "--json")
-        is_found = done.returncode == 0 and len(json.loads(done.stdout)["workers"]) == 2
-        assert is_found or ("several jobs" in done.stderr and f":{first}" in done.stderr)
+        assert told_here(folder) == Address("127.0.0.1", first)
         env = clean_environment(BYTEPS_METRICS_PORT="9", BYTEPS_METRICS_ADDRESS="0.0.0.0")
         with subprocess.Popen(["sleep", "60"], env=env) as other:
             link = folder / str(other.pid)
             link.symlink_to(f"/proc/{other.pid}")
             wait_until((link / "environ").read_bytes)  # it is empty for a moment
             with pytest.raises(BytePSError, match=f"choose one of 127.0.0.1:9, 127.0.0.1:{first}"):
-                find_here(folder)
+                told_here(folder)
             other.kill()
 
 

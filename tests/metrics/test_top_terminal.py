@@ -57,14 +57,19 @@ def rows(lines, role):
     return found
 
 
-@pytest.fixture
-def job(elastic):  # noqa: F811
-    """An elastic job of three workers and two servers, and its metrics' first port."""
-    first = free_ports()
+@pytest.fixture(params=["local", "port"])
+def job(elastic, request):  # noqa: F811
+    """An elastic job of three workers and two servers, and what bpstop is told of it."""
     arguments = ("--min-np", "2", "--max-np", "3", "--servers", "2")
-    started = elastic(*arguments, "--metrics-port", str(first))
+    if request.param == "local":
+        started, told = elastic(*arguments), None
+    else:
+        first = free_ports()
+        started = elastic(*arguments, "--metrics-port", str(first))
+        told = [f"127.0.0.1:{first}"]
     started.running.wait_for("of 3 from 0", 3)
-    return started, first
+    # Jobs of other tests may run here, too.
+    return started, told or ["--pid", str(started.worker(0).pid)]
 
 
 @pytest.fixture
@@ -72,7 +77,7 @@ def terminal(job, tmp_path):
     started = Terminal(
         find_program("tmux", "tmux"),
         f"byteps-{tmp_path.name}",
-        [sys.executable, "-m", "tf_byteps.metrics.top", f"127.0.0.1:{job[1]}"],
+        [sys.executable, "-m", "tf_byteps.metrics.top", *job[1]],
     )
     yield started
     started.close()

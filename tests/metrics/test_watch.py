@@ -3,10 +3,12 @@
 import time
 
 from tf_byteps.metrics import watch
+from tf_byteps.metrics.local import LocalJob, LocalSocket
 from tf_byteps.metrics.reading import Reading, Silence
 from tf_byteps.metrics.watch import Watch
 from tf_byteps.rendezvous.messages import Address
 
+JOB = LocalJob(0, "0" * 16)
 FIRST = Address("127.0.0.1", 9400)
 NOBODY = Silence("cannot be reached", nobody_listens=True)
 
@@ -19,6 +21,13 @@ def answer(process_id, rank):
     """Processes that are started together are so in the same hundredth of a second."""
     about = {"process_id": process_id, "process_start_time_seconds": 1000.25}
     return Reading(time.monotonic(), {("worker", rank): {}}, about)
+
+
+def worker_of_many(elsewhere):
+    """Worker 0, which knows servers 0 and 1, and how many are on other hosts."""
+    samples = {("tf_byteps_path_pushed_bytes_total", (server, 0)): 1.0 for server in range(2)}
+    samples["tf_byteps_elsewhere_servers", ()] = elsewhere
+    return Reading(time.monotonic(), {("worker", 0): samples}, {"process_id": 1})
 
 
 def look(monkeypatch, watching, answers):
@@ -46,3 +55,16 @@ def test_one_that_moves_is_not_lost(monkeypatch):
     view = look(monkeypatch, watching, {at(9400): answer(1, 1), at(9403): answer(2, 0)})
     assert not view.replaced
     assert [row.address for row in view.workers] == ["127.0.0.1:9403", "127.0.0.1:9400"]
+
+
+def test_who_is_on_other_hosts_is_said_of_a_local_job_only(monkeypatch):
+    here = LocalSocket(JOB, 1, "00000000")
+    monkeypatch.setattr(watch, "addresses_of", lambda _: [here])
+    servers = [("server", 0), ("server", 1)]
+    view = look(monkeypatch, Watch([JOB]), {here: worker_of_many(elsewhere=2.0)})
+    assert (view.unseen, view.elsewhere) == ([], servers)
+    # One of them is lost, and the worker cannot say which.
+    view = look(monkeypatch, Watch([JOB]), {here: worker_of_many(elsewhere=1.0)})
+    assert (view.unseen, view.elsewhere) == (servers, [])
+    view = look(monkeypatch, Watch([FIRST]), {here: worker_of_many(elsewhere=2.0)})
+    assert (view.unseen, view.elsewhere) == (servers, [])

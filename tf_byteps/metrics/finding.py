@@ -1,13 +1,15 @@
-"""Where the processes of a job serve their metrics."""
+"""Where the processes of a job answer."""
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics.endpoint import MAX_PORT, ports_from, read_port
+from tf_byteps.metrics.local import LocalJob, LocalSocket, local_jobs
+from tf_byteps.metrics.reading import Where
 from tf_byteps.rendezvous.host import ALL_INTERFACES, numeric_addresses
 from tf_byteps.rendezvous.messages import Address
 
@@ -15,11 +17,18 @@ _PROCESSES = pathlib.Path("/proc")
 _PORT = OPTIONS["metrics_port"].variable
 _HOST = OPTIONS["metrics_address"].variable
 _HERE = Config().metrics_address
+_MOST_LISTED = 8  # processes of a job
 
 
-def addresses_from(first: Address) -> list[Address]:
-    """Where a host's processes may serve, if `first` is what they were told."""
-    return [Address(first.host, port) for port in ports_from(first.port)]
+def addresses_of(given: Address | LocalJob) -> Sequence[Where]:
+    """Where the processes of a job may answer now.
+
+    Args:
+        given: a job on this host, or the address that a host's processes were told.
+    """
+    if isinstance(given, LocalJob):
+        return local_jobs().get(given, ())
+    return [Address(given.host, port) for port in ports_from(given.port)]
 
 
 def read_address(text: str) -> Address:
@@ -46,8 +55,53 @@ def read_address(text: str) -> Address:
     return Address(found[0], port)
 
 
-def find_here(processes: pathlib.Path = _PROCESSES) -> Address:
-    """Where the job of this user on this host serves its metrics.
+def find_here(process: int | None = None) -> Address | LocalJob:
+    """The job of this user on this host.
+
+    Args:
+        process: the number of one of its processes; None: it is the only job.
+
+    Returns:
+        A `LocalJob`; or the address of one that has no local sockets here: it may run in another
+        network namespace, or another version of tf_byteps.
+
+    Raises:
+        BytePSError: there is no such job, or more than one.
+    """
+    jobs = {
+        job: sockets
+        for job, sockets in local_jobs().items()
+        if any(socket.is_genuine for socket in sockets)
+    }
+    asked = {
+        job: sockets
+        for job, sockets in jobs.items()
+        if process is None or process in [socket.process for socket in sockets]
+    }
+    if len(asked) == 1:
+        return next(iter(asked))
+    if asked:
+        raise BytePSError(
+            "several jobs run on this host: choose one with --pid, by a process of it: "
+            f"{_listed(asked)}"
+        )
+    if process is not None:
+        others = f"those here have {_listed(jobs)}" if jobs else "there is none on this host"
+        raise BytePSError(f"process {process} belongs to no job of yours: {others}")
+    return told_here()
+
+
+def _listed(jobs: Mapping[LocalJob, Sequence[LocalSocket]]) -> str:
+    """The numbers of each job's processes."""
+    lists = []
+    for sockets in jobs.values():
+        more = f" and {len(sockets) - _MOST_LISTED} more" if len(sockets) > _MOST_LISTED else ""
+        lists.append(" ".join(str(s.process) for s in sockets[:_MOST_LISTED]) + more)
+    return "; ".join(lists)
+
+
+def told_here(processes: pathlib.Path = _PROCESSES) -> Address:
+    """Where the job of this user on this host serves its metrics for Prometheus.
 
     The environments of running processes say it: those of a job, and of what has started them.
 
@@ -65,8 +119,9 @@ def find_here(processes: pathlib.Path = _PROCESSES) -> Address:
         return found.pop()
     if not found:
         raise BytePSError(
-            "no process of yours on this host serves metrics: start the job with bpslaunch "
-            f"--metrics-port (or {_PORT}), or give the address of one, HOST:PORT"
+            "no job of yours runs on this host: start bpstop where one runs, as the same user. Or "
+            f"start the job with bpslaunch --metrics-port (or {_PORT}), and give the address of a "
+            "process, HOST:PORT"
         )
     listed = ", ".join(str(address) for address in sorted(found, key=lambda a: (a.host, a.port)))
     raise BytePSError(f"several jobs serve metrics on this host: choose one of {listed}")

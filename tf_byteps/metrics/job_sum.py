@@ -8,9 +8,9 @@ import time
 import typing
 from collections.abc import Mapping, Sequence
 
-from tf_byteps.metrics.collector import Sample, Source
 from tf_byteps.metrics.names import ADDED_GROUPS, COUNTER, METRICS
 from tf_byteps.metrics.reading import Place, Reading, read_all
+from tf_byteps.metrics.sources import Sample, Source
 from tf_byteps.rendezvous.host import host_id
 
 if typing.TYPE_CHECKING:

@@ -36,6 +36,7 @@ GROUPS = {
     "path": ("server", "path"),
     "server": (),
     "lag": ("worker",),
+    "hosts": (),
     "scheduler": (),
     "event": ("event", "peer"),
     "job": (),
@@ -147,6 +148,11 @@ _OF_PROCESSES = (
         ("arrival_lag_max_seconds", GAUGE, "max_ms", "The largest one so far.", 1e-3),
         ("arrivals_total", COUNTER, "contributions", "Parts of that worker."),
         ("arrivals_dropped_total", COUNTER, "dropped", "Of them: dropped (`backup_workers`)."),
+    ),
+    *_list(
+        "hosts",
+        ("elsewhere_workers", GAUGE, "workers", "Workers on other hosts than this process."),
+        ("elsewhere_servers", GAUGE, "servers", "Servers on other hosts than this process."),
     ),
     *_list(
         "scheduler",

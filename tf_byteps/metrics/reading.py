@@ -8,9 +8,11 @@ import math
 import os
 import re
 import time
+import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tf_byteps.metrics.local import LocalSocket
 from tf_byteps.metrics.names import GROUPS, METRICS
 from tf_byteps.rendezvous.messages import Address
 
@@ -32,6 +34,9 @@ _TEXTS = GROUPS["event"]
 Key = tuple[str, tuple[Any, ...]]
 # A role, and a rank in it, such as ("worker", 3).
 Place = tuple[str, int]
+# Where a process answers.
+Where = Address | LocalSocket
+_W = typing.TypeVar("_W", bound=Where)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +67,11 @@ class Silence:
     nobody_listens: bool = False
 
 
-def read_all(addresses: Iterable[Address], seconds: float) -> Mapping[Address, Reading | Silence]:
+def read_all(addresses: Iterable[_W], seconds: float) -> Mapping[_W, Reading | Silence]:
     """Asks all at the same time.
 
     Args:
-        addresses: numeric ones. Those that matter most come first, should there be many.
+        addresses: numeric or local ones. Those that matter most come first, should there be many.
         seconds: how long each answer may take.
 
     Returns:
@@ -85,17 +90,17 @@ def read_all(addresses: Iterable[Address], seconds: float) -> Mapping[Address, R
 Answer = tuple[bytes, float]
 
 
-async def _fetch_all(addresses: Sequence[Address], seconds: float) -> Sequence[Answer | Silence]:
+async def _fetch_all(addresses: Sequence[Where], seconds: float) -> Sequence[Answer | Silence]:
     free = asyncio.Semaphore(_MOST_CONNECTIONS)
 
-    async def fetch(address: Address) -> Answer | Silence:
+    async def fetch(address: Where) -> Answer | Silence:
         async with free:
             return await _fetch_in_time(address, seconds)
 
     return await asyncio.gather(*map(fetch, addresses))
 
 
-async def _fetch_in_time(address: Address, seconds: float) -> Answer | Silence:
+async def _fetch_in_time(address: Where, seconds: float) -> Answer | Silence:
     try:
         async with asyncio.timeout(seconds):
             answer = await _fetch(address)
@@ -104,15 +109,15 @@ async def _fetch_in_time(address: Address, seconds: float) -> Answer | Silence:
     except OSError as error:
         # asyncio's own text repeats the address.
         why = f"cannot be reached: {os.strerror(error.errno) if error.errno else error}"
-        has_closed = isinstance(error, (BrokenPipeError, ConnectionResetError))
-        return Silence(why, nobody_listens=not has_closed)
+        is_there = isinstance(error, (BrokenPipeError, ConnectionResetError, BlockingIOError))
+        return Silence(why, nobody_listens=not is_there)
     if not answer:
         return Silence("closed the connection without an answer")
     return answer, time.monotonic()
 
 
-async def _fetch(address: Address) -> bytes:
-    reader, writer = await asyncio.open_connection(address.host, address.port)
+async def _fetch(address: Where) -> bytes:
+    reader, writer = await _connect(address)
     try:
         # HTTP 1.0: the answer ends with the connection.
         writer.write(f"GET /process HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
@@ -124,6 +129,13 @@ async def _fetch(address: Address) -> bytes:
         return bytes(answer)
     finally:
         writer.transport.abort()
+
+
+async def _connect(address: Where) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if isinstance(address, LocalSocket):
+        # asyncio itself would take one that cannot accept more for one that has.
+        return await asyncio.open_unix_connection(sock=address.connect())
+    return await asyncio.open_connection(address.host, address.port)
 
 
 def _understand(answer: bytes, when: float) -> Reading | Silence:

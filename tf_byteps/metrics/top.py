@@ -17,19 +17,20 @@ from rich.live import Live
 from tf_byteps import __version__
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics.finding import find_here, read_address
+from tf_byteps.metrics.rows import LOST, RUNS, SILENT, View, total
 from tf_byteps.metrics.view import MOST_ROWS, draw
-from tf_byteps.metrics.watch import LOST, RUNS, SILENT, View, Watch, total
+from tf_byteps.metrics.watch import Watch
 from tf_byteps.signals import Interrupted, raise_on_signals
 
 _DESCRIPTION = """\
-Shows what the processes of a running job do, from the metrics that they serve:
+Shows what the processes of a running job do:
 
-    bpslaunch -np 4 --servers 2 --metrics-port 9400 python train.py
     bpstop
-    bpstop host1:9400 host2:9400
     bpstop --once --json
+    bpstop host1:9400 host2:9400
 
-Without an address it shows your job on this host. docs/metrics.md explains the columns.
+Without an address it shows your job on this host. For a job on several hosts, start it with
+bpslaunch --metrics-port 9400. docs/metrics.md explains the columns.
 """
 _USAGE = 2
 _FIXED_LINES = 15  # of the view, besides the tables' rows
@@ -64,9 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--json needs --once")
     if not options.once and not sys.stdout.isatty():
         parser.error("standard output is not a terminal: use --once")
+    if options.pid is not None and options.addresses:
+        parser.error("give either addresses or --pid")
     try:
         with raise_on_signals():
-            given = [read_address(text) for text in options.addresses] or [find_here()]
+            given = [read_address(text) for text in options.addresses] or [find_here(options.pid)]
             watch = Watch(given)
             if options.once:
                 return _print_once(watch, options)
@@ -118,6 +121,7 @@ def to_json(view: View) -> dict[str, Any]:
         for role, keys in _ADDED.items()
     }
     printed["unseen"] = [{"role": role, "rank": rank} for role, rank in view.unseen]
+    printed["elsewhere"] = [{"role": role, "rank": rank} for role, rank in view.elsewhere]
     printed["events"] = [
         {"time": time, "event": event, "peer": peer} for time, event, peer in view.events
     ]
@@ -151,6 +155,12 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="HOST:PORT",
         help="the --metrics-port of the job on a host; its processes have the ports from there on",
+    )
+    parser.add_argument(
+        "--pid",
+        type=int,
+        metavar="PID",
+        help="show the job of this process, if several run on this host",
     )
     parser.add_argument(
         "--once", action="store_true", help="print what happens in one interval, and end"

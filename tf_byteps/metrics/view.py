@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tf_byteps.metrics.watch import LOST, RUNS, SILENT, Row, Scheduler, Server, View, Worker, total
+from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Row, Scheduler, Server, View, Worker, total
 
 MOST_ROWS = 20  # of a role; of more processes, the slowest
 _SLOWEST = 10
@@ -173,6 +173,9 @@ def _remarks(view: View) -> list[tuple[str, str]]:
     if view.unseen:
         names = _listed([f"{role} {rank}" for role, rank in view.unseen])
         remarks.append((f"not seen here: {names}", "yellow"))
+    if view.elsewhere:
+        names = _listed([f"{role} {rank}" for role, rank in view.elsewhere])
+        remarks.append((f"on other hosts: {names}; --metrics-port shows them", ""))
     return remarks + [(sentence, "yellow") for sentence in view.trouble]
 
 

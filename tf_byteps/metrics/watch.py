@@ -7,144 +7,27 @@ import time
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
-from tf_byteps.metrics.finding import addresses_from
-from tf_byteps.metrics.reading import Place, Reading, Silence, read_all
+from tf_byteps.metrics.finding import addresses_of
+from tf_byteps.metrics.local import LocalJob
+from tf_byteps.metrics.reading import Place, Reading, Silence, Where, read_all
+from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Scheduler, Server, View, Worker
 from tf_byteps.rendezvous.messages import Address
 
-RUNS, SILENT, LOST = "runs", "silent", "lost"
 # With a second between looks a stopped process shows in less than two.
 ANSWER_SECONDS = 0.8
+# A process of this host loads what it needs for an answer when it is asked the first time.
+_FIRST_ANSWER_SECONDS = 4.0
 # Processes that come, or come back, are looked for so often.
 _SEARCH_SECONDS = 5.0
 # One that was replaced between two looks has no row that could say that it was lost.
 _REPLACED_SECONDS = 60.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A process in its role. What is not known, such as rates in the first second, is None.
-
-    Attributes:
-        role: "worker", "server" or "scheduler".
-        rank: its rank in this role.
-        address: where it serves its metrics.
-        state: "runs", "silent" (it is there, and does not answer) or "lost" (it is not there).
-        memory_bytes: of the process, which may have several roles.
-        cpu_share: how many processors it uses.
-    """
-
-    role: str
-    rank: int
-    address: str
-    state: str
-    memory_bytes: float | None
-    cpu_share: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Worker(Row):
-    """A worker.
-
-    Attributes:
-        exchanges_per_second: exchanges of tensors that have ended.
-        pushed_bytes_per_second: to servers.
-        pulled_bytes_per_second: from servers.
-        exchanging_share: the share of time with an exchange in flight.
-        step_seconds: the mean time of the steps that have ended since the look before.
-        exposed_share: the share of that time in which the steps only waited for sums.
-        in_flight_bytes: pushed, and not taken in by a server yet.
-        credit_bytes: how much may be in flight.
-        queued_parts: parts that wait for credit.
-        lag_seconds: how much later than the first its parts arrive, at the server that waits most.
-        retried_parts: parts pushed again.
-    """
-
-    exchanges_per_second: float | None
-    pushed_bytes_per_second: float | None
-    pulled_bytes_per_second: float | None
-    exchanging_share: float | None
-    step_seconds: float | None
-    exposed_share: float | None
-    in_flight_bytes: float | None
-    credit_bytes: float | None
-    queued_parts: float | None
-    lag_seconds: float | None
-    retried_parts: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Server(Row):
-    """A server.
-
-    Attributes:
-        received_bytes_per_second: from workers.
-        replied_bytes_per_second: to workers.
-        rounds_per_second: rounds of parts that were summed.
-        sum_bytes: memory for sums and finished rounds.
-        connections: those of the workers that answer here.
-    """
-
-    received_bytes_per_second: float | None
-    replied_bytes_per_second: float | None
-    rounds_per_second: float | None
-    sum_bytes: float | None
-    connections: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Scheduler(Row):
-    """The scheduler.
-
-    Attributes:
-        failed: whether the job has failed.
-        lost_servers: how many are lost while training goes on.
-    """
-
-    failed: bool | None
-    lost_servers: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class View:
-    """A job at one moment.
-
-    Attributes:
-        workers, servers, schedulers: by rank.
-        unseen: (role, rank) of processes that others name and that have not answered here: they
-            are lost, or serve elsewhere.
-        trouble: a sentence for each address that was given and has no process of a job.
-        events: what the scheduler tells of the job, in order: when, in seconds since 1970, the
-            event's name, and to whom it has happened ("server 1", or "").
-        replaced: (role, rank) of processes that were lost in the last minute and whose rank another
-            one has, and how many seconds ago that was seen.
-    """
-
-    workers: Sequence[Worker]
-    servers: Sequence[Server]
-    schedulers: Sequence[Scheduler]
-    unseen: Sequence[Place]
-    trouble: Sequence[str]
-    events: Sequence[tuple[float, str, str]] = ()
-    replaced: Sequence[tuple[Place, float]] = ()
-
-    @property
-    def rows(self) -> list[Row]:
-        """All."""
-        return [*self.workers, *self.servers, *self.schedulers]
-
-
-def total(rows: Iterable[Row], key: str) -> float | None:
-    """The sum of an attribute over the processes that run; None if nobody knows it."""
-    known = [getattr(row, key) for row in rows if row.state == RUNS]
-    known = [value for value in known if value is not None]
-    return sum(known) if known else None
-
-
 # The host, the process's ID there, and when it was started.
 _Identity = tuple[str, float | None, float | None]
 
 
-def _identity(address: Address, answer: Reading) -> _Identity:
+def _identity(address: Where, answer: Reading) -> _Identity:
     known = answer.process
     return address.host, known.get("process_id"), known.get("process_start_time_seconds")
 
@@ -161,7 +44,7 @@ class _Replaced:
 class _Process:
     """A process that has answered once."""
 
-    def __init__(self, address: Address, first: Reading) -> None:
+    def __init__(self, address: Where, first: Reading) -> None:
         self.address = address
         self.now, self._before = first, None
         self.state = RUNS
@@ -220,25 +103,28 @@ class Watch:
     """The processes of a job, as `look` finds them.
 
     Args:
-        given: numeric addresses; a host's processes are at the ports from each of them on.
+        given: a job on this host; or numeric addresses: a host's processes are at the ports from
+            each of them on.
     """
 
-    def __init__(self, given: Sequence[Address]) -> None:
-        self._given = given
-        self._candidates = dict.fromkeys(a for first in given for a in addresses_from(first))
-        self._processes: dict[Address, _Process] = {}
-        self._trouble: dict[Address, Silence] = {}
+    def __init__(self, given: Sequence[Address | LocalJob]) -> None:
+        self._found: dict[Address | LocalJob, Sequence[Where]] = dict.fromkeys(given, ())
+        self._is_local = any(isinstance(each, LocalJob) for each in given)
+        self._processes: dict[Where, _Process] = {}
+        self._trouble: dict[Where, Silence] = {}
         self._search_at = 0.0
         self._replaced: list[_Replaced] = []
 
     def look(self) -> View:
-        """Asks all processes once; takes a second at most."""
+        """Asks all processes once; takes a second at most, but the first time."""
         asked = list(self._processes)
-        if time.monotonic() >= self._search_at:
+        patience = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
+        if self._is_local or time.monotonic() >= self._search_at:  # sockets are found at no cost
             self._search_at = time.monotonic() + _SEARCH_SECONDS
-            asked = [*dict.fromkeys([*asked, *self._candidates])]
+            self._found = {given: addresses_of(given) for given in self._found}
+            asked = [*dict.fromkeys([*asked, *(a for each in self._found.values() for a in each)])]
         came, gone = set(), []
-        for address, answer in read_all(asked, ANSWER_SECONDS).items():
+        for address, answer in read_all(asked, patience).items():
             known = self._processes.get(address)
             if isinstance(answer, Silence):
                 if known is None:
@@ -302,15 +188,17 @@ class Watch:
                 rows[row.role].append(row)
         for listed in rows.values():
             listed.sort(key=lambda row: (row.rank, row.address))
-        seen = {(row.role, row.rank) for listed in rows.values() for row in listed}
+        unseen = named - {(row.role, row.rank) for listed in rows.values() for row in listed}
+        elsewhere = self._elsewhere(unseen)
         return View(
             rows["worker"],
             rows["server"],
             rows["scheduler"],
-            sorted(named - seen),
+            sorted(unseen - elsewhere),
             self._sentences(),
             sorted(self._events()),
             [(p, time.monotonic() - each.when) for each in self._replaced for p in each.places],
+            sorted(elsewhere),
         )
 
     def _what_others_say(self) -> tuple[dict[int, float], dict[int, int], set[Place]]:
@@ -331,6 +219,21 @@ class Watch:
                     named.add(("server", rank))
         return lags, connections, named
 
+    def _elsewhere(self, unseen: Set[Place]) -> Set[Place]:
+        """Those of them that are on other hosts, where local sockets do not reach."""
+        if not self._is_local:
+            return set()
+        found = set()
+        for role in ("worker", "server"):
+            name = f"elsewhere_{role}s"
+            processes = self._processes.values()
+            counts = [p.value(place, name) or 0 for p in processes for place in p.now.places]
+            places = {place for place in unseen if place[0] == role}
+            # Processes know only how many there are. Of more, some are lost, and who is not known.
+            if len(places) <= max(counts, default=0):
+                found |= places
+        return found
+
     def _events(self) -> Iterable[tuple[float, str, str]]:
         for process in self._processes.values():
             for samples in process.now.places.values():
@@ -339,18 +242,16 @@ class Watch:
                         yield value, *labels
 
     def _sentences(self) -> list[str]:
-        """What is wrong with the addresses that were given."""
+        """What is wrong with what was given."""
         sentences = []
-        for first in self._given:
-            ports = addresses_from(first)
-            if any(address in self._processes for address in ports):
+        for addresses in self._found.values():
+            if any(address in self._processes for address in addresses):
                 continue
-            silences = [self._trouble[a] for a in ports if a in self._trouble]
+            silent = [a for a in addresses if a in self._trouble]
             # What answers in a wrong way tells more than a closed port.
-            there = [a for a in ports if a in self._trouble and not self._trouble[a].nobody_listens]
-            address = there[0] if there else first
-            if silences:
-                sentences.append(f"{address} {self._trouble[address].why}")
+            silent.sort(key=lambda a: self._trouble[a].nobody_listens)
+            if silent:
+                sentences.append(f"{silent[0]} {self._trouble[silent[0]].why}")
         return sentences
 
 

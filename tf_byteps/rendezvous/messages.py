@@ -75,6 +75,11 @@ class Book:
         """How many workers are on the worker's host."""
         return self.worker_hosts.count(self.worker_hosts[rank])
 
+    def elsewhere(self, host: str) -> dict[str, int]:
+        """How many workers and servers are on other hosts than this one."""
+        roles = {"workers": self.worker_hosts, "servers": self.server_hosts}
+        return {role: sum(each != host for each in hosts) for role, hosts in roles.items()}
+
 
 @dataclasses.dataclass(frozen=True)
 class Join:

@@ -12,9 +12,9 @@ from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.metrics import farewell
-from tf_byteps.metrics.collector import scheduler_source, server_source, worker_source
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.job_sum import job_source
+from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
 from tf_byteps.rendezvous.member import Member
@@ -105,7 +105,7 @@ class Stay:
         self.metrics = self._open_metrics()
         book = self._join() if self.config.distributed else _book_of_one(self.config)
         logs.configure(self.config, self.rank)
-        self.worker_hosts = book.worker_hosts
+        self._book, self.worker_hosts = book, book.worker_hosts
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
         try:
             job = job_description(book, self.config)
@@ -125,9 +125,9 @@ class Stay:
         if self.config.timeline:
             self.start_timeline(self.config.timeline)
 
-    def _open_metrics(self) -> Endpoint | None:
+    def _open_metrics(self) -> Endpoint:
         """Before it joins, as it says then where others read them."""
-        sources, job = [worker_source(lambda: self.rank)], None
+        sources, job = [worker_source(lambda: (self._book, self.rank))], None
         if self.server is not None:
             sources.append(server_source(self.server))
         if self._scheduler is not None:

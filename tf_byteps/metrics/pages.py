@@ -1,0 +1,96 @@
+"""The pages that a process serves, for Prometheus and bpstop.
+
+Imported at the first request: prometheus_client takes a twentieth of a second and some megabytes,
+and most processes are never asked.
+"""
+
+from __future__ import annotations
+
+import os
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from tf_byteps.metrics.names import COMMON_LABELS, COUNTER, GROUPS, METRICS
+from tf_byteps.metrics.sources import Source
+
+if typing.TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication
+
+_REQUEST_SECONDS = 5.0
+
+
+class Handler(WSGIRequestHandler):
+    """Answers a request to a `Listener`."""
+
+    timeout = _REQUEST_SECONDS  # between bytes; nobody keeps a thread for ever
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class Collector:
+    """What the registry of prometheus_client calls at each scrape.
+
+    Args:
+        sources: functions that each return a list of (source, labels, values): one of `GROUPS`, the
+            values of `COMMON_LABELS` and of the group's, and a dict of the engine's values.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields a family for each metric that this process has."""
+        found = {}
+        for read in self._sources:
+            for group, labels, values in read():
+                found.setdefault(group, []).append((labels, values))
+        for metric in METRICS:
+            if metric.source not in found:
+                continue
+            kind = CounterMetricFamily if metric.kind == COUNTER else GaugeMetricFamily
+            names = (*COMMON_LABELS, *GROUPS[metric.source])
+            family = kind(metric.name, metric.help, labels=names)
+            for labels, values in found[metric.source]:
+                family.add_metric(
+                    [str(label) for label in labels], values[metric.key] * metric.scale
+                )
+            yield family
+
+
+class _ProcessId:
+    """Lets `bpstop` tell processes apart that were started in the same hundredth of a second."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("process_id", "This process's ID on its host.", os.getpid())
+
+
+def application(pages: Mapping[str, Sequence[Source]]) -> WSGIApplication:
+    """Serves pages of metrics.
+
+    Args:
+        pages: the sources of each, by its path. One of them is "/metrics".
+    """
+    apps = {path: _page(sources) for path, sources in pages.items()}
+
+    def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        app = apps.get("/metrics" if environ["PATH_INFO"] == "/" else environ["PATH_INFO"])
+        if app is None or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"metrics are at /metrics\n"]
+        return app(environ, start_response)
+
+    return answer
+
+
+def _page(sources: Sequence[Source]) -> WSGIApplication:
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(_ProcessId())
+    registry.register(Collector(sources))
+    return make_wsgi_app(registry)
