@@ -34,7 +34,7 @@ if typing.TYPE_CHECKING:
 
 WAIT_SECONDS = 0.2  # between looks at signals, while the engine waits
 _SPIN_MICROSECONDS = 20
-_MOST_IO_THREADS = 8
+_MOST_IO_THREADS = 4
 OPTION_GROUPS = (
     "flow",
     "timeouts",
@@ -97,7 +97,7 @@ def _default_io_threads(config: Config) -> int:
     """More threads than processors take turns with each other and with the computation."""
     if _few_processors():
         return 1
-    return min(_MOST_IO_THREADS, max(2, processors() // (4 * config.local_size)))
+    return min(_MOST_IO_THREADS, max(2, processors() // (8 * config.local_size)))
 
 
 def job_description(book: Book, config: Config) -> _engine.JobDescription:

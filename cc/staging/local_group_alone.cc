@@ -28,15 +28,18 @@ class LocalGroup::ResultMark : public StreamMark {
 
   Status HoldUp(CudaStreamHandle stream) override {
     const std::shared_ptr<LocalGroup> group = group_.lock();
-    return group != nullptr ? group->HoldUp(tensor_, stream) : Cancelled("the worker has ended");
+    const TensorPointer tensor = std::move(tensor_);
+    return group != nullptr ? group->HoldUp(tensor, stream) : Cancelled("the worker has ended");
   }
   void GiveUp() override {
-    if (const std::shared_ptr<LocalGroup> group = group_.lock()) group->GiveUp(tensor_);
+    const std::shared_ptr<LocalGroup> group = group_.lock();
+    const TensorPointer tensor = std::move(tensor_);
+    if (group != nullptr && tensor != nullptr) group->GiveUp(tensor);
   }
 
  private:
   const std::weak_ptr<LocalGroup> group_;
-  const TensorPointer tensor_;
+  TensorPointer tensor_;  // until one of these is called, since its memory would stay in use
 };
 
 bool LocalGroup::StreamCanWait(const TensorDescription& tensor) const {
@@ -75,8 +78,9 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
     if (!status.ok()) return Fail(status);
   }
   for (const std::vector<PartPointer>& group : groups) CopyOut(group);
-  if (tensor->on_its_way != nullptr)
-    tensor->on_its_way(std::make_shared<ResultMark>(weak_from_this(), tensor));
+  // Not kept: whoever gets the mark, which has the tensor, keeps it.
+  const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
+  if (on_its_way != nullptr) on_its_way(std::make_shared<ResultMark>(weak_from_this(), tensor));
 }
 
 Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t bytes,

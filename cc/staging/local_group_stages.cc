@@ -438,6 +438,7 @@ void LocalGroup::FinishTensor(const TensorPointer& tensor, const Status& status)
     std::lock_guard<std::mutex> lock(mutex_);
     if (tensor->finished) return;
     tensor->finished = true;
+    tensor->arrivals.clear();
     if (tensor->exchange != nullptr) {
       const auto it = live_.find(tensor->exchange->entry->key);
       if (it != live_.end() && it->second == tensor) live_.erase(it);

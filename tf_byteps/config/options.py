@@ -199,7 +199,7 @@ class Options:
         "BYTEPS_IO_THREADS",
         whole(1, 64),
         "Threads that move bytes, in a worker or a server.",
-        default_text="one for 4 processors, 2 to 8, or 1 where there are fewer than 4; the workers "
+        default_text="one for 8 processors, 2 to 4, or 1 where there are fewer than 4; the workers "
         "of a host share them",
     )
     read_peer_memory: bool = option(
