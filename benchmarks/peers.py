@@ -123,6 +123,7 @@ def jax_session(program, workers):
             pathlib.Path(folder),
             python=JAX.python,
             label="jax worker",
+            pauses=True,
         )
         with session:
             session.call_each("join", addresses)

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -131,6 +132,8 @@ class Session:
         namespaces: the network namespace of each process, if not this one.
         python: the interpreter.
         label: what to call them in messages.
+        pauses: whether the processes are stopped between calls, as those that are busy while they
+            have nothing to do take the processors from whoever is measured then.
     """
 
     def __init__(
@@ -141,7 +144,9 @@ class Session:
         namespaces=None,
         python=sys.executable,
         label="worker",
+        pauses=False,
     ):
+        self._pauses = pauses
         namespaces = namespaces or [None] * len(environments)
         command = [python, "-m", "benchmarks.sessions", program]
         self._children = []
@@ -193,13 +198,25 @@ class Session:
 
     def _begin_each(self, function, arguments, timeout):
         deadline = time.monotonic() + timeout
+        self._signal(signal.SIGCONT)
         for child, own in zip(self._children, arguments, strict=True):
             child.ask(function, own)
-        return lambda: [child.answer(deadline) for child in self._children]
+
+        def wait():
+            answers = [child.answer(deadline) for child in self._children]
+            self._signal(signal.SIGSTOP)
+            return answers
+
+        return wait
+
+    def _signal(self, number):
+        for child in self._children if self._pauses else ():
+            child.process.send_signal(number)
 
     def close(self, seconds=_END_SECONDS):
         """Ends all processes; those that do not end in time are killed."""
         deadline = time.monotonic() + seconds
+        self._signal(signal.SIGCONT)
         for child in self._children:
             child.process.stdin.close()
         for child in self._children:
