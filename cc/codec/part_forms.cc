@@ -9,7 +9,7 @@
 namespace byteps {
 namespace {
 
-// Null if the text is no full name of a codec whose parts have a length that follows from their
+// Null if the text is not a full name of a codec whose parts have a length that follows from their
 // elements.
 std::unique_ptr<BlockCodec> ParseFullName(const std::string& text) {
   std::unique_ptr<Codec> codec;

@@ -19,7 +19,7 @@ class RevokedTest : public ::testing::Test {
  protected:
   RevokedTest() {
     EngineOptions options;
-    options.timeouts.operation_timeout = 1;
+    options.timeouts.operation_timeout = 2;
     options.network.connections_per_server = 1;
     options.flow.credit_bytes = kBytes;
     options.flow.part_bytes = 256 * 1024;

@@ -73,8 +73,9 @@ double FramesOfAPart(int32_t workers) {
   return frames_of_a_part;
 }
 
-// The reply, a question, and what acknowledges many of them, with heartbeats and reports.
-constexpr double kMostFramesOfAPart = 3;
+// The reply, a question, and what acknowledges many of them, with heartbeats and reports: in a slow
+// step there are more of these.
+constexpr double kMostFramesOfAPart = 4;
 
 TEST(ScaleTest, APartIsFewFramesForAWorkerInALargeJob) {
   EXPECT_LT(FramesOfAPart(4), kMostFramesOfAPart);

@@ -82,7 +82,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const NewCut& cut : retune->cuts) CheckRow(cut.entry);
   } else if (const auto* request = std::get_if<DeclareRequest>(&message)) {
     for (const TensorDescription& tensor : request->tensors) {
-      if (tensor.Validate(3).ok()) FuzzCheck(tensor.ElementCount() >= 0, "a size is no overflow");
+      if (tensor.Validate(3).ok())
+        FuzzCheck(tensor.ElementCount() >= 0, "a size is not an overflow");
       tensor.ToString();
     }
   }

@@ -31,7 +31,8 @@ class CopyEngine {
   Status CopyToHost(CudaAddress from, void* to, size_t bytes, Done done,
                     const CudaStreamHandle* producer = nullptr);
 
-  // The copies to the host that are called from now on start after `mark`, which stays the caller's.
+  // The copies to the host that are called from now on start after `mark`, which stays the
+  // caller's.
   Status StartAfter(CudaEvent* mark) { return to_host_->StartAfter(mark); }
 
   // Copies to GPU memory that nothing on the GPU uses any more: its last user came before a copy to

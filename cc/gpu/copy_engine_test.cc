@@ -90,7 +90,7 @@ TEST_F(CopyEngineTest, ACopyToTheHostWaitsForItsProducerOnly) {
     Upload(std::vector<uint8_t>(kBytes, 1), *tensor, idle.get());
     ComputeSlowly(*compute_, *tensor, 2);
     // Behind a stream that has nothing to do the copy is at once, and sees the old bytes: what
-    // follows is no accident.
+    // follows is not an accident.
     std::future<Status> early_end = ToHost(idle->handle(), *tensor, early.get());
     std::future<Status> late_end = ToHost(compute_->handle(), *tensor, late.get());
     ASSERT_EQ(early_end.wait_for(kPatience), std::future_status::ready);

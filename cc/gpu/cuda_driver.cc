@@ -43,8 +43,7 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemFree_v2", &cuMemFree));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostRegister_v2", &cuMemHostRegister));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostUnregister", &cuMemHostUnregister));
-  BYTEPS_RETURN_IF_ERROR(
-      library.Find("cuMemHostGetDevicePointer_v2", &cuMemHostGetDevicePointer));
+  BYTEPS_RETURN_IF_ERROR(library.Find("cuMemHostGetDevicePointer_v2", &cuMemHostGetDevicePointer));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyHtoDAsync_v2", &cuMemcpyHtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoHAsync_v2", &cuMemcpyDtoHAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoDAsync_v2", &cuMemcpyDtoDAsync));

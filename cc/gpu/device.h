@@ -85,6 +85,8 @@ class StreamMark {
   virtual Status HoldUp(CudaStreamHandle stream) = 0;
   // No stream will wait for it.
   virtual void GiveUp() {}
+  // Whether a stream that is held up waits for the host, and not for work of the GPU.
+  virtual bool IsOfHost() const { return false; }
 };
 
 // A point in a stream's work. A thread that waits for it sleeps.

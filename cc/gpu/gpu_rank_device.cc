@@ -159,12 +159,11 @@ Status GpuRankDevice::CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
   CudaAddress seen = 0;
-  BYTEPS_RETURN_IF_ERROR(driver.Check(
-      driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
-      "cuMemHostGetDevicePointer"));
   BYTEPS_RETURN_IF_ERROR(
-      driver.Check(driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual),
-                   "cuStreamWaitValue32"));
+      driver.Check(driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
+                   "cuMemHostGetDevicePointer"));
+  BYTEPS_RETURN_IF_ERROR(driver.Check(
+      driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual), "cuStreamWaitValue32"));
   return driver.Check(driver.cuMemcpyHtoDAsync(Address(to), from, bytes, stream),
                       "cuMemcpyHtoDAsync");
 }

@@ -77,9 +77,10 @@ class RankDevice {
 
   // Whether a stream can wait until the host has set a word.
   virtual bool StreamsWaitForHost() const = 0;
-  // Puts on `stream` a wait until `word` is kArrived, and then a copy from the host's pinned memory.
-  // Work that the GPU has to do before the word can be set must be on its streams already: the wait
-  // may hold up whatever comes after it, also on other streams, which may share a queue with this.
+  // Puts on `stream` a wait until `word` is kArrived, and then a copy from the host's pinned
+  // memory. Work that the GPU has to do before the word can be set must be on its streams already:
+  // the wait may hold up whatever comes after it, also on other streams, which may share a queue
+  // with this.
   virtual Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
                                  void* to, size_t bytes) = 0;
 

@@ -53,7 +53,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   // An I/O thread may have sent a result and be held up by the scheduler before it drops the
   // buffer, while the workers go on to the next rounds: for that moment there are more. Beyond this
-  // number it is no coincidence but a fault.
+  // number it is not a coincidence but a fault.
   static constexpr size_t kMostBuffers = 32;
 
   // `more`: how many more than the above may be in use, and are kept, for a long time.

@@ -212,8 +212,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::string rank_zero_port_;  // what rank 0 has told
   bool connected_ = false;
   std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
-  // Exchanges for which the caller's stream waits by itself: the names of those in flight, and those
-  // that wait until an earlier one of their name, or one that waits before them, has ended.
+  // Exchanges for which the caller's stream waits by itself: the names of those in flight, and
+  // those that wait until an earlier one of their name, or one that waits before them, has ended.
   std::unordered_set<std::string> in_flight_;
   std::deque<TensorPointer> waiting_;
   bool placing_ = false;  // a thread goes through waiting_

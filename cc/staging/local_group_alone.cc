@@ -1,11 +1,11 @@
-// A worker that is alone on its host: it has nothing to reduce, and its caller's stream can wait for
-// what servers send.
+// A worker that is alone on its host: it has nothing to reduce, and its caller's stream can wait
+// for what servers send.
 //
-// The wait is one for a word in the host's memory, which CUDA cannot see through: what the GPU has to
-// do before the word can be set must be on its streams before the wait is, or it could come to lie
-// behind it. That is the copy of the input only. So the stream that computes also copies the result,
-// behind its wait, and the caller waits for no tensor before the inputs of all are on their way out
-// (tf/gpu_handlers.cc).
+// The wait is one for a word in the host's memory, which CUDA cannot see through: what the GPU has
+// to do before the word can be set must be on its streams before the wait is, or it could come to
+// lie behind it. That is the copy of the input only. So the stream that computes also copies the
+// result, behind its wait, and the caller waits for no tensor before the inputs of all are on their
+// way out (tf/gpu_handlers.cc).
 #include <cstring>
 #include <new>
 #include <utility>
@@ -36,6 +36,7 @@ class LocalGroup::ResultMark : public StreamMark {
     const TensorPointer tensor = std::move(tensor_);
     if (group != nullptr && tensor != nullptr) group->GiveUp(tensor);
   }
+  bool IsOfHost() const override { return true; }
 
  private:
   const std::weak_ptr<LocalGroup> group_;
@@ -118,8 +119,8 @@ Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream) 
   const auto start = [&](const RankDevice::Done& done) {
     // All are there since it was on its way.
     for (const ArrivalPointer& arrival : tensor->arrivals) {
-      BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(
-          stream, arrival->word, arrival->memory.get(), arrival->to, arrival->bytes));
+      BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(stream, arrival->word, arrival->memory.get(),
+                                                      arrival->to, arrival->bytes));
     }
     return device_->WhenComputed(stream, done);
   };

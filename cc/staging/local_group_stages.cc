@@ -57,8 +57,8 @@ Status LocalGroup::WhenComputed(CudaStreamHandle stream,
   });
 }
 
-// A program may be started before the GPU has done with the exchanges of the one before. What it has
-// started first is placed first: copies and collectives wait for their inputs in this order.
+// A program may be started before the GPU has done with the exchanges of the one before. What it
+// has started first is placed first: copies and collectives wait for their inputs in this order.
 void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
   if (tensor->on_its_way == nullptr) return Place(tensor);
   {

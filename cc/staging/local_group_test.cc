@@ -224,8 +224,7 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
   }
 
   // Two ranks have sent n and n + 1, for n = 0, 1 and so on.
-  static void ExpectSumsOfTwo(const std::vector<std::shared_ptr<Sent>>& sent,
-                              size_t count = 1000) {
+  static void ExpectSumsOfTwo(const std::vector<std::shared_ptr<Sent>>& sent, size_t count = 1000) {
     for (size_t i = 0; i < sent.size(); ++i) {
       const Status status = sent[i]->Wait();
       ASSERT_TRUE(status.ok()) << status.ToString();
@@ -476,7 +475,7 @@ TEST_P(LocalGroupTest, ByRdmaNothingIsCopiedOnTheWayOut) {
     const WorkerCounters counters = rank.worker->counters();
     EXPECT_GT(counters.pushed_bytes, 0u);
     EXPECT_EQ(counters.van.rdma_bytes_sent, counters.pushed_bytes);
-    // The server also reports to its workers once in a while, and that is no result.
+    // The server also reports to its workers once in a while, and that is not a result.
     EXPECT_GE(counters.van.bytes_copied, counters.received_bytes);
     EXPECT_LT(counters.van.bytes_copied, counters.received_bytes + counters.pushed_bytes / 10);
   }
@@ -711,8 +710,8 @@ TEST_P(LocalGroupTest, RunsOfAProgramTakeTurnsWhereTheStreamWaitsForServers) {
   ExpectSumsOfTwo(sent, 5000);
 }
 
-// Copies wait for their inputs one behind the other. So the first input that a run computes must not
-// come behind the last one, though the run before has waited for that first.
+// Copies wait for their inputs one behind the other. So the first input that a run computes must
+// not come behind the last one, though the run before has waited for that first.
 TEST_P(LocalGroupTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
   StartJob({"a", "b"});
   if (IsSkipped()) return;

@@ -2,13 +2,13 @@
 // host thread that puts the program on the GPU's stream; they put on it what must be in the
 // stream's order.
 //
-// A done makes the program's stream wait for the result: for the end of the collective that gives it
-// to all ranks of a host, or for what servers send to a worker that is alone on its host. All starts
-// come before it (compiled_call.h), so that the host waits for other threads at most, not for the
-// GPU. What a stream waits for must have been given to the GPU before, or the two could wait for each
-// other: so no done goes on before everything that has been started is on its way. Where several
-// ranks of a host share what servers send, collectives follow later, and done waits for the end of
-// the exchange.
+// A done makes the program's stream wait for the result: for the end of the collective that gives
+// it to all ranks of a host, or for what servers send to a worker that is alone on its host. All
+// starts come before it (compiled_call.h), so that the host waits for other threads at most, not
+// for the GPU. What a stream waits for must have been given to the GPU before, or the two could
+// wait for each other: so no stream waits for servers before everything that has been started is on
+// its way. Where several ranks of a host share what servers send, collectives follow later, and
+// done waits for the end of the exchange.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -44,7 +44,7 @@ struct GpuExchange {
   // ---- guarded by Exchanges::mutex_
   bool ended = false;
   Status status;
-  DeviceMark end;  // null: it is not on its way to an end that the stream could wait for
+  DeviceMark end;           // null: it is not on its way to an end that the stream could wait for
   bool is_held_up = false;  // a done has made the stream wait for it
   bool is_left = false;     // its program has failed: no done will
 };
@@ -86,8 +86,9 @@ class Exchanges {
     changed_.notify_all();
   }
 
-  // Blocks until the exchange that was begun with this name and memory has ended; or it, and all
-  // else that was begun on the stream, is on its way: then `end` is what the stream is to wait for.
+  // Blocks until the exchange that was begun with this name and memory has ended, or is on its way:
+  // then `end` is what the stream is to wait for. If that is the host, all else that was begun on
+  // the stream is on its way, too.
   // Also fails if one that the stream was made to wait for has failed since.
   Status Wait(CudaStreamHandle stream, const std::string& name, const void* input,
               DeviceMark* end) {
@@ -100,7 +101,8 @@ class Exchanges {
     const std::shared_ptr<GpuExchange> exchange = found->second.front();
     Stream& state = streams_[stream];
     changed_.wait(lock, [&] {
-      return exchange->ended || (exchange->end != nullptr && state.unplaced == 0);
+      if (exchange->ended || exchange->end == nullptr) return exchange->ended;
+      return state.unplaced == 0 || !exchange->end->IsOfHost();
     });
     // An earlier worker's failure is no news.
     if (const auto late = std::exchange(state.late, nullptr);

@@ -180,7 +180,9 @@ ffi::Future Take(std::string_view name, ffi::RemainingArgs, ffi::Result<ffi::Any
       std::vector<int64_t>(result->dimensions().begin(), result->dimensions().end()));
   started->WhenFinished([promise, started, shape, to = result->untyped_data(),
                          bytes = result->size_bytes()](const absl::Status& ended) {
-    CallLater([promise, started, shape, to, bytes, outcome = ended]() mutable {
+    // Older compilers would make the copy of a captured promise constant.
+    CallLater([promise = ffi::CountDownPromise(promise), started, shape, to, bytes,
+               outcome = ended]() mutable {
       if (outcome.ok()) outcome = CheckResultShape(started->output(), shape);
       if (outcome.ok() && bytes > 0) std::memcpy(to, started->output().data(), bytes);
       promise.CountDown(ToCallError(outcome));

@@ -137,7 +137,7 @@ TEST(AuthenticationTest, ARecordedHandshakeIsRefused) {
             StatusCode::kFailedPrecondition);
 }
 
-// The proof of one side is no proof of the other, though they are about the same messages.
+// The proof of one side is not a proof of the other, though they are about the same messages.
 TEST(AuthenticationTest, AProofCannotBeSentBack) {
   const Outcome outcome = Shake(kSecret, kSecret, [](int number, std::string* message) {
     static std::string proof;

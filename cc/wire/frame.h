@@ -81,7 +81,7 @@ struct FrameHeader {
   int64_t receive_time_ns = 0;
   int64_t send_time_ns = 0;
 
-  // A push that is no contribution: the round's result, which a server that is lost has sent to
+  // A push that is not a contribution: the round's result, which a server that is lost has sent to
   // this worker, for others that it has not reached (rule 15).
   bool IsResult() const { return type == FrameType::kPush && watermark > round; }
 };

@@ -57,7 +57,7 @@ TEST(HandshakeTest, RefusesForeignersOtherVersionsAndUnknownDemands) {
             StatusCode::kFailedPrecondition);
 
   Hello offering = SomeHello();
-  offering.features = uint64_t{1} << 40;  // an unknown offer is no demand
+  offering.features = uint64_t{1} << 40;  // an unknown offer is not a demand
   EXPECT_TRUE(DecodeHello(Encode(offering).data(), &received).ok());
 }
 

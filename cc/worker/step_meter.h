@@ -29,7 +29,7 @@ class StepMeter {
  public:
   // Notes an exchange that begins; its name is not in flight. `is_awaited`: its step waits for it,
   // as far as this process can see. Returns the number of the step whose time it tells; 0: of none,
-  // as what is no gradient, or one that the step before did not have.
+  // as what is not a gradient, or one that the step before did not have.
   uint64_t Begin(const std::string& name, bool is_awaited);
 
   // The input of an exchange of this step is there.

@@ -19,7 +19,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
     return OkStatus();
   }
   if (header.type != FrameType::kReply)
-    return Internal(connection.peer_name() + " sent a frame that is no reply");
+    return Internal(connection.peer_name() + " sent a frame that is not a reply");
   std::shared_ptr<Exchange> exchange;
   std::lock_guard<std::mutex> lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
@@ -78,7 +78,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
     return OkStatus();
   }
   if (header.type != FrameType::kReply)
-    return Internal(connection.peer_name() + " sent a frame that is no reply");
+    return Internal(connection.peer_name() + " sent a frame that is not a reply");
   counters_.received_bytes += header.payload_bytes;
   ++counters_.received_parts;
   ServerPath* const path = servers_.Find(connection);

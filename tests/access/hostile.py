@@ -6,8 +6,8 @@ Runs a job of two workers and a server that exchanges tensors and checks every s
 connections to the server, the coordinator and the scheduler that are malformed, cut off, silent,
 unauthenticated, reset or flooding. On a machine that has few processors the attacker itself slows
 the job down. Steps are therefore compared with those under the same attack on a bystander, a
-process that is not part of the job; the two take turns. Prints what was measured as JSON; exits with
-1 if a goal is missed.
+process that is not part of the job; the two take turns. Prints what was measured as JSON; exits
+with 1 if a goal is missed.
 """
 
 import argparse

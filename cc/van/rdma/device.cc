@@ -61,7 +61,7 @@ Status SplitPort(const std::string& entry, std::string* name, uint8_t* port) {
   const auto [stop, error] = std::from_chars(entry.data() + colon + 1, end, *port);
   if (error == std::errc() && stop == end && *port > 0) return OkStatus();
   return InvalidArgument("RDMA device \"" + entry +
-                         "\": what follows the colon is no port; the first port is 1");
+                         "\": what follows the colon is not a port; the first port is 1");
 }
 
 std::vector<std::string> SplitList(const std::string& list) {
