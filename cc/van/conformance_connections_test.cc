@@ -1,6 +1,9 @@
 // How the connections of every Van must begin and end, see van/van.h.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -195,8 +198,22 @@ TEST_P(VanConformanceTest, TriesAgainWhileThePeerIsNotReady) {
   EXPECT_EQ(acceptor_.hellos_, 4);
 }
 
+// Keeps a port of this host from others, and does not listen there.
+int HoldPort(uint16_t port) {
+  const int held = socket(AF_INET, SOCK_STREAM, 0);
+  const int yes = 1;
+  setsockopt(held, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(bind(held, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return held;
+}
+
 TEST_P(VanConformanceTest, NobodyThereIsUnavailableWithinTheTimeout) {
   server_van_->Stop();
+  const int held = HoldPort(endpoint_.port);
   const auto start = std::chrono::steady_clock::now();
   std::shared_ptr<Connection> connection;
   const Status status =
@@ -204,6 +221,7 @@ TEST_P(VanConformanceTest, NobodyThereIsUnavailableWithinTheTimeout) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find(endpoint_.ToString()), std::string::npos) << status.message();
   EXPECT_LT(std::chrono::steady_clock::now() - start, 3s);
+  close(held);
 }
 
 TEST_P(VanConformanceTest, StopEndsEveryConnectionAndIsFinal) {
