@@ -333,7 +333,17 @@ def _values(options, name):
 def test_the_engine_gets_the_defaults_that_it_has():
     """They are written once, in cc/base/job.h; each comes back to where it was read."""
     default, read = _engine.EngineOptions(), job.engine_options(Config().shared_values(), Config())
-    names = [name for name, option in OPTIONS.items() if option.shared and name != "backup_workers"]
+    others = ("backup_workers", "connections_per_server")  # of each gradient; of the scheduler
+    names = [name for name, option in OPTIONS.items() if option.shared and name not in others]
     for name in [*names, "read_peer_memory"]:
         in_engine, in_python = _values(default, name), _values(read, name)
         assert len(in_engine) == 1 and in_engine == in_python, name
+
+
+@pytest.mark.parametrize(
+    ("processors", "workers", "threads"), [(2, 1, 1), (4, 1, 2), (32, 1, 4), (96, 8, 2), (96, 3, 4)]
+)
+def test_workers_of_a_host_share_its_processors(monkeypatch, processors, workers, threads):
+    monkeypatch.setattr(job, "processors", lambda: processors)
+    config = Config(local_size=workers, scheduler_host="127.0.0.1", scheduler_port=1)
+    assert job.engine_options(config.shared_values(), config).network.io_threads == threads

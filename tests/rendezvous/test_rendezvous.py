@@ -14,7 +14,7 @@ import tf_byteps
 from tests.cluster import wait_until
 from tf_byteps.config import Config
 from tf_byteps.errors import RendezvousError
-from tf_byteps.rendezvous import client, messages
+from tf_byteps.rendezvous import client, messages, roster
 from tf_byteps.rendezvous.messages import Address, Book
 from tf_byteps.rendezvous.scheduler import Scheduler
 
@@ -80,6 +80,27 @@ def test_all_get_the_same_book():
         assert book.server_endpoints == [Address("127.0.0.1", 7000)]
         assert book.coordinator_endpoint == COORDINATOR
         assert len(book.worker_hosts) == 3 and len(book.job_id) == 16
+
+
+@pytest.mark.parametrize(
+    ("processors", "servers", "settings", "connections"),
+    [
+        (32, 1, {}, 4),
+        (32, 2, {}, 2),
+        (32, 5, {}, 1),
+        (4, 1, {}, 1),
+        (32, 1, {"connections_per_server": 3}, 3),
+    ],
+)
+def test_connections_follow_servers_and_processors(
+    monkeypatch, processors, servers, settings, connections
+):
+    monkeypatch.setattr(roster, "processors", lambda: processors)
+    with Job(workers=2, servers=servers, **settings) as job:
+        for number in range(servers):
+            job.server(7000 + number)
+        book, _ = [job.worker(rank) for rank in (0, 1)][0].result(20)
+        assert book.options["connections_per_server"] == connections
 
 
 def test_workers_without_a_rank_get_the_free_ones():
