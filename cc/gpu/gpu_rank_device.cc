@@ -1,5 +1,6 @@
 #include "cc/gpu/gpu_rank_device.h"
 
+#include <new>
 #include <utility>
 
 namespace byteps {
@@ -149,8 +150,27 @@ Status GpuRankDevice::StartCopiesAfterMark(const DeviceMark& mark) {
   return copies_->StartAfter(static_cast<CudaEvent*>(mark.get()));
 }
 
-bool GpuRankDevice::StreamsWaitForHost() const {
-  return device_->driver().cuStreamWaitValue32 != nullptr;
+Status GpuRankDevice::WaitForWord(CudaStreamHandle stream, const ArrivalWord* word) const {
+  const CudaDriver& driver = device_->driver();
+  CudaAddress seen = 0;
+  BYTEPS_RETURN_IF_ERROR(
+      driver.Check(driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
+                   "cuMemHostGetDevicePointer"));
+  return driver.Check(driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual),
+                      "cuStreamWaitValue32");
+}
+
+// Some drivers have the function, and refuse it for their GPUs.
+bool GpuRankDevice::StreamsWaitForHost() {
+  std::call_once(waits_tried_, [this] {
+    if (device_->driver().cuStreamWaitValue32 == nullptr) return;
+    PinnedPool::Block block;
+    if (!pool_->Take(sizeof(ArrivalWord), &block).ok()) return;
+    const auto* const word = new (block.get()) ArrivalWord(kArrived);
+    const auto wait = [&](CudaStreamHandle stream) { return WaitForWord(stream, word); };
+    streams_wait_ = computed_->Add(nullptr, wait, [block](const Status&) {}).ok();
+  });
+  return streams_wait_;
 }
 
 Status GpuRankDevice::CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word,
@@ -158,12 +178,7 @@ Status GpuRankDevice::CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord
   const CudaDriver& driver = device_->driver();
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  CudaAddress seen = 0;
-  BYTEPS_RETURN_IF_ERROR(
-      driver.Check(driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
-                   "cuMemHostGetDevicePointer"));
-  BYTEPS_RETURN_IF_ERROR(driver.Check(
-      driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual), "cuStreamWaitValue32"));
+  BYTEPS_RETURN_IF_ERROR(WaitForWord(stream, word));
   return driver.Check(driver.cuMemcpyHtoDAsync(Address(to), from, bytes, stream),
                       "cuMemcpyHtoDAsync");
 }

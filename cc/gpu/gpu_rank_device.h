@@ -37,7 +37,7 @@ class GpuRankDevice : public RankDevice {
   Status StartCopiesAfterMark(const DeviceMark& mark) override;
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
-  bool StreamsWaitForHost() const override;
+  bool StreamsWaitForHost() override;
   Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
                          void* to, size_t bytes) override;
   bool Supports(const DeviceForm& form) override { return copies_->Supports(form); }
@@ -53,6 +53,7 @@ class GpuRankDevice : public RankDevice {
 
   Status OpenNccl() const;
   Status failure() const;
+  Status WaitForWord(CudaStreamHandle stream, const ArrivalWord* word) const;
   template <typename Start>
   Status Launch(const Start& start, Done done);
 
@@ -62,6 +63,8 @@ class GpuRankDevice : public RankDevice {
   std::unique_ptr<StreamQueue> computed_;  // nothing runs there: it waits for others' streams
   std::unique_ptr<StreamQueue> collectives_;
   std::unique_ptr<CopyEngine> copies_;
+  std::once_flag waits_tried_;
+  bool streams_wait_ = false;
 
   // Held while a collective is launched: its communicator must not go in the middle of it.
   std::mutex launch_mutex_;

@@ -75,8 +75,8 @@ class RankDevice {
   virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
   virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;
 
-  // Whether a stream can wait until the host has set a word.
-  virtual bool StreamsWaitForHost() const = 0;
+  // Whether a stream can wait until the host has set a word. The first call tries it.
+  virtual bool StreamsWaitForHost() = 0;
   // Puts on `stream` a wait until `word` is kArrived, and then a copy from the host's pinned
   // memory. Work that the GPU has to do before the word can be set must be on its streams already:
   // the wait may hold up whatever comes after it, also on other streams, which may share a queue

@@ -283,7 +283,7 @@ class CpuRankDevice : public RankDevice {
     to_host_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
     return OkStatus();
   }
-  bool StreamsWaitForHost() const override { return true; }
+  bool StreamsWaitForHost() override { return true; }
   // The stream that computes is the only one that waits here.
   Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, const void* from, void* to,
                          size_t bytes) override {
