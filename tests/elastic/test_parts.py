@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tf_byteps.config import Config
-from tf_byteps.elastic import retracing
+from tf_byteps.elastic import retracing, states
 from tf_byteps.errors import ConfigError
 from tf_byteps.ops import backup
 from tf_byteps.strategy.input import sharding
@@ -55,6 +55,19 @@ def test_a_keras_state_goes_back(alone):
     assert len(before) > 8  # slots of the optimizer and moving statistics, too
     for value, variable in zip(before, state.variables(), strict=True):
         np.testing.assert_array_equal(value, variable.numpy())
+
+
+def test_a_state_is_not_saved_after_a_loss(alone, monkeypatch):
+    """A compiled step on a GPU tells of a loss only after it has changed the weights."""
+    weight = tf.Variable(1.0)
+    state = bps.elastic.TensorFlowState([weight], step=1)
+    weight.assign(2.0)
+    state.step = 2
+    monkeypatch.setattr(states._engine, "worker_failure", lambda: "lost worker 1")
+    with pytest.raises(tf.errors.UnavailableError, match="lost worker 1"):
+        state.commit()
+    state.restore()
+    assert (weight.numpy(), state.step) == (1.0, 1)
 
 
 def test_a_model_without_variables_is_refused(alone):

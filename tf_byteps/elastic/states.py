@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_byteps import runtime
+from tf_byteps import _engine, runtime
 from tf_byteps.ops import Max, push_pull
 from tf_byteps.training import initial_values
 from tf_byteps.training.objects import broadcast_object
@@ -175,9 +175,18 @@ class TensorFlowState(ObjectState):
         return self._variables
 
     def save(self) -> None:
-        """See `State.save`."""
+        """See `State.save`.
+
+        Raises:
+            tf.errors.UnavailableError: a process is lost. The state that was saved last stays.
+        """
+        saved = [(each, _numpy(each)) for each in self.variables()]
+        # A compiled step on a GPU tells of a loss only after it has changed the variables. Reading
+        # them has waited for the GPU, so that the engine knows by now.
+        if failure := _engine.worker_failure():
+            raise tf.errors.UnavailableError(None, None, failure)
         super().save()
-        self._saved_variables = [(each, _numpy(each)) for each in self.variables()]
+        self._saved_variables = saved
 
     def restore(self) -> None:
         """See `State.restore`."""
