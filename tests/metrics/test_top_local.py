@@ -79,8 +79,8 @@ WHOLE = {"workers": ["runs"] * 2, "servers": ["runs"], "schedulers": ["runs"]}
 
 
 def test_bpstop_finds_a_job_with_default_settings_and_tells_two_apart(room, tmp_path):
-    done = bpstop(room)
-    assert done.returncode == 1 and "bpstop: no job of yours runs on this host" in done.stderr
+    # Other jobs of this machine may be found by their environment, and are not reached.
+    assert bpstop(room).returncode == 1
     with launched(room, tmp_path / "a"):
         wait_until(lambda: shown(bpstop(room)) == WHOLE, SECONDS)
         done = bpstop(room)
