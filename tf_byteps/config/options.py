@@ -190,8 +190,8 @@ class Options:
         "BYTEPS_CONNECTIONS_PER_SERVER",
         whole(1, 64),
         "Connections from a worker to each server; one TCP stream may not fill a fast network.",
-        default_text="as many as make 4 of a worker to all servers, but 1 where the scheduler has "
-        "fewer than 8 processors, or the job more than 64 workers",
+        default_text="so many that a worker has 4 in all; 1 if the scheduler has fewer than 8 "
+        "processors or the job has more than 64 workers",
         shared=True,
     )
     io_threads: int | None = option(
@@ -199,8 +199,8 @@ class Options:
         "BYTEPS_IO_THREADS",
         whole(1, 64),
         "Threads that move bytes, in a worker or a server.",
-        default_text="one for 8 processors, 2 to 4, or 1 where there are fewer than 4; the workers "
-        "of a host share them",
+        default_text="one for every 8 processors that a worker of the host has, but 2 to 4; 1 on a "
+        "host with fewer than 4 processors",
     )
     read_peer_memory: bool = option(
         _ENGINE.network.read_peer_memory,
