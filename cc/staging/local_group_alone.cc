@@ -8,6 +8,7 @@
 // way out (tf/gpu_handlers.cc).
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "cc/staging/local_group_part.h"
@@ -31,10 +32,13 @@ class LocalGroup::ResultMark : public StreamMark {
     const TensorPointer tensor = std::move(tensor_);
     return group != nullptr ? group->HoldUp(tensor, stream) : Cancelled("the worker has ended");
   }
+  // On a thread of its own: should the group end with this, that waits for its device's threads,
+  // one of which may be the caller.
   void GiveUp() override {
-    const std::shared_ptr<LocalGroup> group = group_.lock();
-    const TensorPointer tensor = std::move(tensor_);
-    if (group != nullptr && tensor != nullptr) group->GiveUp(tensor);
+    std::thread([weak = group_, tensor = std::move(tensor_)] {
+      const std::shared_ptr<LocalGroup> group = weak.lock();
+      if (group != nullptr && tensor != nullptr) group->GiveUp(tensor);
+    }).detach();
   }
   bool IsOfHost() const override { return true; }
 
