@@ -108,7 +108,7 @@ bench-all: build  ## Measures more numbers of workers and whole models, too.
 docs: $(VENV)/docs.stamp  ## Builds the documentation into build/site; warnings are errors.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
-lint: $(VENV)/environment.stamp  ## Checks style, types and spelling: ruff, pyright, clang-format and codespell.
+lint: $(VENV)/environment.stamp tidy  ## Checks style, types and spelling: ruff, pyright, clang-format, clang-tidy and codespell.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
