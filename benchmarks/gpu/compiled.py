@@ -82,7 +82,7 @@ def _jax_environment(visible, **variables):
 
 
 def _jax_environments(processes, cluster):
-    """Those of processes that join each other by `keras.distribution.initialize()`."""
+    """Those of processes that join each other, as benchmarks.programs.gpu_fit reads them."""
     shared = {
         **NCCL_BETWEEN_HOSTS,
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"{cluster.addresses[0]}:{_JAX_PORT}",

@@ -49,7 +49,7 @@ Status CudaDriver::Load() {
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemcpyDtoDAsync_v2", &cuMemcpyDtoDAsync));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD8Async", &cuMemsetD8Async));
   BYTEPS_RETURN_IF_ERROR(library.Find("cuMemsetD32Async", &cuMemsetD32Async));
-  // Since CUDA 11.7, for every GPU.
+  // Since CUDA 11.7.
   if (!library.Find("cuStreamWaitValue32_v2", &cuStreamWaitValue32).ok())
     cuStreamWaitValue32 = nullptr;
   return Check(cuInit(0), "cuInit");

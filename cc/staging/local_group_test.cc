@@ -223,6 +223,27 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
     for (Rank& rank : ranks_) rank.cpu_device->Compute([end] { end.wait(); });
   }
 
+  // Each of 20 tensors, which two ranks send for ExpectSumsOfTwo.
+  std::vector<std::shared_ptr<Sent>> SendTwenty(size_t count) {
+    std::vector<std::shared_ptr<Sent>> sent;
+    for (int tensor = 0; tensor < 20; ++tensor) {
+      for (Rank& rank : ranks_) {
+        const float value = static_cast<float>(tensor + (&rank - ranks_.data()));
+        sent.push_back(
+            rank.SendAhead(Tensor("ahead/" + std::to_string(tensor), static_cast<int64_t>(count)),
+                           std::vector<float>(count, value)));
+      }
+    }
+    return sent;
+  }
+
+  // The rank's stream waits for the result from here on.
+  static void HoldUp(const Rank& rank, Sent& sent) {
+    const DeviceMark mark = sent.WaitForMark();
+    ASSERT_NE(mark, nullptr);
+    Check(mark->HoldUp(rank.stream_handle()));
+  }
+
   // Two ranks have sent n and n + 1, for n = 0, 1 and so on.
   static void ExpectSumsOfTwo(const std::vector<std::shared_ptr<Sent>>& sent, size_t count = 1000) {
     for (size_t i = 0; i < sent.size(); ++i) {
@@ -652,14 +673,7 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   if (IsSkipped()) return;
   std::promise<void> computed;
   ComputeUntil(computed.get_future().share());
-  std::vector<std::shared_ptr<Sent>> sent;
-  for (int tensor = 0; tensor < 20; ++tensor) {
-    for (Rank& rank : ranks_) {
-      const float value = static_cast<float>(tensor + (&rank - ranks_.data()));
-      sent.push_back(rank.SendAhead(Tensor("ahead/" + std::to_string(tensor), 1000),
-                                    std::vector<float>(1000, value)));
-    }
-  }
+  const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(1000);
   for (const std::shared_ptr<Sent>& each : sent) EXPECT_NE(each->WaitForMark(), nullptr);
   computed.set_value();
   ExpectSumsOfTwo(sent);
@@ -671,20 +685,8 @@ TEST_P(LocalGroupTest, StreamsWaitForServersBeforeTheirInputsAreComputed) {
   if (IsSkipped()) return;
   std::promise<void> computed;
   ComputeUntil(computed.get_future().share());
-  std::vector<std::shared_ptr<Sent>> sent;
-  for (int tensor = 0; tensor < 20; ++tensor) {
-    for (Rank& rank : ranks_) {
-      const float value = static_cast<float>(tensor + (&rank - ranks_.data()));
-      sent.push_back(rank.SendAhead(Tensor("ahead/" + std::to_string(tensor), 5000),
-                                    std::vector<float>(5000, value)));
-    }
-  }
-  std::vector<DeviceMark> marks;
-  for (const std::shared_ptr<Sent>& each : sent) marks.push_back(each->WaitForMark());
-  for (size_t i = 0; i < sent.size(); ++i) {
-    ASSERT_NE(marks[i], nullptr);
-    Check(marks[i]->HoldUp(ranks_[i % 2].stream_handle()));
-  }
+  const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
+  for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % 2], *sent[i]);
   computed.set_value();
   ExpectSumsOfTwo(sent, 5000);
 }
@@ -702,9 +704,7 @@ TEST_P(LocalGroupTest, RunsOfAProgramTakeTurnsWhereTheStreamWaitsForServers) {
       }
       auto& each = sent[2 * run + rank] = mine.SendAhead(
           Tensor("turns", 5000), std::vector<float>(5000, static_cast<float>(run + rank)));
-      const DeviceMark mark = each->WaitForMark();
-      ASSERT_NE(mark, nullptr);
-      Check(mark->HoldUp(mine.stream_handle()));
+      HoldUp(mine, *each);
     }
   });
   ExpectSumsOfTwo(sent, 5000);
@@ -721,11 +721,7 @@ TEST_P(LocalGroupTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
     for (Rank& rank : ranks_)
       sent.push_back(rank.SendAhead(Tensor(name, 10), std::vector<float>(10, 1)));
   };
-  const auto hold_up = [&](size_t i) {
-    const DeviceMark mark = sent[i]->WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->HoldUp(ranks_[i % 2].stream_handle()));
-  };
+  const auto hold_up = [&](size_t i) { HoldUp(ranks_[i % 2], *sent[i]); };
   ComputeUntil(first.get_future().share());
   send("early");
   send("late");

@@ -104,7 +104,10 @@ def test_a_killed_worker_is_shown_as_lost(tmp_path):
         look_until(watch, ("worker", 1), RUNS)
         job.workers[1].kill()
         job.workers[1].popen.wait()
-        view = watch.look()
+        assert_one_worker_is_lost(watch.look())
+
+
+def assert_one_worker_is_lost(view):
     # Ranks go by who comes first.
     lost = [rank for role, rank in states(view) if states(view)[role, rank] == LOST]
     assert len(lost) == 1 and f"lost: worker {lost[0]}" in on_screen(view)

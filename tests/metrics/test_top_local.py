@@ -11,12 +11,12 @@ import pytest
 from tests.cluster import ROOT, Cluster, clean_environment, wait_until, worker_command
 from tests.launch.conftest import Launch
 from tests.metrics.test_metrics import SECONDS, exchange_until
-from tests.metrics.test_top import command, look_until, on_screen, states
+from tests.metrics.test_top import assert_one_worker_is_lost, command, look_until, on_screen, states
 from tf_byteps.errors import BytePSError
 from tf_byteps.metrics import finding
 from tf_byteps.metrics.finding import find_here
 from tf_byteps.metrics.local import LocalJob, LocalSocket
-from tf_byteps.metrics.rows import LOST, RUNS, SILENT, View
+from tf_byteps.metrics.rows import RUNS, SILENT, View
 from tf_byteps.metrics.top import to_json
 from tf_byteps.metrics.watch import Watch
 from tf_byteps.rendezvous.messages import Address
@@ -130,9 +130,7 @@ def test_a_killed_worker_is_shown_as_lost(tmp_path):
         watch = watch_of(job)
         job.workers[1].kill()
         job.workers[1].popen.wait()
-        view = watch.look()
-    lost = [rank for role, rank in states(view) if states(view)[role, rank] == LOST]
-    assert len(lost) == 1 and f"lost: worker {lost[0]}" in on_screen(view)
+        assert_one_worker_is_lost(watch.look())
 
 
 def test_a_stopped_process_stays_silent_until_it_goes_on(tmp_path):
