@@ -12,6 +12,7 @@
 //                                                  a copy of x
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
 //                                                  earlier program
+//   together(x...)            -> x'...           nothing; what needs one comes after all of them
 //   place()                   -> number          of this worker, when it runs
 //
 // A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of
@@ -47,6 +48,7 @@ inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
 inline constexpr char kHandOverCall[] = "byteps_hand_over";
 inline constexpr char kTakeCall[] = "byteps_take";
+inline constexpr char kTogetherCall[] = "byteps_together";
 inline constexpr char kPlaceCall[] = "byteps_place";
 
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and

@@ -207,6 +207,8 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
+ffi::Error Together(ffi::RemainingArgs, ffi::RemainingRets) { return ffi::Error::Success(); }
+
 ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs values,
                 ffi::RemainingRets) {
   const std::vector<std::string> names = CallNames(attributes);
@@ -243,6 +245,7 @@ XLA_FFI_DEFINE_HANDLER(
     kStart, Start,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kTogether, Together, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
     kDone, Done,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
@@ -252,6 +255,7 @@ XLA_FFI_DEFINE_HANDLER(kPlace, Place,
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "CUDA", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "CUDA", kGate);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTogetherCall, "CUDA", kTogether);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDone);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "CUDA", kPlace);
 

@@ -114,6 +114,8 @@ ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
+ffi::Error Together(ffi::RemainingArgs, ffi::RemainingRets) { return ffi::Error::Success(); }
+
 ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
                  ffi::RemainingRets results) {
   const std::vector<std::string> names = CallNames(attributes);
@@ -202,6 +204,7 @@ XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kStart, Start,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kTogether, Together, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kDone, Done,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
@@ -215,6 +218,7 @@ XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "Host", kGate);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTogetherCall, "Host", kTogether);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kHandOverCall, "Host", kHandOver);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTakeCall, "Host", kTake);

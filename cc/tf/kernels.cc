@@ -104,6 +104,15 @@ class PlaceOp : public OpKernel {
   int64_t index_ = 0;
 };
 
+class TogetherOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    for (int i = 0; i < context->num_inputs(); ++i) context->set_output(i, context->input(i));
+  }
+};
+
 class NoteBatchOp : public OpKernel {
  public:
   explicit NoteBatchOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -135,6 +144,8 @@ REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).Host
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
                         PlaceOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSTogether").Device(tensorflow::DEVICE_CPU), TogetherOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSTogether").Device(tensorflow::DEVICE_GPU), TogetherOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch").Device(tensorflow::DEVICE_CPU), NoteBatchOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch")
                             .Device(tensorflow::DEVICE_GPU)

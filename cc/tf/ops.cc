@@ -98,6 +98,13 @@ REGISTER_OP("BytePSPushPullAll")
         "Does what BytePSPushPull does for each of several values, of which none needs another's "
         "result. For XLA, which cannot see that by itself.");
 
+REGISTER_OP("BytePSTogether")
+    .Input("values: T")
+    .Output("same: T")
+    .Attr("T: list(type) >= 1")
+    .SetShapeFn(SameShapesAsValues)
+    .Doc("Its outputs are its inputs. XLA computes all of them before it uses any of them.");
+
 REGISTER_OP("BytePSBroadcast")
     .Input("token: resource")
     .Input("value: T")

@@ -192,6 +192,10 @@ class ExchangeCompiler : public XlaOpKernel {
   NamedExchange exchange_;
 };
 
+bool IsForGpu(XlaOpKernelContext* context) {
+  return context->compiler()->options().device_type.type_string() == tensorflow::DEVICE_GPU_XLA_JIT;
+}
+
 // How many bytes one start takes. All that is known while a step is compiled is that gradients of
 // neighbours are ready at about one time.
 //
@@ -244,8 +248,6 @@ class PushPullAllCompiler : public XlaOpKernel {
   absl::Status Group(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
     WorkerPlace place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
-    const bool is_gpu =
-        context->compiler()->options().device_type.type_string() == tensorflow::DEVICE_GPU_XLA_JIT;
     std::vector<int64_t> bytes;
     const int tokens = context->num_inputs() - count();
     for (int number = 0; number < count(); ++number) {
@@ -254,7 +256,7 @@ class PushPullAllCompiler : public XlaOpKernel {
       bytes.push_back(ShapeUtil::ByteSizeOf(shape));
     }
     const int64_t limit = BytesOfAStart(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}),
-                                        is_gpu && place.size == place.local_size);
+                                        IsForGpu(context) && place.size == place.local_size);
     int64_t filled = 0;
     for (int number = 0; number < count(); ++number) {
       if (groups->empty() || filled + bytes[number] > limit) {
@@ -330,6 +332,37 @@ class TakeCompiler : public XlaOpKernel {
   Shape shape_;
 };
 
+// Not where nothing travels, or a collective between GPUs takes it: what was measured there
+// (docs/performance.md) had XLA's own order.
+class TogetherCompiler : public XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    WorkerPlace place;
+    OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
+    bool is_ordered = place.size > 1 && !(IsForGpu(context) && place.size == place.local_size);
+    std::vector<XlaOp> values;
+    std::vector<Shape> shapes;
+    Aliases in_place;
+    for (int64_t i = 0; i < context->num_inputs(); ++i) {
+      const absl::StatusOr<Shape> shape = context->InputXlaShape(static_cast<int>(i));
+      OP_REQUIRES_OK(context, shape.status());
+      is_ordered = is_ordered && shape->is_static();
+      values.push_back(context->Input(static_cast<int>(i)));
+      shapes.push_back(ShapeUtil::MakeShape(shape->element_type(), shape->dimensions()));
+      in_place.push_back({ShapeIndex{i}, {i, ShapeIndex{}}});
+    }
+    if (is_ordered) {
+      const XlaOp all = Call(context, kTogetherCall, values, ShapeUtil::MakeTupleShape(shapes),
+                             "{}", in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = xla::GetTupleElement(all, static_cast<int64_t>(i));
+    }
+    for (size_t i = 0; i < values.size(); ++i) context->SetOutput(static_cast<int>(i), values[i]);
+  }
+};
+
 class PlaceCompiler : public XlaOpKernel {
  public:
   explicit PlaceCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
@@ -358,6 +391,7 @@ BYTEPS_REGISTER_COMPILER("BytePSBroadcast", ExchangeCompiler<ReadBroadcast>);
 BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSTogether", TogetherCompiler);
 // Not on GPUs.
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CPU_XLA_JIT),
                         HandOverCompiler);

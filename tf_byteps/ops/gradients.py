@@ -32,6 +32,11 @@ def _push_pull_all_gradient(operation: Any, *gradients: Any) -> Any:
     return [None] * len(gradients) + reduced
 
 
+@tf.RegisterGradient("BytePSTogether")
+def _together_gradient(_: Any, *gradients: Any) -> Any:
+    return list(gradients)
+
+
 @tf.RegisterGradient("BytePSBroadcast")
 def _broadcast_gradient(operation: Any, gradient: Any) -> list[Any]:
     """Only the root's value is used, by all workers: their gradients add up, or average."""

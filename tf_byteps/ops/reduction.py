@@ -7,7 +7,15 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import compiling, low_rank, reduce_op, shared_norms, slices, together
+from tf_byteps.ops import (
+    backward_order,
+    compiling,
+    low_rank,
+    reduce_op,
+    shared_norms,
+    slices,
+    together,
+)
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression, of_rows
 from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
@@ -203,6 +211,8 @@ class _Group:
             for compression, tensor in zip(self.compressions, tensors, strict=True)
         ]
         sent, contexts = zip(*compressed, strict=True)
+        if self.of_variables:
+            sent = backward_order.computed_first(sent)
         norms = self._all_shared_norms(sent)
         results = kernels().byte_ps_push_pull_all(
             [token(name) for name in self._ordered_names()],

@@ -1,0 +1,57 @@
+"""What the workers of test_backward_order.py do: steps that XLA compiles."""
+
+import re
+
+import tensorflow as tf
+
+import tf_byteps as bps
+
+_WIDTH = 512
+_LAYERS = 3
+
+
+def start():
+    bps.init()
+    return bps.rank(), bps.size()
+
+
+def _step(compiled):
+    weights = [
+        tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, layer]) / 20)
+        for layer in range(_LAYERS)
+    ]
+    x = tf.random.stateless_normal([8, _WIDTH], [2, bps.rank()])
+
+    @tf.function(jit_compile=compiled)
+    def step():
+        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+            y = x
+            for layer, weight in enumerate(weights):
+                with tf.name_scope(f"layer_{layer}"):
+                    y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y**2)
+        return tape.gradient(loss, weights)
+
+    return step
+
+
+def program():
+    """The order in which XLA computes gradients and starts exchanges.
+
+    Without the first layer, whose input needs no gradient."""
+    text = _step(compiled=True).experimental_get_compiler_ir()(stage="optimized_hlo")
+    entry = text[text.index("\nENTRY") :]
+    order, starts = [], iter(range(_LAYERS - 1, 0, -1))
+    for line in entry.splitlines():
+        layer = re.search(r'op_name="gradient_tape/layer_(\d)/matmul/(MatMul_1|MatMul)"', line)
+        if "byteps_start" in line:
+            order += [f"start of layer {number}" for number in [next(starts, 0)] if number]
+        elif layer and layer[1] != "0" and " dot(" in line:
+            what = "weights" if layer[2] == "MatMul_1" else "input"
+            order.append(f"gradient of the {what} of layer {layer[1]}")
+    return order
+
+
+def numbers():
+    """The gradients of a step that XLA compiles, and of one that it does not."""
+    return [[each.numpy() for each in _step(compiled)()] for compiled in (True, False)]

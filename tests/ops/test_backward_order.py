@@ -1,0 +1,180 @@
+"""The order of backpropagation that XLA is given: in graphs, and in programs of two workers."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import workers
+
+from tf_byteps.ops.backward_order import computed_first
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "backward_order_programs.py")
+
+
+@pytest.fixture(scope="module")
+def group():
+    return workers.run(PROGRAM, ["start", "program", "numbers"], 2)
+
+
+def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group):
+    for order in group["program"]:
+        assert order == [
+            "gradient of the weights of layer 2",
+            "start of layer 2",
+            "gradient of the input of layer 2",
+            "gradient of the weights of layer 1",
+            "start of layer 1",
+            "gradient of the input of layer 1",
+        ]
+
+
+def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
+    for compiled, plain in group["numbers"]:
+        for one, other in zip(compiled, plain, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
+def _traced(compute, *shapes):
+    """The graph of a function of constants, after its gradients have been ordered; the variables'
+    gradients before and after."""
+    found = {}
+    values = [tf.Variable(tf.random.stateless_normal(shape, [1, 2])) for shape in shapes]
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = compute(*values)
+        found["before"] = [tf.convert_to_tensor(each) for each in tape.gradient(loss, values)]
+        found["after"] = computed_first(found["before"])
+        return found["after"]
+
+    found["graph"] = step.get_concrete_function().graph
+    return found
+
+
+def _comes_after(operation, other):
+    seen, left = set(), [operation]
+    while left:
+        one = left.pop()
+        if one is other:
+            return True
+        if one not in seen:
+            seen.add(one)
+            left += [tensor.op for tensor in one.inputs]
+    return False
+
+
+def _held(found):
+    return [one is not other for one, other in zip(found["before"], found["after"], strict=True)]
+
+
+def _operations(graph, kind):
+    return [operation for operation in graph.get_operations() if operation.type == kind]
+
+
+def test_dense_layers():
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+    found = _traced(lambda a, b: tf.reduce_sum(tf.nn.relu(x @ a) @ b), [512, 512], [512, 512])
+    assert _held(found) == [False, True]  # nothing comes before the first layer
+    of_weights, of_input = (each.op for each in (found["before"][1], found["before"][0]))
+    assert of_input.type == of_weights.type == "MatMul"
+    assert _comes_after(of_input, of_weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_convolutions(dtype):
+    x = tf.cast(tf.random.stateless_normal([2, 8, 8, 256], [3, 4]), dtype)
+
+    def loss(*kernels):
+        y = x
+        for kernel in kernels:
+            y = tf.nn.relu(tf.nn.conv2d(y, tf.cast(kernel, dtype), 1, "SAME"))
+        return tf.reduce_sum(tf.cast(y, tf.float32))
+
+    found = _traced(loss, [3, 3, 256, 256], [3, 3, 256, 256])
+    assert _held(found)[1]
+    (of_input,) = [
+        each
+        for each in _operations(found["graph"], "Conv2DBackpropInput")
+        if _comes_after(found["before"][0].op, each)
+    ]
+    assert _comes_after(of_input, found["before"][1].op)
+
+
+def test_batches_of_matrices_whose_gradients_are_added_up():
+    x = tf.random.stateless_normal([4, 8, 512], [3, 4])
+    found = _traced(
+        lambda a, b: tf.reduce_sum(tf.matmul(tf.tanh(tf.matmul(x, a)), b)), [512, 512], [512, 512]
+    )
+    assert _held(found)[1]
+    of_first, of_second = (each.op for each in found["before"])
+    assert _operations(found["graph"], "Sum")
+    assert _comes_after(of_first, of_second)
+
+
+def test_a_weight_of_each_worker():
+    factor = tf.Variable(0.5)
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+    found = {}
+
+    @tf.function
+    def step(a, b):
+        with tf.GradientTape() as tape:
+            tape.watch([a, b])
+            loss = tf.reduce_sum(tf.nn.relu(x @ a) @ b)
+        gradients = [tf.math.multiply_no_nan(g, factor) for g in tape.gradient(loss, [a, b])]
+        found.update(before=gradients, after=computed_first(gradients))
+        return found["after"]
+
+    a = tf.random.stateless_normal([512, 512], [1, 2])
+    step(a, a)
+    assert _held(found) == [False, True]
+
+
+def test_small_gradients_and_biases_and_tables_are_left_alone():
+    def loss(table, kernel, bias):
+        rows = tf.gather(tf.convert_to_tensor(table), [1, 2, 3])
+        return tf.reduce_sum(tf.tanh(rows @ kernel + bias) ** 2)
+
+    found = _traced(loss, [4096, 128], [128, 64], [64])
+    assert _held(found) == [False, False, False]
+    assert not _operations(found["graph"], "BytePSTogether")
+
+
+def test_gradients_that_need_each_other_stay_as_they_were():
+    """Each is scaled by the norm of all: none can be known before backpropagation has ended."""
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+    found = {}
+
+    @tf.function
+    def step(a, b):
+        with tf.GradientTape() as tape:
+            tape.watch([a, b])
+            loss = tf.reduce_sum(tf.nn.relu(x @ a) @ b)
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, [a, b]), 1.0)
+        found.update(before=gradients, after=computed_first(gradients))
+        return found["after"]
+
+    a = tf.random.stateless_normal([512, 512], [1, 2])
+    results = step(a, a)
+    assert _held(found) == [False, False]
+    np.testing.assert_allclose(tf.linalg.global_norm(results), 1.0, rtol=1e-5)
+
+
+def test_gradients_of_gradients():
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+
+    def step(a, b, order):
+        with tf.GradientTape() as outer:
+            outer.watch([a, b])
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = tf.reduce_sum(tf.tanh(x @ a) @ b)
+            loss = tf.reduce_sum(inner.gradient(y, x) ** 2)
+        return order(outer.gradient(loss, [a, b]))
+
+    a, b = (tf.random.stateless_normal([512, 512], [1, seed]) / 20 for seed in (2, 3))
+    ordered = tf.function(step)(a, b, computed_first)
+    for one, other in zip(ordered, step(a, b, list), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
