@@ -332,6 +332,13 @@ class TakeCompiler : public XlaOpKernel {
   Shape shape_;
 };
 
+// Whether XLA has the values of a product on a GPU row by row, as a call takes them. It has images
+// channel by channel, but for 2D convolutions of 16 bits, and would copy the others twice.
+bool IsRowByRow(const Shape& shape) {
+  const bool is_narrow = xla::primitive_util::BitWidth(shape.element_type()) <= 16;
+  return shape.dimensions().size() < 4 || (shape.dimensions().size() == 4 && is_narrow);
+}
+
 // Not where nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
 class TogetherCompiler : public XlaOpKernel {
@@ -341,14 +348,16 @@ class TogetherCompiler : public XlaOpKernel {
   void Compile(XlaOpKernelContext* context) override {
     WorkerPlace place;
     OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
-    bool is_ordered = place.size > 1 && !(IsForGpu(context) && place.size == place.local_size);
+    const bool is_gpu = IsForGpu(context);
+    bool is_ordered = place.size > 1 && !(is_gpu && place.size == place.local_size);
     std::vector<XlaOp> values;
     std::vector<Shape> shapes;
     Aliases in_place;
     for (int64_t i = 0; i < context->num_inputs(); ++i) {
       const absl::StatusOr<Shape> shape = context->InputXlaShape(static_cast<int>(i));
       OP_REQUIRES_OK(context, shape.status());
-      is_ordered = is_ordered && shape->is_static();
+      // The first one is the gradient, which leaves row by row.
+      is_ordered = is_ordered && shape->is_static() && !(is_gpu && i > 0 && !IsRowByRow(*shape));
       values.push_back(context->Input(static_cast<int>(i)));
       shapes.push_back(ShapeUtil::MakeShape(shape->element_type(), shape->dimensions()));
       in_place.push_back({ShapeIndex{i}, {i, ShapeIndex{}}});
