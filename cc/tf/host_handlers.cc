@@ -2,25 +2,24 @@
 // engine's end the exchanges; what XLA does next runs on two threads of this file, because an
 // engine thread must not compute.
 #include <atomic>
-#include <condition_variable>
+#include <cfenv>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "cc/base/clock.h"
+#include "cc/base/work_threads.h"
 #include "cc/engine/engine.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/tf/compiled_call.h"
 #include "cc/tf/profiler_activity.h"
 #include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/platform/denormal.h"
+#include "tensorflow/core/platform/setround.h"
 
 namespace byteps {
 namespace {
@@ -29,47 +28,15 @@ namespace ffi = xla::ffi;
 
 constexpr int kThreads = 2;
 
-// Threads that run what they are given. They end with the process.
-class Continuations {
- public:
-  Continuations() {
-    for (int i = 0; i < kThreads; ++i) {
-      std::thread([this] {
-        SetThreadName("byteps-xla");
-        Run();
-      }).detach();
-    }
-  }
-
-  void Add(std::function<void()> continuation) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      waiting_.push_back(std::move(continuation));
-    }
-    changed_.notify_one();
-  }
-
- private:
-  void Run() {
-    while (true) {
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return !waiting_.empty(); });
-      const std::function<void()> next = std::move(waiting_.front());
-      waiting_.pop_front();
-      lock.unlock();
-      next();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
-};
-
-// Never destroyed: threads of the engine and of XLA may outlive static objects.
+// Never destroyed: threads of the engine and of XLA may outlive static objects. Numbers are treated
+// as on XLA's own threads, so that a worker computes the same on whichever thread it goes on.
 void CallLater(std::function<void()> continuation) {
-  static auto* const continuations = new Continuations;
-  continuations->Add(std::move(continuation));
+  static auto* const threads = new WorkThreads("byteps-xla", kThreads);
+  threads->Add([continuation = std::move(continuation)] {
+    const tensorflow::port::ScopedFlushDenormal flush_denormals;
+    const tensorflow::port::ScopedSetRound round_to_nearest(FE_TONEAREST);
+    continuation();
+  });
 }
 
 CompiledRuns& Runs() {

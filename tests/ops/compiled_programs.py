@@ -44,6 +44,17 @@ def all_dtypes():
     return results
 
 
+def tiny_numbers():
+    """How often a program makes a number too small for float32's usual form behind an exchange."""
+
+    @compiled
+    def step(x):
+        return bps.push_pull(x, op=bps.Average, name="tiny") * 1e-20
+
+    x = tf.fill([100_000], 1e-20)
+    return sum(np.count_nonzero(step(x).numpy()) for _ in range(20))
+
+
 def _many(value):
     """Tensors of 1.2 MB, and short ones among them: several that start together, and alone."""
     lengths = [1, 300_000, 2, 3, 300_000, 300_000, 4, 5]

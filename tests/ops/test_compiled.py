@@ -17,6 +17,7 @@ SCENARIOS = [
     "start",
     "all_dtypes",
     "options",
+    "tiny_numbers",
     "gradients",
     "many_in_flight",
     "starts_before_ends",
@@ -40,6 +41,10 @@ def group(request):
 def test_call_before_init_is_an_error(group):
     for message in group["before_init"]:
         assert "call tf_byteps.init() first" in message
+
+
+def test_what_is_computed_behind_an_exchange_flushes_denormals(group):
+    assert group["tiny_numbers"] == [0] * group.size
 
 
 def test_every_dtype_and_op(group):

@@ -1,0 +1,41 @@
+// WorkThreads: threads that run what they are given, for those who must not do it themselves.
+#ifndef TF_BYTEPS_CC_BASE_WORK_THREADS_H_
+#define TF_BYTEPS_CC_BASE_WORK_THREADS_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace byteps {
+
+// Thread-safe.
+class WorkThreads {
+ public:
+  WorkThreads(const std::string& name, int count);
+  ~WorkThreads() { Stop(); }
+
+  // Returns at once. The work is begun in the order of the calls: with one thread, one piece ends
+  // before the next begins. After Stop, the calling thread does it.
+  void Add(std::function<void()> work);
+
+  // Waits until all work is done, what it adds itself, too, and ends the threads. Not from inside
+  // of work. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_BASE_WORK_THREADS_H_
