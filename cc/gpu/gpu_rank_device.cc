@@ -90,10 +90,9 @@ Status GpuRankDevice::StartAfter(CudaStreamHandle stream) {
 }
 
 Status GpuRankDevice::Mark(CudaStreamHandle stream, DeviceMark* mark) {
-  std::unique_ptr<CudaEvent> event;
-  BYTEPS_RETURN_IF_ERROR(CudaEvent::Create(device_, &event));
-  BYTEPS_RETURN_IF_ERROR(event->Record(stream));
-  *mark = std::shared_ptr<CudaEvent>(std::move(event));
+  std::shared_ptr<CudaEvent> event;
+  BYTEPS_RETURN_IF_ERROR(computed_->Mark(stream, &event));
+  *mark = std::move(event);
   return OkStatus();
 }
 
@@ -102,10 +101,9 @@ Status GpuRankDevice::StartAfterMark(const DeviceMark& mark) {
 }
 
 Status GpuRankDevice::MarkEnd(DeviceMark* mark) {
-  std::unique_ptr<CudaEvent> event;
-  BYTEPS_RETURN_IF_ERROR(CudaEvent::Create(device_, &event));
-  BYTEPS_RETURN_IF_ERROR(collectives_->MarkEnd(event.get()));
-  *mark = std::shared_ptr<CudaEvent>(std::move(event));
+  std::shared_ptr<CudaEvent> event;
+  BYTEPS_RETURN_IF_ERROR(collectives_->MarkEnd(&event));
+  *mark = std::move(event);
   return OkStatus();
 }
 

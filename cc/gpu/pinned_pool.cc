@@ -42,20 +42,37 @@ size_t PinnedPool::RoundUp(size_t bytes) {
 
 Status PinnedPool::Take(size_t bytes, Block* block) {
   const size_t size = RoundUp(bytes);
+  void* address = TakeFree(size);
+  while (address == nullptr) {
+    std::lock_guard<std::mutex> growing(growth_mutex_);
+    address = TakeFree(size);  // what another thread has grown it by
+    if (address != nullptr) break;
+    BYTEPS_RETURN_IF_ERROR(Grow(size));
+    address = TakeFree(size);
+  }
+  *block = Block(
+      address, [pool = shared_from_this(), size](void* returned) { pool->Return(returned, size); });
+  return OkStatus();
+}
+
+void* PinnedPool::TakeFree(size_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<void*>& free = free_[size];
-  if (free.empty()) {
-    const size_t count = size < kSlabBytes ? kSlabBytes / size : 1;
-    void* slab = nullptr;
-    BYTEPS_RETURN_IF_ERROR(Allocate(count * size, &slab));
-    // The first of them goes first.
-    for (size_t i = count; i-- > 0;) free.push_back(static_cast<char*>(slab) + i * size);
-  }
+  if (free.empty()) return nullptr;
   void* const address = free.back();
   free.pop_back();
   counters_.bytes_in_use += size;
-  *block = Block(
-      address, [pool = shared_from_this(), size](void* returned) { pool->Return(returned, size); });
+  return address;
+}
+
+Status PinnedPool::Grow(size_t size) {
+  const size_t count = size < kSlabBytes ? kSlabBytes / size : 1;
+  void* slab = nullptr;
+  BYTEPS_RETURN_IF_ERROR(Allocate(count * size, &slab));
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<void*>& free = free_[size];
+  // The first of them goes first.
+  for (size_t i = count; i-- > 0;) free.push_back(static_cast<char*>(slab) + i * size);
   return OkStatus();
 }
 
@@ -63,6 +80,7 @@ Status PinnedPool::Allocate(size_t bytes, void** address) {
   BYTEPS_RETURN_IF_ERROR(source_.allocate(bytes, address));
   allocated_.emplace_back(*address, bytes);
   if (watcher_.allocated != nullptr) watcher_.allocated(*address, bytes);
+  std::lock_guard<std::mutex> lock(mutex_);
   ++counters_.allocations;
   counters_.allocated_bytes += bytes;
   return OkStatus();
@@ -75,7 +93,7 @@ void PinnedPool::Return(void* address, size_t size) {
 }
 
 void PinnedPool::Watch(PinnedWatcher watcher) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> growing(growth_mutex_);
   watcher_ = std::move(watcher);
   if (watcher_.allocated == nullptr) return;
   for (const auto& [address, bytes] : allocated_) watcher_.allocated(address, bytes);

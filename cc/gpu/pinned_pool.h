@@ -1,8 +1,10 @@
 // PinnedPool: pinned host memory that is allocated once and used again and again.
 //
-// The pool never makes anybody wait: an exchange holds its memory until the other workers have sent
-// theirs, and workers that wait for memory in different order would wait for ever (protocol rule
-// 9). It grows to the most that was in use at one time and gives nothing back until it ends.
+// The pool never makes anybody wait for memory: an exchange holds it until the other workers have
+// sent theirs, and workers that wait for memory in different order would wait for ever (protocol
+// rule 9). It grows to the most that was in use at one time and gives nothing back until it ends.
+// To grow may take as long as something else keeps CUDA busy. Only Take waits for that, not whoever
+// gives back a block.
 #ifndef TF_BYTEPS_CC_GPU_PINNED_POOL_H_
 #define TF_BYTEPS_CC_GPU_PINNED_POOL_H_
 
@@ -64,14 +66,18 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
 
  private:
   explicit PinnedPool(PinnedSource source) : source_(std::move(source)) {}
+  void* TakeFree(size_t size);  // null: there is none
   void Return(void* address, size_t size);
+  // With growth_mutex_ held.
+  Status Grow(size_t size);
   Status Allocate(size_t bytes, void** address);
 
   const PinnedSource source_;
-  mutable std::mutex mutex_;                   // guards all below
-  std::map<size_t, std::vector<void*>> free_;  // by rounded size
+  std::mutex growth_mutex_;  // guards these two; taken before mutex_
   std::vector<std::pair<void*, size_t>> allocated_;
-  PinnedWatcher watcher_;  // its functions may be null
+  PinnedWatcher watcher_;                      // its functions may be null
+  mutable std::mutex mutex_;                   // guards these two; never held during a call of CUDA's
+  std::map<size_t, std::vector<void*>> free_;  // by rounded size
   PinnedPoolCounters counters_;
 };
 

@@ -5,12 +5,15 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <map>
 #include <random>
 #include <thread>
 
 namespace byteps {
 namespace {
+
+constexpr size_t kMegabyte = 1 << 20;
 
 struct CountedSource {
   std::map<void*, size_t> live;
@@ -134,6 +137,35 @@ TEST(PinnedPool, TellsOfAllItsMemoryUntilItIsFreed) {
   after.reset();
   pool.reset();
   EXPECT_TRUE(known.empty());
+}
+
+// To get memory may take until something else that CUDA does has ended.
+TEST(PinnedPool, BlocksComeAndGoWhileItGrows) {
+  CountedSource counted;
+  PinnedSource source = counted.Source();
+  std::promise<void> growing, may_grow;
+  source.allocate = [&, allocate = source.allocate](size_t bytes, void** address) {
+    if (bytes > kMegabyte * 16) {
+      growing.set_value();
+      may_grow.get_future().wait();
+    }
+    return allocate(bytes, address);
+  };
+  const auto pool = PinnedPool::Create(std::move(source));
+  PinnedPool::Block small;
+  ASSERT_TRUE(pool->Take(kMegabyte, &small).ok());
+  std::thread grows([&] {
+    PinnedPool::Block large;
+    EXPECT_TRUE(pool->Take(kMegabyte * 32, &large).ok());
+  });
+  growing.get_future().wait();
+  EXPECT_EQ(pool->counters().bytes_in_use, kMegabyte);
+  small.reset();
+  EXPECT_EQ(pool->counters().bytes_in_use, 0u);
+  EXPECT_TRUE(pool->Take(kMegabyte, &small).ok());
+  may_grow.set_value();
+  grows.join();
+  EXPECT_EQ(pool->counters().allocations, 2u);
 }
 
 TEST(PinnedPool, ManyThreads) {

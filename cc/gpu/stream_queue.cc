@@ -27,21 +27,21 @@ StreamQueue::~StreamQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status StreamQueue::Mark(CudaStreamHandle producer, std::unique_ptr<CudaEvent>* mark) {
-  BYTEPS_RETURN_IF_ERROR(TakeEvent(mark));
+Status StreamQueue::Mark(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* mark) {
+  BYTEPS_RETURN_IF_ERROR(events_->Take(mark));
   return (*mark)->Record(producer);
 }
 
-Status StreamQueue::Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
+Status StreamQueue::Add(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return AddInOrder(std::move(mark), start, std::move(done));
+  return AddInOrder(mark, start, std::move(done));
 }
 
 Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Done done) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  std::unique_ptr<CudaEvent> mark;
+  std::shared_ptr<CudaEvent> mark;
   BYTEPS_RETURN_IF_ERROR(Mark(producer, &mark));
-  return AddInOrder(std::move(mark), start, std::move(done));
+  return AddInOrder(mark, start, std::move(done));
 }
 
 Status StreamQueue::StartAfter(CudaEvent* mark) {
@@ -49,40 +49,25 @@ Status StreamQueue::StartAfter(CudaEvent* mark) {
   return mark->HoldUp(stream_->handle());
 }
 
-Status StreamQueue::MarkEnd(CudaEvent* mark) {
+Status StreamQueue::MarkEnd(std::shared_ptr<CudaEvent>* mark) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return mark->Record(stream_->handle());
+  return Mark(stream_->handle(), mark);
 }
 
-Status StreamQueue::AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done) {
+Status StreamQueue::AddInOrder(const std::shared_ptr<CudaEvent>& mark, const Start& start,
+                               Done done) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  if (mark != nullptr) {
-    BYTEPS_RETURN_IF_ERROR(stream_->WaitFor(mark->handle()));
-  } else {
-    BYTEPS_RETURN_IF_ERROR(TakeEvent(&mark));
-  }
+  if (mark != nullptr) BYTEPS_RETURN_IF_ERROR(stream_->WaitFor(mark->handle()));
   BYTEPS_RETURN_IF_ERROR(start(stream_->handle()));
-  // The stream's wait holds on to what was recorded before.
-  BYTEPS_RETURN_IF_ERROR(mark->Record(stream_->handle()));
+  std::shared_ptr<CudaEvent> end;
+  BYTEPS_RETURN_IF_ERROR(Mark(stream_->handle(), &end));
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    pending_.push_back({std::move(mark), std::move(done)});
+    pending_.push_back({std::move(end), std::move(done)});
   }
   changed_.notify_one();
   return OkStatus();
-}
-
-Status StreamQueue::TakeEvent(std::unique_ptr<CudaEvent>* event) {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (!free_events_.empty()) {
-      *event = std::move(free_events_.back());
-      free_events_.pop_back();
-      return OkStatus();
-    }
-  }
-  return CudaEvent::Create(device_, event);
 }
 
 void StreamQueue::Run() {
@@ -95,9 +80,8 @@ void StreamQueue::Run() {
     lock.unlock();
     const Status status = next.end->Wait();
     next.done(status);
-    next.done = nullptr;  // what it owns goes before the next wait
+    next = Pending();  // what it owns goes before the next wait
     lock.lock();
-    free_events_.push_back(std::move(next.end));
   }
 }
 

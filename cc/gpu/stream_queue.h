@@ -10,10 +10,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/gpu/device.h"
+#include "cc/gpu/event_pool.h"
 
 namespace byteps {
 
@@ -32,17 +32,17 @@ class StreamQueue {
   ~StreamQueue();
 
   // The end of what `producer`, a stream that may be somebody else's, holds now.
-  Status Mark(CudaStreamHandle producer, std::unique_ptr<CudaEvent>* mark);
+  Status Mark(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* mark);
 
   // Adds work that begins, on the GPU, after all that was added before and after `mark`, if there
   // is one. An error here means that `done` is never called.
-  Status Add(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
+  Status Add(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done);
 
   // The work that is added from now on begins after `mark`, which stays the caller's.
   Status StartAfter(CudaEvent* mark);
 
-  // Makes `mark` the end of all work that was added.
-  Status MarkEnd(CudaEvent* mark);
+  // The end of all work that was added.
+  Status MarkEnd(std::shared_ptr<CudaEvent>* mark);
 
   // As Add with a mark of `producer`; the work of several threads is in the order of their marks,
   // so that none waits behind a piece whose producer is later.
@@ -50,18 +50,19 @@ class StreamQueue {
 
  private:
   struct Pending {
-    std::unique_ptr<CudaEvent> end;
+    std::shared_ptr<CudaEvent> end;
     Done done;
   };
 
-  explicit StreamQueue(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
+  explicit StreamQueue(std::shared_ptr<GpuDevice> device)
+      : device_(device), events_(EventPool::Create(std::move(device))) {}
   void Run();
 
-  Status TakeEvent(std::unique_ptr<CudaEvent>* event);
   // With order_mutex_ held.
-  Status AddInOrder(std::unique_ptr<CudaEvent> mark, const Start& start, Done done);
+  Status AddInOrder(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done);
 
   const std::shared_ptr<GpuDevice> device_;
+  const std::shared_ptr<EventPool> events_;
   std::unique_ptr<CudaStream> stream_;
   std::thread thread_;
   // Guards the order on the stream, and of pending_. Not what the thread needs: whoever adds a
@@ -70,7 +71,6 @@ class StreamQueue {
   std::mutex mutex_;  // guards all below; never held during a call of CUDA's
   std::condition_variable changed_;
   std::deque<Pending> pending_;
-  std::vector<std::unique_ptr<CudaEvent>> free_events_;
   bool stopping_ = false;
 };
 

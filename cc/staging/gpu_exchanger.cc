@@ -132,7 +132,8 @@ void GpuExchanger::SendRows(const std::shared_ptr<Worker>& worker,
   };
   request.keep_alive = staged;
   request.done = [this, staged](const Status& status) {
-    status.ok() ? CopyIn(staged) : staged->Finish(status);
+    if (!status.ok()) return staged->Finish(status);
+    launcher_.Add([this, staged] { CopyIn(staged); });
   };
   worker->Enqueue(std::move(request));
 }

@@ -61,6 +61,7 @@ class GpuExchanger {
   const FindWorker find_worker_;
   const std::shared_ptr<PinnedPool> pool_;
   std::unique_ptr<CopyEngine> copies_;
+  WorkThreads launcher_{"byteps-launch", 1};  // see LocalGroup's
 
   std::mutex mutex_;  // guards all below
   std::weak_ptr<Worker> worker_;

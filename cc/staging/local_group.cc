@@ -101,6 +101,7 @@ LocalGroup::~LocalGroup() {
   sequencer_.reset();
   if (link_ != nullptr) link_->Stop();
   if (thread_.joinable()) thread_.join();
+  launcher_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
 
@@ -368,6 +369,7 @@ void LocalGroup::OnStop() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, kLeavePatience, [this] { return live_.empty(); });
   }
+  launcher_.Stop();
   if (link_ != nullptr) link_->Stop();
 }
 

@@ -8,6 +8,12 @@
 // reduce to the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. Each
 // part goes its own way, so that all stages are busy with different parts at one time. A worker
 // that is alone on its host skips what others would take part in, and the log.
+//
+// Threads. A call of the device's may take until a stream goes on that waits for servers: a module
+// that CUDA loads meanwhile, for whoever uses the GPU, keeps all others out until then. So threads
+// that bring what a stream waits for call nothing of the device's, nor wait for who does: those of
+// the worker, which receive, and the one that sees copies to the host end. What follows from what
+// they see, and needs the device, is done on one thread, launcher_.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
@@ -25,6 +31,7 @@
 
 #include "cc/base/host_map.h"
 #include "cc/base/status.h"
+#include "cc/base/work_threads.h"
 #include "cc/gpu/rank_device.h"
 #include "cc/gpu/sequencer.h"
 #include "cc/staging/local_link.h"
@@ -200,6 +207,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   LogFollower follower_;                  // of the thread
   std::vector<TensorPointer> together_;   // of the thread: for one collective
   std::thread thread_;
+  WorkThreads launcher_{"byteps-launch", 1};
 
   std::mutex held_mutex_;  // guards these three; taken without mutex_
   int holding_ = 0;

@@ -74,8 +74,11 @@ void LocalGroup::EndTurn(const TensorPointer& tensor) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     in_flight_.erase(tensor->gpu.tensor.name);
+    if (waiting_.empty()) return;
   }
-  PlaceWaiting();
+  // On one host, those that end together are placed together.
+  if (results_from_ == ResultsFrom::kCollective) return PlaceWaiting();
+  launcher_.Add([this] { PlaceWaiting(); });
 }
 
 void LocalGroup::PlaceWaiting() {
@@ -365,7 +368,8 @@ void LocalGroup::Send(const PartPointer& part) {
   request.input_is_encoded = part->is_encoded();
   request.takes_encoded = part->sum_form.codec != CodecId::kRaw;
   request.done = [this, part](bool is_encoded) {
-    part->arrival != nullptr ? OnArrived(part) : CopyIn(part, is_encoded);
+    if (part->arrival != nullptr) return OnArrived(part);
+    launcher_.Add([this, part, is_encoded] { CopyIn(part, is_encoded); });
   };
   worker_->SendPart(part->tensor->exchange, std::move(request));
 }

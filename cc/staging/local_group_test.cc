@@ -742,6 +742,30 @@ TEST_P(LocalGroupTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
   }
 }
 
+// A module that CUDA loads keeps all others out until the stream that waits goes on. So what it
+// waits for must come without a call of the device's, also where the next run of the program has
+// been started already.
+TEST_P(LocalGroupTest, WhatAStreamWaitsForComesWhileTheDeviceIsBusy) {
+  StartJob({"a", "b"});
+  if (IsSkipped() || ranks_[0].cpu_device == nullptr) return;
+  const auto set_busy = [&](bool is_busy) {
+    for (Rank& rank : ranks_) rank.cpu_device->BeBusy(is_busy);
+  };
+  std::promise<void> first, last;
+  ComputeUntil(first.get_future().share());
+  const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
+  for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % 2], *sent[i]);
+  const std::vector<std::shared_ptr<Sent>> next = SendTwenty(5000);
+  ComputeUntil(last.get_future().share());
+  set_busy(true);
+  first.set_value();
+  for (const std::shared_ptr<Sent>& each : sent) Check(each->Wait());
+  set_busy(false);
+  last.set_value();
+  for (size_t i = 0; i < next.size(); ++i) HoldUp(ranks_[i % 2], *next[i]);
+  ExpectSumsOfTwo(next, 5000);
+}
+
 // The stream would wait for ever for what does not come, and all that is behind it with it.
 TEST_P(LocalGroupTest, AStreamThatWaitsForALostWorkerGoesOn) {
   StartJob({"a", "b"});

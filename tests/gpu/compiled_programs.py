@@ -1,7 +1,10 @@
 """What the workers of test_compiled.py do, each on a GPU of its own: functions for XLA."""
 
+import concurrent.futures
+import ctypes
 import functools
 import os
+import threading
 import time
 
 import numpy as np
@@ -71,6 +74,44 @@ def many_tensors():
                 assert wrong == 0, (seed, i, wrong, result.shape, total, result.numpy()[:5])
     bps.shutdown()
     return count * steps
+
+
+def _free_memory_until(ended):
+    """As others who use the GPU; CUDA ends such a call once all streams have done their work."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+    calls = 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxPushCurrent_v2(context) == 0
+    while not ended.wait(0.001):
+        assert driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)) == 0
+        assert driver.cuMemFree_v2(memory) == 0
+        calls += 1
+    return calls
+
+
+def memory_is_freed_meanwhile():
+    """Steps whose streams wait for servers, while another thread waits for these streams."""
+    start()
+    count, steps = 40, 400
+
+    @compiled
+    def step(values):
+        sums = bps.push_pull(values, op=bps.Average, name="beside")
+        return [each + 1.0 for each in sums]
+
+    ended = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor() as pool, tf.device("/GPU:0"):
+        values = [tf.fill([20000 + 3000 * i], float(bps.rank())) for i in range(count)]
+        values = step(values)
+        frees = pool.submit(_free_memory_until, ended)
+        for _ in range(steps - 1):
+            values = step(values)  # the host does not wait for it
+        results = {float(tf.reduce_max(each)) for each in values}
+        ended.set()
+        assert frees.result() > 10
+    bps.shutdown()
+    return [*results, float(steps)]
 
 
 def host_is_free():

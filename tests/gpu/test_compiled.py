@@ -34,6 +34,11 @@ def test_few_hardware_queues(hosts):
     assert results == [1200] * 2
 
 
+def test_cuda_keeps_others_out_while_streams_wait():
+    for result, steps in run(compiled_programs.memory_is_freed_meanwhile, hosts="ab"):
+        assert result == steps + 0.5  # the average of ranks 0 and 1, and 1 for each step
+
+
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_the_host_does_not_wait_for_the_gpu(hosts):
     for called, whole in run(compiled_programs.host_is_free, hosts=hosts):

@@ -19,51 +19,11 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/work_threads.h"
 #include "cc/codec/int8_codec.h"
 #include "cc/gpu/rank_device.h"
 
 namespace byteps {
-
-// A thread that does one thing after the other.
-class CpuStream {
- public:
-  CpuStream() : thread_([this] { Run(); }) {}
-  ~CpuStream() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-  void Add(std::function<void()> work) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      work_.push_back(std::move(work));
-    }
-    changed_.notify_all();
-  }
-
- private:
-  void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !work_.empty(); });
-      if (work_.empty()) return;
-      const std::function<void()> next = std::move(work_.front());
-      work_.pop_front();
-      lock.unlock();
-      next();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> work_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
 
 // A point in a stream's work.
 class CpuMark : public StreamMark {
@@ -97,7 +57,7 @@ class CpuCommunicator {
     int32_t root = 0;
     size_t together = 1;  // how many were called at once
     RankDevice::Done done;
-    CpuStream* stream = nullptr;
+    WorkThreads* stream = nullptr;
   };
 
   // Blocks until all ranks are there.
@@ -185,7 +145,8 @@ class CpuRankDevice : public RankDevice {
  public:
   CpuRankDevice() {
     PinnedSource source;
-    source.allocate = [](size_t bytes, void** address) {
+    source.allocate = [this](size_t bytes, void** address) {
+      WaitUntilFree();
       *address = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
       return OkStatus();
     };
@@ -238,21 +199,34 @@ class CpuRankDevice : public RankDevice {
     return all_reduces_;
   }
 
+  // As CUDA while it loads a module beside a stream that waits: until told otherwise, no call that
+  // gives the device something to do returns. What it has been given goes on.
+  void BeBusy(bool is_busy) {
+    {
+      std::lock_guard<std::mutex> lock(busy_mutex_);
+      is_busy_ = is_busy;
+    }
+    free_.notify_all();
+  }
+
   // Puts work on the stream that computes inputs.
   void Compute(std::function<void()> work) { computed_.Add(std::move(work)); }
 
   Status WhenComputed(CudaStreamHandle, Done done) override {
+    WaitUntilFree();
     computed_.Add([done = std::move(done)] { done(OkStatus()); });
     return OkStatus();
   }
   Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
   Status Mark(CudaStreamHandle, DeviceMark* mark) override { return MarkOn(&computed_, mark); }
   Status StartAfterMark(const DeviceMark& mark) override {
+    WaitUntilFree();
     collectives_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
     return OkStatus();
   }
   Status MarkEnd(DeviceMark* mark) override { return MarkOn(&collectives_, mark); }
   Status AllReduce(const std::vector<Reduction>& reductions, Done done) override {
+    WaitUntilFree();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ++all_reduces_;
@@ -280,6 +254,7 @@ class CpuRankDevice : public RankDevice {
     return Launch({'b', span, NcclOperation::kSum, root, 1, std::move(done), &collectives_});
   }
   Status StartCopiesAfterMark(const DeviceMark& mark) override {
+    WaitUntilFree();
     to_host_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
     return OkStatus();
   }
@@ -287,6 +262,7 @@ class CpuRankDevice : public RankDevice {
   // The stream that computes is the only one that waits here.
   Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, const void* from, void* to,
                          size_t bytes) override {
+    WaitUntilFree();
     computed_.Add([=] {
       while (word->load() != kArrived) std::this_thread::sleep_for(std::chrono::microseconds(100));
       std::memcpy(to, from, bytes);
@@ -303,6 +279,7 @@ class CpuRankDevice : public RankDevice {
     return encodes_ && form.codec == CodecId::kInt8;
   }
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override {
+    WaitUntilFree();
     to_host_.Add([=, done = std::move(done)] {
       auto* next = static_cast<uint8_t*>(to);
       for (const DevicePart& part : parts) {
@@ -323,6 +300,7 @@ class CpuRankDevice : public RankDevice {
   }
   Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
                         Done done) override {
+    WaitUntilFree();
     to_device_.Add([=, done = std::move(done)] {
       Int8Codec(form.block, form.is_stochastic)
           .DecodeBlocks(static_cast<const uint8_t*>(from), elements, DecodeMode::kStore,
@@ -337,6 +315,7 @@ class CpuRankDevice : public RankDevice {
   uint64_t encoded_parts() const { return encoded_parts_; }
   uint64_t decoded_parts() const { return decoded_parts_; }
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
+    WaitUntilFree();
     collectives_.Add([spans, done = std::move(done)] {
       for (const DeviceSpan& span : spans) {
         if (span.to != span.from) std::memcpy(span.to, span.from, span.bytes());
@@ -348,7 +327,12 @@ class CpuRankDevice : public RankDevice {
   PinnedPool& pinned_pool() override { return *pool_; }
 
  private:
+  void WaitUntilFree() {
+    std::unique_lock<std::mutex> lock(busy_mutex_);
+    free_.wait(lock, [this] { return !is_busy_; });
+  }
   Status Launch(CpuCommunicator::Call call) {
+    WaitUntilFree();
     std::shared_ptr<CpuCommunicator> communicator;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -357,13 +341,15 @@ class CpuRankDevice : public RankDevice {
     }
     return communicator->Launch(rank_, std::move(call));
   }
-  static Status MarkOn(CpuStream* stream, DeviceMark* mark) {
+  Status MarkOn(WorkThreads* stream, DeviceMark* mark) {
+    WaitUntilFree();
     const auto made = std::make_shared<CpuMark>();
     stream->Add([made] { made->Reach(); });
     *mark = made;
     return OkStatus();
   }
-  static Status Copy(CpuStream* stream, const void* from, void* to, size_t bytes, Done done) {
+  Status Copy(WorkThreads* stream, const void* from, void* to, size_t bytes, Done done) {
+    WaitUntilFree();
     stream->Add([=, done = std::move(done)] {
       if (to != from) std::memcpy(to, from, bytes);
       done(OkStatus());
@@ -375,6 +361,9 @@ class CpuRankDevice : public RankDevice {
   bool encodes_ = true;
   std::atomic<uint64_t> encoded_parts_{0};
   std::atomic<uint64_t> decoded_parts_{0};
+  std::mutex busy_mutex_;  // guards is_busy_
+  std::condition_variable free_;
+  bool is_busy_ = false;
   std::mutex mutex_;  // guards these
   std::shared_ptr<CpuCommunicator> communicator_;
   int32_t rank_ = 0;
@@ -383,10 +372,10 @@ class CpuRankDevice : public RankDevice {
   int all_reduces_ = 0;
 
   // The last to be made and the first to end: what runs there uses all above.
-  CpuStream to_device_;
-  CpuStream to_host_;
-  CpuStream collectives_;
-  CpuStream computed_;
+  WorkThreads to_device_{"test-to-device", 1};
+  WorkThreads to_host_{"test-to-host", 1};
+  WorkThreads collectives_{"test-reduce", 1};
+  WorkThreads computed_{"test-compute", 1};
 };
 
 }  // namespace byteps
