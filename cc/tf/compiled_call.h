@@ -2,17 +2,19 @@
 // compiler (xla_kernels.cc) tells their handlers (host_handlers.cc, gpu_handlers.cc).
 //
 //   run()                     -> run             a number for this run of the computation
-//   start(x..., run, after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
+//   start(run, x..., after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
 //                                                   memory
 //                          or   x', handle, all   of one gather, whose result has another shape
+//   start(run, x, held..., after...)              of one gradient: what is held is needed after
+//   this
+//                       -> x', handle, held...
 //   gate(handles...)          -> handle          nothing; what needs it comes after all of these
-//   done(x'..., run, handle)  -> result...       ends with the exchanges; each result is in its x's
-//     or (x', run, handle, all)                    memory, or in that of `all`
+//   done(run, x'..., handle)  -> result...       ends with the exchanges; each result is in its x's
+//     or (run, x', handle, all)                    memory, or in that of `all`
 //   hand_over(x, after...)    -> handle          starts an exchange that outlasts the program: with
 //                                                  a copy of x
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
 //                                                  earlier program
-//   together(x...)            -> x'...           nothing; what needs one comes after all of them
 //   place()                   -> number          of this worker, when it runs
 //
 // A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of
@@ -48,7 +50,6 @@ inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
 inline constexpr char kHandOverCall[] = "byteps_hand_over";
 inline constexpr char kTakeCall[] = "byteps_take";
-inline constexpr char kTogetherCall[] = "byteps_together";
 inline constexpr char kPlaceCall[] = "byteps_place";
 
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and

@@ -207,16 +207,14 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Error Together(ffi::RemainingArgs, ffi::RemainingRets) { return ffi::Error::Success(); }
-
-ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs values,
+ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
                 ffi::RemainingRets) {
   const std::vector<std::string> names = CallNames(attributes);
   DeviceMark last;
   for (size_t i = 0; i < names.size(); ++i) {
     DeviceMark end;
-    Status status =
-        AllExchanges().Wait(stream, names[i], values.get<ffi::AnyBuffer>(i)->untyped_data(), &end);
+    Status status = AllExchanges().Wait(stream, names[i],
+                                        operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &end);
     // Several of them have the end of one collective.
     if (status.ok() && end != nullptr && end != last) status = end->HoldUp(stream);
     if (!status.ok()) {
@@ -245,7 +243,6 @@ XLA_FFI_DEFINE_HANDLER(
     kStart, Start,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kTogether, Together, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
     kDone, Done,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
@@ -255,7 +252,6 @@ XLA_FFI_DEFINE_HANDLER(kPlace, Place,
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "CUDA", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "CUDA", kGate);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTogetherCall, "CUDA", kTogether);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDone);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "CUDA", kPlace);
 

@@ -58,9 +58,8 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer> run) {
   return ffi::Error::Success();
 }
 
-// The run's number comes behind the tensors.
-uint32_t RunOf(const ffi::RemainingArgs& operands, size_t tensors) {
-  return NumberOf(*operands.get<ffi::AnyBuffer>(tensors));
+uint32_t RunOf(const ffi::RemainingArgs& operands) {
+  return NumberOf(*operands.get<ffi::AnyBuffer>(0));
 }
 
 ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
@@ -68,7 +67,7 @@ ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
   std::vector<ExchangeRequest> requests;
   const Status status = DescribeStart(attributes, results, &requests);
   if (!status.ok()) return ToCallError(status);
-  const uint32_t run = RunOf(operands, requests.size());
+  const uint32_t run = RunOf(operands);
   for (ExchangeRequest& request : requests) {
     int64_t all_rows = 0;
     if (request.tensor.kind == ExchangeKind::kGather)
@@ -81,17 +80,15 @@ ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
-ffi::Error Together(ffi::RemainingArgs, ffi::RemainingRets) { return ffi::Error::Success(); }
-
 ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
                  ffi::RemainingRets results) {
   const std::vector<std::string> names = CallNames(attributes);
-  const uint32_t run = RunOf(operands, names.size());
+  const uint32_t run = RunOf(operands);
   ffi::CountDownPromise promise(static_cast<int64_t>(names.size()));
   ffi::Future future(promise);
   for (size_t i = 0; i < names.size(); ++i) {
     void* const to = (*results.get<ffi::AnyBuffer>(i))->untyped_data();
-    Runs().WhenEnded(run, names[i], operands.get<ffi::AnyBuffer>(i)->untyped_data(),
+    Runs().WhenEnded(run, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(),
                      [promise, to](const Status& status, const void* from, uint64_t bytes) mutable {
                        if (status.ok() && bytes > 0) std::memcpy(to, from, bytes);
                        promise.CountDown(ToCallError(status));
@@ -171,7 +168,6 @@ XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kStart, Start,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kTogether, Together, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(kDone, Done,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
@@ -185,7 +181,6 @@ XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "Host", kGate);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTogetherCall, "Host", kTogether);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kHandOverCall, "Host", kHandOver);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTakeCall, "Host", kTake);

@@ -104,7 +104,7 @@ class PlaceOp : public OpKernel {
   int64_t index_ = 0;
 };
 
-class TogetherOp : public OpKernel {
+class StartBeforeOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
 
@@ -144,8 +144,8 @@ REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).Host
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
                         PlaceOp);
-REGISTER_KERNEL_BUILDER(Name("BytePSTogether").Device(tensorflow::DEVICE_CPU), TogetherOp);
-REGISTER_KERNEL_BUILDER(Name("BytePSTogether").Device(tensorflow::DEVICE_GPU), TogetherOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSStartBefore").Device(tensorflow::DEVICE_CPU), StartBeforeOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSStartBefore").Device(tensorflow::DEVICE_GPU), StartBeforeOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch").Device(tensorflow::DEVICE_CPU), NoteBatchOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch")
                             .Device(tensorflow::DEVICE_GPU)

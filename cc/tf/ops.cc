@@ -98,12 +98,23 @@ REGISTER_OP("BytePSPushPullAll")
         "Does what BytePSPushPull does for each of several values, of which none needs another's "
         "result. For XLA, which cannot see that by itself.");
 
-REGISTER_OP("BytePSTogether")
+// Stateless, although it starts an exchange: where nothing needs its outputs, nothing is started.
+REGISTER_OP("BytePSStartBefore")
     .Input("values: T")
-    .Output("same: T")
-    .Attr("T: list(type) >= 1")
+    .Input("held: Held")
+    .Output("same_values: T")
+    .Output("same_held: Held")
+    .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
+    .Attr("Held: list(type) >= 1")
+    .Attr("tensor_names: list(string)")
+    .Attr("priorities: list(int)")
+    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("backup_workers: int >= 0 = 0")
+    .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetShapeFn(SameShapesAsValues)
-    .Doc("Its outputs are its inputs. XLA computes all of them before it uses any of them.");
+    .Doc(
+        "Its outputs are its inputs. In a compiled program it starts exchanges of `values` before "
+        "anything uses `same_held`; the BytePSPushPullAll that takes `same_values` ends them.");
 
 REGISTER_OP("BytePSBroadcast")
     .Input("token: resource")

@@ -38,6 +38,16 @@ using xla::ShapeUtil;
 using xla::XlaOp;
 using Aliases = std::vector<std::pair<ShapeIndex, std::pair<int64_t, ShapeIndex>>>;
 
+// Exchanges of one start that are being compiled.
+struct Begun {
+  std::vector<NamedExchange> exchanges;
+  std::vector<XlaOp> values;
+  std::vector<Shape> shapes;  // of the results
+  XlaOp handle;
+  std::vector<XlaOp> room;  // of a gather, for its result
+  std::vector<XlaOp> held;  // what the start has held back
+};
+
 // What has been compiled of a computation. It is gone when the compiler has finished with it.
 struct Compiled : tensorflow::ResourceBase {
   std::string DebugString() const override { return "exchanges of a computation"; }
@@ -45,6 +55,7 @@ struct Compiled : tensorflow::ResourceBase {
   XlaOp run;
   std::vector<XlaOp> last;            // the handle that the next start comes after, if there is one
   std::map<std::string, XlaOp> ends;  // by name: the last result
+  std::vector<Begun> begun_early;     // a BytePSPushPullAll will end them
 };
 
 XlaOp Call(XlaOpKernelContext* context, const char* target, const std::vector<XlaOp>& operands,
@@ -82,15 +93,6 @@ absl::Status FindCompiled(XlaOpKernelContext* context,
   return absl::OkStatus();
 }
 
-// Exchanges of one start that are being compiled.
-struct Begun {
-  std::vector<NamedExchange> exchanges;
-  std::vector<XlaOp> values;
-  std::vector<Shape> shapes;  // of the results
-  XlaOp handle;
-  std::vector<XlaOp> room;  // of a gather, for its result
-};
-
 absl::Status ShapeOf(XlaOpKernelContext* context, int input, const std::string& name,
                      Shape* shape) {
   const absl::StatusOr<Shape> found = context->InputXlaShape(input);
@@ -106,11 +108,11 @@ absl::Status ShapeOf(XlaOpKernelContext* context, int input, const std::string& 
   return absl::OkStatus();
 }
 
-// `inputs` are the numbers of the operation's.
+// `inputs` and `held` are numbers of the operation's inputs. XLA uses the latter after the start.
 absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> exchanges,
-                   const std::vector<int>& inputs, std::vector<XlaOp> after,
-                   const Compiled& compiled, Begun* begun) {
-  std::vector<XlaOp> operands;
+                   const std::vector<int>& inputs, const std::vector<int>& held,
+                   std::vector<XlaOp> after, const Compiled& compiled, Begun* begun) {
+  std::vector<XlaOp> operands = {compiled.run};
   Aliases in_place;
   for (size_t i = 0; i < exchanges.size(); ++i) {
     const std::string& name = exchanges[i].tensor.name;
@@ -118,15 +120,21 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
     TF_RETURN_IF_ERROR(ShapeOf(context, inputs[i], name, &begun->shapes.back()));
     operands.push_back(context->Input(inputs[i]));
     const auto number = static_cast<int64_t>(i);
-    in_place.push_back({ShapeIndex{number}, {number, ShapeIndex{}}});
+    in_place.push_back({ShapeIndex{number}, {number + 1, ShapeIndex{}}});
     // Uses of one name keep their order (protocol rule 11).
     const auto before = compiled.ends.find(name);
     if (before != compiled.ends.end()) after.push_back(before->second);
   }
-  operands.push_back(compiled.run);
-  operands.insert(operands.end(), after.begin(), after.end());
   std::vector<Shape> results = begun->shapes;
   results.push_back(HandleShape());
+  for (const int number : held) {
+    in_place.push_back({ShapeIndex{static_cast<int64_t>(results.size())},
+                        {static_cast<int64_t>(operands.size()), ShapeIndex{}}});
+    operands.push_back(context->Input(number));
+    results.emplace_back();
+    TF_RETURN_IF_ERROR(ShapeOf(context, number, exchanges[0].tensor.name, &results.back()));
+  }
+  operands.insert(operands.end(), after.begin(), after.end());
   if (exchanges[0].tensor.kind == ExchangeKind::kGather) {
     Shape& shape = begun->shapes[0];
     if (shape.dimensions().empty()) {
@@ -144,8 +152,8 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
   const auto count = static_cast<int64_t>(exchanges.size());
   for (int64_t i = 0; i < count; ++i) begun->values.push_back(xla::GetTupleElement(start, i));
   begun->handle = xla::GetTupleElement(start, count);
-  if (begun->shapes.size() < results.size() - 1)
-    begun->room.push_back(xla::GetTupleElement(start, count + 1));
+  for (int64_t i = count + 1; i < static_cast<int64_t>(results.size()); ++i)
+    (held.empty() ? begun->room : begun->held).push_back(xla::GetTupleElement(start, i));
   begun->exchanges = std::move(exchanges);
   return absl::OkStatus();
 }
@@ -153,14 +161,14 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
 // The results, in the order of the exchanges.
 std::vector<XlaOp> End(XlaOpKernelContext* context, const Begun& begun, XlaOp after,
                        Compiled* compiled) {
-  std::vector<XlaOp> operands = begun.values;
-  operands.push_back(compiled->run);
+  std::vector<XlaOp> operands = {compiled->run};
+  operands.insert(operands.end(), begun.values.begin(), begun.values.end());
   operands.push_back(after);
   const auto room = static_cast<int64_t>(operands.size());
   operands.insert(operands.end(), begun.room.begin(), begun.room.end());
   Aliases in_place;
   for (int64_t i = 0; i < static_cast<int64_t>(begun.values.size()); ++i)
-    in_place.push_back({ShapeIndex{i}, {begun.room.empty() ? i : room, ShapeIndex{}}});
+    in_place.push_back({ShapeIndex{i}, {begun.room.empty() ? i + 1 : room, ShapeIndex{}}});
   const XlaOp done =
       Call(context, kDoneCall, operands, ShapeUtil::MakeTupleShape(begun.shapes),
            ToCallConfig(begun.exchanges), in_place, CustomCallSchedule::SCHEDULE_LATEST);
@@ -183,7 +191,8 @@ class ExchangeCompiler : public XlaOpKernel {
     tensorflow::core::RefCountPtr<Compiled> compiled;
     Begun begun;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
-    OP_REQUIRES_OK(context, Start(context, {exchange_}, {1}, compiled->last, *compiled, &begun));
+    OP_REQUIRES_OK(context,
+                   Start(context, {exchange_}, {1}, {}, compiled->last, *compiled, &begun));
     compiled->last = {begun.handle};
     context->SetOutput(0, End(context, begun, begun.handle, compiled.get())[0]);
   }
@@ -218,18 +227,13 @@ class PushPullAllCompiler : public XlaOpKernel {
     tensorflow::core::RefCountPtr<Compiled> compiled;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
     std::vector<std::vector<int>> groups;
-    OP_REQUIRES_OK(context, Group(context, &groups));
-    std::vector<Begun> begun(groups.size());
+    std::vector<Begun> begun;
+    OP_REQUIRES_OK(context, TakeBegun(context, compiled.get(), &groups, &begun));
+    OP_REQUIRES_OK(context, GroupOthers(context, &groups));
     std::vector<XlaOp> handles = compiled->last;
-    const int tokens = context->num_inputs() - count();
     for (size_t i = 0; i < groups.size(); ++i) {
-      std::vector<NamedExchange> together;
-      std::vector<int> inputs;
-      for (const int number : groups[i]) {
-        together.push_back(exchanges_[number]);
-        inputs.push_back(tokens + number);
-      }
-      OP_REQUIRES_OK(context, Start(context, together, inputs, {}, *compiled, &begun[i]));
+      if (i == begun.size())
+        OP_REQUIRES_OK(context, StartGroup(context, groups[i], *compiled, &begun.emplace_back()));
       handles.push_back(begun[i].handle);
     }
     const XlaOp gate = Call(context, kGateCall, handles, HandleShape(), "{}", {},
@@ -244,26 +248,78 @@ class PushPullAllCompiler : public XlaOpKernel {
  private:
   int count() const { return static_cast<int>(exchanges_.size()); }
 
-  // Cuts the exchanges into groups of neighbours, by their numbers.
-  absl::Status Group(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
+  const std::string& NameOf(int number) const { return exchanges_[number].tensor.name; }
+
+  // Of the input that has an exchange's value.
+  int InputOf(XlaOpKernelContext* context, int number) const {
+    return context->num_inputs() - count() + number;
+  }
+
+  // What was begun early of these exchanges, and their numbers.
+  absl::Status TakeBegun(XlaOpKernelContext* context, Compiled* compiled,
+                         std::vector<std::vector<int>>* groups, std::vector<Begun>* begun) {
+    std::map<std::string, int> numbers;
+    for (int number = 0; number < count(); ++number) numbers[NameOf(number)] = number;
+    std::vector<Begun> others;
+    for (Begun& early : compiled->begun_early) {
+      if (numbers.count(early.exchanges[0].tensor.name) == 0) {
+        others.push_back(std::move(early));
+        continue;
+      }
+      groups->emplace_back();
+      for (size_t i = 0; i < early.values.size(); ++i) {
+        const std::string& name = early.exchanges[i].tensor.name;
+        const auto found = numbers.find(name);
+        if (found == numbers.end() ||
+            !context->Input(InputOf(context, found->second)).IsIdenticalTo(early.values[i])) {
+          return absl::InternalError("tensor \"" + name + "\" was started with another value");
+        }
+        groups->back().push_back(found->second);
+      }
+      begun->push_back(std::move(early));
+    }
+    compiled->begun_early = std::move(others);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartGroup(XlaOpKernelContext* context, const std::vector<int>& group,
+                          const Compiled& compiled, Begun* begun) {
+    std::vector<NamedExchange> together;
+    std::vector<int> inputs;
+    for (const int number : group) {
+      together.push_back(exchanges_[number]);
+      inputs.push_back(InputOf(context, number));
+    }
+    return Start(context, together, inputs, {}, {}, compiled, begun);
+  }
+
+  // Cuts the exchanges that are in no group into groups of neighbours.
+  absl::Status GroupOthers(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
     WorkerPlace place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    std::vector<bool> is_grouped(exchanges_.size());
+    for (const std::vector<int>& group : *groups)
+      for (const int number : group) is_grouped[number] = true;
     std::vector<int64_t> bytes;
-    const int tokens = context->num_inputs() - count();
     for (int number = 0; number < count(); ++number) {
       Shape shape;
-      TF_RETURN_IF_ERROR(ShapeOf(context, tokens + number, exchanges_[number].tensor.name, &shape));
+      TF_RETURN_IF_ERROR(ShapeOf(context, InputOf(context, number), NameOf(number), &shape));
       bytes.push_back(ShapeUtil::ByteSizeOf(shape));
     }
     const int64_t limit = BytesOfAStart(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}),
                                         IsForGpu(context) && place.size == place.local_size);
-    int64_t filled = 0;
+    constexpr int64_t kFull = -1;
+    int64_t room = kFull;
     for (int number = 0; number < count(); ++number) {
-      if (groups->empty() || filled + bytes[number] > limit) {
-        groups->emplace_back();
-        filled = 0;
+      if (is_grouped[number]) {
+        room = kFull;
+        continue;
       }
-      filled += bytes[number];
+      if (bytes[number] > room) {
+        groups->emplace_back();
+        room = std::max(limit, bytes[number]);
+      }
+      room -= bytes[number];
       groups->back().push_back(number);
     }
     return absl::OkStatus();
@@ -341,35 +397,49 @@ bool IsRowByRow(const Shape& shape) {
 
 // Not where nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
-class TogetherCompiler : public XlaOpKernel {
+class StartBeforeCompiler : public XlaOpKernel {
  public:
-  using XlaOpKernel::XlaOpKernel;
+  explicit StartBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
+  }
 
   void Compile(XlaOpKernelContext* context) override {
-    WorkerPlace place;
-    OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
-    const bool is_gpu = IsForGpu(context);
-    bool is_ordered = place.size > 1 && !(is_gpu && place.size == place.local_size);
-    std::vector<XlaOp> values;
-    std::vector<Shape> shapes;
-    Aliases in_place;
-    for (int64_t i = 0; i < context->num_inputs(); ++i) {
-      const absl::StatusOr<Shape> shape = context->InputXlaShape(static_cast<int>(i));
-      OP_REQUIRES_OK(context, shape.status());
-      // The first one is the gradient, which leaves row by row.
-      is_ordered = is_ordered && shape->is_static() && !(is_gpu && i > 0 && !IsRowByRow(*shape));
-      values.push_back(context->Input(static_cast<int>(i)));
-      shapes.push_back(ShapeUtil::MakeShape(shape->element_type(), shape->dimensions()));
-      in_place.push_back({ShapeIndex{i}, {i, ShapeIndex{}}});
+    bool is_early = false;
+    OP_REQUIRES_OK(context, CanStartEarly(context, &is_early));
+    if (!is_early) {
+      for (int i = 0; i < context->num_inputs(); ++i) context->SetOutput(i, context->Input(i));
+      return;
     }
-    if (is_ordered) {
-      const XlaOp all = Call(context, kTogetherCall, values, ShapeUtil::MakeTupleShape(shapes),
-                             "{}", in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = xla::GetTupleElement(all, static_cast<int64_t>(i));
-    }
-    for (size_t i = 0; i < values.size(); ++i) context->SetOutput(static_cast<int>(i), values[i]);
+    tensorflow::core::RefCountPtr<Compiled> compiled;
+    OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
+    std::vector<int> values(exchanges_.size());
+    std::vector<int> held(context->num_inputs() - values.size());
+    std::iota(values.begin(), values.end(), 0);
+    std::iota(held.begin(), held.end(), static_cast<int>(values.size()));
+    Begun begun;
+    OP_REQUIRES_OK(context, Start(context, exchanges_, values, held, {}, *compiled, &begun));
+    for (const int number : values) context->SetOutput(number, begun.values[number]);
+    for (size_t i = 0; i < held.size(); ++i) context->SetOutput(held[i], begun.held[i]);
+    compiled->begun_early.push_back(std::move(begun));
   }
+
+ private:
+  absl::Status CanStartEarly(XlaOpKernelContext* context, bool* can) {
+    WorkerPlace place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    const bool is_gpu = IsForGpu(context);
+    *can = place.size > 1 && !(is_gpu && place.size == place.local_size);
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
+      TF_RETURN_IF_ERROR(shape.status());
+      // The gradients leave row by row in any case.
+      const bool is_held = i >= static_cast<int>(exchanges_.size());
+      *can = *can && shape->is_static() && !(is_gpu && is_held && !IsRowByRow(*shape));
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<NamedExchange> exchanges_;
 };
 
 class PlaceCompiler : public XlaOpKernel {
@@ -400,7 +470,7 @@ BYTEPS_REGISTER_COMPILER("BytePSBroadcast", ExchangeCompiler<ReadBroadcast>);
 BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSTogether", TogetherCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSStartBefore", StartBeforeCompiler);
 // Not on GPUs.
 REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CPU_XLA_JIT),
                         HandOverCompiler);

@@ -20,6 +20,7 @@ def _step(compiled):
         tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, layer]) / 20)
         for layer in range(_LAYERS)
     ]
+    biases = [tf.Variable(tf.zeros([_WIDTH])) for _ in range(_LAYERS)]
     x = tf.random.stateless_normal([8, _WIDTH], [2, bps.rank()])
 
     @tf.function(jit_compile=compiled)
@@ -28,9 +29,9 @@ def _step(compiled):
             y = x
             for layer, weight in enumerate(weights):
                 with tf.name_scope(f"layer_{layer}"):
-                    y = tf.tanh(y @ weight)
+                    y = tf.tanh(y @ weight + biases[layer])
             loss = tf.reduce_mean(y**2)
-        return tape.gradient(loss, weights)
+        return tape.gradient(loss, weights + biases)
 
     return step
 
@@ -55,3 +56,24 @@ def program():
 def numbers():
     """The gradients of a step that XLA compiles, and of one that it does not."""
     return [[each.numpy() for each in _step(compiled)()] for compiled in (True, False)]
+
+
+def twice():
+    """Gradients of one variable that are exchanged twice in a compiled step, and none needs the
+    other; and what they should be."""
+    weights = [tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, 0]) / 20)] * 2
+    first, second = (tf.Variable(each) for each in weights)
+
+    def gradients(x, order):
+        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean(tf.tanh(tf.tanh(x @ first) @ second) ** 2)
+        return tape.gradient(loss, order)
+
+    @tf.function
+    def both(x, y):
+        # The lists begin with different variables, so that nothing but their names orders them.
+        return gradients(x, [second, first]) + gradients(y, [first, second])
+
+    inputs = [tf.random.stateless_normal([8, _WIDTH], [seed, bps.rank()]) for seed in (3, 4)]
+    compiled = tf.function(both.python_function, jit_compile=True)
+    return [[each.numpy() for each in step(*inputs)] for step in (compiled, both)]

@@ -7,14 +7,16 @@ import pytest
 import tensorflow as tf
 import workers
 
-from tf_byteps.ops.backward_order import computed_first
+from tf_byteps.ops import reduce_op
+from tf_byteps.ops.backward_order import started_first
+from tf_byteps.ops.library import kernels
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "backward_order_programs.py")
 
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, ["start", "program", "numbers"], 2)
+    return workers.run(PROGRAM, ["start", "program", "numbers", "twice"], 2)
 
 
 def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group):
@@ -35,6 +37,23 @@ def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
 
 
+def test_gradients_of_one_variable_can_be_exchanged_twice_in_a_function(group):
+    for compiled, plain in group["twice"]:
+        for one, other in zip(compiled, plain, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
+def _start(numbers, gradients, held):
+    names = [f"gradient {number}" for number in numbers]
+    return kernels().byte_ps_start_before(
+        gradients, held, tensor_names=names, priorities=numbers, op=str(reduce_op.Sum)
+    )
+
+
+def _ordered(gradients):
+    return started_first(gradients, [True] * len(gradients), _start)
+
+
 def _traced(compute, *shapes):
     """The graph of a function of constants, after its gradients have been ordered; the variables'
     gradients before and after."""
@@ -46,7 +65,7 @@ def _traced(compute, *shapes):
         with tf.GradientTape() as tape:
             loss = compute(*values)
         found["before"] = [tf.convert_to_tensor(each) for each in tape.gradient(loss, values)]
-        found["after"] = computed_first(found["before"])
+        found["after"] = _ordered(found["before"])
         return found["after"]
 
     found["graph"] = step.get_concrete_function().graph
@@ -113,6 +132,68 @@ def test_batches_of_matrices_whose_gradients_are_added_up():
     assert _comes_after(of_first, of_second)
 
 
+def test_two_layers_with_one_output_gradient():
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+
+    def loss(a, b, c):
+        y = tf.tanh(x @ a)
+        return tf.reduce_sum(tf.tanh(y @ b + y @ c))
+
+    found = _traced(loss, [512, 512], [512, 512], [512, 512])
+    assert _held(found) == [False, True, True]
+    of_a, *of_later = (each.op for each in found["before"])
+    assert all(_comes_after(of_a, each) for each in of_later)
+
+
+def test_biases_and_shapes():
+    """What uses the gradient of the layer's output in another shape comes later, too; only what
+    computes the gradient of the weights reads it from where it was."""
+    x = tf.random.stateless_normal([2, 4, 512], [3, 4])
+
+    def loss(a, b, bias):
+        y = tf.tanh(tf.tensordot(x, a, 1))
+        return tf.reduce_sum(tf.tanh(tf.nn.bias_add(tf.tensordot(y, b, 1), bias)))
+
+    found = _traced(loss, [512, 512], [512, 512], [512])
+    assert _held(found) == [False, True, False]
+    of_first, of_second, of_bias = (each.op for each in found["before"])
+    assert _comes_after(of_first, of_second)
+    assert _comes_after(of_bias, of_second)
+
+
+def test_biases_start_with_the_weights_of_the_layer_before():
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+
+    def loss(a, of_a, b, of_b, c, of_c):
+        y = tf.tanh(tf.tanh(x @ a + of_a) @ b + of_b)
+        return tf.reduce_sum(tf.tanh(y @ c + of_c))
+
+    found = _traced(loss, *[[512, 512], [512]] * 3)
+    names = [
+        each.get_attr("tensor_names") for each in _operations(found["graph"], "BytePSStartBefore")
+    ]
+    assert names == [
+        [b"gradient 0", b"gradient 3"],
+        [b"gradient 2", b"gradient 5"],
+        [b"gradient 4"],
+    ]
+    assert _held(found) == [True, False, True, True, True, True]
+    assert _comes_after(found["before"][0].op, found["before"][5].op)
+
+
+def test_lists_in_another_order_than_the_layers():
+    """Biases would come before what they are computed from: each starts alone."""
+    x = tf.random.stateless_normal([8, 512], [3, 4])
+
+    def loss(of_a, of_b, of_c, c, b, a):
+        y = tf.tanh(tf.tanh(x @ a + of_a) @ b + of_b)
+        return tf.reduce_sum(tf.tanh(y @ c + of_c))
+
+    found = _traced(loss, *[[512]] * 3, *[[512, 512]] * 3)
+    assert _held(found) == [False, False, False, True, True, True]
+    assert _comes_after(found["before"][4].op, found["before"][3].op)
+
+
 def test_a_weight_of_each_worker():
     factor = tf.Variable(0.5)
     x = tf.random.stateless_normal([8, 512], [3, 4])
@@ -124,7 +205,7 @@ def test_a_weight_of_each_worker():
             tape.watch([a, b])
             loss = tf.reduce_sum(tf.nn.relu(x @ a) @ b)
         gradients = [tf.math.multiply_no_nan(g, factor) for g in tape.gradient(loss, [a, b])]
-        found.update(before=gradients, after=computed_first(gradients))
+        found.update(before=gradients, after=_ordered(gradients))
         return found["after"]
 
     a = tf.random.stateless_normal([512, 512], [1, 2])
@@ -139,7 +220,7 @@ def test_small_gradients_and_biases_and_tables_are_left_alone():
 
     found = _traced(loss, [4096, 128], [128, 64], [64])
     assert _held(found) == [False, False, False]
-    assert not _operations(found["graph"], "BytePSTogether")
+    assert not _operations(found["graph"], "BytePSStartBefore")
 
 
 def test_gradients_that_need_each_other_stay_as_they_were():
@@ -153,7 +234,7 @@ def test_gradients_that_need_each_other_stay_as_they_were():
             tape.watch([a, b])
             loss = tf.reduce_sum(tf.nn.relu(x @ a) @ b)
         gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, [a, b]), 1.0)
-        found.update(before=gradients, after=computed_first(gradients))
+        found.update(before=gradients, after=_ordered(gradients))
         return found["after"]
 
     a = tf.random.stateless_normal([512, 512], [1, 2])
@@ -175,6 +256,6 @@ def test_gradients_of_gradients():
         return order(outer.gradient(loss, [a, b]))
 
     a, b = (tf.random.stateless_normal([512, 512], [1, seed]) / 20 for seed in (2, 3))
-    ordered = tf.function(step)(a, b, computed_first)
+    ordered = tf.function(step)(a, b, _ordered)
     for one, other in zip(ordered, step(a, b, list), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -1,74 +1,168 @@
-"""Has XLA compute each gradient before it goes on with backpropagation.
+"""Has XLA start each gradient's exchange before it goes on with backpropagation.
 
 XLA orders what it computes so that little memory is in use. The gradient of a layer's weights takes
 memory and frees little, and so XLA puts it off: of ResNet-50's gradients, a GPU had a tenth when
 all of backpropagation was done but for these, and the network had nothing to do until then. XLA
-knows no order but that of data. So what computes the gradient of a layer's input gets its own input
-only together with the gradient of the layer's weights.
+knows no order but that of data. So what uses the gradient of a layer's output gets it only from the
+start of the exchange of the layer's weights.
 """
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.ops.library import kernels
-
 # Smaller ones leave together with others (cc/tf/xla_kernels.cc), and there are many of them.
 _LEAST_ELEMENTS = 2**18
-# Give the same numbers in another form, from their first input.
-_FORMS = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose"})
+# The same numbers in another shape, from their first input: no work for XLA.
+_SHAPES = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+_FORMS = _SHAPES | {"Cast", "Transpose"}
 _SCALINGS = frozenset({"Mul", "MulNoNan", "RealDiv"})
-# What layers with weights compute, forward and backward, and what takes time.
+# What layers with weights compute for the gradient of these.
 _PRODUCTS = frozenset(
     {
         "BatchMatMul",
         "BatchMatMulV2",
         "BatchMatMulV3",
-        "Conv2D",
         "Conv2DBackpropFilter",
-        "Conv2DBackpropInput",
-        "Conv3D",
         "Conv3DBackpropFilterV2",
-        "Conv3DBackpropInputV2",
-        "DepthwiseConv2dNative",
         "DepthwiseConv2dNativeBackpropFilter",
-        "DepthwiseConv2dNativeBackpropInput",
         "Einsum",
         "MatMul",
     }
 )
 
+# The numbers of gradients that are exchanged together, these gradients, and what is held back until
+# their exchange has started. Gives the same gradients, and what was held.
+Start = Callable[
+    [list[int], list[tf.Tensor], list[tf.Tensor]],
+    tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]],
+]
 
-def computed_first(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+
+@dataclasses.dataclass(frozen=True)
+class _Hold:
+    """The gradient of a layer's weights, and what is to come after its exchange has started."""
+
+    number: int
+    gradient: tf.Tensor
+    product: tf.Operation  # computes the gradient
+    index: int  # which of its inputs is the layer's output's gradient, in some shape
+    output_gradient: tf.Tensor
+    shapes: tuple[tf.Operation, ...]  # from there to the product
+    users: tuple[tuple[tf.Operation, int], ...]  # the others, and which of their inputs it is
+    later: frozenset[tf.Operation]  # what will be computed after the gradient
+
+
+def started_first(
+    gradients: Sequence[tf.Tensor], may_start: Sequence[bool], start: Start
+) -> list[tf.Tensor]:
     """Orders the backpropagation of the function that is being traced, for XLA.
 
     It gives other inputs to operations of the function's graph, and changes no number. Its cost is
-    a few passes over the operations of the graph: 0.1 s for BERT-large's 10,000.
+    a few passes over the operations of the graph: 0.3 s for BERT-large's 10,000.
 
     Args:
         gradients: of variables, of any shapes and dtypes.
+        may_start: whether each may be started before the exchange's own operation.
+        start: makes the operation that starts an exchange.
 
     Returns:
-        The list of gradients, to be used instead of the given ones.
+        The list of gradients, to be exchanged instead of the given ones.
     """
     graph = tf.compat.v1.get_default_graph()
     places = {operation: place for place, operation in enumerate(graph.get_operations())}
-    changes: list[tuple[tf.Operation, int, tf.Tensor]] = []
-    results = []
-    for gradient in gradients:
-        is_large = (gradient.shape.num_elements() or 0) >= _LEAST_ELEMENTS
-        product = _product_behind(gradient) if is_large else None
-        if product is not None and product in places:
-            edges = _edges_beside(product, places)
-            gradient = _hold(edges, gradient, changes)
-        results.append(gradient)
-    if changes and _has_cycle(graph):
-        # Gradients of gradients, for example.
-        for operation, index, before in reversed(changes):
-            operation._update_input(index, before)
-        return list(gradients)
+    holds: list[_Hold] = []
+    for number, gradient in enumerate(gradients):
+        if may_start[number]:
+            holds += _find(number, gradient, places, holds)
+    smaller = [
+        number
+        for number, gradient in enumerate(gradients)
+        if may_start[number] and (_elements(gradient) or _LEAST_ELEMENTS) < _LEAST_ELEMENTS
+    ]
+    together = _with_smaller(holds, smaller)
+    if _would_be_cyclic(graph, holds, together, gradients):
+        # The list is in another order than the layers.
+        together = [[hold.number] for hold in holds]
+        if _would_be_cyclic(graph, holds, together, gradients):
+            # All gradients are clipped by the norm of all, for example.
+            return list(gradients)
+    results = list(gradients)
+    latest: dict[Any, tf.Tensor] = {}  # what is held, by what it was
+    for hold, numbers in zip(holds, together, strict=True):
+        key = hold.output_gradient.ref()
+        before = latest.get(key, hold.output_gradient)
+        _give_own_input(hold, before)
+        same, (latest[key],) = start(numbers, [gradients[i] for i in numbers], [before])
+        for number, gradient in zip(numbers, same, strict=True):
+            results[number] = gradient
+        for user, index in hold.users:
+            user._update_input(index, latest[key])
     return results
+
+
+def _elements(gradient: tf.Tensor) -> int | None:
+    return gradient.shape.num_elements()
+
+
+def _with_smaller(holds: Sequence[_Hold], smaller: Sequence[int]) -> list[list[int]]:
+    """The numbers of the gradients that start together, for each hold.
+
+    XLA would compute biases and the like after all others, and each alone. Those of a layer come
+    with the large gradient that backpropagation computes next: of the layer before.
+    """
+    ends = [hold.number for hold in holds[1:]] + [sys.maxsize] * 2
+    return [
+        [hold.number, *(i for i in smaller if ends[k] < i < ends[k + 1])]
+        for k, hold in enumerate(holds)
+    ]
+
+
+def _find(
+    number: int,
+    gradient: tf.Tensor,
+    places: dict[tf.Operation, int],
+    earlier: Sequence[_Hold],
+) -> list[_Hold]:
+    """A list of one, or of none."""
+    if (_elements(gradient) or 0) < _LEAST_ELEMENTS:
+        return []
+    product = _product_behind(gradient)
+    if product is None or product not in places:
+        return []
+    known = [
+        (places[each.op], index)
+        for index, each in enumerate(product.inputs)
+        if each.op in places and each.dtype.is_floating
+    ]
+    if not known:
+        return []
+    # The latest input is what comes back through the layer; the other one is the layer's input.
+    _, index = max(known)
+    tensor = product.inputs[index]
+    shapes: list[tf.Operation] = []
+    while tensor.op.type in _SHAPES and tensor.op.inputs[0].op in places:
+        shapes.insert(0, tensor.op)
+        tensor = tensor.op.inputs[0]
+    # Two layers may have one output gradient: the second one's product comes after the first start.
+    own = {each.product for each in earlier if each.output_gradient is tensor} | {product}
+    users = tuple(
+        (user, place)
+        for user in dict.fromkeys(tensor.consumers())
+        if user not in own
+        for place, its in enumerate(user.inputs)
+        if its is tensor
+    )
+    later = {user for user, _ in users}
+    for shape in shapes:
+        later |= set(shape.outputs[0].consumers())
+    later -= own | set(shapes)
+    if not later:
+        return []  # the first layer's
+    return [_Hold(number, gradient, product, index, tensor, tuple(shapes), users, frozenset(later))]
 
 
 def _product_behind(gradient: tf.Tensor) -> tf.Operation | None:
@@ -91,55 +185,36 @@ def _is_sum_of_batch(operation: tf.Operation) -> bool:
     return (total.rank or 0) >= 2 and each[-2:].as_list() == total[-2:].as_list()
 
 
-def _edges_beside(
-    product: tf.Operation, places: dict[tf.Operation, int]
-) -> list[tuple[tf.Operation, int]]:
-    """The inputs (operation and index) of other products that are what this one's latest input is.
+def _give_own_input(hold: _Hold, before: tf.Tensor) -> None:
+    """Gives the product what was there before the start, in shapes of its own.
 
-    The latest input is what comes back through the layer; the other one is the layer's input.
+    If others used the same memory, XLA would copy it for the start, which gives it on.
     """
-    known = [each for each in product.inputs if each.op in places and each.dtype.is_floating]
-    if not known:
-        return []
-    latest = max(known, key=lambda tensor: places[tensor.op])
-    while latest.op.type in _FORMS and latest.op.inputs[0].op in places:
-        latest = latest.op.inputs[0]
-    found, forms = [], [latest]
-    while forms:
-        tensor = forms.pop()
-        for user in tensor.consumers():
-            if user.type in _FORMS:
-                forms.append(user.outputs[0])
-            elif user.type in _PRODUCTS and user is not product:
-                inputs = enumerate(user.inputs)
-                found += [(user, index) for index, its in inputs if its is tensor]
-    return found
+    own = before
+    for shape in hold.shapes:
+        own = own.graph.create_op(
+            shape.type,
+            [own, *list(shape.inputs)[1:]],
+            [output.dtype for output in shape.outputs],
+            attrs=dict(shape.node_def.attr),
+        ).outputs[0]
+    hold.product._update_input(hold.index, own)
 
 
-def _hold(
-    edges: Iterable[tuple[tf.Operation, int]],
-    gradient: tf.Tensor,
-    changes: list[tuple[tf.Operation, int, tf.Tensor]],
-) -> tf.Tensor:
-    """Lets these inputs come together with the gradient, and adds to `changes` how they were."""
-    tensors = {id(operation.inputs[index]): operation.inputs[index] for operation, index in edges}
-    if not tensors:
-        return gradient
-    held = kernels().byte_ps_together([gradient, *tensors.values()])
-    held_of = dict(zip(tensors, held[1:], strict=True))
-    for operation, index in edges:
-        before = operation.inputs[index]
-        operation._update_input(index, held_of[id(before)])
-        changes.append((operation, index, before))
-    return held[0]
-
-
-def _has_cycle(graph: Any) -> bool:
+def _would_be_cyclic(
+    graph: Any,
+    holds: Sequence[_Hold],
+    together: Sequence[Sequence[int]],
+    gradients: Sequence[tf.Tensor],
+) -> bool:
     operations = graph.get_operations()
     before_of = {
         each: {tensor.op for tensor in each.inputs} | set(each.control_inputs)
         for each in operations
     }
+    for hold, numbers in zip(holds, together, strict=True):
+        for user in hold.later:
+            before_of[user] |= {gradients[i].op for i in numbers}
     users: dict[tf.Operation, list[tf.Operation]] = {each: [] for each in operations}
     for each, before in before_of.items():
         for other in before:

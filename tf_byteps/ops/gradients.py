@@ -32,8 +32,8 @@ def _push_pull_all_gradient(operation: Any, *gradients: Any) -> Any:
     return [None] * len(gradients) + reduced
 
 
-@tf.RegisterGradient("BytePSTogether")
-def _together_gradient(_: Any, *gradients: Any) -> Any:
+@tf.RegisterGradient("BytePSStartBefore")
+def _start_before_gradient(_: Any, *gradients: Any) -> Any:
     return list(gradients)
 
 

@@ -1,6 +1,7 @@
 """What `push_pull` and the gradients' reductions have in common."""
 
 import dataclasses
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -211,21 +212,29 @@ class _Group:
             for compression, tensor in zip(self.compressions, tensors, strict=True)
         ]
         sent, contexts = zip(*compressed, strict=True)
-        if self.of_variables:
-            sent = backward_order.computed_first(sent)
+        graph = tf.compat.v1.get_default_graph()
+        ended_by = _ended_by.setdefault(graph, {})
         norms = self._all_shared_norms(sent)
-        results = kernels().byte_ps_push_pull_all(
-            [token(name) for name in self._ordered_names()],
-            [
-                shared_norms.divided(tensor, norms[i]) if i in norms else tensor
-                for i, tensor in enumerate(sent)
-            ],
-            tensor_names=self.names,
-            op=str(self.op),
-            priorities=self.priorities,
-            backup_workers=self.backup_workers,
-            codecs=[codec_of(compression) for compression in self.compressions],
-        )
+        if self.of_variables:
+            may_start = [
+                name not in ended_by and i not in norms for i, name in enumerate(self.names)
+            ]
+            sent = backward_order.started_first(sent, may_start, self._start_before)
+        before = {ended_by[name] for name in self.names if name in ended_by}
+        with tf.control_dependencies(map(graph.get_operation_by_name, sorted(before))):
+            results = kernels().byte_ps_push_pull_all(
+                [token(name) for name in self._ordered_names()],
+                [
+                    shared_norms.divided(tensor, norms[i]) if i in norms else tensor
+                    for i, tensor in enumerate(sent)
+                ],
+                tensor_names=self.names,
+                op=str(self.op),
+                priorities=self.priorities,
+                backup_workers=self.backup_workers,
+                codecs=[codec_of(compression) for compression in self.compressions],
+            )
+        ended_by.update(dict.fromkeys(self.names, results[0].op.name))
         return [
             compression.decompress(
                 shared_norms.multiplied(result, norms[i]) if i in norms else result, context
@@ -234,6 +243,19 @@ class _Group:
                 zip(self.compressions, results, contexts, strict=True)
             )
         ]
+
+    def _start_before(
+        self, numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
+    ) -> Any:
+        return kernels().byte_ps_start_before(
+            values,
+            held,
+            tensor_names=[self.names[i] for i in numbers],
+            op=str(self.op),
+            priorities=[self.priorities[i] for i in numbers],
+            backup_workers=self.backup_workers,
+            codecs=[codec_of(self.compressions[i]) for i in numbers],
+        )
 
     def _all_shared_norms(self, sent: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
         """The norms of those that are sent in units of theirs, by place in the list."""
@@ -340,6 +362,11 @@ class _Group:
             norms = shared_norms.own(sent)
             its.append(declaration(norms, _name_of_norms(name), reduce_op.Max))
         return its
+
+
+# The operation that ends the exchanges of a name, in each graph that XLA compiles. A later use of
+# the name comes after it: then no program starts an exchange twice before it ends.
+_ended_by: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 def _name_of_norms(name: str) -> str:
