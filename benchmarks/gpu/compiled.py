@@ -119,9 +119,10 @@ class _Training:
             row["profile"] = self._session.call("profile", _MEASURE_SECONDS)
         return row
 
-    def record(self, folder):
-        """Records a timeline of some steps into a folder."""
-        self._session.call("record", _MEASURE_SECONDS, folder=f"{folder}/")
+    def record(self, folder=None):
+        """Records some steps, into a folder if one is given; milliseconds to the first gradient."""
+        where = None if folder is None else f"{folder}/"
+        return statistics.median(self._session.call("record", _MEASURE_SECONDS, folder=where))
 
     def leave(self):
         """The processes are not needed any more."""
@@ -200,25 +201,30 @@ def _measure(model, options, cluster):
                 if training.strategy == "none":
                     alone = statistics.median(row["milliseconds"])
                 _report(name, row, alone)
-                is_ours = training.strategy == "byteps"  # JAX sends bfloat16 as it likes
-                if rate and is_ours and row["compression"] in _SENT_SHARE:
-                    _report_bound(row, options, cluster, alone)
                 rows[name] = row
-                if options.timelines and training.strategy == "byteps":
-                    training.record(pathlib.Path(options.timelines) / re.sub(r"\W+", "_", name))
+                if training.strategy != "byteps":  # JAX sends bfloat16 as it likes
+                    continue
+                if options.timelines:
+                    folder = pathlib.Path(options.timelines) / re.sub(r"\W+", "_", name)
+                    row["first_ms"] = training.record(folder)
+                elif rate:
+                    row["first_ms"] = training.record()
+                if rate and row["compression"] in _SENT_SHARE:
+                    _report_bound(row, options, cluster, alone)
             training.leave()
     return rows
 
 
 def _report_bound(row, options, cluster, alone):
-    """Prints how much longer a step takes than the longer of computing and sending."""
+    """Prints how much longer a step takes than it has to, since it sends what it has computed."""
     wire = measure_wire(cluster, connections=WIRE_CONNECTIONS)
     sent = row["gradients"] * _SENT_SHARE[row["compression"]]
     least = optimal_seconds(options.gpus, options.gpus, sent, wire.both_ways) * 1e3
-    bound = max(alone or 0, least)
+    bound = max(alone or 0, row["first_ms"] + least)
     print(
-        f"    {statistics.median(row['milliseconds']) / bound:.2f} × the longer of computing and "
-        f"sending, which takes {least:.1f} ms at {wire.both_ways * 8e-9:.2f} Gbit/s of payload",
+        f"    {statistics.median(row['milliseconds']) / bound:.2f} × the longer of computing, and "
+        f"of the first gradient ({row['first_ms']:.1f} ms) and sending ({least:.1f} ms at "
+        f"{wire.both_ways * 8e-9:.2f} Gbit/s of payload)",
         flush=True,
     )
 

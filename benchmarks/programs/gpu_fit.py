@@ -8,6 +8,7 @@ import collections
 import glob
 import itertools
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.programs import first_gradients
 from benchmarks.sessions import ROOT
 
 sys.path.append(str(ROOT / "examples"))
@@ -132,13 +134,21 @@ def profile():
         return _read_profile(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0])
 
 
-def record(folder):
-    """Records some steps; `python -m tf_byteps.timeline` explains the folder."""
+def record(folder=None):
+    """Records some steps; `python -m tf_byteps.timeline` explains the folder.
+
+    Returns:
+        The milliseconds from the end of a step's last exchange to the next one's first gradient.
+    """
     import tf_byteps
 
-    tf_byteps.start_timeline(folder)
-    _fit(_RECORDED_STEPS)
-    tf_byteps.stop_timeline()
+    with tempfile.TemporaryDirectory() as temporary:
+        tf_byteps.start_timeline(folder or f"{temporary}/")
+        _fit(_RECORDED_STEPS)
+        parts = tf_byteps.timeline.read(tf_byteps.stop_timeline())
+    gradients = [part for part in parts if part.tensor.startswith("gradient")]
+    recorded = first_gradients.steps_of(gradients)
+    return statistics.median(first_gradients.seconds_to_first(recorded)) * 1e3
 
 
 def weights():

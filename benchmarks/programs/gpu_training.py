@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.programs import first_gradients
 from benchmarks.sessions import ROOT
 
 sys.path.append(str(ROOT / "examples"))
@@ -69,19 +70,12 @@ def look_inside(steps, folder=None):
             loss = _training["step"]()
         float(loss)
         parts = tf_byteps.timeline.read(tf_byteps.stop_timeline())
-    began = {part.tensor: part.round for part in reversed(sorted(parts, key=lambda p: p.round))}
-    by_step = collections.defaultdict(list)
-    for part in parts:
-        by_step[part.round - began[part.tensor]].append(part)
+    recorded = first_gradients.steps_of(parts)
     first, last = collections.defaultdict(list), collections.defaultdict(list)
-    begun = []
-    for number in range(1, len(by_step)):
-        begin = max(part.done for part in by_step[number - 1])
-        # On CPUs a gradient is there when it is handed to the engine.
-        ready = min(part.computed or part.enqueued for part in by_step[number])
-        begun.append(max(0, ready - begin) / 1e9)
+    for before, step in zip(recorded, recorded[1:], strict=False):
+        begin = max(part.done for part in before)
         for name in _ENDS:
-            times = [getattr(part, name) for part in by_step[number] if getattr(part, name)]
+            times = [getattr(part, name) for part in step if getattr(part, name)]
             if times:
                 first[name].append((min(times) - begin) / 1e6)
                 last[name].append((max(times) - begin) / 1e6)
@@ -90,7 +84,7 @@ def look_inside(steps, folder=None):
         for name, begin, end in part.stages():
             stages[name].append((end - begin) / 1e6)
     return {
-        "t_first": statistics.median(begun),
+        "t_first": statistics.median(first_gradients.seconds_to_first(recorded)),
         "first": {name: statistics.median(times) for name, times in first.items()},
         "last": {name: statistics.median(times) for name, times in last.items()},
         "stages": {name: statistics.fmean(times) for name, times in stages.items()},
