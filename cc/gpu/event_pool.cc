@@ -19,7 +19,8 @@ Status EventPool::Take(std::shared_ptr<CudaEvent>* event) {
   }
   if (taken == nullptr) BYTEPS_RETURN_IF_ERROR(CudaEvent::Create(device_, &taken));
   *event = std::shared_ptr<CudaEvent>(
-      taken.release(), [pool = shared_from_this()](CudaEvent* returned) { pool->Return(returned); });
+      taken.release(),
+      [pool = shared_from_this()](CudaEvent* returned) { pool->Return(returned); });
   return OkStatus();
 }
 

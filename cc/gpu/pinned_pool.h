@@ -75,8 +75,8 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   const PinnedSource source_;
   std::mutex growth_mutex_;  // guards these two; taken before mutex_
   std::vector<std::pair<void*, size_t>> allocated_;
-  PinnedWatcher watcher_;                      // its functions may be null
-  mutable std::mutex mutex_;                   // guards these two; never held during a call of CUDA's
+  PinnedWatcher watcher_;     // its functions may be null
+  mutable std::mutex mutex_;  // guards these two; never held during a call of CUDA's
   std::map<size_t, std::vector<void*>> free_;  // by rounded size
   PinnedPoolCounters counters_;
 };
