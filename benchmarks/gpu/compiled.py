@@ -44,7 +44,7 @@ from benchmarks.wire import measure_wire
 
 _PROGRAM = "benchmarks.programs.gpu_fit"
 _JOIN_SECONDS = 400
-_MEASURE_SECONDS = 120
+_MEASURE_SECONDS = 300
 _JAX_PORT = 29441
 _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, both ways
 
