@@ -17,6 +17,7 @@ its times are longer. Each row is printed when it is measured, and --json names 
 With --rates each GPU of `byteps` and `jax` is on an emulated host of its own
 (benchmarks/cluster.py; needs root), and `byteps` has as many hosts with servers. Their NICs carry
 so many Gbit/s each way. `jax` has a process on each host then, which reduce by NCCL over sockets.
+--cross-step adds rows of BytePSStrategy(cross_step=True).
 """
 
 import argparse
@@ -142,9 +143,10 @@ def _report(name, row, alone):
     if not row["weights_equal"]:
         line += "; WEIGHTS DIFFER"
     print(line, flush=True)
-    call = statistics.median(itertools.chain(*row["call_ms"]))
+    calls = list(itertools.chain(*row["call_ms"]))
+    call = f"the host is free after {shown(statistics.median(calls))} ms; " if calls else ""
     print(
-        f"    the host is free after {shown(call)} ms; peak memory {row['memory'] / 1e6:.0f} MB, "
+        f"    {call}peak memory {row['memory'] / 1e6:.0f} MB, "
         f"gradients {row['gradients'] / 1e6:.0f} MB",
         flush=True,
     )
@@ -159,18 +161,20 @@ def _report(name, row, alone):
 
 
 def _variants(options):
-    """Strategy, compression and settings of each row."""
+    """Strategy, compression, whether it works across steps, and settings of each row."""
     for strategy in options.strategies:
         compressions = options.compressions if strategy == "byteps" else ["none"]
-        yield from ((strategy, compression, ()) for compression in compressions)
+        yield from ((strategy, compression, False, ()) for compression in compressions)
+    if options.cross_step:
+        yield from (("byteps", compression, True, ()) for compression in options.compressions)
     for settings in options.variants:
-        yield "byteps", "none", settings
+        yield "byteps", "none", False, settings
 
 
 def _start(model, options, cluster, stack):
     """The `_Training`s of a model. Each waits until it is compiled."""
     trainings = []
-    for strategy, compression, settings in _variants(options):
+    for strategy, compression, cross_step, settings in _variants(options):
         processes = _processes(strategy, options.gpus, settings_of(settings), cluster)
         session, seen = stack.enter_context(processes)
         name = ", ".join([model, strategy, *settings])
@@ -178,6 +182,9 @@ def _start(model, options, cluster, stack):
         if compression != "none":
             name = f"{name}, {compression}"
             for_all["compression"] = compression
+        if cross_step:
+            name = f"{name}, cross_step"
+            for_all["cross_step"] = True
         trainings.append(_Training(session, name, strategy, **for_all))
     for training in trainings:
         training.wait()
@@ -220,11 +227,12 @@ def _report_bound(row, options, cluster, alone):
     wire = measure_wire(cluster, connections=WIRE_CONNECTIONS)
     sent = row["gradients"] * _SENT_SHARE[row["compression"]]
     least = optimal_seconds(options.gpus, options.gpus, sent, wire.both_ways) * 1e3
-    bound = max(alone or 0, row["first_ms"] + least)
+    first = 0 if row["cross_step"] else row["first_ms"]
+    bound = max(alone or 0, first + least)
+    until = f"the first gradient ({first:.1f} ms) and " if first else ""
     print(
         f"    {statistics.median(row['milliseconds']) / bound:.2f} × the longer of computing, and "
-        f"of the first gradient ({row['first_ms']:.1f} ms) and sending ({least:.1f} ms at "
-        f"{wire.both_ways * 8e-9:.2f} Gbit/s of payload)",
+        f"of {until}sending ({least:.1f} ms at {wire.both_ways * 8e-9:.2f} Gbit/s of payload)",
         flush=True,
     )
 
@@ -251,6 +259,9 @@ def main():
     )
     parser.add_argument(
         "--compressions", nargs="+", default=["none"], help="of byteps, a row for each"
+    )
+    parser.add_argument(
+        "--cross-step", action="store_true", help="rows of byteps that overlap the next step, too"
     )
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)

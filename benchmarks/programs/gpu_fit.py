@@ -67,7 +67,7 @@ class _Calls:
         return result
 
 
-def join(strategy, model, gpus, cpu=False, compression=None):
+def join(strategy, model, gpus, cpu=False, compression=None, cross_step=False):
     """Makes the model and trains it for some steps, so that it is compiled.
 
     Args:
@@ -76,6 +76,7 @@ def join(strategy, model, gpus, cpu=False, compression=None):
         gpus: what this process must see.
         cpu: whether it trains on the CPU instead.
         compression: of BytePSStrategy.
+        cross_step: of BytePSStrategy.
 
     Returns:
         A dict: `batch` of each replica; `replicas`; `compression`; `compiled`, whether XLA compiles
@@ -95,6 +96,8 @@ def join(strategy, model, gpus, cpu=False, compression=None):
         given, replicas = gpus, gpus * _jax_processes()  # each has its own rows
     else:
         chosen = {} if compression is None else {"compression": compression}
+        if cross_step:
+            chosen["cross_step"] = True
         made, _ = synthetic.make_strategy(strategy, **chosen)
         given = replicas = made.num_replicas_in_sync
     with made.scope():
@@ -104,13 +107,17 @@ def join(strategy, model, gpus, cpu=False, compression=None):
     pieces = [(data, synthetic._labels(built, classes, batch))] * given
     whole = tuple(np.concatenate(arrays) for arrays in zip(*pieces, strict=True))
     _training.update(
-        strategy=strategy, model=built, batches=tf.data.Dataset.from_tensors(whole).repeat()
+        strategy=strategy,
+        model=built,
+        cross_step=cross_step,
+        batches=tf.data.Dataset.from_tensors(whole).repeat(),
     )
     _fit(6)
     return {
         "batch": batch,
         "replicas": replicas,
         "compression": compression,
+        "cross_step": cross_step,
         "compiled": bool(built.jit_compile),
         "memory": 0 if cpu else _peak_memory(strategy),
         "gradients": sum(4 * int(np.prod(v.shape)) for v in built.trainable_variables),
@@ -121,9 +128,14 @@ def measure(steps, rounds):
     """Milliseconds of a step on average over each epoch, and of the calls of some steps."""
     _fit(4)
     epochs = synthetic._Epochs()
-    with _Calls(_training["model"], steps) as calls:
+    calls = []
+    if _training["cross_step"]:  # whose train function is its own
         _fit(steps, rounds, [epochs])
-    return [seconds / steps * 1e3 for seconds in epochs.seconds], calls.milliseconds
+    else:
+        with _Calls(_training["model"], steps) as counted:
+            _fit(steps, rounds, [epochs])
+        calls = counted.milliseconds
+    return [seconds / steps * 1e3 for seconds in epochs.seconds], calls
 
 
 def profile():

@@ -5,14 +5,13 @@
 //   start(run, x..., after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
 //                                                   memory
 //                          or   x', handle, all   of one gather, whose result has another shape
-//   start(run, x, held..., after...)              of one gradient: what is held is needed after
-//   this
-//                       -> x', handle, held...
+//   start(run, x..., held..., after...)          the same: what is held is needed after this
+//                       -> x'..., handle, held...
 //   gate(handles...)          -> handle          nothing; what needs it comes after all of these
 //   done(run, x'..., handle)  -> result...       ends with the exchanges; each result is in its x's
 //     or (run, x', handle, all)                    memory, or in that of `all`
-//   hand_over(x, after...)    -> handle          starts an exchange that outlasts the program: with
-//                                                  a copy of x
+//   hand_over(x..., held..., after...)           starts exchanges that outlast the program: with
+//                       -> handle, held...         copies of each x; what is held is as of a start
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
 //                                                  earlier program
 //   place()                   -> number          of this worker, when it runs

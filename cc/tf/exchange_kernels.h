@@ -254,6 +254,12 @@ class GatherOp : public ExchangeOp {
   explicit GatherOp(OpKernelConstruction* context) : ExchangeOp(context, ReadGather) {}
 };
 
+// Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
+inline CudaStreamHandle StreamOf(OpKernelContext* context) {
+  return static_cast<CudaStreamHandle>(
+      context->op_device_context()->stream()->platform_specific_handle().stream);
+}
+
 // The same operation on tensors in a GPU's memory. Its output is allocated before the exchanger
 // notes where the stream is: behind that point nothing that TensorFlow has put on the stream uses
 // the memory any more. The operation ends when the result is there, and TensorFlow's stream waits
@@ -265,9 +271,7 @@ class OnGpu : public Op {
 
  protected:
   absl::Status FindWay(OpKernelContext* context, EnqueueFunction* enqueue) override {
-    // Virtual functions all the way: nothing of TensorFlow's GPU support is linked.
-    const auto stream = static_cast<CudaStreamHandle>(
-        context->op_device_context()->stream()->platform_specific_handle().stream);
+    const CudaStreamHandle stream = StreamOf(context);
     GpuExchanger* exchanger = nullptr;
     const Status status = GpuExchanger::OfStream(stream, &exchanger);
     *enqueue = [exchanger, stream](ExchangeRequest request) {

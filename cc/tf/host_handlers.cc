@@ -15,8 +15,8 @@
 #include "cc/engine/engine.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/tf/compiled_call.h"
+#include "cc/tf/hand_over.h"
 #include "cc/tf/profiler_activity.h"
-#include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/platform/denormal.h"
 #include "tensorflow/core/platform/setround.h"
@@ -97,54 +97,29 @@ ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
   return future;
 }
 
-tensorflow::DataType TensorType(DType dtype) {
-  for (int i = tensorflow::DataType_MIN; i < tensorflow::DataType_MAX; ++i) {
-    const auto type = static_cast<tensorflow::DataType>(i);
-    DType known;
-    if (ToDType(type, &known).ok() && known == dtype) return type;
-  }
-  return tensorflow::DT_INVALID;
-}
-
-// XLA's memory is its own again when this returns: the engine reads a copy.
-ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands,
-                    ffi::Result<ffi::AnyBuffer>) {
-  std::vector<ExchangeRequest> described;
-  const Status status = DescribeStart(attributes, operands, &described);
-  if (!status.ok()) return ToCallError(status);
-  const auto value = operands.get<ffi::AnyBuffer>(0);
-  TensorDescription& tensor = described[0].tensor;
-  const TensorShape shape(std::exchange(tensor.shape, {}));
-  Tensor copy(tensorflow::cpu_allocator(), TensorType(tensor.dtype), shape);
-  if (!copy.IsInitialized()) {
-    return ToCallError(ResourceExhausted("no memory for tensor \"" + tensor.name + "\" of " +
-                                         std::to_string(value->size_bytes()) + " bytes"));
-  }
-  if (value->size_bytes() > 0) std::memcpy(copy.data(), value->untyped_data(), value->size_bytes());
-  auto started = std::make_shared<StartedExchange>(copy, tensorflow::cpu_allocator());
-  ExchangeRequest request;
-  absl::Status made = MakeRequest({tensor, described[0].priority}, started, &request);
-  if (made.ok()) made = AllStarted().Add(tensor.name, started);
-  if (made.ok()) Enqueue(std::move(request));
-  return ToCallError(made);
+ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands, ffi::RemainingRets) {
+  HandOverWay way;
+  way.memory = tensorflow::cpu_allocator();
+  way.copy = [](void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    return OkStatus();
+  };
+  way.enqueue = [](ExchangeRequest request) { Enqueue(std::move(request)); };
+  return ToCallError(HandOverTensors(attributes, operands, way));
 }
 
 // Nothing is written to XLA's memory once the future is complete, and before only after success.
 ffi::Future Take(std::string_view name, ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> result) {
   ffi::CountDownPromise promise(1);
   ffi::Future future(promise);
-  DType dtype;
-  absl::Status status = absl::InternalError("compiled with another type");
   std::shared_ptr<StartedExchange> started;
-  if (ToDType(result->element_type(), &dtype))
-    status = AllStarted().Take(FromDigits(name), TensorType(dtype), &started);
+  const absl::Status status = TakeStarted(name, result->element_type(), &started);
   if (!status.ok()) {
     promise.CountDown(ToCallError(status));
     return future;
   }
-  const tensorflow::PartialTensorShape shape(
-      std::vector<int64_t>(result->dimensions().begin(), result->dimensions().end()));
-  started->WhenFinished([promise, started, shape, to = result->untyped_data(),
+  started->WhenFinished([promise, started, shape = ShapeOfResult(*result),
+                         to = result->untyped_data(),
                          bytes = result->size_bytes()](const absl::Status& ended) {
     // Older compilers would make the copy of a captured promise constant.
     CallLater([promise = ffi::CountDownPromise(promise), started, shape, to, bytes,
@@ -170,9 +145,8 @@ XLA_FFI_DEFINE_HANDLER(kStart, Start,
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kDone, Done,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(
-    kHandOver, HandOver,
-    ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kHandOver, HandOver,
+                       ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
     kTake, Take,
     ffi::Ffi::Bind().Attr<std::string_view>("name").RemainingArgs().Ret<ffi::AnyBuffer>());

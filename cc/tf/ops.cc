@@ -58,6 +58,14 @@ absl::Status UnknownRows(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+// The last inputs'.
+absl::Status ShapesOfHeld(InferenceContext* context) {
+  const int first = context->num_inputs() - context->num_outputs();
+  for (int i = 0; i < context->num_outputs(); ++i)
+    context->set_output(i, context->input(first + i));
+  return absl::OkStatus();
+}
+
 absl::Status RowsOfUnknownWidth(InferenceContext* context) {
   ShapeHandle rows;
   TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 2, &rows));
@@ -176,6 +184,30 @@ REGISTER_OP("BytePSPushPullStart")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(
         "Starts what BytePSPushPull does; BytePSWait has the result, in this step or a later one.");
+
+REGISTER_OP("BytePSPushPullStartBefore")
+    .Input("tokens: N * resource")
+    .Input("values: T")
+    .Input("held: Held")
+    .Output("same_held: Held")
+    .Attr("N: int >= 1")
+    .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
+    .Attr("Held: list(type) >= 1")
+    .Attr("tensor_names: list(string)")
+    .Attr("priorities: list(int)")
+    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("codecs: list(string) = []")  // none: all are sent as they are
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(ShapesOfHeld)
+    .Doc(
+        "Does what BytePSPushPullStart does for each of several values. In a compiled program it "
+        "does that before anything uses `same_held`, which is `held`.");
+
+REGISTER_OP("BytePSNoteAllocator")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Compiled programs on this GPU may start exchanges that outlast them from now on.");
 
 REGISTER_OP("BytePSGatherStart")
     .Input("token: resource")

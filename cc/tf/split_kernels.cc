@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cc/tf/exchange_kernels.h"
-#include "cc/tf/started_exchanges.h"
+#include "cc/tf/hand_over.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -17,22 +17,53 @@ namespace {
 using ::tensorflow::AllocatorAttributes;
 using ::tensorflow::OpKernel;
 
+absl::Status StartExchange(OpKernelContext* context, int input, const NamedExchange& exchange,
+                           const EnqueueFunction& enqueue) {
+  auto started = std::make_shared<StartedExchange>(context->input(input),
+                                                   context->get_allocator(AllocatorAttributes()));
+  ExchangeRequest request;
+  TF_RETURN_IF_ERROR(MakeRequest(exchange, started, &request));
+  TF_RETURN_IF_ERROR(AllStarted().Add(exchange.tensor.name, started));
+  enqueue(std::move(request));
+  return absl::OkStatus();
+}
+
 template <typename Op>
 class StartOf : public Op {
  public:
   using Op::Op;
 
   void ComputeAsync(OpKernelContext* context, AsyncOpKernel::DoneCallback done) override {
-    auto started = std::make_shared<StartedExchange>(context->input(kValueInput),
-                                                     context->get_allocator(AllocatorAttributes()));
-    ExchangeRequest request;
     EnqueueFunction enqueue;
-    OP_REQUIRES_OK_ASYNC(context, MakeRequest(this->exchange_, started, &request), done);
     OP_REQUIRES_OK_ASYNC(context, this->FindWay(context, &enqueue), done);
-    OP_REQUIRES_OK_ASYNC(context, AllStarted().Add(this->exchange_.tensor.name, started), done);
-    enqueue(std::move(request));
+    OP_REQUIRES_OK_ASYNC(context, StartExchange(context, kValueInput, this->exchange_, enqueue),
+                         done);
     done();
   }
+};
+
+// Starts several, of which XLA is told what is to come after them; here it comes when it likes.
+class StartBeforeOp : public HostKernel {
+ public:
+  explicit StartBeforeOp(OpKernelConstruction* context) : HostKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
+  }
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    EnqueueFunction enqueue;
+    OP_REQUIRES_OK_ASYNC(context, FindWay(context, &enqueue), done);
+    const auto count = static_cast<int>(exchanges_.size());
+    for (int i = 0; i < count; ++i) {
+      OP_REQUIRES_OK_ASYNC(context, StartExchange(context, count + i, exchanges_[i], enqueue),
+                           done);
+    }
+    for (int i = 2 * count; i < context->num_inputs(); ++i)
+      context->set_output(i - 2 * count, context->input(i));
+    done();
+  }
+
+ private:
+  std::vector<NamedExchange> exchanges_;
 };
 
 // Ends with the exchange that was started under a name, and outputs its result.
@@ -85,6 +116,16 @@ class ForgetOp : public OpKernel {
   std::vector<std::string> names_;
 };
 
+// Where hand-overs of compiled programs get memory on this GPU.
+class NoteAllocatorOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    AllGpuAllocators().Note(StreamOf(context), context->get_allocator(AllocatorAttributes()));
+  }
+};
+
 class StartsAndWaitsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -101,6 +142,13 @@ REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CP
 REGISTER_KERNEL_BUILDER(
     Name("BytePSPushPullStart").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
     StartOf<OnGpu<PushPullOp>>);
+REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStartBefore").Device(tensorflow::DEVICE_CPU),
+                        StartBeforeOp);
+REGISTER_KERNEL_BUILDER(
+    Name("BytePSPushPullStartBefore").Device(tensorflow::DEVICE_GPU).HostMemory("tokens"),
+    OnGpu<StartBeforeOp>);
+REGISTER_KERNEL_BUILDER(Name("BytePSNoteAllocator").Device(tensorflow::DEVICE_GPU),
+                        NoteAllocatorOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSGatherStart").Device(tensorflow::DEVICE_CPU),
                         StartOf<GatherOp>);
 REGISTER_KERNEL_BUILDER(

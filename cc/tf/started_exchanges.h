@@ -23,9 +23,10 @@ namespace byteps {
 // An exchange that has been started. Thread-safe.
 class StartedExchange : public ExchangeBuffers {
  public:
-  // `allocator` is the device's, which outlives every step.
-  StartedExchange(const Tensor& input, tensorflow::Allocator* allocator)
-      : ExchangeBuffers(input), allocator_(allocator) {}
+  // `allocator` is the device's, which outlives every step. With `in_place` the result comes to
+  // where the input is.
+  StartedExchange(const Tensor& input, tensorflow::Allocator* allocator, bool in_place = false)
+      : ExchangeBuffers(input), allocator_(allocator), in_place_(in_place) {}
 
   void Finish(const absl::Status& status) override {
     std::function<void(const absl::Status&)> waiter;
@@ -52,7 +53,7 @@ class StartedExchange : public ExchangeBuffers {
 
  protected:
   absl::Status Allocate(const TensorShape& shape, Tensor* tensor) override {
-    *tensor = Tensor(allocator_, dtype(), shape);
+    *tensor = in_place_ ? input() : Tensor(allocator_, dtype(), shape);
     if (tensor->IsInitialized()) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         "no memory for the result of an exchange, a tensor of shape " + shape.DebugString());
@@ -60,6 +61,7 @@ class StartedExchange : public ExchangeBuffers {
 
  private:
   tensorflow::Allocator* const allocator_;
+  const bool in_place_;
   std::mutex mutex_;
   bool finished_ = false;
   absl::Status status_;  // does not change after `finished_`

@@ -328,33 +328,6 @@ class PushPullAllCompiler : public XlaOpKernel {
   std::vector<NamedExchange> exchanges_;
 };
 
-// An exchange that outlasts the program. It waits for nothing, and nothing of its program for it:
-// its place among the other starts does not matter.
-class HandOverCompiler : public XlaOpKernel {
- public:
-  explicit HandOverCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
-    OP_REQUIRES_OK(context, ReadExchange(context, ReadReduction, &exchange_));
-  }
-
-  void Compile(XlaOpKernelContext* context) override {
-    tensorflow::core::RefCountPtr<Compiled> compiled;
-    Shape shape;
-    const std::string& name = exchange_.tensor.name;
-    OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
-    OP_REQUIRES_OK(context, ShapeOf(context, 1, name, &shape));
-    std::vector<XlaOp> operands = {context->Input(1)};
-    // What an earlier program has started under this name is taken first.
-    const auto before = compiled->ends.find(name);
-    if (before != compiled->ends.end()) operands.push_back(before->second);
-    compiled->ends[name] =
-        Call(context, kHandOverCall, operands, HandleShape(), ToCallConfig({exchange_}), {},
-             CustomCallSchedule::SCHEDULE_EARLIEST);
-  }
-
- private:
-  NamedExchange exchange_;
-};
-
 class TakeCompiler : public XlaOpKernel {
  public:
   explicit TakeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
@@ -395,8 +368,30 @@ bool IsRowByRow(const Shape& shape) {
   return shape.dimensions().size() < 4 || (shape.dimensions().size() == 4 && is_narrow);
 }
 
-// Not where nothing travels, or a collective between GPUs takes it: what was measured there
+// Whether exchanges are started before what uses the inputs from number `first_held` on. Not where
+// nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
+absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can) {
+  WorkerPlace place;
+  TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+  const bool is_gpu = IsForGpu(context);
+  *can = place.size > 1 && !(is_gpu && place.size == place.local_size);
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    if (context->input_type(i) == tensorflow::DT_RESOURCE) continue;
+    const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
+    TF_RETURN_IF_ERROR(shape.status());
+    // The gradients leave row by row in any case.
+    *can = *can && shape->is_static() && !(is_gpu && i >= first_held && !IsRowByRow(*shape));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int> Numbers(int from, int until) {
+  std::vector<int> numbers(std::max(0, until - from));
+  std::iota(numbers.begin(), numbers.end(), from);
+  return numbers;
+}
+
 class StartBeforeCompiler : public XlaOpKernel {
  public:
   explicit StartBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
@@ -404,41 +399,98 @@ class StartBeforeCompiler : public XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* context) override {
+    const auto count = static_cast<int>(exchanges_.size());
     bool is_early = false;
-    OP_REQUIRES_OK(context, CanStartEarly(context, &is_early));
+    OP_REQUIRES_OK(context, CanHoldBack(context, count, &is_early));
     if (!is_early) {
       for (int i = 0; i < context->num_inputs(); ++i) context->SetOutput(i, context->Input(i));
       return;
     }
     tensorflow::core::RefCountPtr<Compiled> compiled;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
-    std::vector<int> values(exchanges_.size());
-    std::vector<int> held(context->num_inputs() - values.size());
-    std::iota(values.begin(), values.end(), 0);
-    std::iota(held.begin(), held.end(), static_cast<int>(values.size()));
     Begun begun;
-    OP_REQUIRES_OK(context, Start(context, exchanges_, values, held, {}, *compiled, &begun));
-    for (const int number : values) context->SetOutput(number, begun.values[number]);
-    for (size_t i = 0; i < held.size(); ++i) context->SetOutput(held[i], begun.held[i]);
+    OP_REQUIRES_OK(context, Start(context, exchanges_, Numbers(0, count),
+                                  Numbers(count, context->num_inputs()), {}, *compiled, &begun));
+    for (int i = 0; i < count; ++i) context->SetOutput(i, begun.values[i]);
+    for (size_t i = 0; i < begun.held.size(); ++i)
+      context->SetOutput(count + static_cast<int>(i), begun.held[i]);
     compiled->begun_early.push_back(std::move(begun));
   }
 
  private:
-  absl::Status CanStartEarly(XlaOpKernelContext* context, bool* can) {
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
-    const bool is_gpu = IsForGpu(context);
-    *can = place.size > 1 && !(is_gpu && place.size == place.local_size);
-    for (int i = 0; i < context->num_inputs(); ++i) {
-      const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
-      TF_RETURN_IF_ERROR(shape.status());
-      // The gradients leave row by row in any case.
-      const bool is_held = i >= static_cast<int>(exchanges_.size());
-      *can = *can && shape->is_static() && !(is_gpu && is_held && !IsRowByRow(*shape));
-    }
-    return absl::OkStatus();
+  std::vector<NamedExchange> exchanges_;
+};
+
+// Exchanges that outlast the program. They wait for nothing, and nothing of their program for them:
+// their place among the other starts does not matter. `values` and `held` are numbers of inputs, as
+// of Start.
+absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
+                      const std::vector<int>& values, const std::vector<int>& held,
+                      std::vector<XlaOp>* same_held) {
+  tensorflow::core::RefCountPtr<Compiled> compiled;
+  TF_RETURN_IF_ERROR(FindCompiled(context, &compiled));
+  std::vector<XlaOp> operands;
+  std::vector<Shape> results = {HandleShape()};
+  Aliases in_place;
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    Shape shape;  // checked only
+    TF_RETURN_IF_ERROR(ShapeOf(context, values[i], exchanges[i].tensor.name, &shape));
+    operands.push_back(context->Input(values[i]));
+  }
+  for (const int number : held) {
+    in_place.push_back({ShapeIndex{static_cast<int64_t>(results.size())},
+                        {static_cast<int64_t>(operands.size()), ShapeIndex{}}});
+    operands.push_back(context->Input(number));
+    TF_RETURN_IF_ERROR(ShapeOf(context, number, exchanges[0].tensor.name, &results.emplace_back()));
+  }
+  // What an earlier program has started under these names is taken first.
+  for (const NamedExchange& exchange : exchanges) {
+    const auto before = compiled->ends.find(exchange.tensor.name);
+    if (before != compiled->ends.end()) operands.push_back(before->second);
+  }
+  const XlaOp call = Call(context, kHandOverCall, operands, ShapeUtil::MakeTupleShape(results),
+                          ToCallConfig(exchanges), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
+  for (const NamedExchange& exchange : exchanges)
+    compiled->ends[exchange.tensor.name] = xla::GetTupleElement(call, 0);
+  for (size_t i = 1; i < results.size(); ++i)
+    same_held->push_back(xla::GetTupleElement(call, static_cast<int64_t>(i)));
+  return absl::OkStatus();
+}
+
+class HandOverCompiler : public XlaOpKernel {
+ public:
+  explicit HandOverCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchange(context, ReadReduction, &exchange_));
   }
 
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<XlaOp> nothing;
+    OP_REQUIRES_OK(context, HandOver(context, {exchange_}, {1}, {}, &nothing));
+  }
+
+ private:
+  NamedExchange exchange_;
+};
+
+class HandOverBeforeCompiler : public XlaOpKernel {
+ public:
+  explicit HandOverBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+    OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
+  }
+
+  void Compile(XlaOpKernelContext* context) override {
+    const auto count = static_cast<int>(exchanges_.size());
+    const std::vector<int> held = Numbers(2 * count, context->num_inputs());
+    bool can_hold_back = false;
+    std::vector<XlaOp> same;
+    OP_REQUIRES_OK(context, CanHoldBack(context, 2 * count, &can_hold_back));
+    OP_REQUIRES_OK(context, HandOver(context, exchanges_, Numbers(count, 2 * count),
+                                     can_hold_back ? held : std::vector<int>(), &same));
+    for (size_t i = 0; i < held.size(); ++i)
+      context->SetOutput(static_cast<int>(i), can_hold_back ? same[i] : context->Input(held[i]));
+  }
+
+ private:
   std::vector<NamedExchange> exchanges_;
 };
 
@@ -471,10 +523,9 @@ BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSStartBefore", StartBeforeCompiler);
-// Not on GPUs.
-REGISTER_KERNEL_BUILDER(Name("BytePSPushPullStart").Device(tensorflow::DEVICE_CPU_XLA_JIT),
-                        HandOverCompiler);
-REGISTER_KERNEL_BUILDER(Name("BytePSWait").Device(tensorflow::DEVICE_CPU_XLA_JIT), TakeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", HandOverCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStartBefore", HandOverBeforeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSWait", TakeCompiler);
 
 }  // namespace
 }  // namespace byteps

@@ -55,6 +55,16 @@ def test_a_lost_worker_is_an_error(hosts):
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_training_across_steps_equals_plain_steps(hosts):
+    plain = run(programs.trains, args=[False], hosts=hosts)
+    across = run(programs.trains, args=[False, True, 0, True], hosts=hosts)
+    assert len({result["digest"] for result in across}) == 1
+    assert not [text for text in across[0]["warnings"] if "cross_step" in text]
+    assert across[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-3)
+    assert across[0]["losses"] == pytest.approx(plain[0]["losses"], rel=5e-2)
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_training_keeps_the_workers_equal_and_equals_uncompiled(hosts):
     plain = run(programs.trains, args=[False], hosts=hosts)
     compiled = run(programs.trains, args=[False, False, 0, True], hosts=hosts)

@@ -5,6 +5,8 @@ import re
 import tensorflow as tf
 
 import tf_byteps as bps
+from tf_byteps.ops import split
+from tf_byteps.ops.reduction import Reduction
 
 _WIDTH = 512
 _LAYERS = 3
@@ -15,7 +17,8 @@ def start():
     return bps.rank(), bps.size()
 
 
-def _step(compiled):
+def _gradients(compiled, finish):
+    """A function that computes gradients, and what `finish` makes of those and the variables."""
     weights = [
         tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, layer]) / 20)
         for layer in range(_LAYERS)
@@ -25,27 +28,63 @@ def _step(compiled):
 
     @tf.function(jit_compile=compiled)
     def step():
-        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+        with tf.GradientTape() as tape:
             y = x
             for layer, weight in enumerate(weights):
                 with tf.name_scope(f"layer_{layer}"):
                     y = tf.tanh(y @ weight + biases[layer])
             loss = tf.reduce_mean(y**2)
-        return tape.gradient(loss, weights + biases)
+        return finish(tape, loss, weights + biases)
 
     return step
 
 
-def program():
-    """The order in which XLA computes gradients and starts exchanges.
+def _step(compiled):
+    def finish(tape, loss, variables):
+        return bps.DistributedGradientTape(tape).gradient(loss, variables)
 
-    Without the first layer, whose input needs no gradient."""
-    text = _step(compiled=True).experimental_get_compiler_ir()(stage="optimized_hlo")
+    return _gradients(compiled, finish)
+
+
+def _steps_apart(compiled):
+    """A function that starts the exchanges, and one that waits for them."""
+    started = []
+
+    def finish(tape, loss, variables):
+        gradients = tape.gradient(loss, variables)
+        started[:] = split.start_reductions(
+            gradients,
+            [f"apart/{number}" for number in range(len(gradients))],
+            [tuple(each.shape) for each in gradients],
+            Reduction(bps.Average),
+        )
+        return loss
+
+    @tf.function(jit_compile=compiled)
+    def wait():
+        return [each.wait() for each in started]
+
+    return _gradients(compiled, finish), wait
+
+
+def program():
+    """The order in which XLA computes gradients and starts exchanges."""
+    return _order_in(_step(compiled=True), '"byteps_start"')
+
+
+def program_apart():
+    """The same where another program waits for the exchanges."""
+    return _order_in(_steps_apart(compiled=True)[0], r'"byteps_hand_over".*StartBefore"')
+
+
+def _order_in(step, call):
+    """Without the first layer, whose input needs no gradient."""
+    text = step.experimental_get_compiler_ir()(stage="optimized_hlo")
     entry = text[text.index("\nENTRY") :]
     order, starts = [], iter(range(_LAYERS - 1, 0, -1))
     for line in entry.splitlines():
         layer = re.search(r'op_name="gradient_tape/layer_(\d)/matmul/(MatMul_1|MatMul)"', line)
-        if "byteps_start" in line:
+        if re.search(call, line):
             order += [f"start of layer {number}" for number in [next(starts, 0)] if number]
         elif layer and layer[1] != "0" and " dot(" in line:
             what = "weights" if layer[2] == "MatMul_1" else "input"
@@ -56,6 +95,17 @@ def program():
 def numbers():
     """The gradients of a step that XLA compiles, and of one that it does not."""
     return [[each.numpy() for each in _step(compiled)()] for compiled in (True, False)]
+
+
+def numbers_apart():
+    """The same of steps whose exchanges another function waits for; each is done twice."""
+    results = []
+    for compiled in (True, False):
+        step, wait = _steps_apart(compiled)
+        for _ in range(2):
+            step()
+            results.append([each.numpy() for each in wait()])
+    return results
 
 
 def twice():

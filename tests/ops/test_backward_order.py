@@ -16,11 +16,13 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "backward_order_programs.py")
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, ["start", "program", "numbers", "twice"], 2)
+    scenarios = ["start", "program", "program_apart", "numbers", "numbers_apart", "twice"]
+    return workers.run(PROGRAM, scenarios, 2)
 
 
-def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group):
-    for order in group["program"]:
+@pytest.mark.parametrize("program", ["program", "program_apart"])
+def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group, program):
+    for order in group[program]:
         assert order == [
             "gradient of the weights of layer 2",
             "start of layer 2",
@@ -35,6 +37,13 @@ def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
     for compiled, plain in group["numbers"]:
         for one, other in zip(compiled, plain, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
+def test_the_numbers_are_the_same_where_another_program_waits_for_the_exchanges(group):
+    for steps, (_, plain) in zip(group["numbers_apart"], group["numbers"], strict=True):
+        for step in steps:
+            for one, other in zip(step, plain, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
 
 
 def test_gradients_of_one_variable_can_be_exchanged_twice_in_a_function(group):

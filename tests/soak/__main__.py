@@ -4,13 +4,15 @@
 
 Looks at the resident memory of every process while they train, and fits a line to what comes after
 the warm-up. Exits with 1 if that of a process rises by 1 MB a minute or more, or the training goes
-wrong. With `--compiled` XLA compiles the steps. With `--write` it writes soak.json and soak.png.
+wrong. With `--compiled` XLA compiles the steps. With `--gpus` each worker is a host with a GPU, and
+XLA compiles, too. With `--write` it writes soak.json and soak.png.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import string
 import sys
 import time
 
@@ -18,6 +20,7 @@ import numpy as np
 import psutil
 
 from tests.cluster import Cluster, describe
+from tests.gpu.test_gpu import on_gpus
 from tests.soak import programs
 
 SERVERS = 2
@@ -32,15 +35,18 @@ def main():
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two looks")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
+    parser.add_argument("--gpus", action="store_true", help="train on GPUs")
     parser.add_argument("--write", help="the folder for soak.json and soak.png")
     options = parser.parse_args()
     if options.minutes * 60 < 8 * options.interval:
         parser.error("the time is too short for a line through what is seen")
     jit_compile = True if options.compiled else "auto"
-    result = run(options.minutes, options.interval, options.workers, jit_compile)
+    result = run(options.minutes, options.interval, options.workers, jit_compile, options.gpus)
     for label, slope in result["mb_per_minute"].items():
         print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
     print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
+    for first, last in filter(None, result["gpu_mb"]):
+        print(f"GPU memory in use: {first} MB after the first epoch, {last} MB after the last")
     if options.write:
         folder = pathlib.Path(options.write)
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,9 +57,11 @@ def main():
     return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
 
 
-def run(minutes, interval, workers, jit_compile):
+def run(minutes, interval, workers, jit_compile, gpus=False):
     """Runs the job; returns what was measured, as JSON has it."""
     env = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    if gpus:
+        env = on_gpus(string.ascii_lowercase[:workers])
     arguments = [minutes * 60, jit_compile]
     with Cluster(programs.train, workers, SERVERS, env, arguments) as cluster:
         for worker in cluster.workers:
@@ -69,6 +77,7 @@ def run(minutes, interval, workers, jit_compile):
         outcomes = cluster.wait(_START_SECONDS)
     assert all(outcome.code == 0 for outcome in outcomes), describe(outcomes)
     results = [outcome.result for outcome in outcomes if outcome.label.startswith("worker")]
+    gpu_mb = [result.pop("gpu_mb") for result in results]
     assert all(result == results[0] for result in results), results
     first = int(len(looks) * _WARM_UP)
     return {
@@ -76,6 +85,7 @@ def run(minutes, interval, workers, jit_compile):
         "workers": workers,
         "cores": len(os.sched_getaffinity(0)),
         **results[0],
+        "gpu_mb": gpu_mb,
         "warm_up_minutes": looks[first],
         "mb_per_minute": {
             label: round(float(np.polyfit(looks[first:], values[first:], 1)[0]), 4)

@@ -19,7 +19,8 @@ def train(seconds, jit_compile="auto"):
         jit_compile: as `compile` has it.
 
     Returns:
-        The number of steps, and the loss of the first and of the last epoch.
+        The number of steps, the loss of the first and of the last epoch, and the memory in use on
+        the GPU after these, in MB (empty without one).
     """
     with bps.BytePSStrategy().scope():
         model = keras.Sequential(
@@ -38,10 +39,15 @@ def train(seconds, jit_compile="auto"):
     labels = np.argmax(rows @ generator.normal(size=(64, 10)), axis=1)
     data = tf.data.Dataset.from_tensor_slices((rows, labels)).shuffle(_ROWS).batch(_BATCH)
 
+    gpu_mb = []
+
     class Clock(keras.callbacks.Callback):
         deadline = None
 
         def on_epoch_end(self, epoch, logs=None):
+            if tf.config.list_physical_devices("GPU"):
+                used = tf.config.experimental.get_memory_info("GPU:0")["current"]
+                gpu_mb[1:] = [round(used / 1e6, 2)]
             self.deadline = self.deadline or time.monotonic() + seconds
             self.model.stop_training = time.monotonic() > self.deadline
             self.model.predict(rows[:_BATCH], verbose=0)
@@ -51,4 +57,8 @@ def train(seconds, jit_compile="auto"):
     arguments = {"validation_data": (rows[:480], labels[:480]), "verbose": 0}
     history = model.fit(data, epochs=10**9, callbacks=[Clock()], **arguments).history
     losses = history["loss"]
-    return {"steps": int(model.optimizer.iterations), "losses": [losses[0], losses[-1]]}
+    return {
+        "steps": int(model.optimizer.iterations),
+        "losses": [losses[0], losses[-1]],
+        "gpu_mb": gpu_mb,
+    }

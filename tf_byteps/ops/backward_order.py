@@ -17,7 +17,7 @@ import tensorflow as tf
 # Smaller ones leave together with others (cc/tf/xla_kernels.cc), and there are many of them.
 _LEAST_ELEMENTS = 2**18
 # The same numbers in another shape, from their first input: no work for XLA.
-_SHAPES = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+_SHAPES = frozenset({"EnsureShape", "ExpandDims", "Identity", "Reshape", "Squeeze"})
 _FORMS = _SHAPES | {"Cast", "Transpose"}
 _SCALINGS = frozenset({"Mul", "MulNoNan", "RealDiv"})
 # What layers with weights compute for the gradient of these.

@@ -6,13 +6,13 @@ one that runs later, has the sum.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import slices
+from tf_byteps.ops import backward_order, compiling, slices
 from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
 from tf_byteps.ops.compression_choice import of_variables
@@ -110,8 +110,10 @@ def start_reductions(
             if each.index_dtype is None
         ]
     )
+    early = _start_early(starts, reduction.op) if compiling.is_compiled() else set()
     for index, (sent, started) in starts.items():
-        _start(sent, started, forward_order_at(index))
+        if index not in early:
+            _start(sent, started, forward_order_at(index))
     return [starts[index][1] if index in starts else None for index in range(len(tensors))]
 
 
@@ -141,6 +143,36 @@ def _to_start(
     )
 
 
+def _start_early(
+    starts: Mapping[int, tuple[tf.Tensor, StartedReduction]], op: ReduceOp
+) -> set[int]:
+    """Starts those that backpropagation should not put off; their indices."""
+    early: set[int] = set()
+    indices = list(starts)
+
+    def start(
+        numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], Any]:
+        chosen = [indices[number] for number in numbers]
+        early.update(chosen)
+        its = [starts[index][1] for index in chosen]
+        same_held = kernels().byte_ps_push_pull_start_before(
+            [token(each.name) for each in its],
+            values,
+            held,
+            tensor_names=[each.name for each in its],
+            op=str(op),
+            priorities=[forward_order_at(index) for index in chosen],
+            codecs=[codec_of(each.compression) for each in its],
+        )
+        return values, same_held
+
+    sent = [starts[index][0] for index in indices]
+    may_start = [starts[index][1].index_dtype is None for index in indices]
+    backward_order.started_first(sent, may_start, start)
+    return early
+
+
 def _start(sent: tf.Tensor, started: StartedReduction, priority: int) -> None:
     common = {
         "tensor_name": started.name,
@@ -151,6 +183,13 @@ def _start(sent: tf.Tensor, started: StartedReduction, priority: int) -> None:
         kernels().byte_ps_gather_start(token(started.name), sent, **common)
     else:
         kernels().byte_ps_push_pull_start(token(started.name), sent, op=str(started.op), **common)
+
+
+def prepare_gpus() -> None:
+    """Lets steps that XLA compiles for GPUs start reductions that outlast them."""
+    for gpu in tf.config.list_logical_devices("GPU"):
+        with tf.init_scope(), tf.device(gpu.name):
+            kernels().byte_ps_note_allocator()
 
 
 def forget(names: Iterable[str]) -> None:

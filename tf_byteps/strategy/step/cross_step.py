@@ -149,6 +149,7 @@ class CrossSteps:
     """
 
     def __init__(self, model: Any, plain: Any) -> None:
+        split.prepare_gpus()
         self.optimizer = model.optimizer
         #: Whether each call does its updates itself, because a callback may look at the weights.
         self.waits = False

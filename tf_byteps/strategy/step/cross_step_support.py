@@ -47,8 +47,6 @@ def why_not(model: Any) -> Any:
 def _model_problem(model: Any) -> Any:
     if model.run_eagerly or tf.config.functions_run_eagerly():
         return "steps run eagerly"
-    if model.jit_compile and tf.config.list_logical_devices("GPU"):
-        return "XLA compiles the steps for a GPU, which jit_compile=False prevents"
     if type(model).train_step is not TensorFlowTrainer.train_step:
         return f"{type(model).__name__} has a train_step of its own"
     if type(model).compute_metrics is not Trainer.compute_metrics:

@@ -1,0 +1,105 @@
+// Exchanges that a compiled program starts with a copy of a tensor, and that a later one ends: what
+// handlers on CPUs and GPUs have in common.
+#ifndef TF_BYTEPS_CC_TF_HAND_OVER_H_
+#define TF_BYTEPS_CC_TF_HAND_OVER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/gpu/cuda_driver.h"
+#include "cc/tf/compiled_call.h"
+#include "cc/tf/started_exchanges.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace byteps {
+
+inline tensorflow::DataType TensorType(DType dtype) {
+  for (int i = tensorflow::DataType_MIN; i < tensorflow::DataType_MAX; ++i) {
+    const auto type = static_cast<tensorflow::DataType>(i);
+    DType known;
+    if (ToDType(type, &known).ok() && known == dtype) return type;
+  }
+  return tensorflow::DT_INVALID;
+}
+
+// Where a hand-over keeps its tensors, and how they get there.
+struct HandOverWay {
+  tensorflow::Allocator* memory = nullptr;
+  std::function<Status(void* to, const void* from, size_t bytes)> copy;
+  // Whether the result may come to where the copy is.
+  bool in_place = false;
+  EnqueueFunction enqueue;
+};
+
+// XLA's memory is its own again when this returns, or in the order of the stream.
+inline absl::Status HandOverTensors(const CallAttributes& attributes,
+                                    const xla::ffi::RemainingArgs& operands,
+                                    const HandOverWay& way) {
+  std::vector<ExchangeRequest> described;
+  TF_RETURN_IF_ERROR(ToAbslStatus(DescribeStart(attributes, operands, &described)));
+  for (const ExchangeRequest& each : described) {
+    TensorDescription tensor = each.tensor;
+    Tensor copy(way.memory, TensorType(tensor.dtype), TensorShape(std::exchange(tensor.shape, {})));
+    if (!copy.IsInitialized()) {
+      return absl::ResourceExhaustedError("no memory for tensor \"" + tensor.name + "\" of " +
+                                          std::to_string(each.tensor.ByteCount()) + " bytes");
+    }
+    if (copy.TotalBytes() > 0) {
+      TF_RETURN_IF_ERROR(ToAbslStatus(way.copy(copy.data(), each.input, copy.TotalBytes())));
+    }
+    auto started = std::make_shared<StartedExchange>(copy, way.memory, way.in_place);
+    ExchangeRequest request;
+    TF_RETURN_IF_ERROR(MakeRequest({tensor, each.priority}, started, &request));
+    TF_RETURN_IF_ERROR(AllStarted().Add(tensor.name, started));
+    way.enqueue(std::move(request));
+  }
+  return absl::OkStatus();
+}
+
+// What was started under a name, which a call has in digits.
+inline absl::Status TakeStarted(std::string_view digits, xla::ffi::DataType type,
+                                std::shared_ptr<StartedExchange>* started) {
+  DType dtype;
+  if (!ToDType(type, &dtype)) return absl::InternalError("compiled with another type");
+  return AllStarted().Take(FromDigits(digits), TensorType(dtype), started);
+}
+
+inline tensorflow::PartialTensorShape ShapeOfResult(const xla::ffi::AnyBuffer& result) {
+  return tensorflow::PartialTensorShape(
+      std::vector<int64_t>(result.dimensions().begin(), result.dimensions().end()));
+}
+
+// TensorFlow's allocators of GPU memory, by the stream in whose order memory that is given back is
+// used again. Programs' calls are not told of them. Thread-safe.
+class GpuAllocators {
+ public:
+  void Note(CudaStreamHandle stream, tensorflow::Allocator* allocator) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    allocators_[stream] = allocator;
+  }
+  // Null: it has not been noted.
+  tensorflow::Allocator* Of(CudaStreamHandle stream) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = allocators_.find(stream);
+    return found == allocators_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<CudaStreamHandle, tensorflow::Allocator*> allocators_;  // which outlive every step
+};
+
+inline GpuAllocators& AllGpuAllocators() {
+  static auto* const all = new GpuAllocators;
+  return *all;
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_TF_HAND_OVER_H_
