@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "cc/gpu/cuda_driver.h"
 #include "cc/staging/gpu_exchanger.h"
+#include "cc/tf/gpu_allocators.h"
 #include "cc/tf/hand_over.h"
 
 namespace byteps {

@@ -4,14 +4,11 @@
 #define TF_BYTEPS_CC_TF_HAND_OVER_H_
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cc/gpu/cuda_driver.h"
 #include "cc/tf/compiled_call.h"
 #include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
@@ -73,31 +70,6 @@ inline absl::Status TakeStarted(std::string_view digits, xla::ffi::DataType type
 inline tensorflow::PartialTensorShape ShapeOfResult(const xla::ffi::AnyBuffer& result) {
   return tensorflow::PartialTensorShape(
       std::vector<int64_t>(result.dimensions().begin(), result.dimensions().end()));
-}
-
-// TensorFlow's allocators of GPU memory, by the stream in whose order memory that is given back is
-// used again. Programs' calls are not told of them. Thread-safe.
-class GpuAllocators {
- public:
-  void Note(CudaStreamHandle stream, tensorflow::Allocator* allocator) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    allocators_[stream] = allocator;
-  }
-  // Null: it has not been noted.
-  tensorflow::Allocator* Of(CudaStreamHandle stream) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = allocators_.find(stream);
-    return found == allocators_.end() ? nullptr : found->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<CudaStreamHandle, tensorflow::Allocator*> allocators_;  // which outlive every step
-};
-
-inline GpuAllocators& AllGpuAllocators() {
-  static auto* const all = new GpuAllocators;
-  return *all;
 }
 
 }  // namespace byteps

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "cc/tf/exchange_kernels.h"
-#include "cc/tf/hand_over.h"
+#include "cc/tf/gpu_allocators.h"
+#include "cc/tf/started_exchanges.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"

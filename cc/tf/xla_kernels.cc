@@ -108,6 +108,29 @@ absl::Status ShapeOf(XlaOpKernelContext* context, int input, const std::string& 
   return absl::OkStatus();
 }
 
+// Gives a call what XLA is to use after it, which are inputs of the operation: each becomes one
+// more operand, and one more result in the same memory. `name` is that of an exchange.
+absl::Status Hold(XlaOpKernelContext* context, const std::vector<int>& held,
+                  const std::string& name, std::vector<XlaOp>* operands,
+                  std::vector<Shape>* results, Aliases* in_place) {
+  for (const int number : held) {
+    in_place->push_back({ShapeIndex{static_cast<int64_t>(results->size())},
+                         {static_cast<int64_t>(operands->size()), ShapeIndex{}}});
+    operands->push_back(context->Input(number));
+    TF_RETURN_IF_ERROR(ShapeOf(context, number, name, &results->emplace_back()));
+  }
+  return absl::OkStatus();
+}
+
+// Uses of one name keep their order (protocol rule 11): what a call of these exchanges comes after.
+void AddEarlierEnds(const Compiled& compiled, const std::vector<NamedExchange>& exchanges,
+                    std::vector<XlaOp>* after) {
+  for (const NamedExchange& exchange : exchanges) {
+    const auto before = compiled.ends.find(exchange.tensor.name);
+    if (before != compiled.ends.end()) after->push_back(before->second);
+  }
+}
+
 // `inputs` and `held` are numbers of the operation's inputs. XLA uses the latter after the start.
 absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> exchanges,
                    const std::vector<int>& inputs, const std::vector<int>& held,
@@ -121,19 +144,11 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
     operands.push_back(context->Input(inputs[i]));
     const auto number = static_cast<int64_t>(i);
     in_place.push_back({ShapeIndex{number}, {number + 1, ShapeIndex{}}});
-    // Uses of one name keep their order (protocol rule 11).
-    const auto before = compiled.ends.find(name);
-    if (before != compiled.ends.end()) after.push_back(before->second);
   }
+  AddEarlierEnds(compiled, exchanges, &after);
   std::vector<Shape> results = begun->shapes;
   results.push_back(HandleShape());
-  for (const int number : held) {
-    in_place.push_back({ShapeIndex{static_cast<int64_t>(results.size())},
-                        {static_cast<int64_t>(operands.size()), ShapeIndex{}}});
-    operands.push_back(context->Input(number));
-    results.emplace_back();
-    TF_RETURN_IF_ERROR(ShapeOf(context, number, exchanges[0].tensor.name, &results.back()));
-  }
+  TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
   operands.insert(operands.end(), after.begin(), after.end());
   if (exchanges[0].tensor.kind == ExchangeKind::kGather) {
     Shape& shape = begun->shapes[0];
@@ -437,17 +452,9 @@ absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchan
     TF_RETURN_IF_ERROR(ShapeOf(context, values[i], exchanges[i].tensor.name, &shape));
     operands.push_back(context->Input(values[i]));
   }
-  for (const int number : held) {
-    in_place.push_back({ShapeIndex{static_cast<int64_t>(results.size())},
-                        {static_cast<int64_t>(operands.size()), ShapeIndex{}}});
-    operands.push_back(context->Input(number));
-    TF_RETURN_IF_ERROR(ShapeOf(context, number, exchanges[0].tensor.name, &results.emplace_back()));
-  }
+  TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
   // What an earlier program has started under these names is taken first.
-  for (const NamedExchange& exchange : exchanges) {
-    const auto before = compiled->ends.find(exchange.tensor.name);
-    if (before != compiled->ends.end()) operands.push_back(before->second);
-  }
+  AddEarlierEnds(*compiled, exchanges, &operands);
   const XlaOp call = Call(context, kHandOverCall, operands, ShapeUtil::MakeTupleShape(results),
                           ToCallConfig(exchanges), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
   for (const NamedExchange& exchange : exchanges)

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 
 from tests.cluster import Cluster, describe
-from tests.gpu.test_gpu import on_gpus
+from tests.gpu.test_gpu import GPUS, on_gpus
 from tests.soak import programs
 
 SERVERS = 2
@@ -40,6 +40,8 @@ def main():
     options = parser.parse_args()
     if options.minutes * 60 < 8 * options.interval:
         parser.error("the time is too short for a line through what is seen")
+    if options.gpus and not GPUS:
+        parser.error("--gpus: this machine has no NVIDIA GPU")
     jit_compile = True if options.compiled else "auto"
     result = run(options.minutes, options.interval, options.workers, jit_compile, options.gpus)
     for label, slope in result["mb_per_minute"].items():

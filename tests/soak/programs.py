@@ -39,7 +39,7 @@ def train(seconds, jit_compile="auto"):
     labels = np.argmax(rows @ generator.normal(size=(64, 10)), axis=1)
     data = tf.data.Dataset.from_tensor_slices((rows, labels)).shuffle(_ROWS).batch(_BATCH)
 
-    gpu_mb = []
+    gpu_mb = []  # the first epoch's, and the latest one's
 
     class Clock(keras.callbacks.Callback):
         deadline = None
