@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import wrong_reductions
+from tensorflow.python.eager import context
 
 import tf_byteps as bps
 from tf_byteps import timeline
@@ -317,7 +318,8 @@ def unbatched():
 
 
 def fetched():
-    """What a GPU would get of a dataset, twice, and the dataset; and which could be fetched."""
+    """What a GPU would get of a dataset, twice, and the dataset; which could be fetched; and the
+    functions that TensorFlow keeps when a second dataset like it has been read."""
     numbers = tf.data.Dataset.range(7).shuffle(7, seed=bps.rank(), reshuffle_each_iteration=False)
     dataset = numbers.map(lambda i: {"a": tf.cast(i, tf.int32), "b": (i > 3, i / 2)}).batch(2)
     ahead = fetching.fetched(dataset, "/device:CPU:0")
@@ -332,7 +334,12 @@ def fetched():
         "ragged": tf.RaggedTensorSpec([2, None]),
     }
     can = [name for name, spec in specs.items() if fetching.can_fetch(spec)]
-    return read(dataset), [read(ahead), read(ahead)], can
+    results = [read(ahead), read(ahead)]
+    known = set(context.context().list_function_names())
+    read(fetching.fetched(dataset, "/device:CPU:0"))
+    gc.collect()
+    kept_functions = sorted(set(context.context().list_function_names()) - known)
+    return read(dataset), results, can, kept_functions
 
 
 def missing_variable():

@@ -129,10 +129,11 @@ def test_embeddings_are_exchanged_as_rows_or_as_dense_tensors(group):
 
 
 def test_fetched_batches_are_those_of_the_dataset(group):
-    for expected, results, can_fetch in group["fetched"]:
+    for expected, results, can_fetch, kept_functions in group["fetched"]:
         assert len(expected) == 4
         assert results == [expected] * 2
         assert can_fetch == ["numbers"]
+        assert kept_functions == []
 
 
 def test_own_datasets_end_together(group):
