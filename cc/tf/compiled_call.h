@@ -13,7 +13,8 @@
 //   hand_over(x..., held..., after...)           starts exchanges that outlast the program: with
 //                       -> handle, held...         copies of each x; what is held is as of a start
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
-//                                                  earlier program
+//                                                  earlier program; waits for it when all of
+//                                                  `after` has been computed
 //   place()                   -> number          of this worker, when it runs
 //
 // A start has several tensors where they are ready at about one time: XLA makes one CUDA graph of

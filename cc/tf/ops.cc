@@ -223,14 +223,18 @@ REGISTER_OP("BytePSGatherStart")
 
 REGISTER_OP("BytePSWait")
     .Input("token: resource")
+    .Input("after: after_types")
     .Output("result: T")
+    .Attr("after_types: list(type) >= 0 = []")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
     .Attr("shape: shape")
     .SetIsStateful()
     .SetIsDistributedCommunication()
     .SetShapeFn(tensorflow::shape_inference::ExplicitShape)
-    .Doc("The result of the exchange that was started under a name; once for each start.");
+    .Doc(
+        "The result of the exchange that was started under a name; once for each start. What XLA "
+        "compiles of it waits when the tensors `after` have been computed.");
 
 REGISTER_OP("BytePSForget")
     .Attr("tensor_names: list(string)")

@@ -362,6 +362,7 @@ class TakeCompiler : public XlaOpKernel {
     tensorflow::core::RefCountPtr<Compiled> compiled;
     OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
     std::vector<XlaOp> operands;
+    OP_REQUIRES_OK(context, AddGates(context, &operands));
     const auto before = compiled->ends.find(name_);
     if (before != compiled->ends.end()) operands.push_back(before->second);
     const XlaOp taken =
@@ -372,6 +373,24 @@ class TakeCompiler : public XlaOpKernel {
   }
 
  private:
+  // What has been computed when the exchange is waited for: an element of each further input. Not
+  // between the GPUs of one host, where the sums have come before.
+  static absl::Status AddGates(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
+    constexpr int kFirstGate = 1;
+    WorkerPlace place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    if (IsForGpu(context) && place.size == place.local_size) return absl::OkStatus();
+    for (int i = kFirstGate; i < context->num_inputs(); ++i) {
+      const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
+      TF_RETURN_IF_ERROR(shape.status());
+      const size_t rank = shape->dimensions().size();
+      if (rank == 0 || !shape->is_static() || ShapeUtil::IsZeroElementArray(*shape)) continue;
+      const std::vector<int64_t> first(rank, 0), one(rank, 1);
+      operands->push_back(xla::Slice(context->Input(i), first, one, one));
+    }
+    return absl::OkStatus();
+  }
+
   std::string name_;
   Shape shape_;
 };

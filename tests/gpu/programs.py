@@ -276,7 +276,7 @@ def trains(mixed, cross_step=False, backup_workers=0, jit_compile=False):
             [
                 keras.layers.Conv2D(16, 3, activation="relu"),
                 keras.layers.Flatten(),
-                keras.layers.Dense(64, activation="relu"),
+                keras.layers.Dense(96, activation="relu"),
                 keras.layers.Dense(10, dtype="float32"),
             ]
         )

@@ -71,6 +71,7 @@ def _optimizer(name):
     optimizers, schedule = keras.optimizers, keras.optimizers.schedules
     return {
         "momentum": lambda: optimizers.SGD(0.05, momentum=0.9),
+        "slow": lambda: optimizers.SGD(0.002, momentum=0.9),
         "scheduled adam": lambda: optimizers.Adam(schedule.ExponentialDecay(0.01, 5, 0.9)),
         "averaging": lambda: optimizers.AdamW(
             0.01, use_ema=True, ema_overwrite_frequency=7, clipnorm=0.5
@@ -115,6 +116,8 @@ def train(
     layers = []
     if extra == "synchronized":
         layers = [keras.layers.BatchNormalization(synchronized=True)]
+    if extra == "wide":
+        layers = [keras.layers.Dense(520, "tanh") for _ in range(3)]
     strategy = bps.BytePSStrategy(cross_step=cross_step, sparse_as_dense=sparse_as_dense)
     with strategy.scope():
         model = _model(optimizer, layers, **compile_arguments)

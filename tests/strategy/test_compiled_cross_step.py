@@ -15,6 +15,10 @@ CASES = {
     "momentum": {},
     "scheduled adam": {"optimizer": "scheduled adam"},
     "steps per execution": {"steps_per_execution": 4},
+    "wide layers": {
+        "extra": "wide",
+        "optimizer": "slow",
+    },  # whose sums are waited for in the forward pass
 }
 _SLOW = ("scheduled adam", "steps per execution")
 LOST = "are lost, or done in part, on this worker"

@@ -14,25 +14,16 @@ from typing import Any
 
 import tensorflow as tf
 
-# Smaller ones leave together with others (cc/tf/xla_kernels.cc), and there are many of them.
-_LEAST_ELEMENTS = 2**18
-# The same numbers in another shape, from their first input: no work for XLA.
-_SHAPES = frozenset({"EnsureShape", "ExpandDims", "Identity", "Reshape", "Squeeze"})
-_FORMS = _SHAPES | {"Cast", "Transpose"}
+from tf_byteps.ops import graph_order
+from tf_byteps.ops.graph_order import FORMS, LEAST_ELEMENTS, MATRIX_PRODUCTS, SHAPES
+
 _SCALINGS = frozenset({"Mul", "MulNoNan", "RealDiv"})
 # What layers with weights compute for the gradient of these.
-_PRODUCTS = frozenset(
-    {
-        "BatchMatMul",
-        "BatchMatMulV2",
-        "BatchMatMulV3",
-        "Conv2DBackpropFilter",
-        "Conv3DBackpropFilterV2",
-        "DepthwiseConv2dNativeBackpropFilter",
-        "Einsum",
-        "MatMul",
-    }
-)
+_PRODUCTS = MATRIX_PRODUCTS | {
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+}
 
 # The numbers of gradients that are exchanged together, these gradients, and what is held back until
 # their exchange has started. Gives the same gradients, and what was held.
@@ -81,7 +72,7 @@ def started_first(
     smaller = [
         number
         for number, gradient in enumerate(gradients)
-        if may_start[number] and (_elements(gradient) or _LEAST_ELEMENTS) < _LEAST_ELEMENTS
+        if may_start[number] and (_elements(gradient) or LEAST_ELEMENTS) < LEAST_ELEMENTS
     ]
     together = _with_smaller(holds, smaller)
     if _would_be_cyclic(graph, holds, together, gradients):
@@ -128,7 +119,7 @@ def _find(
     earlier: Sequence[_Hold],
 ) -> list[_Hold]:
     """A list of one, or of none."""
-    if (_elements(gradient) or 0) < _LEAST_ELEMENTS:
+    if (_elements(gradient) or 0) < LEAST_ELEMENTS:
         return []
     product = _product_behind(gradient)
     if product is None or product not in places:
@@ -144,7 +135,7 @@ def _find(
     _, index = max(known)
     tensor = product.inputs[index]
     shapes: list[tf.Operation] = []
-    while tensor.op.type in _SHAPES and tensor.op.inputs[0].op in places:
+    while tensor.op.type in SHAPES and tensor.op.inputs[0].op in places:
         shapes.insert(0, tensor.op)
         tensor = tensor.op.inputs[0]
     # Two layers may have one output gradient: the second one's product comes after the first start.
@@ -168,7 +159,7 @@ def _find(
 def _product_behind(gradient: tf.Tensor) -> tf.Operation | None:
     operation = gradient.op
     while operation.type not in _PRODUCTS:
-        if operation.type in _FORMS or _is_sum_of_batch(operation):
+        if operation.type in FORMS or _is_sum_of_batch(operation):
             operation = operation.inputs[0].op
         elif operation.type in _SCALINGS and operation.inputs[1].shape.rank == 0:
             operation = operation.inputs[0].op
@@ -207,25 +198,8 @@ def _would_be_cyclic(
     together: Sequence[Sequence[int]],
     gradients: Sequence[tf.Tensor],
 ) -> bool:
-    operations = graph.get_operations()
-    before_of = {
-        each: {tensor.op for tensor in each.inputs} | set(each.control_inputs)
-        for each in operations
-    }
+    before_of = graph_order.comes_after(graph)
     for hold, numbers in zip(holds, together, strict=True):
         for user in hold.later:
             before_of[user] |= {gradients[i].op for i in numbers}
-    users: dict[tf.Operation, list[tf.Operation]] = {each: [] for each in operations}
-    for each, before in before_of.items():
-        for other in before:
-            users[other].append(each)
-    missing = {each: len(before) for each, before in before_of.items()}
-    ready = [each for each in operations if not missing[each]]
-    done = 0
-    while ready:
-        done += 1
-        for user in users[ready.pop()]:
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    return done < len(operations)
+    return graph_order.is_cyclic(before_of)

@@ -23,7 +23,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.gradients import updates
-from tf_byteps.ops import split
+from tf_byteps.ops import compiling, late_waits, split
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions
 
@@ -162,7 +162,7 @@ class CrossSteps:
         self._rest = model._make_function(_Step(self, model, updates_before=True))
         self._flush = tf.function(self._flush_in_replica, autograph=False)
         self._pending = False
-        self._sums = None  # the `StartedReduction`s of a step, known when one has been traced
+        self._sums: Any = None  # the `StartedReduction`s of a step, known when one has been traced
         self._variables: Any = None
         kept = [*self.optimizer._trainable_variables, *self.optimizer.variables]
         self._used = {id(v) for v in kept} - {id(self.optimizer._learning_rate)}
@@ -276,6 +276,13 @@ class CrossSteps:
         finally:
             _local.updating = None
 
+    def wait_late(self, begin: int) -> None:
+        """See `late_waits.place_late`: XLA does not know what needs which update."""
+        graph = tf.compat.v1.get_default_graph()
+        pairs = zip(self._sums, self._variables, strict=True)
+        handles = {s.name: graph.capture(v.value.handle) for s, v in pairs if s is not None}
+        late_waits.place_late(handles, begin)
+
     @property
     def _keeps_rate(self) -> bool:
         """A schedule follows `iterations`, which is part of the update."""
@@ -304,8 +311,12 @@ class _Step:
             if self._updates_before:
                 self._steps.update()
             data = tf.nest.map_structure(_identity, data, expand_composites=True)
+        begin = len(tf.compat.v1.get_default_graph().get_operations())
         with self._steps.computing():
-            return self.__self__.train_step(data)
+            logs = self.__self__.train_step(data)
+        if self._updates_before and compiling.is_compiled():
+            self._steps.wait_late(begin)
+        return logs
 
 
 def _identity(value: Any) -> Any:
