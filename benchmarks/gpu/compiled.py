@@ -168,7 +168,8 @@ def _variants(options):
     if options.cross_step:
         yield from (("byteps", compression, True, ()) for compression in options.compressions)
     for settings in options.variants:
-        yield "byteps", "none", False, settings
+        for compression in options.compressions:
+            yield "byteps", compression, options.cross_step, settings
 
 
 def _start(model, options, cluster, stack):

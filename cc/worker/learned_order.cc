@@ -15,6 +15,9 @@ constexpr int32_t kHeldBack = -(1 << 30);
 constexpr double kPartStep = 0.6180339887;
 // Keys are spread evenly themselves.
 constexpr uint64_t kKeySteps = 1024;
+// See CreditOfOverlap.
+constexpr uint64_t kLeastCreditsOfStep = 8;
+constexpr uint64_t kMostOfCredit = 4;
 
 }  // namespace
 
@@ -42,6 +45,12 @@ void LearnedOrder::NoteStep(uint64_t late_bytes) {
   // In the first step all waits for its placement.
   if (steps_++ > 0 && bytes > 0) early_share_ = static_cast<double>(early_bytes_) / bytes;
   early_bytes_ = 0;
+  step_bytes_ = bytes;
+}
+
+uint64_t LearnedOrder::CreditOfOverlap(uint64_t credit) const {
+  if (step_bytes_ == 0) return credit;
+  return std::clamp(step_bytes_ / kLeastCreditsOfStep, credit / kMostOfCredit, credit);
 }
 
 bool LearnedOrder::CompletesStep(int32_t number) {

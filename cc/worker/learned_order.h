@@ -48,6 +48,11 @@ class LearnedOrder {
   // The step is complete, and so many of its bytes have not left.
   void NoteStep(uint64_t late_bytes);
 
+  // How much of the credit steps that overlap the next may use. What a step makes last, the next
+  // one needs first, and it cannot overtake what is on the way: that is to be no more than an
+  // eighth of a step's bytes. But it may be a quarter of the credit, or the links would idle.
+  uint64_t CreditOfOverlap(uint64_t credit) const;
+
   // Notes an exchange in forward order; whether it is the last of its step, as far as is known.
   bool CompletesStep(int32_t number);
 
@@ -62,6 +67,7 @@ class LearnedOrder {
   int32_t last_in_forward_order_ = 0;
   double early_share_ = 1;  // of a step's bytes
   uint64_t early_bytes_ = 0;
+  uint64_t step_bytes_ = 0;  // of the last one that is complete; 0: none is
   uint64_t steps_ = 0;
 };
 

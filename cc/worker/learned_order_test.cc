@@ -91,6 +91,16 @@ TEST(LearnedOrderTest, HoldsBackWhatTheLinksDoNotCarryInTime) {
   EXPECT_EQ(early_parts(1), kParts);
 }
 
+TEST(LearnedOrderTest, StepsThatOverlapUseAnEighthOfTheirBytesButAQuarterOfTheCredit) {
+  LearnedOrder order;
+  EXPECT_EQ(order.CreditOfOverlap(1000), 1000u) << "none does";
+  order.NoteEarly(2000);
+  order.NoteStep(2000);
+  EXPECT_EQ(order.CreditOfOverlap(1000), 500u);
+  EXPECT_EQ(order.CreditOfOverlap(400), 400u) << "never more";
+  EXPECT_EQ(order.CreditOfOverlap(4000), 1000u) << "the links must not idle";
+}
+
 TEST(LearnedOrderTest, ASmallTensorsOnePartIsHeldBackAsOften) {
   LearnedOrder order;
   order.NumberNewName();

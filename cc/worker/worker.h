@@ -271,7 +271,7 @@ class Worker : private ConnectionHandler {
   bool repeats_ = false;
   std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
   bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
-  bool is_tuned_ = false;
+  uint64_t tuned_credit_ = 0;              // by the links; 0: not yet, or it is fixed
   LearnedOrder order_;
   std::shared_ptr<WorkerCompanion> companion_;
   std::vector<Relay> relayed_;  // before there was a companion

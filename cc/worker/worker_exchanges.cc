@@ -116,6 +116,7 @@ void Worker::CompleteStep(const Exchange& last) {
     return order_.PriorityInForwardOrder(task.exchange->request.priority);
   });
   order_.NoteStep(late_bytes);
+  if (tuned_credit_ > 0) queue_.SetCredit(order_.CreditOfOverlap(tuned_credit_));
   for (const auto& [name, key] : keys_.by_name()) {
     Exchange* const live = key->live.get();
     if (live == nullptr || !live->is_early) continue;

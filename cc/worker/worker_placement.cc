@@ -67,7 +67,7 @@ void Worker::DispatchIfPlaced(Key& key, Actions* actions) {
 }
 
 void Worker::RaiseCredit(const TableEntry& entry) {
-  if (is_tuned_) return;
+  if (tuned_credit_ > 0) return;
   for (const PartPlacement& part : entry.parts) {
     const uint64_t bytes = part.element_count * DTypeSize(entry.tensor.dtype);
     queue_.RaiseCredit(job_.options.flow.Credit(bytes));
@@ -81,8 +81,8 @@ void Worker::HoldRounds(Actions* actions) {
 
 Status Worker::OnRetune(Retune retune, Actions* actions) {
   if (retune.credit_bytes > 0) {
-    queue_.SetCredit(retune.credit_bytes);
-    is_tuned_ = true;
+    tuned_credit_ = retune.credit_bytes;
+    queue_.SetCredit(order_.CreditOfOverlap(tuned_credit_));
   }
   servers_.LimitUnsent(retune.unsent_bytes);
   for (NewCut& cut : retune.cuts) BYTEPS_RETURN_IF_ERROR(keys_.CutAgain(std::move(cut)));

@@ -17,6 +17,7 @@ from tf_byteps import _engine
 PART_BYTES = 1024
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 SECONDS = 40
+FORWARD_ORDER = -(2**31) + 1  # kForwardOrder of cc/worker/exchange_request.h
 
 
 def numpy_dtype(name):
@@ -481,6 +482,19 @@ def tuned():
     before = _exchange_checked(1, 1_000_000)
     after = _exchange_checked(10, 1_000_000)
     return [before, after, _engine.worker_counters()["credit_bytes"]]
+
+
+def tuned_overlapping():
+    """The credit once it is tuned; when steps of 4 MB overlap, and of 1 MB."""
+    tf_byteps.init()
+    _exchange_checked(10, 1_000_000)
+    credits = [_engine.worker_counters()["credit_bytes"]]
+    for elements in (1_000_000, 250_000):
+        for _ in range(3):
+            array = np.ones(elements, np.float32)
+            start(array, name=f"of {elements}", priority=FORWARD_ORDER).wait(SECONDS)
+        credits.append(_engine.worker_counters()["credit_bytes"])
+    return credits
 
 
 def automatic():

@@ -22,6 +22,16 @@ def test_parts_become_shorter_for_slow_links_while_the_job_goes_on(servers):
     assert len(set(zip(after, credit))) == 1
 
 
+def test_steps_that_overlap_keep_less_on_the_way():
+    env = on_hosts_of_their_own(BYTEPS_LINK_BYTES_PER_SECOND="40000000")
+    first, second = run_workers(programs.tuned_overlapping, 2, 2, env)
+    assert first == second
+    credit, of_long_steps, of_short_steps = first
+    assert 800_000 <= credit < 1_600_000
+    assert of_long_steps == 4_000_000 // 8
+    assert of_short_steps == credit // 4
+
+
 def test_what_is_fixed_stays():
     env = on_hosts_of_their_own(
         BYTEPS_LINK_BYTES_PER_SECOND="20000000",

@@ -174,7 +174,8 @@ class Options:
         whole(1, unit="bytes"),
         "Bytes in flight from a worker to all servers.",
         default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
-        "have been measured, 16 of the longest parts, but 2 to 16 MB",
+        "have been measured, 16 of the longest parts, but 2 to 16 MB; less in steps that overlap "
+        "the next",
         shared=True,
     )
     link_bytes_per_second: int | None = option(
