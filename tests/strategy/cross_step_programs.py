@@ -1,5 +1,6 @@
 """What the workers of the tests of training across steps do."""
 
+import functools
 import os
 import signal
 import tempfile
@@ -389,7 +390,8 @@ def wrong_order():
     bps.push_pull(ones[0], name="all have the forgotten sum")
     results.append(start(3 * ones, "order").wait().numpy().tolist())
     start(ones, "types")
-    note(lambda: kernels().byte_ps_wait(token("types"), T=tf.int32, tensor_name="types", shape=[3]))
+    wait = functools.partial(kernels().byte_ps_wait, token("types"), [], tensor_name="types")
+    note(lambda: wait(T=tf.int32, shape=[3]))
     return {"messages": messages, "results": results}
 
 
