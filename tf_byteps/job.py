@@ -248,6 +248,10 @@ class JobScheduler:
         self._rendezvous.on_worker = on_worker
         return self._rendezvous.run(patience)
 
+    def ask_elsewhere(self, seconds: float) -> list[tuple[str, bytes | None]]:
+        """See `Scheduler.ask_elsewhere`."""
+        return self._rendezvous.ask_elsewhere(seconds)
+
     def close_rendezvous(self) -> None:
         """No process can join any more, and the port is free. Idempotent."""
         self._rendezvous.close()
@@ -280,6 +284,8 @@ class JobScheduler:
     def stop(self) -> None:
         """Closes everything."""
         self.close_rendezvous()
+        if self._rendezvous.relay is not None:
+            self._rendezvous.relay.close()
         if self._coordinator is not None:
             self._coordinator.stop()
         self.end_timeline()

@@ -20,7 +20,6 @@ from tf_byteps import logs, process
 from tf_byteps.errors import ConfigError, Dismissed, RendezvousError, StartInterruptedError
 from tf_byteps.job import WAIT_SECONDS, ElasticJobScheduler, JobScheduler
 from tf_byteps.metrics.endpoint import Endpoint, serving
-from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.metrics.sources import scheduler_source
 
 if typing.TYPE_CHECKING:
@@ -119,9 +118,8 @@ def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
 
 
 def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint]:
-    sources, job = [scheduler_source(scheduler)], job_source(scheduler, config)
     config = config.replace(scheduler_port=scheduler.address.port)  # it may have taken any
-    return serving(config, "the scheduler", sources, job)
+    return serving(config, "the scheduler", [scheduler_source(scheduler)], scheduler)
 
 
 def main() -> int:

@@ -71,10 +71,11 @@ def _serve_job(config: Config, patience: float | None = None) -> str:
     try:
         _logger.info("the server listens at %s", server.address)
         with serving(config, "the server", [server_source(server)]) as endpoint:
-            _, rank = client.join(
+            book, rank = client.join(
                 config, server.address, server.start, patience=patience, metrics=endpoint.address
             )
             logs.configure(config, rank)
+            endpoint.answer_scheduler(config, book, rank)
             while not server.wait(WAIT_SECONDS):
                 pass
             return server.failure

@@ -164,13 +164,15 @@ def test_who_is_on_another_host_is_said(tmp_path):
     (missing,) = view.elsewhere
     assert missing[0] == "worker" and view.unseen == []
     assert to_json(view)["elsewhere"] == [{"role": "worker", "rank": missing[1]}]
-    line = f"on other hosts: worker {missing[1]}; --metrics-port shows them"
+    line = f"on other hosts: worker {missing[1]}; bpstop on the scheduler's host shows them"
     assert line in on_screen(view) and "not seen" not in on_screen(view)
 
 
 def test_a_long_list_of_others_fits_on_the_screen():
     text = on_screen(View([], [], [], [], [], elsewhere=[("worker", n) for n in range(100)]))
-    assert "worker 7 and 92 more; --metrics-port shows them" in " ".join(text.split())
+    assert "worker 7 and 92 more; bpstop on the scheduler's host shows them" in " ".join(
+        text.split()
+    )
 
 
 def test_a_job_without_local_sockets_is_found_by_its_port(monkeypatch):

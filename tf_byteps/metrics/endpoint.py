@@ -8,17 +8,26 @@ import logging
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 
+import zmq
+
 from tf_byteps.errors import ConfigError
+from tf_byteps.metrics import elsewhere
+from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.metrics.listener import Listener, LocalListener
 from tf_byteps.metrics.local import own_socket
 from tf_byteps.rendezvous.host import ALL_INTERFACES, numeric_addresses, own_address
 from tf_byteps.rendezvous.messages import Address
+from tf_byteps.rendezvous.relay import Respondent
+from tf_byteps.rendezvous.secret import job_secret
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
+    from tf_byteps.job import JobScheduler
+    from tf_byteps.metrics.pages import Content
     from tf_byteps.metrics.sources import Source
+    from tf_byteps.rendezvous.messages import Book
 
-    Pages = Mapping[str, Sequence[Source]]
+    Pages = Mapping[str, Content]
 
 MOST_PORTS = 64  # that processes of a host take, one each
 MAX_PORT = 65535
@@ -32,16 +41,47 @@ class Endpoint:
     Args:
         listeners: as many as could be opened.
         address: at which others reach the one for Prometheus, if there is one.
+        sources: of this process.
     """
 
-    def __init__(self, listeners: Sequence[Listener], address: Address | None) -> None:
+    def __init__(
+        self, listeners: Sequence[Listener], address: Address | None, sources: Sequence[Source]
+    ) -> None:
         self._listeners = listeners
         self.address = address
+        self._sources = sources
+        self._respondent: Respondent | None = None
+
+    def answer_scheduler(self, config: Config, book: Book, rank: int) -> None:
+        """Also answers the scheduler, which bpstop asks for the processes on other hosts.
+
+        Args:
+            config: the `Config` of this process.
+            book: its job's.
+            rank: its rank in its role.
+        """
+        secret = job_secret(config)
+        if book.relay_endpoint is None or secret is None:
+            return
+
+        def answer() -> bytes:
+            from tf_byteps.metrics.pages import text_of  # only now, as it says
+
+            return text_of(self._sources)
+
+        name = book.name_of(config.role, rank)
+        try:
+            self._respondent = Respondent(book.relay_endpoint, secret, name, answer)
+        except (zmq.ZMQError, RuntimeError) as error:  # no thread can be started, or no socket
+            _logger.debug("bpstop on the scheduler's host does not show this process: %s", error)
 
     def close(self) -> None:
         """Frees port and name. Requests that are being answered end by themselves. Idempotent."""
         for listener in self._listeners:
             listener.close()
+        if self._respondent is not None:
+            self._respondent.close()
+            self._respondent = None
 
     def forget(self) -> None:
         """For a forked child: it must not hold its parent's port and name."""
@@ -50,7 +90,7 @@ class Endpoint:
 
 
 def open_endpoint(
-    config: Config, name: str, sources: Sequence[Source], job: Source | None = None
+    config: Config, name: str, sources: Sequence[Source], scheduler: JobScheduler | None = None
 ) -> Endpoint:
     """Opens a local socket for bpstop, and a port if `Config.metrics_port` asks for one.
 
@@ -58,18 +98,25 @@ def open_endpoint(
         config: the `Config` of this process; see `own_socket`.
         name: what the log calls this process.
         sources: see `Collector`.
-        job: what /metrics has besides: the job's sums. Who reads all processes takes /process.
+        scheduler: the one that this process has. /metrics has the job's sums besides, and bpstop
+            finds the processes on other hosts. Who reads all processes takes /process.
 
     Returns:
         An `Endpoint`. The log says why something could not be opened.
     """
-    pages = {"/process": sources, "/metrics": [*sources, *([job] if job else [])]}
-    local, at_port = _open_local(config, pages), _open_port(config, name, pages)
+    pages: dict[str, Content] = {"/process": sources, "/metrics": sources}
+    for_user = {}
+    if scheduler is not None:
+        pages["/metrics"] = [*sources, job_source(scheduler, config)]
+        for_user = {elsewhere.PATH: lambda: elsewhere.page_of(scheduler)}
+    local = _open_local(config, {**pages, **for_user})
+    at_port = _open_port(config, name, pages)
     address = None
     if at_port is not None:
         host, port = at_port.server_address[:2]
         address = Address(_reached_at(config, str(host)), int(port))
-    return Endpoint([each for each in (local, at_port) if each is not None], address)
+    listeners = [each for each in (local, at_port) if each is not None]
+    return Endpoint(listeners, address, sources)
 
 
 def _open_local(config: Config, pages: Pages) -> Listener | None:
@@ -110,10 +157,10 @@ def _reached_at(config: Config, bound: str) -> str:
 
 @contextlib.contextmanager
 def serving(
-    config: Config, name: str, sources: Sequence[Source], job: Source | None = None
+    config: Config, name: str, sources: Sequence[Source], scheduler: JobScheduler | None = None
 ) -> Iterator[Endpoint]:
     """`open_endpoint` for the time of a `with` block."""
-    endpoint = open_endpoint(config, name, sources, job)
+    endpoint = open_endpoint(config, name, sources, scheduler)
     try:
         yield endpoint
     finally:

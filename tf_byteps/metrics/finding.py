@@ -9,7 +9,7 @@ from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.metrics.endpoint import MAX_PORT, ports_from, read_port
 from tf_byteps.metrics.local import LocalJob, LocalSocket, local_jobs
-from tf_byteps.metrics.reading import Where
+from tf_byteps.metrics.reading import Direct
 from tf_byteps.rendezvous.host import ALL_INTERFACES, numeric_addresses
 from tf_byteps.rendezvous.messages import Address
 
@@ -20,7 +20,7 @@ _HERE = Config().metrics_address
 _MOST_LISTED = 8  # processes of a job
 
 
-def addresses_of(given: Address | LocalJob) -> Sequence[Where]:
+def addresses_of(given: Address | LocalJob) -> Sequence[Direct]:
     """Where the processes of a job may answer now.
 
     Args:

@@ -10,7 +10,7 @@ import socketserver
 import threading
 import time
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tf_byteps.metrics.local import peer_user
@@ -18,7 +18,7 @@ from tf_byteps.metrics.local import peer_user
 if typing.TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
-    from tf_byteps.metrics.sources import Source
+    from tf_byteps.metrics.pages import Content
 
 _MOST_REQUESTS = 8  # at a time; those beyond are refused
 _NEVER_SECONDS = 3600.0  # between looks whether it is closed: closing it wakes the thread
@@ -45,7 +45,7 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     # What wsgiref asks a server for; the pages need none of it.
     base_environ: ClassVar = {"SCRIPT_NAME": ""}
 
-    def __init__(self, address: Any, pages: Mapping[str, Sequence[Source]]) -> None:
+    def __init__(self, address: Any, pages: Mapping[str, Content]) -> None:
         self._free = threading.BoundedSemaphore(_MOST_REQUESTS)
         self._pages = pages
         super().__init__(address, socketserver.BaseRequestHandler)

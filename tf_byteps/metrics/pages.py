@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-from prometheus_client import CollectorRegistry, Metric, ProcessCollector, make_wsgi_app
+from prometheus_client import (
+    CollectorRegistry,
+    Metric,
+    ProcessCollector,
+    generate_latest,
+    make_wsgi_app,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from tf_byteps.metrics.names import COMMON_LABELS, COUNTER, GROUPS, METRICS
@@ -70,13 +76,20 @@ class _ProcessId:
         yield GaugeMetricFamily("process_id", "This process's ID on its host.", os.getpid())
 
 
-def application(pages: Mapping[str, Sequence[Source]]) -> WSGIApplication:
+# A page's sources, or a function that returns what it has.
+Content = Sequence[Source] | Callable[[], bytes]
+
+
+def application(pages: Mapping[str, Content]) -> WSGIApplication:
     """Serves pages of metrics.
 
     Args:
-        pages: the sources of each, by its path. One of them is "/metrics".
+        pages: the content of each, by its path. One of them is "/metrics".
     """
-    apps = {path: _page(sources) for path, sources in pages.items()}
+    apps = {
+        path: _plain(content) if callable(content) else make_wsgi_app(_registry(content))
+        for path, content in pages.items()
+    }
 
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         app = apps.get("/metrics" if environ["PATH_INFO"] == "/" else environ["PATH_INFO"])
@@ -88,9 +101,22 @@ def application(pages: Mapping[str, Sequence[Source]]) -> WSGIApplication:
     return answer
 
 
-def _page(sources: Sequence[Source]) -> WSGIApplication:
+def text_of(sources: Sequence[Source]) -> bytes:
+    """What a page of these sources has."""
+    return generate_latest(_registry(sources))
+
+
+def _plain(content: Callable[[], bytes]) -> WSGIApplication:
+    def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "application/octet-stream")])
+        return [content()]
+
+    return answer
+
+
+def _registry(sources: Sequence[Source]) -> CollectorRegistry:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     registry.register(_ProcessId())
     registry.register(Collector(sources))
-    return make_wsgi_app(registry)
+    return registry

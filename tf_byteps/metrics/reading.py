@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tf_byteps.metrics import elsewhere
 from tf_byteps.metrics.local import LocalSocket
 from tf_byteps.metrics.names import GROUPS, METRICS
 from tf_byteps.rendezvous.messages import Address
@@ -35,8 +36,9 @@ Key = tuple[str, tuple[Any, ...]]
 # A role, and a rank in it, such as ("worker", 3).
 Place = tuple[str, int]
 # Where a process answers.
-Where = Address | LocalSocket
-_W = typing.TypeVar("_W", bound=Where)
+Direct = Address | LocalSocket
+Where = Direct | elsewhere.Elsewhere
+_D = typing.TypeVar("_D", bound=Direct)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Silence:
     nobody_listens: bool = False
 
 
-def read_all(addresses: Iterable[_W], seconds: float) -> Mapping[_W, Reading | Silence]:
+def read_all(addresses: Iterable[_D], seconds: float) -> Mapping[_D, Reading | Silence]:
     """Asks all at the same time.
 
     Args:
@@ -86,24 +88,52 @@ def read_all(addresses: Iterable[_W], seconds: float) -> Mapping[_W, Reading | S
     }
 
 
+def read_elsewhere(
+    scheduler: LocalSocket, seconds: float
+) -> Mapping[elsewhere.Elsewhere, Reading | Silence]:
+    """Asks a job's scheduler on this host for the processes on other hosts.
+
+    Args:
+        scheduler: where the scheduler's process answers.
+        seconds: how long its answer may take.
+
+    Returns:
+        What came from each process that is there; nothing if the scheduler cannot ask them.
+    """
+    answer = asyncio.run(_fetch_in_time(scheduler, seconds, elsewhere.PATH))
+    body = answer if isinstance(answer, Silence) else _body(answer[0])
+    if isinstance(answer, Silence) or isinstance(body, Silence):
+        return {}
+    try:
+        texts = elsewhere.read_page(body)
+    except ValueError:
+        return {}
+    return {
+        process: Silence("has not answered in time") if text is None else _read(text, answer[1])
+        for process, text in texts.items()
+    }
+
+
 # What came, and when.
 Answer = tuple[bytes, float]
 
 
-async def _fetch_all(addresses: Sequence[Where], seconds: float) -> Sequence[Answer | Silence]:
+async def _fetch_all(addresses: Sequence[Direct], seconds: float) -> Sequence[Answer | Silence]:
     free = asyncio.Semaphore(_MOST_CONNECTIONS)
 
-    async def fetch(address: Where) -> Answer | Silence:
+    async def fetch(address: Direct) -> Answer | Silence:
         async with free:
             return await _fetch_in_time(address, seconds)
 
     return await asyncio.gather(*map(fetch, addresses))
 
 
-async def _fetch_in_time(address: Where, seconds: float) -> Answer | Silence:
+async def _fetch_in_time(
+    address: Direct, seconds: float, path: str = "/process"
+) -> Answer | Silence:
     try:
         async with asyncio.timeout(seconds):
-            answer = await _fetch(address)
+            answer = await _fetch(address, path)
     except TimeoutError:
         return Silence(f"has not answered in {seconds:g} s")
     except OSError as error:
@@ -116,11 +146,11 @@ async def _fetch_in_time(address: Where, seconds: float) -> Answer | Silence:
     return answer, time.monotonic()
 
 
-async def _fetch(address: Where) -> bytes:
+async def _fetch(address: Direct, path: str) -> bytes:
     reader, writer = await _connect(address)
     try:
         # HTTP 1.0: the answer ends with the connection.
-        writer.write(f"GET /process HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n".encode())
         answer = bytearray()
         while chunk := await reader.read(_CHUNK_BYTES):
             answer += chunk
@@ -131,7 +161,7 @@ async def _fetch(address: Where) -> bytes:
         writer.transport.abort()
 
 
-async def _connect(address: Where) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(address: Direct) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if isinstance(address, LocalSocket):
         # asyncio itself would take one that cannot accept more for one that has.
         return await asyncio.open_unix_connection(sock=address.connect())
@@ -139,16 +169,30 @@ async def _connect(address: Where) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 def _understand(answer: bytes, when: float) -> Reading | Silence:
+    body = _body(answer)
+    return body if isinstance(body, Silence) else _read(body, when)
+
+
+def _body(answer: bytes) -> str | Silence:
+    """What an HTTP answer has."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status = re.match(rb"HTTP/1\.[01] (\d{3})", head)
     if status is None or len(answer) > _MOST_BYTES:
         return _foreign(f"something that is not HTTP: {answer[:_SHOWN]!r}")
     if status[1] != b"200":
         return _foreign(f"HTTP status {status[1].decode()}")
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return _no_metrics(repr(body[:_SHOWN]))
+
+
+def _read(text: str, when: float) -> Reading | Silence:
+    """What a process's page tells."""
     places: dict[Place, dict[Key, float]] = {}
     process = {}
     try:
-        for name, told, value in _samples(body.decode()):
+        for name, told, value in _samples(text):
             if name.startswith("process_") and not told:
                 process[name] = _finite(value)
             elif name in _LABELS:
@@ -158,7 +202,7 @@ def _understand(answer: bytes, when: float) -> Reading | Silence:
                 key = name, tuple(v if label in _TEXTS else int(v) for label, v in values)
                 places.setdefault(place, {})[key] = _finite(value)
     except (ValueError, KeyError):
-        return _foreign(f"something that is not a list of metrics: {body[:_SHOWN]!r}")
+        return _no_metrics(repr(text[:_SHOWN]))
     if not places and not process:
         return _foreign("no metrics")
     return Reading(when, places, process)
@@ -180,6 +224,10 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a measured value")
     return value
+
+
+def _no_metrics(begin: str) -> Silence:
+    return _foreign(f"something that is not a list of metrics: {begin}")
 
 
 def _foreign(what: str) -> Silence:

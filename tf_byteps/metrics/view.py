@@ -175,7 +175,7 @@ def _remarks(view: View) -> list[tuple[str, str]]:
         remarks.append((f"not seen here: {names}", "yellow"))
     if view.elsewhere:
         names = _listed([f"{role} {rank}" for role, rank in view.elsewhere])
-        remarks.append((f"on other hosts: {names}; --metrics-port shows them", ""))
+        remarks.append((f"on other hosts: {names}; bpstop on the scheduler's host shows them", ""))
     return remarks + [(sentence, "yellow") for sentence in view.trouble]
 
 

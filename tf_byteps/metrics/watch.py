@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from tf_byteps.metrics.elsewhere import Elsewhere
 from tf_byteps.metrics.finding import addresses_of
-from tf_byteps.metrics.local import LocalJob
-from tf_byteps.metrics.reading import Place, Reading, Silence, Where, read_all
+from tf_byteps.metrics.local import LocalJob, LocalSocket
+from tf_byteps.metrics.reading import (
+    Direct,
+    Place,
+    Reading,
+    Silence,
+    Where,
+    read_all,
+    read_elsewhere,
+)
 from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Scheduler, Server, View, Worker
 from tf_byteps.rendezvous.messages import Address
 
@@ -108,7 +117,7 @@ class Watch:
     """
 
     def __init__(self, given: Sequence[Address | LocalJob]) -> None:
-        self._found: dict[Address | LocalJob, Sequence[Where]] = dict.fromkeys(given, ())
+        self._found: dict[Address | LocalJob, Sequence[Direct]] = dict.fromkeys(given, ())
         self._is_local = any(isinstance(each, LocalJob) for each in given)
         self._processes: dict[Where, _Process] = {}
         self._trouble: dict[Where, Silence] = {}
@@ -117,14 +126,16 @@ class Watch:
 
     def look(self) -> View:
         """Asks all processes once; takes a second at most, but the first time."""
-        asked = list(self._processes)
+        asked = [each for each in self._processes if not isinstance(each, Elsewhere)]
         patience = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
         if self._is_local or time.monotonic() >= self._search_at:  # sockets are found at no cost
             self._search_at = time.monotonic() + _SEARCH_SECONDS
             self._found = {given: addresses_of(given) for given in self._found}
             asked = [*dict.fromkeys([*asked, *(a for each in self._found.values() for a in each)])]
         came, gone = set(), []
-        for address, answer in read_all(asked, patience).items():
+        direct = read_all(asked, patience)
+        answers: dict[Where, Reading | Silence] = {**direct, **self._read_elsewhere(direct)}
+        for address, answer in answers.items():
             known = self._processes.get(address)
             if isinstance(answer, Silence):
                 if known is None:
@@ -147,6 +158,30 @@ class Watch:
             came.add(identity)
         self._note_replaced(came, gone)
         return self._view()
+
+    def _read_elsewhere(
+        self, answers: Mapping[Direct, Reading | Silence]
+    ) -> Mapping[Elsewhere, Reading | Silence]:
+        """What a scheduler on this host knows of other hosts.
+
+        Args:
+            answers: what came from the processes of this host.
+        """
+        found: dict[Elsewhere, Reading | Silence] = {}
+        for address, answer in answers.items():
+            if isinstance(address, LocalSocket) and _is_scheduler(answer):
+                found.update(read_elsewhere(address, ANSWER_SECONDS))
+        # A job may take containers of one host for hosts, and their sockets are all here.
+        here = {_identity(a, each)[1:] for a, each in answers.items() if isinstance(each, Reading)}
+        found = {
+            address: answer
+            for address, answer in found.items()
+            if isinstance(answer, Silence) or _identity(address, answer)[1:] not in here
+        }
+        for known in self._processes:
+            if isinstance(known, Elsewhere):
+                found.setdefault(known, Silence("is not connected", nobody_listens=True))
+        return found
 
     def _note_replaced(self, came: Set[_Identity], gone: Sequence[_Process]) -> None:
         """In an elastic job others take the places of lost processes at once, and change ports.
@@ -253,6 +288,10 @@ class Watch:
             if silent:
                 sentences.append(f"{silent[0]} {self._trouble[silent[0]].why}")
         return sentences
+
+
+def _is_scheduler(answer: Reading | Silence) -> bool:
+    return isinstance(answer, Reading) and any(role == "scheduler" for role, _ in answer.places)
 
 
 def _step_time(process: _Process, place: Place) -> tuple[float | None, float | None]:

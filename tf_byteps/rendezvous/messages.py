@@ -66,6 +66,8 @@ class Book:
     gpus_share_hosts: bool = False
     # What a scheduler's process has drawn: the same in all jobs that it brings together.
     run_id: str = ""
+    # Where processes wait for questions of the scheduler's (`relay`), in a job of several hosts.
+    relay_endpoint: Address | None = None
 
     def local_rank(self, rank: int) -> int:
         """The worker's number among those on its host, in rank order."""
@@ -74,6 +76,10 @@ class Book:
     def local_size(self, rank: int) -> int:
         """How many workers are on the worker's host."""
         return self.worker_hosts.count(self.worker_hosts[rank])
+
+    def name_of(self, role: str, rank: int) -> str:
+        """A process's name, which no other one has in any epoch."""
+        return f"{self.epoch}/{role} {rank}"
 
     def elsewhere(self, host: str) -> dict[str, int]:
         """How many workers and servers are on other hosts than this one."""

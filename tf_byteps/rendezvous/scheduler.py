@@ -16,7 +16,8 @@ from tf_byteps import logs
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.gate import Gate
-from tf_byteps.rendezvous.host import ALL_INTERFACES, listening_address
+from tf_byteps.rendezvous.host import ALL_INTERFACES, host_id, listening_address
+from tf_byteps.rendezvous.relay import Relay
 from tf_byteps.rendezvous.roster import PlaceTaken, Refusal, Roster
 from tf_byteps.rendezvous.secret import job_secret
 
@@ -70,6 +71,7 @@ class Scheduler:
         # Called once, when the first worker has joined, if it is set.
         self.on_worker: Callable[[], None] | None = None
         self._has_warned = False
+        self.relay: Relay | None = None
         self._not_ready = {}  # of the stage that runs: participants by their name
         self._next_look = 0.0  # for silent ones
         secret = job_secret(config)
@@ -119,7 +121,11 @@ class Scheduler:
             self._collect(patience)
             _logger.info("%s", self._roster.progress())
             book = self._roster.build_book()
-            book = dataclasses.replace(book, coordinator_endpoint=self._start_coordinator(book))
+            book = dataclasses.replace(
+                book,
+                coordinator_endpoint=self._start_coordinator(book),
+                relay_endpoint=self._open_relay(book),
+            )
             self._book = book
             self._warn_of_open_ports(book)
             self._started = True
@@ -130,6 +136,42 @@ class Scheduler:
         except BaseException as error:  # whatever ends the scheduler, the others should learn it
             self._tell_of(error)
             raise
+
+    def _open_relay(self, book: Book) -> messages.Address | None:
+        """Where processes on other hosts wait for questions, if there are such and a secret."""
+        secret = job_secret(self._config)
+        own_host = host_id(self._config)
+        if secret is None or not any(book.elsewhere(own_host).values()):
+            return None
+        if self.relay is None:
+            try:
+                self.relay = Relay(listening_address(self._config, self.address.host), secret)
+            except RendezvousError as error:
+                _logger.warning("%s. bpstop will not show the processes on other hosts", error)
+                return None
+        return messages.Address(self.address.host, self.relay.port)
+
+    def ask_elsewhere(self, seconds: float) -> list[tuple[str, bytes | None]]:
+        """Asks the processes on other hosts what they have to tell. For other threads, too.
+
+        Args:
+            seconds: how long to wait for them.
+
+        Returns:
+            For each that is there, which process it is, for people, and its answer, if it came in
+            time.
+        """
+        book, relay = self._book, self.relay
+        if book is None or relay is None:
+            return []
+        own_host = host_id(self._config)
+        processes = {
+            book.name_of(each.join.role, each.rank_in(each.join.role)): each.join.process
+            for each in list(self._roster.participants.values())
+            if each.is_done and each.join.host_id != own_host
+        }
+        answers = relay.ask(processes, seconds)
+        return [(processes[name], answer) for name, answer in answers.items()]
 
     def _warn_of_open_ports(self, book: Book) -> None:
         """A job without a secret is everybody's who reaches it: once, with what is to be closed."""

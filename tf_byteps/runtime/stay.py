@@ -13,7 +13,6 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
 from tf_byteps.metrics import farewell
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
-from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source
 from tf_byteps.rendezvous import client
 from tf_byteps.rendezvous.host import host_id
@@ -106,6 +105,7 @@ class Stay:
         book = self._join() if self.config.distributed else _book_of_one(self.config)
         logs.configure(self.config, self.rank)
         self._book, self.worker_hosts = book, book.worker_hosts
+        self.metrics.answer_scheduler(self.config, book, self.rank)
         self.local_rank, self.local_size = book.local_rank(self.rank), book.local_size(self.rank)
         try:
             job = job_description(book, self.config)
@@ -127,13 +127,13 @@ class Stay:
 
     def _open_metrics(self) -> Endpoint:
         """Before it joins, as it says then where others read them."""
-        sources, job = [worker_source(lambda: (self._book, self.rank))], None
+        sources, scheduler = [worker_source(lambda: (self._book, self.rank))], None
         if self.server is not None:
             sources.append(server_source(self.server))
         if self._scheduler is not None:
-            sources.append(scheduler_source(self._scheduler.scheduler))
-            job = job_source(self._scheduler.scheduler, self.config)
-        return open_endpoint(self.config, "the worker", sources, job)
+            scheduler = self._scheduler.scheduler
+            sources.append(scheduler_source(scheduler))
+        return open_endpoint(self.config, "the worker", sources, scheduler)
 
     def _join(self) -> Book:
         """Takes part in rendezvous; returns the address book."""
