@@ -159,6 +159,17 @@ def test_a_closed_relay_asks_nobody():
     assert asking.ask("a", 1) == {}
 
 
+def test_what_is_too_long_is_left_out(monkeypatch):
+    monkeypatch.setattr(elsewhere, "_MOST_BYTES", 10)
+
+    class Large:
+        def ask_elsewhere(self, seconds):
+            return [("a", b"6bytes"), ("b", b"5byte"), ("c", None), ("d", b"four")]
+
+    page = elsewhere.read_page(elsewhere.page_of(Large()).decode())
+    assert page == {Elsewhere("a"): "6bytes", Elsewhere("c"): None, Elsewhere("d"): "four"}
+
+
 @pytest.mark.parametrize("page", ["", "{}x", "[1]", '[["a"]]'])
 def test_a_page_that_is_none(page):
     with pytest.raises(ValueError):

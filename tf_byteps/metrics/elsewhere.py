@@ -12,6 +12,7 @@ if typing.TYPE_CHECKING:
 #: Of the scheduler's local socket.
 PATH = "/elsewhere"
 _ANSWER_SECONDS = 0.5
+_MOST_BYTES = 12 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +37,20 @@ class Elsewhere:
 def page_of(scheduler: JobScheduler) -> bytes:
     """What `read_page` reads: what the processes on other hosts have to tell now.
 
+    Each worker tells of its connections to every server: the page grows with the product of both.
+    In jobs with very many, some processes are left out.
+
     Args:
         scheduler: a `JobScheduler` of this process.
     """
-    answers = scheduler.ask_elsewhere(_ANSWER_SECONDS)
-    texts = [(n, None if text is None else text.decode(errors="replace")) for n, text in answers]
-    return json.dumps(texts).encode()
+    told: list[tuple[str, str | None]] = []
+    room = _MOST_BYTES
+    for name, answer in scheduler.ask_elsewhere(_ANSWER_SECONDS):
+        size = len(answer or b"")
+        if size <= room:
+            room -= size
+            told.append((name, None if answer is None else answer.decode(errors="replace")))
+    return json.dumps(told).encode()
 
 
 def read_page(page: str) -> dict[Elsewhere, str | None]:
