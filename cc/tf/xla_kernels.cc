@@ -220,6 +220,11 @@ bool IsForGpu(XlaOpKernelContext* context) {
   return context->compiler()->options().device_type.type_string() == tensorflow::DEVICE_GPU_XLA_JIT;
 }
 
+// Whether a collective between the GPUs of one host takes the exchanges, or nothing travels.
+bool IsByNccl(XlaOpKernelContext* context, const WorkerPlace& place) {
+  return IsForGpu(context) && place.size == place.local_size;
+}
+
 // How many bytes one start takes. All that is known while a step is compiled is that gradients of
 // neighbours are ready at about one time.
 //
@@ -322,7 +327,7 @@ class PushPullAllCompiler : public XlaOpKernel {
       bytes.push_back(ShapeUtil::ByteSizeOf(shape));
     }
     const int64_t limit = BytesOfAStart(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}),
-                                        IsForGpu(context) && place.size == place.local_size);
+                                        IsByNccl(context, place));
     constexpr int64_t kFull = -1;
     int64_t room = kFull;
     for (int number = 0; number < count(); ++number) {
@@ -379,7 +384,7 @@ class TakeCompiler : public XlaOpKernel {
     constexpr int kFirstGate = 1;
     WorkerPlace place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
-    if (IsForGpu(context) && place.size == place.local_size) return absl::OkStatus();
+    if (IsByNccl(context, place)) return absl::OkStatus();
     for (int i = kFirstGate; i < context->num_inputs(); ++i) {
       const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
       TF_RETURN_IF_ERROR(shape.status());
@@ -409,7 +414,7 @@ absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can)
   WorkerPlace place;
   TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
   const bool is_gpu = IsForGpu(context);
-  *can = place.size > 1 && !(is_gpu && place.size == place.local_size);
+  *can = place.size > 1 && !IsByNccl(context, place);
   for (int i = 0; i < context->num_inputs(); ++i) {
     if (context->input_type(i) == tensorflow::DT_RESOURCE) continue;
     const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
