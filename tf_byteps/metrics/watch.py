@@ -125,7 +125,8 @@ class Watch:
         self._replaced: list[_Replaced] = []
 
     def look(self) -> View:
-        """Asks all processes once; takes a second at most, but the first time."""
+        """Asks all processes once. Takes a second at most, but the first time, and where processes
+        of this host and of others are silent: those of others are asked last."""
         asked = [each for each in self._processes if not isinstance(each, Elsewhere)]
         patience = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
         if self._is_local or time.monotonic() >= self._search_at:  # sockets are found at no cost

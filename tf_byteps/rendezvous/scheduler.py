@@ -74,10 +74,10 @@ class Scheduler:
         self.relay: Relay | None = None
         self._not_ready = {}  # of the stage that runs: participants by their name
         self._next_look = 0.0  # for silent ones
-        secret = job_secret(config)
+        self._secret = job_secret(config)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
-        self._gate = Gate(self._context, self._socket, secret) if secret else None
+        self._gate = Gate(self._context, self._socket, self._secret) if self._secret else None
         self._socket.setsockopt(zmq.LINGER, LINGER_MILLISECONDS)
         self._socket.setsockopt(zmq.MAXMSGSIZE, messages.MAX_BYTES)
         self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
@@ -139,13 +139,12 @@ class Scheduler:
 
     def _open_relay(self, book: Book) -> messages.Address | None:
         """Where processes on other hosts wait for questions, if there are such and a secret."""
-        secret = job_secret(self._config)
-        own_host = host_id(self._config)
-        if secret is None or not any(book.elsewhere(own_host).values()):
+        if self._secret is None or not any(book.elsewhere(host_id(self._config)).values()):
             return None
         if self.relay is None:
             try:
-                self.relay = Relay(listening_address(self._config, self.address.host), secret)
+                host = listening_address(self._config, self.address.host)
+                self.relay = Relay(host, self._secret)
             except RendezvousError as error:
                 _logger.warning("%s. bpstop will not show the processes on other hosts", error)
                 return None
