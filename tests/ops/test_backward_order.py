@@ -33,23 +33,26 @@ def test_xla_starts_an_exchange_before_it_goes_on_with_backpropagation(group, pr
         ]
 
 
+def assert_close(results, expected):
+    """Fails unless two lists of arrays are equal but for rounding."""
+    for one, other in zip(results, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
 def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
     for compiled, plain in group["numbers"]:
-        for one, other in zip(compiled, plain, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+        assert_close(compiled, plain)
 
 
 def test_the_numbers_are_the_same_where_another_program_waits_for_the_exchanges(group):
     for steps, (_, plain) in zip(group["numbers_apart"], group["numbers"], strict=True):
         for step in steps:
-            for one, other in zip(step, plain, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+            assert_close(step, plain)
 
 
 def test_gradients_of_one_variable_can_be_exchanged_twice_in_a_function(group):
     for compiled, plain in group["twice"]:
-        for one, other in zip(compiled, plain, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+        assert_close(compiled, plain)
 
 
 def _start(numbers, gradients, held):

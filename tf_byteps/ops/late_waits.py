@@ -83,7 +83,9 @@ def _gates(
     found: dict[tf.Operation, tf.Tensor] = {}
     for users in uses.values():
         for read in users:
-            if read.type != "ReadVariableOp" or _elements(read.outputs[0]) < LEAST_ELEMENTS:
+            if read.type != "ReadVariableOp":
+                continue
+            if (read.outputs[0].shape.num_elements() or 0) < LEAST_ELEMENTS:
                 continue
             for tensor in _multiplied_with(read.outputs[0]):
                 # Not what the function is given.
@@ -91,10 +93,6 @@ def _gates(
                 if is_computed and tensor.dtype.is_floating and tensor.shape.rank:
                     found[tensor.op] = tensor
     return sorted(found.values(), key=lambda tensor: places[tensor.op])
-
-
-def _elements(tensor: tf.Tensor) -> int:
-    return tensor.shape.num_elements() or 0
 
 
 def _multiplied_with(weights: tf.Tensor) -> list[tf.Tensor]:
