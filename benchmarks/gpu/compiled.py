@@ -10,7 +10,8 @@ whose exchanges are all in the program and move nothing. `mirrored` is MirroredS
 does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process.
 The programs of a model compile side by side, for about two minutes; then they are measured one
 after the other. (Those of several models at once do not fit in a GPU's memory.) Each --with gives
-one more row of `byteps`, with settings such as --with NCCL_MAX_CTAS=8. With --profile
+one more row of `byteps` (across steps with --cross-step; one for each of --compressions), with
+settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 
