@@ -36,14 +36,16 @@ def main():
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="jit_compile=True")
     parser.add_argument("--gpus", action="store_true", help="train on GPUs")
+    parser.add_argument("--alone", action="store_true", help="one worker, without the strategy")
     parser.add_argument("--write", help="the folder for soak.json and soak.png")
     options = parser.parse_args()
     if options.minutes * 60 < 8 * options.interval:
         parser.error("the time is too short for a line through what is seen")
     if options.gpus and not GPUS:
         parser.error("--gpus: this machine has no NVIDIA GPU")
-    jit_compile = True if options.compiled else "auto"
-    result = run(options.minutes, options.interval, options.workers, jit_compile, options.gpus)
+    workers = 1 if options.alone else options.workers
+    training = (True if options.compiled else "auto", options.alone)
+    result = run(options.minutes, options.interval, workers, training, options.gpus)
     for label, slope in result["mb_per_minute"].items():
         print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
     print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
@@ -59,12 +61,12 @@ def main():
     return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
 
 
-def run(minutes, interval, workers, jit_compile, gpus=False):
-    """Runs the job; returns what was measured, as JSON has it."""
+def run(minutes, interval, workers, training, gpus=False):
+    """Runs the job; returns what was measured, as JSON has it. `training` goes to the program."""
     env = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     if gpus:
         env = on_gpus(string.ascii_lowercase[:workers])
-    arguments = [minutes * 60, jit_compile]
+    arguments = [minutes * 60, *training]
     with Cluster(programs.train, workers, SERVERS, env, arguments) as cluster:
         for worker in cluster.workers:
             worker.wait_for_output("training", _START_SECONDS)
@@ -85,6 +87,7 @@ def run(minutes, interval, workers, jit_compile, gpus=False):
     return {
         "minutes": minutes,
         "workers": workers,
+        "alone": training[1],
         "cores": len(os.sched_getaffinity(0)),
         **results[0],
         "gpu_mb": gpu_mb,

@@ -1,5 +1,6 @@
 """What the workers of the soak run."""
 
+import contextlib
 import time
 
 import keras
@@ -11,18 +12,20 @@ import tf_byteps as bps
 _ROWS, _BATCH = 4800, 48
 
 
-def train(seconds, jit_compile="auto"):
+def train(seconds, jit_compile="auto", alone=False):
     """Trains for a time after the first epoch; each has an evaluation and a prediction.
 
     Args:
         seconds: how long.
         jit_compile: as `compile` has it.
+        alone: whether to train as a program without tf_byteps does. It joins the job all the same.
 
     Returns:
         The number of steps, the loss of the first and of the last epoch, and the memory in use on
         the GPU after these, in MB (empty without one).
     """
-    with bps.BytePSStrategy().scope():
+    bps.init()
+    with contextlib.nullcontext() if alone else bps.BytePSStrategy().scope():
         model = keras.Sequential(
             [
                 keras.Input([64]),
