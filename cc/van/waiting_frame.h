@@ -3,6 +3,7 @@
 #ifndef TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
 #define TF_BYTEPS_CC_VAN_WAITING_FRAME_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -22,6 +23,7 @@ struct WaitingFrame {
         payload(static_cast<const uint8_t*>(frame->payload)),
         scattered(frame->scattered),
         payload_bytes(frame->header.payload_bytes),
+        piece_bytes(std::min(payload_bytes, kPieceBytes)),
         keep_alive(std::move(frame->keep_alive)),
         owner(frame->owner) {}
 
@@ -36,6 +38,19 @@ struct WaitingFrame {
     return HasData(frame.header) ? -int64_t{frame.header.priority} : kFirst + 1;
   }
 
+  bool has_begun() const { return begin > 0; }
+  bool is_long() const { return payload_bytes > kPieceBytes; }
+  bool is_last_piece() const { return begin + piece_bytes == payload_bytes; }
+  // Goes on to the next piece, and returns its header.
+  FrameHeader BeginNextPiece() {
+    begin += piece_bytes;
+    piece_bytes = std::min(payload_bytes - begin, kPieceBytes);
+    FrameHeader more;
+    more.type = FrameType::kMore;
+    more.payload_bytes = piece_bytes;
+    return more;
+  }
+
   int64_t rank;  // lower leaves earlier
   uint64_t sequence;
   std::array<uint8_t, kFrameHeaderBytes> header;
@@ -48,6 +63,9 @@ struct WaitingFrame {
   const uint8_t* payload;
   const ScatteredPayload* scattered;  // not null: instead of the above
   uint64_t payload_bytes;
+  // The piece that is next, or leaving: a header, and so much of the payload, from `begin` on.
+  uint64_t begin = 0;
+  uint64_t piece_bytes;
   std::shared_ptr<const void> keep_alive;
   const void* owner;
 };
@@ -60,15 +78,24 @@ struct LeavesEarlier {
   }
 };
 
-// Connection::Revoke, of a set of pointers to them: `is_waiting` says of one that nothing of it has
-// left, `on_drop` hears of each that goes.
-template <typename Waiting, typename IsWaiting, typename OnDrop>
-uint64_t RevokeFrom(Waiting* waiting, const void* owner, IsWaiting is_waiting, OnDrop on_drop,
+// Of a set of pointers to them, which is not empty and `begun` of which have begun, the most urgent
+// one; where that would begin a frame too many, the one that began last, which is the most urgent
+// of those that have begun.
+template <typename Waiting>
+typename Waiting::const_iterator NextToLeave(const Waiting& waiting, size_t begun) {
+  const auto first = waiting.begin();
+  if (begun < kMaxBegunFrames - 1 || (*first)->has_begun() || !(*first)->is_long()) return first;
+  return std::find_if(first, waiting.end(), [](const auto& entry) { return entry->has_begun(); });
+}
+
+// Connection::Revoke, of a set of pointers to them. `on_drop` hears of each that goes.
+template <typename Waiting, typename OnDrop>
+uint64_t RevokeFrom(Waiting* waiting, const void* owner, OnDrop on_drop,
                     std::vector<std::shared_ptr<const void>>* dropped) {
   uint64_t bytes = 0;
   for (auto each = waiting->begin(); each != waiting->end();) {
     auto& entry = **each;
-    if (entry.owner != owner || !is_waiting(entry)) {
+    if (entry.owner != owner || entry.has_begun()) {
       ++each;
       continue;
     }

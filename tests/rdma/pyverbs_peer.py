@@ -20,7 +20,7 @@ from tf_byteps.rdma.pyverbs_module import Verbs
 
 _PROTOCOL_VERSION = 7
 _RDMA_FEATURE = 2
-_PUSH, _CONTROL, _ROOM_RETURNED = 1, 4, 8
+_PUSH, _CONTROL, _ROOM_RETURNED, _MORE = 1, 4, 8, 11
 _HEADER_BYTES = 128
 _SLOTS, _SLOT_PAYLOAD_BYTES, _SENDS = 16, 256 * 1024, 32
 _SLOT_BYTES = _HEADER_BYTES + _SLOT_PAYLOAD_BYTES
@@ -29,11 +29,12 @@ _RECEIVES = 2 * (_SLOTS + _SENDS)
 _GID_INDEX = 1
 _PATIENCE_SECONDS = 60
 _WRITES_AT_ONCE = 4
+_PIECE_BYTES = 512 * 1024
 # magic, type, codec, status, place, epoch, key, part, variant, round, placement version, worker,
 # priority, elements, rows, payload's bytes, offset and address, credit, watermark, three times
 _HEADER = struct.Struct("<IBBBBIQIIQIiiQQQQQQQqqq")
 _HEADER_MAGIC = 0x31535042
-_OFFER_MAGIC, _OFFER_VERSION = 0x52535042, 2
+_OFFER_MAGIC, _OFFER_VERSION = 0x52535042, 3
 # After the text: slots, a slot's payload, sends, queue pair, packet sequence, MTU, LID, Ethernet,
 # GID, where the slots are, their key
 _OFFER_END = struct.Struct("<IIIIIiHB16sQI")
@@ -52,6 +53,16 @@ def parse(data):
     assert fields[0] == _HEADER_MAGIC, fields
     assert fields[3] == 0 and fields[4] == 0, fields  # status and place
     return fields[1], fields[7], fields[13], fields[14], fields[15]
+
+
+def in_slots(part, payload):
+    """What the slots of a push hold: a header, where one is due, and bytes of the payload."""
+    for begin in range(0, len(payload), _PIECE_BYTES):
+        piece = payload[begin : begin + _PIECE_BYTES]
+        ahead = header(_MORE, len(piece)) if begin else header(_PUSH, len(payload), part)
+        for offset in range(0, len(piece), _SLOT_PAYLOAD_BYTES):
+            yield ahead, piece[offset : offset + _SLOT_PAYLOAD_BYTES]
+            ahead = b""
 
 
 def pattern(part, size):
@@ -187,21 +198,18 @@ class Pair:
     def push(self, part, payload, returned=0):
         """A frame by writes, of which the Van is told of every fourth and of the last; `returned`:
         slots that it gets back with the last."""
-        left, begin = payload, header(_PUSH, len(payload), part)
-        pieces = 0
-        while begin or left:
+        slots = list(in_slots(part, payload))
+        for number, (begin, data) in enumerate(slots, start=1):
             slot = self._next_slot
             self._next_slot = (slot + 1) % _SLOTS
-            piece, left = left[:_SLOT_PAYLOAD_BYTES], left[_SLOT_PAYLOAD_BYTES:]
-            data = begin + piece
             offset = slot * _SLOT_BYTES + (0 if begin else _HEADER_BYTES)
-            begin = b""
-            pieces += 1
+            data = begin + data
             self._memory.write(data, len(data), self._own_slots + offset)
             opcode, immediate = self._verbs.enums.IBV_WR_RDMA_WRITE, 0
-            if not left or pieces % _WRITES_AT_ONCE == 0:
+            is_last = number == len(slots)
+            if is_last or number % _WRITES_AT_ONCE == 0:
                 opcode = self._verbs.enums.IBV_WR_RDMA_WRITE_WITH_IMM
-                immediate = socket.htonl(slot | (0 if left else returned << 16))
+                immediate = socket.htonl(slot | (returned << 16 if is_last else 0))
             place = self._own_slots + offset
             self._post(opcode, place, len(data), immediate, self._peer_slots + offset)
             self._wait_for(None)
@@ -298,21 +306,18 @@ class Echoes:
         assert kind == "send" and data == header(_CONTROL, len(payload)) + payload, data
 
     def expect_push(self, part, payload):
-        got, announced = b"", None
-        while announced is None or len(got) < announced:
+        expected = list(in_slots(part, payload))
+        while expected:
             kind, slots, last_size, _ = self._next()
             assert kind == "slots"
             for slot in slots:
-                begins = announced is None
-                if begins:
-                    data = self._pair.read_slot(slot, _HEADER_BYTES, True)
-                    frame, number, _, _, announced = parse(data)
-                    assert (frame, number, announced) == (_PUSH, part, len(payload))
-                size = min(announced - len(got), _SLOT_PAYLOAD_BYTES)
-                got += self._pair.read_slot(slot, size, False)
+                ahead, data = expected.pop(0)
+                if ahead:
+                    got = self._pair.read_slot(slot, _HEADER_BYTES, True)
+                    assert parse(got) == parse(ahead), (parse(got), parse(ahead))
+                assert self._pair.read_slot(slot, len(data), False) == data, f"part {part}"
                 self.taken += 1
-            assert last_size == size + (_HEADER_BYTES if begins else 0), (last_size, size)
-        assert got == payload, f"part {part} came back changed"
+            assert last_size == len(ahead) + len(data), (last_size, len(ahead), len(data))
 
     def give_back(self):
         """By a message of its own."""

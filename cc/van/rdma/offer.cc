@@ -6,7 +6,7 @@ namespace byteps {
 namespace {
 
 constexpr uint32_t kOfferMagic = 0x52535042;  // "BPSR"
-constexpr uint16_t kOfferVersion = 2;
+constexpr uint16_t kOfferVersion = 3;
 constexpr uint32_t kMostSlots = 1024;
 constexpr uint32_t kMostSends = 1024;
 constexpr uint32_t kMostSlotBytes = 64 << 20;

@@ -165,12 +165,12 @@ Status RdmaConnection::OnReceivedSend(const QueuePair::Completion& completion) {
     return OnRoomReturned(header);
   }
   if (!is_told_) return Malformed("a frame before its greeting");
-  if (in_frame_) return Malformed("a frame inside of another one");
+  if (incoming_.piece_left() > 0) return Malformed("a frame inside of another one");
   const uint32_t payload_bytes = completion.bytes - kFrameHeaderBytes;
   if (header.payload_bytes != payload_bytes) return Malformed("a frame of another length");
   BYTEPS_RETURN_IF_ERROR(BeginFrame(header));
   if (payload_bytes > 0) TakePayload(bytes + kFrameHeaderBytes, payload_bytes);
-  BYTEPS_RETURN_IF_ERROR(EndFrame());
+  BYTEPS_RETURN_IF_ERROR(EndPiece());
   BYTEPS_RETURN_IF_ERROR(queue_pair_->Repost(completion.index));
   std::lock_guard<std::mutex> lock(send_mutex_);
   window_->Return(0, 1);
@@ -214,45 +214,48 @@ Status RdmaConnection::OnReceivedSlots(const QueuePair::Completion& completion) 
 Status RdmaConnection::TakeSlot(uint32_t index, std::optional<uint32_t> written) {
   const uint8_t* const slot = queue_pair_->received_slot(index);
   uint32_t length = 0;
-  if (!in_frame_) {
+  if (incoming_.piece_left() == 0) {
     FrameHeader header;
     const Status status = DecodeFrameHeader(slot, &header);
     if (!status.ok()) return Status(status.code(), peer_name() + ": " + status.message());
     length = kFrameHeaderBytes;
-    BYTEPS_RETURN_IF_ERROR(BeginFrame(header));
+    BYTEPS_RETURN_IF_ERROR(header.type == FrameType::kMore ? incoming_.GoOn(peer_name(), header)
+                                                           : BeginFrame(header));
   }
-  const auto piece = static_cast<uint32_t>(
-      std::min<uint64_t>(payload_left_, queue_pair_->window().slot_payload_bytes));
-  length += piece;
+  const auto bytes = static_cast<uint32_t>(
+      std::min<uint64_t>(incoming_.piece_left(), queue_pair_->window().slot_payload_bytes));
+  length += bytes;
   if (written.value_or(length) != length)
     return Malformed("a slot of another length than its frame has announced");
   parts_->counters.wire_bytes_received += length;
-  if (piece > 0) TakePayload(slot + kFrameHeaderBytes, piece);
-  return payload_left_ == 0 ? EndFrame() : OkStatus();
+  if (bytes > 0) TakePayload(slot + kFrameHeaderBytes, bytes);
+  return incoming_.piece_left() == 0 ? EndPiece() : OkStatus();
 }
 
 Status RdmaConnection::BeginFrame(const FrameHeader& header) {
   if (header.type >= FrameType::kMemoryReadable || header.place != PayloadPlace::kFollows)
     return Malformed("a frame that belongs to TCP");
-  header_ = header;
-  in_frame_ = true;
-  payload_left_ = header.payload_bytes;
-  return payload_left_ > 0 ? handler_->OnHeader(*this, header_, &sink_) : OkStatus();
+  BYTEPS_RETURN_IF_ERROR(incoming_.Begin(peer_name(), header));
+  if (header.payload_bytes == 0) return OkStatus();
+  return handler_->OnHeader(*this, header, &incoming_.last().sink);
 }
 
 void RdmaConnection::TakePayload(const uint8_t* data, uint32_t bytes) {
-  if (sink_ != nullptr) parts_->counters.bytes_copied += sink_->Take(data, bytes, payload_left_);
-  payload_left_ -= bytes;
+  const IncomingFrames::Frame& frame = incoming_.last();
+  if (frame.sink != nullptr)
+    parts_->counters.bytes_copied += frame.sink->Take(data, bytes, frame.payload_left);
+  incoming_.Advance(bytes);
 }
 
-Status RdmaConnection::EndFrame() {
-  in_frame_ = false;
-  received_this_turn_ += kFrameHeaderBytes + header_.payload_bytes;
+Status RdmaConnection::EndPiece() {
+  if (incoming_.last().payload_left > 0) return OkStatus();
+  IncomingFrames::Frame ended = incoming_.TakeLast();
+  received_this_turn_ += kFrameHeaderBytes + ended.header.payload_bytes;
   AtomicVanCounters& counters = parts_->counters;
   ++counters.frames_received;
-  counters.payload_bytes_received += header_.payload_bytes;
-  counters.rdma_bytes_received += header_.payload_bytes;
-  return handler_->OnFrame(*this, header_, std::move(sink_));
+  counters.payload_bytes_received += ended.header.payload_bytes;
+  counters.rdma_bytes_received += ended.header.payload_bytes;
+  return handler_->OnFrame(*this, ended.header, std::move(ended.sink));
 }
 
 void RdmaConnection::PumpOnLoop() {
@@ -295,7 +298,7 @@ void RdmaConnection::Finish(const Status& reason) {
     loop_->Remove(queue_pair_->descriptor());
     queue_pair_.reset();
   }
-  sink_.reset();
+  incoming_.Clear();
   LogDebug("RDMA connection with " + peer_name() + " has ended: " + reason.ToString());
   tcp_->Close(reason);
   if (is_told_) return handler_->OnClosed(*this, reason);

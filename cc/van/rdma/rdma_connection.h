@@ -28,6 +28,7 @@
 
 #include "cc/van/buffer_sink.h"
 #include "cc/van/counters.h"
+#include "cc/van/incoming_frames.h"
 #include "cc/van/rdma/queue_pair.h"
 #include "cc/van/rdma/send_window.h"
 #include "cc/van/tcp/event_loop.h"
@@ -114,7 +115,7 @@ class RdmaConnection : public Connection,
   Status GoOnByRdma();
   Status BeginFrame(const FrameHeader& header);
   void TakePayload(const uint8_t* data, uint32_t bytes);
-  Status EndFrame();
+  Status EndPiece();
   void Turn();
   void PumpOnLoop();
   void OnTcpClosed(const Status& reason);
@@ -145,11 +146,8 @@ class RdmaConnection : public Connection,
   bool opening_ = false;  // guarded; the handler is being told, so that giving up is too late
 
   // The loop's thread only.
-  FrameHeader header_;
-  std::shared_ptr<PayloadSink> sink_;
-  bool is_told_ = false;  // the handler knows the connection
-  bool in_frame_ = false;
-  uint64_t payload_left_ = 0;
+  IncomingFrames incoming_;
+  bool is_told_ = false;    // the handler knows the connection
   uint32_t next_slot_ = 0;  // that the peer fills
   uint64_t received_this_turn_ = 0;
   int64_t spin_ns_ = 0;

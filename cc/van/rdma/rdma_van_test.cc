@@ -549,6 +549,12 @@ FrameHeader PushHeader(uint64_t payload_bytes) {
   return header;
 }
 
+FrameHeader MoreHeader(uint64_t payload_bytes) {
+  FrameHeader header = PushHeader(payload_bytes);
+  header.type = FrameType::kMore;
+  return header;
+}
+
 constexpr uint32_t kFullSlot = kFrameHeaderBytes + RdmaWindow().slot_payload_bytes;
 
 struct Fault {
@@ -610,6 +616,16 @@ INSTANTIATE_TEST_SUITE_P(
                 peer.SendHeader(PushHeader(0));
               },
               "a frame inside of another one"},
+        Fault{"PieceOfNoFrame", [](HandMadePeer& peer) { peer.WriteHeader(1, MoreHeader(4), 132); },
+              "a piece that belongs to no frame"},
+        Fault{"PieceOfAnotherLength",
+              [](HandMadePeer& peer) {
+                peer.WriteHeader(1, PushHeader(kPieceBytes + 4), kFullSlot);
+                peer.pair().Write(2, {kFrameHeaderBytes, kFullSlot});
+                ASSERT_TRUE(peer.pair().Announce(2).ok());
+                peer.WriteHeader(3, MoreHeader(5), 133);
+              },
+              "a piece that belongs to no frame"},
         Fault{"FrameOfTcp",
               [](HandMadePeer& peer) {
                 FrameHeader header;

@@ -24,7 +24,7 @@ void SendWindow::Push(OutgoingFrame frame) {
                    (!has_data && entry->payload_bytes <= kRdmaSendBytes - kFrameHeaderBytes);
   entry->GatherPayload();
   EncodeFrameHeader(frame.header, entry->header.data());
-  waiting_bytes_ += kFrameHeaderBytes + entry->payload_bytes;
+  waiting_bytes_ += kFrameHeaderBytes + entry->piece_bytes;
   waiting_.insert(std::move(entry));
 }
 
@@ -33,21 +33,32 @@ bool SendWindow::HasSlot() const {
   return slots_out_ < slots && writes_ - writes_done_ < slots;
 }
 
-std::unique_ptr<SendWindow::Entry> SendWindow::TakeFirst() {
-  std::unique_ptr<Entry> entry = std::move(waiting_.extract(waiting_.begin()).value());
-  waiting_bytes_ -= kFrameHeaderBytes + entry->payload_bytes;
+const SendWindow::Entry& SendWindow::Next() const { return **NextToLeave(waiting_, begun_); }
+
+std::unique_ptr<SendWindow::Entry> SendWindow::TakeNext() {
+  std::unique_ptr<Entry> entry = std::move(waiting_.extract(NextToLeave(waiting_, begun_)).value());
+  waiting_bytes_ -= kFrameHeaderBytes + entry->piece_bytes;
+  if (entry->has_begun()) --begun_;
   return entry;
 }
 
+void SendWindow::BeginNextPiece(std::unique_ptr<Entry> entry) {
+  EncodeFrameHeader(entry->BeginNextPiece(), entry->header.data());
+  entry->copied = 0;
+  waiting_bytes_ += kFrameHeaderBytes + entry->piece_bytes;
+  ++begun_;
+  waiting_.insert(std::move(entry));
+}
+
 bool SendWindow::IsEmpty() const {
-  return waiting_.empty() && (leaving_ == nullptr || leaving_->copied == leaving_->payload_bytes);
+  return waiting_.empty() && (leaving_ == nullptr || leaving_->has_left());
 }
 
 bool SendWindow::HoldsBack() const {
   const RdmaWindow& window = queue_pair_->window();
   if (ReturnIsDue() && free_returns_.empty()) return true;
   if (IsEmpty()) return false;
-  const bool by_send = leaving_ == nullptr && (*waiting_.begin())->by_send;
+  const bool by_send = leaving_ == nullptr && Next().by_send;
   return by_send ? free_sends_.empty() && sends_out_ < window.sends
                  : writes_ - writes_done_ == window.slots && slots_out_ < window.slots;
 }
@@ -62,15 +73,19 @@ Status SendWindow::Fill(std::vector<std::shared_ptr<const void>>* finished) {
     if (leaving_ == nullptr) {
       if (waiting_.empty()) return OkStatus();
       // In order: nothing of lower rank leaves while the first one waits for room.
-      const bool by_send = (*waiting_.begin())->by_send;
-      if (by_send ? free_sends_.empty() || sends_out_ == queue_pair_->window().sends : !HasSlot())
+      if (Next().by_send ? free_sends_.empty() || sends_out_ == queue_pair_->window().sends
+                         : !HasSlot())
         return OkStatus();
-      leaving_ = TakeFirst();
+      leaving_ = TakeNext();
     } else if (!HasSlot()) {
       return OkStatus();
     }
-    BYTEPS_RETURN_IF_ERROR(leaving_->by_send ? SendFrame(*leaving_) : WritePiece(leaving_.get()));
-    if (!leaving_->by_send && leaving_->copied < leaving_->payload_bytes) continue;
+    BYTEPS_RETURN_IF_ERROR(leaving_->by_send ? SendFrame(*leaving_) : WriteSlot(leaving_.get()));
+    if (!leaving_->by_send && leaving_->copied < leaving_->piece_bytes) continue;
+    if (!leaving_->is_last_piece()) {
+      BeginNextPiece(std::move(leaving_));
+      continue;
+    }
     ++counters_->frames_sent;
     counters_->payload_bytes_sent += leaving_->payload_bytes;
     counters_->rdma_bytes_sent += leaving_->payload_bytes;
@@ -111,18 +126,17 @@ Status SendWindow::PostBuffer(uint32_t buffer, uint32_t bytes) {
   return queue_pair_->Send(buffer, bytes);
 }
 
-Status SendWindow::WritePiece(Entry* entry) {
+Status SendWindow::WriteSlot(Entry* entry) {
   const uint32_t slots = queue_pair_->window().slots;
   const auto slot = static_cast<uint32_t>(writes_++ % slots);
   ++slots_out_;
   uint8_t* const to = queue_pair_->slot_to_write(slot);
   QueuePair::Bytes range;
-  range.begin = entry->begun ? kFrameHeaderBytes : 0;
-  if (!entry->begun) std::memcpy(to, entry->header.data(), kFrameHeaderBytes);
-  entry->begun = true;
+  range.begin = entry->copied > 0 ? kFrameHeaderBytes : 0;
+  if (entry->copied == 0) std::memcpy(to, entry->header.data(), kFrameHeaderBytes);
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(
-      queue_pair_->window().slot_payload_bytes, entry->payload_bytes - entry->copied));
-  const uint8_t* const payload = entry->payload + entry->copied;
+      queue_pair_->window().slot_payload_bytes, entry->piece_bytes - entry->copied));
+  const uint8_t* const payload = entry->payload + entry->begin + entry->copied;
   entry->copied += bytes;
   range.end = static_cast<uint32_t>(kFrameHeaderBytes + bytes);
   counters_->wire_bytes_sent += range.end - range.begin;
@@ -202,8 +216,8 @@ Status SendWindow::PostReturn() {
 
 uint64_t SendWindow::Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) {
   return RevokeFrom(
-      &waiting_, owner, [](const Entry&) { return true; },
-      [this](const Entry& entry) { waiting_bytes_ -= kFrameHeaderBytes + entry.payload_bytes; },
+      &waiting_, owner,
+      [this](const Entry& entry) { waiting_bytes_ -= kFrameHeaderBytes + entry.piece_bytes; },
       dropped);
 }
 
@@ -213,6 +227,7 @@ void SendWindow::Clear(std::vector<std::shared_ptr<const void>>* dropped) {
   for (auto& owner : read_by_device_) dropped->push_back(std::move(owner));
   owners_ = 0;
   waiting_.clear();
+  begun_ = 0;
   leaving_.reset();
 }
 

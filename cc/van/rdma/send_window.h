@@ -1,11 +1,12 @@
 // SendWindow: the frames that wait for the queue pair, by priority, and how much of the peer's room
 // they have taken.
 //
-// A frame with a payload is copied into the next slots of a ring and written to the same slots of
-// the peer, the header in front of the first piece (payloads in registered memory are written from
-// where they are); one without payload, or with a control message, is sent to one of the peer's
-// small buffers. The peer gives slots and sends back when it has taken them in, so that neither end
-// ever waits for a receive to be posted (queue_pair.h).
+// A piece of a frame with a payload (kPieceBytes) is copied into the next slots of a ring and
+// written to the same slots of the peer, its header in front of the first one's bytes (payloads in
+// registered memory are written from where they are). Behind it comes what is then the most urgent,
+// perhaps the next piece. A frame without payload, or with a control message, is sent to one of the
+// peer's small buffers. The peer gives slots and sends back when it has taken them in, so that
+// neither end ever waits for a receive to be posted (queue_pair.h).
 //
 // Slots that can be written at once are written together, up to four of them, whatever frames they
 // belong to; the peer is told of the last one, with what it gets back of its own (SlotMessage). So
@@ -45,7 +46,7 @@ class SendWindow {
   SendWindow(QueuePair* queue_pair, const RegisteredMemory* memory, AtomicVanCounters* counters);
 
   void Push(OutgoingFrame frame);
-  // Of the frames that have not begun to leave.
+  // Of the frames whose next piece has not begun to leave, up to its end.
   uint64_t waiting_bytes() const { return waiting_bytes_; }
 
   // Posts what there is room for. Frames that the device has taken over, or that have been copied,
@@ -81,19 +82,22 @@ class SendWindow {
  private:
   struct Entry : WaitingFrame {
     using WaitingFrame::WaitingFrame;
-    uint64_t copied = 0;  // of the payload, into slots
-    bool begun = false;
+    uint64_t copied = 0;  // of the piece, into slots
     bool by_send = false;
+
+    bool has_left() const { return is_last_piece() && copied == piece_bytes; }
   };
 
   bool HasSlot() const;
   bool IsEmpty() const;
   bool ReturnIsDue() const;
-  std::unique_ptr<Entry> TakeFirst();
+  const Entry& Next() const;
+  std::unique_ptr<Entry> TakeNext();
+  void BeginNextPiece(std::unique_ptr<Entry> entry);
   Status Fill(std::vector<std::shared_ptr<const void>>* finished);
   Status Announce();
   Status SendFrame(const Entry& entry);
-  Status WritePiece(Entry* entry);
+  Status WriteSlot(Entry* entry);
   Status PostReturn();
   Status PostBuffer(uint32_t buffer, uint32_t bytes);
   void FinishWrites(uint64_t count, std::vector<std::shared_ptr<const void>>* finished);
@@ -102,7 +106,8 @@ class SendWindow {
   const RegisteredMemory* const memory_;
   AtomicVanCounters* const counters_;
   std::set<std::unique_ptr<Entry>, LeavesEarlier> waiting_;
-  std::unique_ptr<Entry> leaving_;  // has begun to fill slots; no longer overtaken
+  size_t begun_ = 0;                // of those that wait
+  std::unique_ptr<Entry> leaving_;  // its piece has begun to fill slots and is not overtaken
   uint64_t waiting_bytes_ = 0;
   uint64_t next_sequence_ = 0;
 

@@ -32,7 +32,6 @@ void SendQueue::Push(OutgoingFrame frame) {
   const bool has_data = WaitingFrame::HasData(frame.header);
   entry->in_memory = in_memory_ && has_data && entry->payload_bytes >= kLeastBytesInMemory;
   if (entry->in_memory) entry->GatherPayload();
-  entry->piece_bytes = std::min(entry->payload_bytes, kPieceBytes);
   entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
   waiting_bytes_ += entry->stream_bytes();
   entry->EncodeHeader(frame.header);
@@ -74,14 +73,6 @@ bool SendQueue::MayLeave(const Entry& entry) const {
          bytes_in_peers_hands_ + entry.piece_bytes <= kMostBytesInPeersHands;
 }
 
-// The most urgent one; where that would begin a frame too many, the one that began last, which is
-// the most urgent of those that have begun.
-SendQueue::Waiting::const_iterator SendQueue::Next() const {
-  const auto first = waiting_.begin();
-  if (begun_ < kMaxBegunFrames - 1 || (*first)->begin > 0 || !(*first)->is_long()) return first;
-  return std::find_if(first, waiting_.end(), [](const auto& entry) { return entry->begin > 0; });
-}
-
 void SendQueue::Gather() {
   uint64_t bytes = 0;
   for (const auto& entry : leaving_) bytes += entry->stream_bytes() - entry->sent;
@@ -89,12 +80,12 @@ void SendQueue::Gather() {
          (leaving_.empty() || bytes < kGatherBytes)) {
     // Behind a piece comes what is then the most urgent: perhaps the next piece.
     if (!leaving_.empty() && !leaving_.back()->is_last_piece()) return;
-    const auto next = Next();
+    const auto next = NextToLeave(waiting_, begun_);
     if (!MayLeave(**next)) return;
     std::unique_ptr<Entry> entry = std::move(waiting_.extract(next).value());
     bytes += entry->stream_bytes();
     waiting_bytes_ -= entry->stream_bytes();
-    if (entry->begin > 0) --begun_;
+    if (entry->has_begun()) --begun_;
     if (entry->in_memory) bytes_in_peers_hands_ += entry->piece_bytes;
     leaving_.push_back(std::move(entry));
   }
@@ -102,13 +93,8 @@ void SendQueue::Gather() {
 
 void SendQueue::BeginNextPiece(std::unique_ptr<Entry> entry) {
   if (entry->in_memory) in_peers_hands_.emplace_back(entry->piece_bytes, nullptr);
-  entry->begin += entry->piece_bytes;
-  entry->piece_bytes = std::min(entry->payload_bytes - entry->begin, kPieceBytes);
+  entry->EncodeHeader(entry->BeginNextPiece());
   entry->sent = 0;
-  FrameHeader more;
-  more.type = FrameType::kMore;
-  more.payload_bytes = entry->piece_bytes;
-  entry->EncodeHeader(more);
   waiting_bytes_ += entry->stream_bytes();
   ++begun_;
   waiting_.insert(std::move(entry));
@@ -179,8 +165,8 @@ bool SendQueue::Release(uint64_t count, std::vector<std::shared_ptr<const void>>
 
 uint64_t SendQueue::Revoke(const void* owner, std::vector<std::shared_ptr<const void>>* dropped) {
   return RevokeFrom(
-      &waiting_, owner, [](const Entry& entry) { return entry.begin == 0; },
-      [this](const Entry& entry) { waiting_bytes_ -= entry.stream_bytes(); }, dropped);
+      &waiting_, owner, [this](const Entry& entry) { waiting_bytes_ -= entry.stream_bytes(); },
+      dropped);
 }
 
 void SendQueue::Clear(std::vector<std::shared_ptr<const void>>* dropped) {

@@ -257,7 +257,7 @@ void TcpConnection::Finish(const Status& reason) {
     loop_->Remove(stream_.socket().get());
     stream_.Reset();
   }
-  incoming_.clear();
+  incoming_.Clear();
   if (is_stranger_) strangers_->Remove(this);
   if (handler_ != nullptr) {
     handler_->OnClosed(*this, reason);
@@ -300,17 +300,17 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     input_end_ -= input_begin_;
     input_begin_ = 0;
     span = {input_.data() + input_end_, input_.size() - input_end_};
-  } else if (PayloadSink* const sink = incoming_.back().sink.get()) {
-    span = sink->Prepare(incoming_.back().payload_left);
-    span.bytes = std::min<uint64_t>(span.bytes, piece_left_);
+  } else if (PayloadSink* const sink = incoming_.last().sink.get()) {
+    span = sink->Prepare(incoming_.last().payload_left);
+    span.bytes = std::min<uint64_t>(span.bytes, incoming_.piece_left());
   } else {
     discard_.resize(kDiscardBytes);
-    span = {discard_.data(), static_cast<size_t>(std::min<uint64_t>(kDiscardBytes, piece_left_))};
+    span = {discard_.data(), std::min<size_t>(kDiscardBytes, incoming_.piece_left())};
   }
   size_t received = 0;
   const Status status = stream_.Receive(peer_name_, span.data, span.bytes, &received);
-  if (!status.ok() && !into_input && incoming_.back().sink != nullptr)
-    incoming_.back().sink->Commit(0);
+  if (!status.ok() && !into_input && incoming_.last().sink != nullptr)
+    incoming_.last().sink->Commit(0);
   if (!status.ok()) return is_stranger_ && stream_.FallBackToClear() ? RefuseHello(status) : status;
   received_this_turn_ += received;
   if (received > 0) {
@@ -322,11 +322,9 @@ Status TcpConnection::ReceiveSome(bool* drained) {
     input_end_ += received;
     return ParseInput();
   }
-  Incoming& frame = incoming_.back();
-  if (frame.sink != nullptr) frame.sink->Commit(received);
-  frame.payload_left -= received;
-  piece_left_ -= received;
-  return piece_left_ == 0 ? EndPiece() : OkStatus();
+  if (incoming_.last().sink != nullptr) incoming_.last().sink->Commit(received);
+  incoming_.Advance(received);
+  return incoming_.piece_left() == 0 ? EndPiece() : OkStatus();
 }
 
 bool TcpConnection::HasBudget() const { return received_this_turn_ < kReadBudget; }
@@ -347,14 +345,13 @@ Status TcpConnection::ParseInput() {
       BYTEPS_RETURN_IF_ERROR(BeginFrame());
     } else {
       if (available == 0) return OkStatus();
-      Incoming& frame = incoming_.back();
-      const size_t bytes = std::min<uint64_t>(available, piece_left_);
+      const IncomingFrames::Frame& frame = incoming_.last();
+      const size_t bytes = std::min<uint64_t>(available, incoming_.piece_left());
       if (frame.sink != nullptr)
         frame.sink->Take(input_.data() + input_begin_, bytes, frame.payload_left);
       input_begin_ += bytes;
-      frame.payload_left -= bytes;
-      piece_left_ -= bytes;
-      if (piece_left_ == 0) BYTEPS_RETURN_IF_ERROR(EndPiece());
+      incoming_.Advance(bytes);
+      if (incoming_.piece_left() == 0) BYTEPS_RETURN_IF_ERROR(EndPiece());
     }
   }
   return OkStatus();
@@ -425,31 +422,21 @@ Status TcpConnection::BeginFrame() {
   const Status status = DecodeFrameHeader(input_.data() + input_begin_, &header);
   if (!status.ok()) return Status(status.code(), peer_name_ + ": " + status.message());
   input_begin_ += kFrameHeaderBytes;
-  if (header.type == FrameType::kMore) return BeginMore(header);
-  if (header.type >= FrameType::kMemoryReadable) return OnVanFrame(header);
-  if (incoming_.size() >= kMaxBegunFrames)
-    return InvalidArgument(peer_name_ + " begins one frame after the other and ends none");
-  incoming_.push_back({header, nullptr, header.payload_bytes});
-  if (header.payload_bytes == 0) return EndFrame();
+  if (header.type == FrameType::kMore) {
+    BYTEPS_RETURN_IF_ERROR(incoming_.GoOn(peer_name_, header));
+  } else if (header.type >= FrameType::kMemoryReadable) {
+    return OnVanFrame(header);
+  } else {
+    BYTEPS_RETURN_IF_ERROR(incoming_.Begin(peer_name_, header));
+    if (header.payload_bytes == 0) return EndFrame();
+    BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header, &incoming_.last().sink));
+  }
   stage_ = Stage::kPayload;
-  piece_left_ = std::min(header.payload_bytes, kPieceBytes);
-  BYTEPS_RETURN_IF_ERROR(handler_->OnHeader(*this, header, &incoming_.back().sink));
-  return ReadPieceFromMemory(header);
-}
-
-Status TcpConnection::BeginMore(const FrameHeader& header) {
-  if (incoming_.empty() || header.payload_bytes == 0 ||
-      header.payload_bytes != std::min(incoming_.back().payload_left, kPieceBytes))
-    return InvalidArgument(peer_name_ + " sent a piece that belongs to no frame");
-  if (header.place != incoming_.back().header.place)
-    return InvalidArgument(peer_name_ + " left a part of a payload somewhere else");
-  stage_ = Stage::kPayload;
-  piece_left_ = header.payload_bytes;
   return ReadPieceFromMemory(header);
 }
 
 Status TcpConnection::EndPiece() {
-  if (incoming_.back().payload_left == 0) return EndFrame();
+  if (incoming_.last().payload_left == 0) return EndFrame();
   stage_ = Stage::kHeader;
   return OkStatus();
 }
@@ -460,14 +447,13 @@ Status TcpConnection::ReadPieceFromMemory(const FrameHeader& header) {
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }
-  const uint64_t bytes = piece_left_;
-  if (incoming_.back().sink != nullptr) {
+  const uint64_t bytes = incoming_.piece_left();
+  if (incoming_.last().sink != nullptr) {
     BYTEPS_RETURN_IF_ERROR(memory_.of_peer() != nullptr
                                ? TakePieceFromOwnMemory(header.payload_address)
                                : CopyPieceFromMemory(header.payload_address));
   }
-  incoming_.back().payload_left -= bytes;
-  piece_left_ = 0;
+  incoming_.Advance(bytes);
   received_this_turn_ += bytes;
   counters_->memory_bytes_read += bytes;
   ++unacknowledged_reads_;
@@ -475,10 +461,10 @@ Status TcpConnection::ReadPieceFromMemory(const FrameHeader& header) {
 }
 
 Status TcpConnection::CopyPieceFromMemory(uint64_t address) {
-  const Incoming& frame = incoming_.back();
-  for (uint64_t done = 0; done < piece_left_;) {
+  const IncomingFrames::Frame& frame = incoming_.last();
+  for (uint64_t done = 0; done < incoming_.piece_left();) {
     const PayloadSink::Span span = frame.sink->Prepare(frame.payload_left - done);
-    const size_t bytes = std::min<uint64_t>(span.bytes, piece_left_ - done);
+    const size_t bytes = std::min<uint64_t>(span.bytes, incoming_.piece_left() - done);
     const Status status = memory_.Read(address + done, span.data, bytes);
     frame.sink->Commit(status.ok() ? bytes : 0);
     BYTEPS_RETURN_IF_ERROR(status);
@@ -490,8 +476,9 @@ Status TcpConnection::CopyPieceFromMemory(uint64_t address) {
 Status TcpConnection::TakePieceFromOwnMemory(uint64_t address) {
   const LentMemory::Loan loan = memory_.of_peer()->Borrow();
   if (!loan.owns_lock()) return Unavailable(peer_name_ + " has withdrawn its memory");
-  const Incoming& frame = incoming_.back();
-  frame.sink->Take(reinterpret_cast<const void*>(address), piece_left_, frame.payload_left);
+  const IncomingFrames::Frame& frame = incoming_.last();
+  frame.sink->Take(reinterpret_cast<const void*>(address), incoming_.piece_left(),
+                   frame.payload_left);
   return OkStatus();
 }
 
@@ -525,8 +512,7 @@ Status TcpConnection::OnVanFrame(const FrameHeader& header) {
 
 Status TcpConnection::EndFrame() {
   stage_ = Stage::kHeader;
-  Incoming ended = std::move(incoming_.back());
-  incoming_.pop_back();
+  IncomingFrames::Frame ended = incoming_.TakeLast();
   ++counters_->frames_received;
   counters_->payload_bytes_received += ended.header.payload_bytes;
   return handler_->OnFrame(*this, ended.header, std::move(ended.sink));

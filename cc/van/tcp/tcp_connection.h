@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cc/van/counters.h"
+#include "cc/van/incoming_frames.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/peer_memory.h"
 #include "cc/van/tcp/strangers.h"
@@ -64,22 +65,16 @@ class SendQueue {
     using WaitingFrame::WaitingFrame;
     bool in_memory = false;  // the payload stays there
     bool is_vans_own = false;
-    // The piece that is next, or leaving: a header, and the payload from `begin` on.
-    uint64_t begin = 0;
-    uint64_t piece_bytes = 0;  // of payload
-    uint64_t sent = 0;         // of what the socket has to take for it
-    ScatteredPlace place;      // of a scattered payload
+    uint64_t sent = 0;     // of what the socket has to take for the piece
+    ScatteredPlace place;  // of a scattered payload
 
     uint64_t stream_bytes() const { return kFrameHeaderBytes + (in_memory ? 0 : piece_bytes); }
-    bool is_last_piece() const { return begin + piece_bytes == payload_bytes; }
-    bool is_long() const { return payload_bytes > kPieceBytes; }
     void EncodeHeader(FrameHeader header);
     size_t Describe(iovec* pieces, size_t most);
   };
   using Waiting = std::set<std::unique_ptr<Entry>, LeavesEarlier>;
 
   bool MayLeave(const Entry& entry) const;
-  Waiting::const_iterator Next() const;
   void Gather();
   void BeginNextPiece(std::unique_ptr<Entry> entry);
   void Finish(std::unique_ptr<Entry> entry, AtomicVanCounters* counters,
@@ -148,7 +143,6 @@ class TcpConnection : public Connection,
   Status SendInHandshake(const uint8_t* message, size_t bytes);
   Status RefuseHello(const Status& status);
   Status BeginFrame();
-  Status BeginMore(const FrameHeader& header);
   Status EndPiece();
   Status ReadPieceFromMemory(const FrameHeader& header);
   Status CopyPieceFromMemory(uint64_t address);
@@ -183,14 +177,7 @@ class TcpConnection : public Connection,
   std::vector<uint8_t> input_;  // bytes that arrived together with a header
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
-  // Frames that have begun and not ended; the last one goes on (kPieceBytes).
-  struct Incoming {
-    FrameHeader header;
-    std::shared_ptr<PayloadSink> sink;
-    uint64_t payload_left = 0;
-  };
-  std::vector<Incoming> incoming_;
-  uint64_t piece_left_ = 0;  // of the payload of the last
+  IncomingFrames incoming_;
   std::vector<uint8_t> discard_;
   uint64_t received_this_turn_ = 0;
   bool has_posted_turn_ = false;
