@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                 ((header.type == FrameType::kPush || header.type == FrameType::kReply) &&
                  header.status == StatusCode::kOk),
             "only elements are compressed");
-  FuzzCheck(header.type != FrameType::kMore || header.payload_bytes <= kPieceBytes,
+  FuzzCheck(header.type != FrameType::kMore || header.payload_bytes <= MostPieceBytes(header.place),
             "a piece is bounded");
   uint8_t again[kFrameHeaderBytes];
   EncodeFrameHeader(header, again);

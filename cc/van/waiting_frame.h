@@ -39,12 +39,17 @@ struct WaitingFrame {
   }
 
   bool has_begun() const { return begin > 0; }
-  bool is_long() const { return payload_bytes > kPieceBytes; }
+  bool is_long() const { return payload_bytes > most_piece_bytes; }
   bool is_last_piece() const { return begin + piece_bytes == payload_bytes; }
+  // Before any of it has left.
+  void SetMostPieceBytes(uint64_t bytes) {
+    most_piece_bytes = bytes;
+    piece_bytes = std::min(payload_bytes, bytes);
+  }
   // Goes on to the next piece, and returns its header.
   FrameHeader BeginNextPiece() {
     begin += piece_bytes;
-    piece_bytes = std::min(payload_bytes - begin, kPieceBytes);
+    piece_bytes = std::min(payload_bytes - begin, most_piece_bytes);
     FrameHeader more;
     more.type = FrameType::kMore;
     more.payload_bytes = piece_bytes;
@@ -66,6 +71,7 @@ struct WaitingFrame {
   // The piece that is next, or leaving: a header, and so much of the payload, from `begin` on.
   uint64_t begin = 0;
   uint64_t piece_bytes;
+  uint64_t most_piece_bytes = kPieceBytes;
   std::shared_ptr<const void> keep_alive;
   const void* owner;
 };

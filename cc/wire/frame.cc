@@ -103,7 +103,7 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
                            " that has no elements, with codec " + number(header->codec));
   }
   const uint64_t limit = header->type == FrameType::kControl ? kMaxControlBytes
-                         : header->type == FrameType::kMore  ? kPieceBytes
+                         : header->type == FrameType::kMore  ? MostPieceBytes(header->place)
                          : !has_data                         ? 0
                          : is_error_text                     ? kMaxErrorTextBytes
                                                              : kMaxPayloadBytes;

@@ -94,11 +94,18 @@ inline constexpr uint64_t kMaxPayloadBytes = kMaxTensorBytes;
 inline constexpr uint64_t kMaxControlBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxErrorTextBytes = uint64_t{64} << 10;
 
-// A payload comes in pieces of so many bytes, the first with its header, each other one with a
-// header of type kMore that names its `payload_bytes` and, in the sender's memory, its address.
-// Between them other frames may come, whole or in pieces of their own, so that what is urgent need
-// not wait for the end of what is long (protocol rule 14): always the one that began last goes on.
+// A payload comes in pieces of at most so many bytes, the first with its header, each other one
+// with a header of type kMore that names its `payload_bytes` and, in the sender's memory, its
+// address. Between them other frames may come, whole or in pieces of their own, so that what is
+// urgent need not wait for the end of what is long (protocol rule 14): always the one that began
+// last goes on.
 inline constexpr uint64_t kPieceBytes = 512 * 1024;
+// In the sender's memory a piece may be longer: it is read at several GB/s, and each costs both
+// processes a wake-up.
+inline constexpr uint64_t kMemoryPieceBytes = 4096 * 1024;
+constexpr uint64_t MostPieceBytes(PayloadPlace place) {
+  return place == PayloadPlace::kSenderMemory ? kMemoryPieceBytes : kPieceBytes;
+}
 // So many frames may have begun and not ended.
 inline constexpr size_t kMaxBegunFrames = 32;
 

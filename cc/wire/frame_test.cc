@@ -115,18 +115,23 @@ struct Limit {
   FrameType type;
   StatusCode status;
   uint64_t bytes;
+  PayloadPlace place = PayloadPlace::kFollows;
 };
 
 TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
-  for (const Limit& limit : {Limit{FrameType::kPush, StatusCode::kOk, kMaxPayloadBytes},
-                             Limit{FrameType::kReply, StatusCode::kOk, kMaxPayloadBytes},
-                             Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
-                             Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes},
-                             Limit{FrameType::kCredit, StatusCode::kOk, 0},
-                             Limit{FrameType::kWanted, StatusCode::kOk, 0}}) {
+  for (const Limit& limit :
+       {Limit{FrameType::kPush, StatusCode::kOk, kMaxPayloadBytes},
+        Limit{FrameType::kReply, StatusCode::kOk, kMaxPayloadBytes},
+        Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
+        Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes},
+        Limit{FrameType::kMore, StatusCode::kOk, kPieceBytes},
+        Limit{FrameType::kMore, StatusCode::kOk, kMemoryPieceBytes, PayloadPlace::kSenderMemory},
+        Limit{FrameType::kCredit, StatusCode::kOk, 0},
+        Limit{FrameType::kWanted, StatusCode::kOk, 0}}) {
     FrameHeader header;
     header.type = limit.type;
     header.status = limit.status;
+    header.place = limit.place;
     header.payload_bytes = limit.bytes;
     FrameHeader decoded;
     EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok())

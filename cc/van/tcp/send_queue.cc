@@ -31,7 +31,10 @@ void SendQueue::Push(OutgoingFrame frame) {
   auto entry = std::make_unique<Entry>(&frame, next_sequence_++);
   const bool has_data = WaitingFrame::HasData(frame.header);
   entry->in_memory = in_memory_ && has_data && entry->payload_bytes >= kLeastBytesInMemory;
-  if (entry->in_memory) entry->GatherPayload();
+  if (entry->in_memory) {
+    entry->GatherPayload();
+    entry->SetMostPieceBytes(MostPieceBytes(PayloadPlace::kSenderMemory));
+  }
   entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
   waiting_bytes_ += entry->stream_bytes();
   entry->EncodeHeader(frame.header);
