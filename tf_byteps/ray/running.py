@@ -176,7 +176,7 @@ class RunningJob:
         try:
             return ray.get(answer, timeout=_ANSWER_SECONDS)
         except RayError as error:
-            raise died(self._scheduler, error) from error
+            raise self._first_lost(self._scheduler, error) from error
 
     def _take_next(self) -> None:
         """Waits a moment for a process to end, and handles it."""
