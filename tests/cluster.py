@@ -332,7 +332,7 @@ def worker_command(function, args=()):
 
 
 def _run_as_worker(module, name, args):
-    quick_start.leave_out_sklearn()
+    quick_start.leave_out_packages()
     result = getattr(importlib.import_module(module), name)(*json.loads(args))
     path = pathlib.Path(os.environ["TESTS_RESULT_FILE"])
     path.write_text(json.dumps(result))

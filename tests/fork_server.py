@@ -207,7 +207,7 @@ def _become(command, env, cwd, new_session, outputs):
 
 
 def main(descriptor):
-    quick_start.leave_out_sklearn()
+    quick_start.leave_out_packages()
     import keras  # noqa: F401
     import tensorflow  # noqa: F401
 

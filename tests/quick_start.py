@@ -3,11 +3,13 @@
 import sys
 
 
-def leave_out_sklearn():
-    """Lets Keras start as where scikit-learn is not installed.
+def leave_out_packages():
+    """Lets Keras start as where scikit-learn and pyarrow are not installed.
 
-    Keras imports it, if it is there, for wrappers that no program of these tests uses. That takes a
-    second of processor time of the four that each process needs to start. Examples and programs
-    that use scikit-learn are started in other ways, and have it.
+    Keras imports scikit-learn, if it is there, for wrappers that no program of these tests uses.
+    That takes a second of processor time of the four that each process needs to start. pandas
+    imports pyarrow, which comes with Ray and starts a thread. Examples and programs that use them
+    are started in other ways, and have them.
     """
-    sys.modules.setdefault("sklearn", None)
+    for name in ("sklearn", "pyarrow"):
+        sys.modules.setdefault(name, None)

@@ -147,7 +147,7 @@ def worker_main(program, scenarios):
     # What the program prints must not mix with the results.
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    quick_start.leave_out_sklearn()
+    quick_start.leave_out_packages()
     sys.path.append(os.path.dirname(program))
     module = __import__(os.path.splitext(os.path.basename(program))[0])
     for scenario in scenarios:
