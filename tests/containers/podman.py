@@ -186,6 +186,10 @@ class Containers:
         """Ends all processes of a container at once, as the kernel does when memory is short."""
         self._podman.must("kill", "--signal", "KILL", process.label)
 
+    def stop(self, process, grace):
+        """Ends a container as Kubernetes ends a pod: SIGTERM, and SIGKILL after `grace` seconds."""
+        self._podman.must("stop", "--time", str(grace), process.label)
+
     def wait(self, processes, timeout=_SECONDS):
         """Waits for the ends of containers; returns their exit codes."""
         for process in processes:

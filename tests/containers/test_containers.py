@@ -88,6 +88,22 @@ def test_a_job_ends_with_the_cause_when_a_container_is_killed(containers):
     assert "worker 1" in _errors(running[2].output())[0]
 
 
+def test_a_job_saves_when_a_pod_is_told_to_end(containers, tmp_path):
+    """As when its node is drained: the pod has the 60 s that the manifest gives it."""
+    tmp_path.chmod(0o777)
+    command = ("python", "-m", "tests.launch.leaving_programs", "until_requeued", "/out")
+    options = [*_TESTS, f"--volume={tmp_path}:/out"]
+    running = containers.start_pods(*pods(*command, options=_ONCE), options)
+    for worker in running[:2]:
+        worker.wait_for_output("training", _SECONDS)
+    containers.stop(running[1], grace=60)
+    codes = containers.wait(running)
+    assert codes == [143, 143, 0], _outputs(running)
+    one, other = (json.loads((tmp_path / f"{rank}-0.json").read_text()) for rank in range(2))
+    assert one == other and one["steps"] > 3
+    assert list(tmp_path.glob("backup*/*"))
+
+
 def _errors(output):
     return [line for line in output.splitlines() if "Error" in line or " ERROR " in line]
 
