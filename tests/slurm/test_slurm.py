@@ -1,5 +1,7 @@
 """srun without any launcher of ours: real slurmctld and three slurmd."""
 
+import re
+
 import pytest
 
 from tf_byteps.rendezvous.secret import new_secret
@@ -59,9 +61,10 @@ def test_without_a_secret_nodes_are_not_joined(slurm, program):
 def test_a_task_that_fails_ends_the_others(slurm, program):
     done = slurm.srun("-n", "3", "-N", "3", program("fail", "7"), BYTEPS_JOB_SECRET=new_secret())
     assert done.returncode != 0
-    # How depends on who hears of it first: the end of its connections, or its last words.
+    # Who hears of it first tells: of its server, or of itself.
     first = next(line for line in done.stderr.splitlines() if " ERROR " in line)
-    assert "worker 1" in first, done.stderr
+    said = r"in the process of worker 1\) is lost: |worker 1 at \S+ ended without a goodbye: "
+    assert re.search(said, first), done.stderr
 
 
 def test_the_configuration_says_who_has_decided(slurm, program):
