@@ -44,8 +44,9 @@ def main():
     if options.gpus and not GPUS:
         parser.error("--gpus: this machine has no NVIDIA GPU")
     workers = 1 if options.alone else options.workers
-    training = (True if options.compiled else "auto", options.alone)
-    result = run(options.minutes, options.interval, workers, training, options.gpus)
+    arguments = [options.minutes * 60, True if options.compiled else "auto", options.alone]
+    result = run(options.minutes, options.interval, workers, arguments, options.gpus)
+    result["alone"] = options.alone
     for label, slope in result["mb_per_minute"].items():
         print(f"{label}: {result['mb'][label][-1]:.1f} MB, {slope:+.3f} MB/min")
     print(f"{result['minutes']:.1f} minutes, {result['steps']} steps, losses {result['losses']}")
@@ -61,12 +62,11 @@ def main():
     return int(largest >= LIMIT_MB_PER_MINUTE or result["losses"][1] >= result["losses"][0])
 
 
-def run(minutes, interval, workers, training, gpus=False):
-    """Runs the job; returns what was measured, as JSON has it. `training` goes to the program."""
+def run(minutes, interval, workers, arguments, gpus=False):
+    """Runs `programs.train`; returns what was measured, as JSON has it."""
     env = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     if gpus:
         env = on_gpus(string.ascii_lowercase[:workers])
-    arguments = [minutes * 60, *training]
     with Cluster(programs.train, workers, SERVERS, env, arguments) as cluster:
         for worker in cluster.workers:
             worker.wait_for_output("training", _START_SECONDS)
@@ -87,7 +87,6 @@ def run(minutes, interval, workers, training, gpus=False):
     return {
         "minutes": minutes,
         "workers": workers,
-        "alone": training[1],
         "cores": len(os.sched_getaffinity(0)),
         **results[0],
         "gpu_mb": gpu_mb,
