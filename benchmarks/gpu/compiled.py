@@ -4,6 +4,7 @@
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2 --gpus 2
     python -m benchmarks.gpu.compiled bert-large resnet50 --gpus 2 --strategies none mirrored jax
     python -m benchmarks.gpu.compiled resnet50 --gpus 2 --rates none 25 10 --compressions none bf16
+    python -m benchmarks.gpu.compiled resnet50 --gpus 4 --gpus-per-host 2 --rates 25
 
 `Model.fit`, mixed_bfloat16, batches from the host. With one GPU `byteps` is a job of one worker,
 whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
@@ -15,9 +16,10 @@ settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 
-With --rates each GPU of `byteps` and `jax` is on an emulated host of its own
-(benchmarks/cluster.py; needs root), and `byteps` has as many hosts with servers. Their NICs carry
-so many Gbit/s each way. `jax` has a process on each host then, which reduce by NCCL over sockets.
+With --rates each GPU of `byteps` and `jax` is on an emulated host of its own, or so many as
+--gpus-per-host says (benchmarks/cluster.py; needs root), and `byteps` has as many hosts with
+servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each host then, which
+reduce by NCCL over sockets.
 --cross-step adds rows of BytePSStrategy(cross_step=True).
 """
 
@@ -52,30 +54,40 @@ _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, bo
 
 
 @contextlib.contextmanager
-def _processes(strategy, gpus, settings, cluster):
+def _processes(strategy, options, settings, cluster):
     """The `Session` of a strategy's processes, and how many GPUs each of them sees."""
+    gpus, per_host = options.gpus, options.gpus_per_host
     if strategy == "byteps" and gpus > 1:
         own = lambda rank: {**GPU_SETTINGS, **settings, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
         patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
-        servers = gpus if cluster else 0
         with Job(
-            _PROGRAM, gpus, servers, cluster=cluster, settings=patience, worker_settings=own
+            _PROGRAM,
+            gpus,
+            gpus // per_host if cluster else 0,
+            cluster=cluster,
+            settings=patience,
+            workers_per_host=per_host,
+            worker_settings=own,
         ) as job:
             yield job.workers, 1
         return
     namespaces = None
     if strategy == "jax" and cluster:
-        seen, namespaces = 1, cluster.namespaces[:gpus]
-        environments = _jax_environments(gpus, cluster)
+        seen, namespaces = per_host, cluster.namespaces[: gpus // per_host]
+        environments = _jax_environments(gpus // per_host, per_host, cluster)
     elif strategy == "jax":
-        seen, environments = gpus, [_jax_environment(",".join(map(str, range(gpus))))]
+        seen, environments = gpus, [_jax_environment(_visible(range(gpus)))]
     else:
         seen = gpus if strategy == "mirrored" else 1
-        environments = [gpu_environment(",".join(map(str, range(seen))), **settings)]
+        environments = [gpu_environment(_visible(range(seen)), **settings)]
     with tempfile.TemporaryDirectory(prefix="byteps_bench_") as folder:
         session = Session(_PROGRAM, environments, pathlib.Path(folder), namespaces, label=strategy)
         with session:
             yield session, seen
+
+
+def _visible(gpus):
+    return ",".join(map(str, gpus))
 
 
 def _jax_environment(visible, **variables):
@@ -83,15 +95,20 @@ def _jax_environment(visible, **variables):
     return gpu_environment(visible, **chosen, **variables)
 
 
-def _jax_environments(processes, cluster):
-    """Those of processes that join each other, as benchmarks.programs.gpu_fit reads them."""
+def _jax_environments(processes, gpus, cluster):
+    """Those of processes that join each other, as benchmarks.programs.gpu_fit reads them, with so
+    many GPUs each."""
     shared = {
         **NCCL_BETWEEN_HOSTS,
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"{cluster.addresses[0]}:{_JAX_PORT}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(processes),
     }
     return [
-        _jax_environment(str(rank), KERAS_DISTRIBUTION_PROCESS_ID=str(rank), **shared)
+        _jax_environment(
+            _visible(range(rank * gpus, (rank + 1) * gpus)),
+            KERAS_DISTRIBUTION_PROCESS_ID=str(rank),
+            **shared,
+        )
         for rank in range(processes)
     ]
 
@@ -177,7 +194,7 @@ def _start(model, options, cluster, stack):
     """The `_Training`s of a model. Each waits until it is compiled."""
     trainings = []
     for strategy, compression, cross_step, settings in _variants(options):
-        processes = _processes(strategy, options.gpus, settings_of(settings), cluster)
+        processes = _processes(strategy, options, settings_of(settings), cluster)
         session, seen = stack.enter_context(processes)
         name = ", ".join([model, strategy, *settings])
         for_all = {"model": model, "gpus": seen, "cpu": options.cpu}
@@ -228,7 +245,8 @@ def _report_bound(row, options, cluster, alone):
     """Prints how much longer a step takes than it has to, since it sends what it has computed."""
     wire = measure_wire(cluster, connections=WIRE_CONNECTIONS)
     sent = row["gradients"] * _SENT_SHARE[row["compression"]]
-    least = optimal_seconds(options.gpus, options.gpus, sent, wire.both_ways) * 1e3
+    hosts = options.gpus // options.gpus_per_host
+    least = optimal_seconds(hosts, hosts, sent, wire.both_ways) * 1e3
     first = 0 if row["cross_step"] else row["first_ms"]
     bound = max(alone or 0, first + least)
     until = f"the first gradient ({first:.1f} ms) and " if first else ""
@@ -247,6 +265,7 @@ def main():
     )
     parser.add_argument("models", nargs="+", help="of examples/keras_synthetic_benchmark.py")
     parser.add_argument("--gpus", type=int, default=1, help="of this machine")
+    parser.add_argument("--gpus-per-host", type=int, default=1, help="of emulated hosts")
     parser.add_argument(
         "--strategies",
         nargs="+",
@@ -272,10 +291,12 @@ def main():
     parser.add_argument("--cpu", action="store_true", help="no GPUs: tries the program itself")
     parser.add_argument("--json", help="where to write the rows")
     options = parser.parse_args()
+    if options.gpus % options.gpus_per_host or (options.gpus_per_host > 1 and not options.rates):
+        parser.error("--gpus-per-host must divide --gpus, and needs --rates")
     rows = {}
     try:
         with contextlib.ExitStack() as stack:
-            hosts = 2 * options.gpus  # workers' and servers'
+            hosts = 2 * options.gpus // options.gpus_per_host  # workers' and servers'
             cluster = stack.enter_context(EmulatedCluster(hosts, None)) if options.rates else None
             for model in options.models:
                 rows.update(_measure(model, options, cluster))
