@@ -7,7 +7,7 @@ import tf_byteps as bps
 from tests.ops.compression_programs import digest, error_of
 from tf_byteps import _engine
 
-COMPRESSIONS = ("int8", "fp8", "int4", "onebit", "int8:stochastic=1", "topk:start_step=9")
+COMPRESSIONS = ("int8", "fp8", "int4", "onebit", "int8:stochastic=1", "topk:start_step=9", "thc")
 WIDTHS = {"wide": 100, "narrow": 5, "single": 1}
 ROWS = 50
 

@@ -136,10 +136,14 @@ def check_with_cross_step(compression: object) -> None:
 def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
     """What is done to the rows of `tf.IndexedSlices`, which are gathered.
 
-    Nothing with `auto`, of which only the engine knows what it is, and with compressors of which
-    nothing but sums has a form.
+    Nothing with `auto`, of which only the engine knows what it is, and with `powersgd`, which needs
+    matrices.
     """
     codec = codec_of(compression)
-    if codec.partition(":")[0] == AutoCompressor.codec or takes_two_exchanges(compression):
+    if codec.partition(":")[0] == AutoCompressor.codec or isinstance(
+        compression, PowerSGDCompressor
+    ):
         return NoneCompressor
+    if getattr(compression, "shares_norms", False):
+        return CodedRows(Int8Compressor)  # other workers have other rows, and so other norms
     return CodedRows(compression) if codec else compression
