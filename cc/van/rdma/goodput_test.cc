@@ -29,7 +29,7 @@ constexpr uint64_t kMessageBytes = RdmaWindow().slot_payload_bytes;
 constexpr uint32_t kDepth = RdmaWindow().slots;
 constexpr int kMessages = 480;  // each way
 constexpr int kTurns = 3;
-constexpr int kTurnsOfUserTime = 3;
+constexpr int kTurnsOfUserTime = 6;
 constexpr int kTurnsOfOwnTime = 20;
 constexpr double kLeastShare = 0.8;
 
@@ -328,13 +328,15 @@ TEST(RdmaGoodputTest, TakesNoMoreUserTimeThanTcp) {
   if (!HasDevice()) GTEST_SKIP() << "no RDMA device";
   const ExactProcessor processor;
   if (!processor.found()) GTEST_SKIP() << "no processor with exact clocks (nohz_full)";
-  Cost van, tcp;
-  // The first turn does not count: an emulated processor translates code when it meets it.
-  for (int turn = 0; turn <= kTurnsOfUserTime; ++turn) {
-    const Cost costs[] = {MeasureVan(Transport::kRdma), MeasureVan(Transport::kTcp)};
-    if (turn == 0) continue;
-    van.Add(costs[0]);
-    tcp.Add(costs[1]);
+  // The least of the turns: an emulated processor takes longer at times, most of all where it meets
+  // code for the first time and translates it.
+  Cost van = MeasureVan(Transport::kRdma), tcp = MeasureVan(Transport::kTcp);
+  for (int turn = 0; turn < kTurnsOfUserTime; ++turn) {
+    const Cost rdma_turn = MeasureVan(Transport::kRdma), tcp_turn = MeasureVan(Transport::kTcp);
+    PrintUserTime("RDMA Van, a turn", rdma_turn);
+    PrintUserTime("TCP Van, a turn", tcp_turn);
+    if (rdma_turn.user_seconds < van.user_seconds) van = rdma_turn;
+    if (tcp_turn.user_seconds < tcp.user_seconds) tcp = tcp_turn;
   }
   PrintUserTime("RDMA Van", van);
   PrintUserTime("TCP Van", tcp);
