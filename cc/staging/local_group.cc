@@ -48,7 +48,9 @@ LocalGroup::LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device)
       results_from_(worker->is_alone() || (local_size_ == hosts_.num_workers() && local_size_ > 1)
                         ? ResultsFrom::kCollective
                         : ResultsFrom::kServers),
-      follower_([this](const LaunchEntry& entry) { return Follow(entry); }) {}
+      follower_([this](const LaunchEntry& entry) { return Follow(entry); }),
+      // As many as move what they have encoded.
+      encoders_("byteps-encode", worker->job().options.network.io_threads) {}
 
 Status LocalGroup::Create(Worker* worker, std::shared_ptr<RankDevice> device,
                           std::shared_ptr<LocalGroup>* group) {
@@ -101,6 +103,7 @@ LocalGroup::~LocalGroup() {
   sequencer_.reset();
   if (link_ != nullptr) link_->Stop();
   if (thread_.joinable()) thread_.join();
+  encoders_.Stop();
   launcher_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
@@ -369,6 +372,7 @@ void LocalGroup::OnStop() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, kLeavePatience, [this] { return live_.empty(); });
   }
+  encoders_.Stop();
   launcher_.Stop();
   if (link_ != nullptr) link_->Stop();
 }

@@ -13,7 +13,8 @@
 // that CUDA loads meanwhile, for whoever uses the GPU, keeps all others out until then. So threads
 // that bring what a stream waits for call nothing of the device's, nor wait for who does: those of
 // the worker, which receive, and the one that sees copies to the host end. What follows from what
-// they see, and needs the device, is done on one thread, launcher_.
+// they see, and needs the device, is done on one thread, launcher_. What the worker encodes, which
+// takes longer than the copy to the host, is done on several, encoders_.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
@@ -208,6 +209,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::vector<TensorPointer> together_;   // of the thread: for one collective
   std::thread thread_;
   WorkThreads launcher_{"byteps-launch", 1};
+  WorkThreads encoders_;
 
   std::mutex held_mutex_;  // guards these three; taken without mutex_
   int holding_ = 0;

@@ -26,6 +26,10 @@ struct LocalGroup::Part {
   ArrivalPointer arrival;  // null: no stream waits for the result
 
   bool is_encoded() const { return encoded.form.codec != CodecId::kRaw; }
+  // By the worker, since the device does not.
+  bool MustBeEncoded() const {
+    return sends && !is_encoded() && tensor->exchange->PushCodec(number) != nullptr;
+  }
 };
 
 struct LocalGroup::Arrival {

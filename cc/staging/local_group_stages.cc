@@ -337,7 +337,11 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   const auto next = [this, parts] {
     for (const PartPointer& part : parts) {
       if (part->input != nullptr) OnCopiedOut(part);
-      Send(part);
+      if (part->MustBeEncoded()) {
+        encoders_.Add([this, part] { Send(part); });
+      } else {
+        Send(part);
+      }
     }
   };
   if (input == nullptr) return next();
