@@ -143,6 +143,10 @@ Status CudaEvent::Wait() {
   return driver.Check(driver.cuEventSynchronize(handle_), "cuEventSynchronize");
 }
 
+Status StreamMark::CopyResult(CudaStreamHandle, void*) {
+  return Internal("what a stream waits for is no result of the host's");
+}
+
 Status CudaEvent::HoldUp(CudaStreamHandle stream) {
   const CudaDriver& driver = device_->driver();
   const ScopedContext scope(*device_);

@@ -83,8 +83,11 @@ class StreamMark {
   // What is put on `stream` from now on starts after this. Returns at once. The mark may go
   // meanwhile.
   virtual Status HoldUp(CudaStreamHandle stream) = 0;
-  // No stream will wait for it.
-  virtual void GiveUp() {}
+  // The same of a host's mark, whose result the stream copies from the host: it comes to `to`,
+  // which is memory of the device, instead of where it was to come to.
+  virtual Status CopyResult(CudaStreamHandle stream, void* to);
+  // No stream will wait for it: what it is the end of must come to its end by itself.
+  virtual void EndByItself() {}
   // Whether a stream that is held up waits for the host, and not for work of the GPU.
   virtual bool IsOfHost() const { return false; }
 };

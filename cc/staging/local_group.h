@@ -47,8 +47,9 @@ struct DeviceRequest {
   // computed, with what the stream is to wait for. That is a collective that gives all ranks the
   // result, once all ranks have come so far; or, where a worker is alone on its host, what servers
   // send, once the copy of the input is on its stream. An error that comes later is told by
-  // `request.done` only, and the result is zeros then, in whole or in part. Where the stream cannot
-  // wait there is only `request.done`.
+  // `request.done` only, and the result is zeros then, in whole or in part. With null the copy of
+  // the input is on its stream, too, but the caller's cannot wait for the result: the device will
+  // decode it. Where no stream can wait there is only `request.done`.
   // The next such exchange of the name may be given before this one has ended: it waits for that.
   std::function<void(const DeviceMark& end)> on_its_way;
 };
@@ -109,8 +110,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     bool finished = false;
     // If the caller's stream waits for the servers' results, and copies them.
     std::vector<ArrivalPointer> arrivals;
-    uint32_t results_left = 0;  // parts whose results have not come
-    bool given_up = false;      // no stream will wait for them
+    uint32_t results_left = 0;    // parts whose results have not come
+    bool ends_by_itself = false;  // no stream will wait for them
   };
   using TensorPointer = std::shared_ptr<Tensor>;
   // One part of it, on its way from the reduction to the broadcast.
@@ -146,6 +147,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void PlaceInTurn(const TensorPointer& tensor);
   void EndTurn(const TensorPointer& tensor);
   void PlaceWaiting();
+  void ContinuePlacing();
   void Place(const TensorPointer& tensor);
   void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
   void OnComputed(const TensorPointer& tensor, const Status& status);
@@ -184,8 +186,11 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   Status TakeOutput(const std::vector<PartPointer>& parts, size_t bytes, PinnedPool::Block* output);
   void OnArrived(const PartPointer& part);
   // What ResultMark does.
-  Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream);
-  void GiveUp(const TensorPointer& tensor);
+  Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
+  void EndByItself(const TensorPointer& tensor);
+  // Copies results that have come, for which no stream waits.
+  void CopyArrivals(const TensorPointer& tensor);
+  void OnArrivalsCopied(const TensorPointer& tensor);
   // Lets a stream go on whose results will not come. With mutex_ held.
   static void ReleaseStream(const Tensor& tensor);
 

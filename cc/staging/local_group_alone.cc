@@ -6,6 +6,7 @@
 // lie behind it. That is the copy of the input only. So the stream that computes also copies the
 // result, behind its wait, and the caller waits for no tensor before the inputs of all are on their
 // way out (tf/gpu_handlers.cc).
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -28,16 +29,19 @@ class LocalGroup::ResultMark : public StreamMark {
       : group_(std::move(group)), tensor_(std::move(tensor)) {}
 
   Status HoldUp(CudaStreamHandle stream) override {
+    return CopyResult(stream, tensor_->gpu.output);
+  }
+  Status CopyResult(CudaStreamHandle stream, void* to) override {
     const std::shared_ptr<LocalGroup> group = group_.lock();
     const TensorPointer tensor = std::move(tensor_);
-    return group != nullptr ? group->HoldUp(tensor, stream) : Cancelled("the worker has ended");
+    return group != nullptr ? group->HoldUp(tensor, stream, to) : Cancelled("the worker has ended");
   }
   // On a thread of its own: should the group end with this, that waits for its device's threads,
   // one of which may be the caller.
-  void GiveUp() override {
+  void EndByItself() override {
     std::thread([weak = group_, tensor = std::move(tensor_)] {
       const std::shared_ptr<LocalGroup> group = weak.lock();
-      if (group != nullptr && tensor != nullptr) group->GiveUp(tensor);
+      if (group != nullptr && tensor != nullptr) group->EndByItself(tensor);
     }).detach();
   }
   bool IsOfHost() const override { return true; }
@@ -76,15 +80,20 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
     groups.back().push_back(std::move(part));
   }
   // What the device decodes comes as it is or encoded, which is known too late for a stream.
-  if (is_decoded) tensor->on_its_way = nullptr;
+  std::function<void(const DeviceMark&)> on_its_way;
+  if (is_decoded) std::swap(on_its_way, tensor->on_its_way);
   tensor->results_left = count;
   if (tensor->input_ready != nullptr) {
     const Status status = device_->StartCopiesAfterMark(tensor->input_ready);
     if (!status.ok()) return Fail(status);
   }
   for (const std::vector<PartPointer>& group : groups) CopyOut(group);
+  if (is_decoded) {
+    if (on_its_way != nullptr) on_its_way(nullptr);
+    return;
+  }
   // Not kept: whoever gets the mark, which has the tensor, keeps it.
-  const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
+  std::swap(on_its_way, tensor->on_its_way);
   if (on_its_way != nullptr) on_its_way(std::make_shared<ResultMark>(weak_from_this(), tensor));
 }
 
@@ -98,7 +107,7 @@ Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t byte
   const auto arrival = std::make_shared<Arrival>();
   arrival->memory = *output;
   arrival->bytes = bytes;
-  arrival->to = first->span.to;
+  arrival->offset = tensor->exchange->PartOffset(first->number);
   arrival->word = new (static_cast<char*>(output->get()) + until_word) ArrivalWord(0);
   arrival->parts_left = parts.size();
   for (const PartPointer& part : parts) part->arrival = arrival;
@@ -113,41 +122,63 @@ void LocalGroup::OnArrived(const PartPointer& part) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (--part->arrival->parts_left == 0) part->arrival->word->store(kArrived);
-    is_last = --tensor->results_left == 0 && tensor->given_up;
-    if (is_last) tensor->parts_left = 0;
+    is_last = --tensor->results_left == 0 && tensor->ends_by_itself;
   }
-  if (is_last) FinishIfDone(tensor);
+  if (is_last) CopyArrivals(tensor);
 }
 
-Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream) {
+Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
   const auto start = [&](const RankDevice::Done& done) {
     // All are there since it was on its way.
     for (const ArrivalPointer& arrival : tensor->arrivals) {
       BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(stream, arrival->word, arrival->memory.get(),
-                                                      arrival->to, arrival->bytes));
+                                                      static_cast<char*>(to) + arrival->offset,
+                                                      arrival->bytes));
     }
     return device_->WhenComputed(stream, done);
   };
-  const auto next = [this, tensor] {
-    const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
-    for (uint32_t part = 0; part < parts; ++part)
-      worker_->NoteStage(tensor->exchange, part, &PartTrace::copy_in_ns);
-    std::lock_guard<std::mutex> lock(mutex_);
-    tensor->parts_left = 0;
-  };
-  Step(tensor, start, next);
+  Step(tensor, start, [this, tensor] { OnArrivalsCopied(tensor); });
   std::lock_guard<std::mutex> lock(mutex_);
   return tensor->failure;
 }
 
-void LocalGroup::GiveUp(const TensorPointer& tensor) {
+void LocalGroup::EndByItself(const TensorPointer& tensor) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    tensor->given_up = true;
+    tensor->ends_by_itself = true;
     if (tensor->results_left > 0) return;
-    tensor->parts_left = 0;
   }
-  FinishIfDone(tensor);
+  CopyArrivals(tensor);
+}
+
+void LocalGroup::CopyArrivals(const TensorPointer& tensor) {
+  launcher_.Add([this, tensor] {
+    std::vector<ArrivalPointer> arrivals;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      arrivals = tensor->arrivals;  // it may fail meanwhile, and drop them
+    }
+    const auto left = std::make_shared<std::atomic<size_t>>(arrivals.size());
+    for (const ArrivalPointer& arrival : arrivals) {
+      const auto start = [&](const RankDevice::Done& done) {
+        return device_->CopyToDevice(arrival->memory.get(),
+                                     static_cast<char*>(tensor->gpu.output) + arrival->offset,
+                                     arrival->bytes, done);
+      };
+      Step(tensor, start, [this, tensor, left] {
+        if (--*left == 0) OnArrivalsCopied(tensor);
+      });
+    }
+  });
+}
+
+// What follows finishes the tensor.
+void LocalGroup::OnArrivalsCopied(const TensorPointer& tensor) {
+  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  for (uint32_t part = 0; part < parts; ++part)
+    worker_->NoteStage(tensor->exchange, part, &PartTrace::copy_in_ns);
+  std::lock_guard<std::mutex> lock(mutex_);
+  tensor->parts_left = 0;
 }
 
 void LocalGroup::ReleaseStream(const Tensor& tensor) {

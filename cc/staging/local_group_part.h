@@ -35,7 +35,7 @@ struct LocalGroup::Part {
 struct LocalGroup::Arrival {
   PinnedPool::Block memory;  // the results, and behind them the word
   size_t bytes = 0;          // of results
-  void* to = nullptr;        // in the device's memory
+  uint64_t offset = 0;       // of where they belong in the tensor
   ArrivalWord* word = nullptr;
   size_t parts_left = 0;  // whose results have not come; guarded by LocalGroup::mutex_
 };

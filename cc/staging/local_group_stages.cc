@@ -66,7 +66,7 @@ void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
     tensor->has_turn = true;
     waiting_.push_back(tensor);
   }
-  PlaceWaiting();
+  ContinuePlacing();
 }
 
 void LocalGroup::EndTurn(const TensorPointer& tensor) {
@@ -76,7 +76,13 @@ void LocalGroup::EndTurn(const TensorPointer& tensor) {
     in_flight_.erase(tensor->gpu.tensor.name);
     if (waiting_.empty()) return;
   }
-  // On one host, those that end together are placed together.
+  ContinuePlacing();
+}
+
+// On one host, those that end or begin together are placed together. Otherwise to place a tensor
+// starts its copies, for which neither who puts a program on the GPU nor who sees copies end should
+// take the time.
+void LocalGroup::ContinuePlacing() {
   if (results_from_ == ResultsFrom::kCollective) return PlaceWaiting();
   launcher_.Add([this] { PlaceWaiting(); });
 }

@@ -785,7 +785,7 @@ TEST_P(LocalGroupTest, AStreamThatWaitsForALostWorkerGoesOn) {
   EXPECT_EQ(sent.back()->input->Get(), std::vector<float>(5000, 0));
 }
 
-TEST_P(LocalGroupTest, WhatNoStreamWaitsForEndsWithoutItsResult) {
+TEST_P(LocalGroupTest, WhatNoStreamWaitsForEndsByItself) {
   StartJob({"a", "b"});
   if (IsSkipped()) return;
   OnEachRank([&](Rank& mine, int32_t rank) {
@@ -793,10 +793,25 @@ TEST_P(LocalGroupTest, WhatNoStreamWaitsForEndsWithoutItsResult) {
       const auto sent = mine.SendAhead(Tensor("left", 5000), std::vector<float>(5000, 3));
       const DeviceMark mark = sent->WaitForMark();
       ASSERT_NE(mark, nullptr);
-      rank == 0 ? mark->GiveUp() : Check(mark->HoldUp(mine.stream_handle()));
+      rank == 0 ? mark->EndByItself() : Check(mark->HoldUp(mine.stream_handle()));
       Check(sent->Wait());
-      EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, rank == 0 ? 3 : 6));
+      EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, 6));
     }
+  });
+}
+
+TEST_P(LocalGroupTest, AStreamCopiesAResultToWhereItIsWanted) {
+  StartJob({"a", "b"});
+  if (IsSkipped()) return;
+  OnEachRank([&](Rank& mine, int32_t) {
+    const auto sent = mine.SendAhead(Tensor("elsewhere", 100000), std::vector<float>(100000, 3));
+    const std::unique_ptr<Values> wanted = mine.NewValues(100000);
+    const DeviceMark mark = sent->WaitForMark();
+    ASSERT_NE(mark, nullptr);
+    Check(mark->CopyResult(mine.stream_handle(), wanted->pointer()));
+    Check(sent->Wait());
+    EXPECT_EQ(wanted->Get(), std::vector<float>(100000, 6));
+    EXPECT_EQ(sent->input->Get(), std::vector<float>(100000, 3));
   });
 }
 

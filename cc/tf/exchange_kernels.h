@@ -128,6 +128,7 @@ class ExchangeBuffers {
   // Until DropInput, which comes after Finish.
   const Tensor& input() const { return input_; }
   void DropInput() { input_ = Tensor(); }
+  void DropMemory() { input_ = output_ = Tensor(); }
   const Tensor& output() const { return output_; }
 
   // For kinds whose output has the input's shape. The memory is new: outputs never alias inputs

@@ -3,11 +3,10 @@
 //
 // A hand-over copies the tensor on the program's stream, to memory of TensorFlow's that is the
 // exchange's own. The exchange begins when the stream has come so far, and gives its result to the
-// same memory. A take blocks its thread until the exchange has ended: what the program computes
-// before that is on the stream already. No stream waits for servers here.
-#include <condition_variable>
+// same memory. A take makes its program's stream wait for the result, as a done does
+// (gpu_handlers.cc); or it blocks its thread until the exchange has ended, where a done would.
+#include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/tf/gpu_allocators.h"
 #include "cc/tf/hand_over.h"
+#include "cc/tf/stream_exchanges.h"
 
 namespace byteps {
 namespace {
@@ -48,8 +48,19 @@ ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::Rem
     return CopyOnGpu(stream, to, from, bytes);
   };
   way.in_place = true;
-  way.enqueue = [&together](ExchangeRequest request) {
-    together.emplace_back().request = std::move(request);
+  way.on_stream = [stream](const std::string& name) {
+    return std::make_shared<StreamExchange>(name, stream, /*uses_programs_memory=*/false);
+  };
+  way.enqueue = [&together](ExchangeRequest request, const StreamExchangePointer& exchange) {
+    request.done = [exchange, done = std::move(request.done)](const Status& status) {
+      done(AllStreamExchanges().End(exchange, status));
+    };
+    DeviceRequest& added = together.emplace_back();
+    added.request = std::move(request);
+    added.on_its_way = [exchange](const DeviceMark& end) {
+      AllStreamExchanges().SetOnItsWay(exchange, end);
+    };
+    AllStreamExchanges().Begin(exchange);
   };
   const absl::Status handed_over = HandOverTensors(attributes, operands, way);
   // Also after a failure: others may wait for those that have been started.
@@ -59,35 +70,39 @@ ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::Rem
 
 // Blocks until the exchange has ended.
 absl::Status WaitFor(StartedExchange& started) {
-  struct End {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool has_come = false;
-    absl::Status status;
-  };
-  const auto end = std::make_shared<End>();
-  started.WhenFinished([end](const absl::Status& status) {
-    std::lock_guard<std::mutex> lock(end->mutex);
-    end->status = status;
-    end->has_come = true;
-    end->changed.notify_all();
-  });
-  std::unique_lock<std::mutex> lock(end->mutex);
-  end->changed.wait(lock, [&] { return end->has_come; });
-  return end->status;
+  const auto ended = std::make_shared<std::promise<absl::Status>>();
+  started.WhenFinished([ended](const absl::Status& status) { ended->set_value(status); });
+  return ended->get_future().get();
+}
+
+// Waits for the result, and copies it to `to`: now, or in the order of the stream.
+absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
+                        const ffi::AnyBuffer& to) {
+  const StreamExchangePointer& exchange = started.on_stream();
+  DeviceMark end;
+  if (exchange != nullptr && exchange->stream == stream) {
+    TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end)));
+  } else {
+    TF_RETURN_IF_ERROR(WaitFor(started));
+  }
+  TF_RETURN_IF_ERROR(CheckResultShape(started.output(), ShapeOfResult(to)));
+  if (to.size_bytes() == 0) return absl::OkStatus();
+  if (end != nullptr && end->IsOfHost())
+    return ToAbslStatus(end->CopyResult(stream, to.untyped_data()));
+  if (end != nullptr) TF_RETURN_IF_ERROR(ToAbslStatus(end->HoldUp(stream)));
+  return ToAbslStatus(
+      CopyOnGpu(stream, to.untyped_data(), started.output().data(), to.size_bytes()));
 }
 
 ffi::Error Take(CudaStreamHandle stream, std::string_view name, ffi::RemainingArgs,
                 ffi::Result<ffi::AnyBuffer> result) {
   std::shared_ptr<StartedExchange> started;
   absl::Status status = TakeStarted(name, result->element_type(), &started);
-  if (status.ok()) status = WaitFor(*started);
-  if (status.ok()) status = CheckResultShape(started->output(), ShapeOfResult(*result));
-  if (status.ok() && result->size_bytes() > 0) {
-    // The memory is given back now, and used again behind this copy.
-    status = ToAbslStatus(
-        CopyOnGpu(stream, result->untyped_data(), started->output().data(), result->size_bytes()));
-  }
+  if (!status.ok()) return ToCallError(status);
+  status = CopyResult(stream, *started, *result);
+  // It is used again behind this copy, though the exchange may not have ended for the host.
+  if (status.ok()) started->DropMemory();
+  if (!status.ok()) started->LetGo();
   return ToCallError(status);
 }
 

@@ -5,11 +5,8 @@
 // A done makes the program's stream wait for the result: for the end of the collective that gives
 // it to all ranks of a host, or for what servers send to a worker that is alone on its host. All
 // starts come before it (compiled_call.h), so that the host waits for other threads at most, not
-// for the GPU. What a stream waits for must have been given to the GPU before, or the two could
-// wait for each other: so no stream waits for servers before everything that has been started is on
-// its way. Where several ranks of a host share what servers send, collectives follow later, and
+// for the GPU. Where several ranks of a host share what servers send, collectives follow later, and
 // done waits for the end of the exchange.
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "cc/engine/engine.h"
 #include "cc/gpu/cuda_driver.h"
 #include "cc/gpu/device.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/tf/compiled_call.h"
 #include "cc/tf/profiler_activity.h"
+#include "cc/tf/stream_exchanges.h"
 
 namespace byteps {
 namespace {
@@ -33,133 +30,56 @@ namespace ffi = xla::ffi;
 
 using Stream = ffi::PlatformStream<CudaStreamHandle>;
 
-// An exchange of a program. Its memory is XLA's, which frees it in the order of the stream.
-struct GpuExchange {
-  std::string name;
-  const void* input = nullptr;
-  CudaStreamHandle stream = nullptr;
-
-  std::weak_ptr<Worker> worker = CurrentWorker();
-
-  // ---- guarded by Exchanges::mutex_
-  bool ended = false;
-  Status status;
-  DeviceMark end;           // null: it is not on its way to an end that the stream could wait for
-  bool is_held_up = false;  // a done has made the stream wait for it
-  bool is_left = false;     // its program has failed: no done will
-};
-
-// The exchanges of this process's programs, from start to done. Thread-safe.
-class Exchanges {
+// The exchanges of this process's programs, from start to done. Their memory is XLA's, which frees
+// it in the order of the stream. Thread-safe.
+class Begun {
  public:
-  void Begin(const std::shared_ptr<GpuExchange>& exchange) {
+  void Add(const StreamExchangePointer& exchange, const void* input) {
     std::lock_guard<std::mutex> lock(mutex_);
-    Stream& stream = streams_[exchange->stream];
-    ++stream.at_work;
-    ++stream.unplaced;
-    begun_[{exchange->name, exchange->input}].push_back(exchange);
+    begun_[{exchange->name, input}].push_back(exchange);
   }
 
-  void SetOnItsWay(const std::shared_ptr<GpuExchange>& exchange, const DeviceMark& end) {
-    bool is_left = false;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (exchange->ended) return;
-      exchange->end = end;
-      --streams_[exchange->stream].unplaced;
-      is_left = exchange->is_left;
-    }
-    changed_.notify_all();
-    if (is_left) end->GiveUp();
-  }
-
-  void End(const std::shared_ptr<GpuExchange>& exchange, const Status& status) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      exchange->ended = true;
-      exchange->status = status;
-      Stream& stream = streams_[exchange->stream];
-      --stream.at_work;
-      if (exchange->end == nullptr) --stream.unplaced;
-      if (exchange->is_held_up && !status.ok()) stream.late = exchange;
-    }
-    changed_.notify_all();
-  }
-
-  // Blocks until the exchange that was begun with this name and memory has ended, or is on its way:
-  // then `end` is what the stream is to wait for. If that is the host, all else that was begun on
-  // the stream is on its way, too.
-  // Also fails if one that the stream was made to wait for has failed since.
-  Status Wait(CudaStreamHandle stream, const std::string& name, const void* input,
-              DeviceMark* end) {
-    std::unique_lock<std::mutex> lock(mutex_);
+  // The one that was begun first with this name and memory; null: there is none.
+  StreamExchangePointer Find(const std::string& name, const void* input) {
+    std::lock_guard<std::mutex> lock(mutex_);
     const auto found = begun_.find({name, input});
-    if (found == begun_.end()) {
-      return Internal("tensor \"" + name +
-                      "\": XLA has moved it between the begin and the end of its exchange");
-    }
-    const std::shared_ptr<GpuExchange> exchange = found->second.front();
-    Stream& state = streams_[stream];
-    changed_.wait(lock, [&] {
-      if (exchange->ended || exchange->end == nullptr) return exchange->ended;
-      return state.unplaced == 0 || !exchange->end->IsOfHost();
-    });
-    // An earlier worker's failure is no news.
-    if (const auto late = std::exchange(state.late, nullptr);
-        late != nullptr && late->worker.lock() == exchange->worker.lock())
-      return late->status;
-    if (exchange->ended && !exchange->status.ok()) return exchange->status;
+    return found != begun_.end() ? found->second.front() : nullptr;
+  }
+
+  void Drop(const StreamExchangePointer& exchange, const void* input) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = begun_.find({exchange->name, input});
+    if (found == begun_.end() || found->second.front() != exchange) return;
     found->second.pop_front();
     if (found->second.empty()) begun_.erase(found);
-    exchange->is_held_up = true;
-    if (!exchange->ended) *end = exchange->end;
-    return OkStatus();
   }
 
-  // After a failure: no done will come for what the stream's programs have begun. Blocks until
-  // nothing is at work with their memory: XLA will free it.
-  void Leave(CudaStreamHandle stream) {
-    std::vector<DeviceMark> ends;
-    std::unique_lock<std::mutex> lock(mutex_);
+  std::vector<StreamExchangePointer> TakeAllOf(CudaStreamHandle stream) {
+    std::vector<StreamExchangePointer> all;
+    std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = begun_.begin(); it != begun_.end();) {
       if (it->second.front()->stream != stream) {
         ++it;
         continue;
       }
-      for (const std::shared_ptr<GpuExchange>& exchange : it->second) {
-        exchange->is_left = true;
-        if (exchange->end != nullptr && !exchange->ended) ends.push_back(exchange->end);
-      }
+      all.insert(all.end(), it->second.begin(), it->second.end());
       it = begun_.erase(it);
     }
-    lock.unlock();
-    for (const DeviceMark& end : ends) end->GiveUp();
-    lock.lock();
-    Stream& state = streams_[stream];
-    changed_.wait(lock, [&] { return state.at_work == 0; });
-    state.late = nullptr;
+    return all;
   }
 
  private:
-  struct Stream {
-    int at_work = 0;
-    int unplaced = 0;                   // of these: neither on their way nor ended
-    std::shared_ptr<GpuExchange> late;  // has failed after the stream was made to wait for it
-  };
-
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<CudaStreamHandle, Stream> streams_;
-  std::map<std::pair<std::string, const void*>, std::deque<std::shared_ptr<GpuExchange>>> begun_;
+  std::map<std::pair<std::string, const void*>, std::deque<StreamExchangePointer>> begun_;
 };
 
-Exchanges& AllExchanges() {
-  static auto* const all = new Exchanges;  // engine threads may outlive static objects
+Begun& AllBegun() {
+  static auto* const all = new Begun;  // engine threads may outlive static objects
   return *all;
 }
 
 // The end of the exchange, on an engine's or a device's thread. A gather's result has its place.
-void SetEnd(const std::shared_ptr<GpuExchange>& exchange, ffi::RemainingRets results,
+void SetEnd(const StreamExchangePointer& exchange, ffi::RemainingRets results,
             ExchangeRequest* request) {
   const auto mistake = std::make_shared<Status>();
   if (request->tensor.kind == ExchangeKind::kGather) {
@@ -174,7 +94,7 @@ void SetEnd(const std::shared_ptr<GpuExchange>& exchange, ffi::RemainingRets res
     request->output = const_cast<void*>(request->input);
   }
   request->done = [exchange, mistake](const Status& result) {
-    AllExchanges().End(exchange, mistake->ok() ? result : *mistake);
+    (void)AllStreamExchanges().End(exchange, mistake->ok() ? result : *mistake);  // a done tells
   };
 }
 
@@ -187,17 +107,16 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
   if (!status.ok()) return ToCallError(status);
   std::vector<DeviceRequest> together(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    const auto exchange = std::make_shared<GpuExchange>();
-    exchange->name = requests[i].tensor.name;
-    exchange->input = requests[i].input;
-    exchange->stream = stream;
+    const auto exchange = std::make_shared<StreamExchange>(requests[i].tensor.name, stream,
+                                                           /*uses_programs_memory=*/true);
+    AllBegun().Add(exchange, requests[i].input);
     SetEnd(exchange, results, &requests[i]);
     ShowInProfiler(&requests[i]);
     together[i].request = std::move(requests[i]);
     together[i].on_its_way = [exchange](const DeviceMark& end) {
-      AllExchanges().SetOnItsWay(exchange, end);
+      AllStreamExchanges().SetOnItsWay(exchange, end);
     };
-    AllExchanges().Begin(exchange);
+    AllStreamExchanges().Begin(exchange);
   }
   exchanger->Enqueue(stream, std::move(together));
   return ffi::Error::Success();
@@ -207,21 +126,37 @@ ffi::Error Run(ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
 ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::Error::Success(); }
 
+// Makes the stream wait for the exchange that was begun with this name and memory, if it has not
+// ended. `last` is what the stream has been made to wait for just now.
+Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
+                    DeviceMark* last) {
+  const StreamExchangePointer exchange = AllBegun().Find(name, input);
+  if (exchange == nullptr) {
+    return Internal("tensor \"" + name +
+                    "\": XLA has moved it between the begin and the end of its exchange");
+  }
+  DeviceMark end;
+  BYTEPS_RETURN_IF_ERROR(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end));
+  AllBegun().Drop(exchange, input);
+  // Several of them have the end of one collective.
+  if (end != nullptr && end != *last) BYTEPS_RETURN_IF_ERROR(end->HoldUp(stream));
+  *last = end;
+  return OkStatus();
+}
+
 ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
                 ffi::RemainingRets) {
   const std::vector<std::string> names = CallNames(attributes);
   DeviceMark last;
   for (size_t i = 0; i < names.size(); ++i) {
-    DeviceMark end;
-    Status status = AllExchanges().Wait(stream, names[i],
-                                        operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &end);
-    // Several of them have the end of one collective.
-    if (status.ok() && end != nullptr && end != last) status = end->HoldUp(stream);
-    if (!status.ok()) {
-      AllExchanges().Leave(stream);
-      return ToCallError(status);
-    }
-    last = end;
+    const Status status =
+        HoldUpStream(stream, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &last);
+    if (status.ok()) continue;
+    // No done will come for what else the stream's programs have begun, and XLA will free their
+    // memory.
+    AllStreamExchanges().LetGo(AllBegun().TakeAllOf(stream));
+    AllStreamExchanges().WaitForProgramsMemory(stream);
+    return ToCallError(status);
   }
   return ffi::Error::Success();
 }

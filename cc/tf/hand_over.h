@@ -31,7 +31,9 @@ struct HandOverWay {
   std::function<Status(void* to, const void* from, size_t bytes)> copy;
   // Whether the result may come to where the copy is.
   bool in_place = false;
-  EnqueueFunction enqueue;
+  // What a stream will wait for. Null: it waits for none.
+  std::function<StreamExchangePointer(const std::string& name)> on_stream;
+  std::function<void(ExchangeRequest, const StreamExchangePointer&)> enqueue;
 };
 
 // XLA's memory is its own again when this returns, or in the order of the stream.
@@ -50,11 +52,12 @@ inline absl::Status HandOverTensors(const CallAttributes& attributes,
     if (copy.TotalBytes() > 0) {
       TF_RETURN_IF_ERROR(ToAbslStatus(way.copy(copy.data(), each.input, copy.TotalBytes())));
     }
-    auto started = std::make_shared<StartedExchange>(copy, way.memory, way.in_place);
+    const StreamExchangePointer on_stream = way.on_stream ? way.on_stream(tensor.name) : nullptr;
+    auto started = std::make_shared<StartedExchange>(copy, way.memory, way.in_place, on_stream);
     ExchangeRequest request;
     TF_RETURN_IF_ERROR(MakeRequest({tensor, each.priority}, started, &request));
     TF_RETURN_IF_ERROR(AllStarted().Add(tensor.name, started));
-    way.enqueue(std::move(request));
+    way.enqueue(std::move(request), on_stream);
   }
   return absl::OkStatus();
 }

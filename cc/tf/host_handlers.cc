@@ -104,7 +104,9 @@ ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands, ffi:
     std::memcpy(to, from, bytes);
     return OkStatus();
   };
-  way.enqueue = [](ExchangeRequest request) { Enqueue(std::move(request)); };
+  way.enqueue = [](ExchangeRequest request, const StreamExchangePointer&) {
+    Enqueue(std::move(request));
+  };
   return ToCallError(HandOverTensors(attributes, operands, way));
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cc/tf/exchange_kernels.h"
+#include "cc/tf/stream_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -24,9 +25,19 @@ namespace byteps {
 class StartedExchange : public ExchangeBuffers {
  public:
   // `allocator` is the device's, which outlives every step. With `in_place` the result comes to
-  // where the input is.
-  StartedExchange(const Tensor& input, tensorflow::Allocator* allocator, bool in_place = false)
-      : ExchangeBuffers(input), allocator_(allocator), in_place_(in_place) {}
+  // where the input is. `on_stream` is not null if a GPU's stream may wait for the result.
+  StartedExchange(const Tensor& input, tensorflow::Allocator* allocator, bool in_place = false,
+                  StreamExchangePointer on_stream = nullptr)
+      : ExchangeBuffers(input),
+        allocator_(allocator),
+        in_place_(in_place),
+        on_stream_(std::move(on_stream)) {}
+
+  const StreamExchangePointer& on_stream() const { return on_stream_; }
+  // No stream will wait for it.
+  void LetGo() const {
+    if (on_stream_ != nullptr) AllStreamExchanges().LetGo({on_stream_});
+  }
 
   void Finish(const absl::Status& status) override {
     std::function<void(const absl::Status&)> waiter;
@@ -41,6 +52,7 @@ class StartedExchange : public ExchangeBuffers {
 
   // Calls `waiter` when the exchange has ended, perhaps at once. At most one waits.
   void WhenFinished(std::function<void(const absl::Status&)> waiter) {
+    LetGo();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!finished_) {
@@ -62,6 +74,7 @@ class StartedExchange : public ExchangeBuffers {
  private:
   tensorflow::Allocator* const allocator_;
   const bool in_place_;
+  const StreamExchangePointer on_stream_;
   std::mutex mutex_;
   bool finished_ = false;
   absl::Status status_;  // does not change after `finished_`
@@ -84,7 +97,7 @@ class StartedExchanges {
   // For who waits for it.
   absl::Status Take(const std::string& name, tensorflow::DataType type,
                     std::shared_ptr<StartedExchange>* exchange) {
-    *exchange = Forget(name);
+    *exchange = Remove(name);
     if (*exchange == nullptr)
       return absl::FailedPreconditionError("nobody has started the exchange '" + name + "'");
     ++starts_and_waits_;
@@ -94,8 +107,18 @@ class StartedExchanges {
                                       ", not with " + tensorflow::DataTypeString(type));
   }
 
+  // Nobody will wait for it.
+  void Forget(const std::string& name) {
+    const std::shared_ptr<StartedExchange> exchange = Remove(name);
+    if (exchange != nullptr) exchange->LetGo();
+  }
+
+  // How many have been added or taken so far.
+  int64_t starts_and_waits() const { return starts_and_waits_; }
+
+ private:
   // Null if there is none of this name.
-  std::shared_ptr<StartedExchange> Forget(const std::string& name) {
+  std::shared_ptr<StartedExchange> Remove(const std::string& name) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = exchanges_.find(name);
     if (found == exchanges_.end()) return nullptr;
@@ -104,10 +127,6 @@ class StartedExchanges {
     return exchange;
   }
 
-  // How many have been added or taken so far.
-  int64_t starts_and_waits() const { return starts_and_waits_; }
-
- private:
   std::atomic<int64_t> starts_and_waits_{0};
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<StartedExchange>> exchanges_;

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.gpu.programs import DTYPES, expected, numbers, start
+from tf_byteps.ops import split
+from tf_byteps.ops.reduction import Reduction
 
 compiled = functools.partial(tf.function, jit_compile=True)
 
@@ -49,6 +51,24 @@ def exchanges():
     return compared
 
 
+def _being_computed(count, seed, factor):
+    """Tensors of different sizes that the GPU is still computing: each has one number."""
+    values, work = [], factor
+    for i in range(count):
+        work = tf.matmul(work, factor)  # takes time, and changes nothing
+        rows = tf.reshape(work, [-1])[: 1000 + 997 * i] * 1024.0
+        values.append(tf.round(rows) * (tf.cast(i, tf.float32) + seed + float(bps.rank())))
+    return values
+
+
+def _check_sums(results, seed):
+    size = bps.size()
+    for i, result in enumerate(results):
+        total = size * (i + seed) + sum(range(size))
+        wrong = np.count_nonzero(result.numpy() != np.float32(total))
+        assert wrong == 0, (seed, i, wrong, result.shape, total, result.numpy()[:5])
+
+
 def many_tensors():
     """Groups whose members the GPU is still computing, and single exchanges between them."""
     start()
@@ -56,24 +76,87 @@ def many_tensors():
 
     @compiled
     def step(seed, factor):
-        values, work = [], factor
-        for i in range(count):
-            work = tf.matmul(work, factor)  # takes time, and changes nothing
-            rows = tf.reshape(work, [-1])[: 1000 + 997 * i] * 1024.0
-            values.append(tf.round(rows) * (tf.cast(i, tf.float32) + seed + float(bps.rank())))
+        values = _being_computed(count, seed, factor)
         first = bps.push_pull(values[0], op=bps.Sum, name="single")
         return [first, *bps.push_pull(values[1:], op=bps.Sum, name="many")]
 
-    size = bps.size()
     with tf.device("/GPU:0"):
         factor = tf.fill([1024, 1024], 1.0 / 1024)
         for seed in range(steps):
-            for i, result in enumerate(step(tf.constant(float(seed)), factor)):
-                total = size * (i + seed) + sum(range(size))
-                wrong = np.count_nonzero(result.numpy() != np.float32(total))
-                assert wrong == 0, (seed, i, wrong, result.shape, total, result.numpy()[:5])
+            _check_sums(step(tf.constant(float(seed)), factor), seed)
     bps.shutdown()
     return count * steps
+
+
+def _across_programs(count):
+    """A function that starts exchanges, one that first waits for those of the call before, and
+    what is under way after each."""
+    split.prepare_gpus()
+    under_way = []
+
+    def hand_over(values):
+        names = [f"across/{i}" for i in range(count)]
+        shapes = [value.shape for value in values]
+        under_way[:] = split.start_reductions(values, names, shapes, Reduction(bps.Sum))
+
+    @compiled
+    def first(seed, factor):
+        hand_over(_being_computed(count, seed, factor))
+        return seed
+
+    @compiled
+    def step(seed, factor):
+        sums = [each.wait() for each in list(under_way)]
+        values = _being_computed(count, seed, factor)
+        hand_over([value + 0.0 * a_sum for value, a_sum in zip(values, sums, strict=True)])
+        return sums
+
+    return first, step, under_way
+
+
+def across_programs():
+    """Sums that a program leaves to the next one, and the last ones to operations outside."""
+    start()
+    count, steps = 40, 20
+    first, step, under_way = _across_programs(count)
+    with tf.device("/GPU:0"):
+        factor = tf.fill([1024, 1024], 1.0 / 1024)
+        for _ in range(2):
+            first(tf.constant(0.0), factor)
+            results = [step(tf.constant(float(seed)), factor) for seed in range(1, steps)]
+            results.append([each.wait() for each in under_way])
+            for seed, sums in enumerate(results):
+                _check_sums(sums, seed)
+        first(tf.constant(0.0), factor)
+    split.forget([each.name for each in under_way])
+    bps.shutdown()
+    return count * steps
+
+
+def host_is_free_across_programs():
+    """Milliseconds until the call of a step returns, and of the step; medians."""
+    start()
+    first, step, under_way = _across_programs(40)
+    with tf.device("/GPU:0"):
+        factor = tf.fill([4096, 4096], 1.0 / 4096)
+        first(tf.constant(0.0), factor)
+        times = _times_of(lambda: step(tf.constant(0.0), factor)[0][0])
+    split.forget([each.name for each in under_way])
+    bps.shutdown()
+    return times
+
+
+def _times_of(call, calls=20):
+    """Milliseconds until a call returns, and until its result is there; medians."""
+    float(call())
+    times = []
+    for _ in range(calls):
+        begin = time.perf_counter()
+        result = call()
+        called = time.perf_counter()
+        float(result)
+        times.append(((called - begin) * 1e3, (time.perf_counter() - begin) * 1e3))
+    return [float(np.median(each)) for each in zip(*times, strict=True)]
 
 
 def _free_memory_until(ended):
@@ -129,16 +212,9 @@ def host_is_free():
 
     with tf.device("/GPU:0"):
         x = tf.fill([4096, 4096], 1.0 / 4096)
-        float(step(x))
-        times = []
-        for _ in range(20):
-            begin = time.perf_counter()
-            result = step(x)
-            called = time.perf_counter()
-            float(result)
-            times.append(((called - begin) * 1e3, (time.perf_counter() - begin) * 1e3))
+        times = _times_of(lambda: step(x))
     bps.shutdown()
-    return [float(np.median(each)) for each in zip(*times, strict=True)]
+    return times
 
 
 def is_left_alone():
@@ -151,12 +227,26 @@ def is_left_alone():
 
     with tf.device("/GPU:0"):
         x = tf.ones(1 << 20)
-        float(step(x)[0][0])
-        if bps.rank() == 1:
-            os._exit(3)
-        try:
-            for _ in range(3):
-                float(step(x)[0][0])
-        except tf.errors.OpError as error:
-            return [type(error).__name__, error.message]
+        return _error_when_left(lambda: step(x))
+
+
+def _error_when_left(step):
+    """Worker 1 ends after its first step; what worker 0 sees in that step or the next ones."""
+    try:
+        for _ in range(5):
+            float(step()[0][0])
+            if bps.rank() == 1:
+                os._exit(3)
+    except tf.errors.OpError as error:
+        return [type(error).__name__, error.message]
     return "no error"
+
+
+def is_left_alone_across_programs():
+    """The same where each step waits for the sums of the one before."""
+    start()
+    first, step, _ = _across_programs(20)
+    with tf.device("/GPU:0"):
+        factor = tf.fill([1024, 1024], 1.0 / 1024)
+        first(tf.constant(0.0), factor)
+        return _error_when_left(lambda: step(tf.constant(0.0), factor))

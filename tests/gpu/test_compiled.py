@@ -27,11 +27,18 @@ def test_tensors_that_are_still_being_computed(hosts):
     assert results == [1200] * len(hosts)
 
 
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_sums_that_are_left_to_the_next_program(hosts):
+    results = run(compiled_programs.across_programs, hosts=hosts, BYTEPS_PARTITION_BYTES="65536")
+    assert results == [800] * len(hosts)
+
+
+@pytest.mark.parametrize("program, results", [("many_tensors", 1200), ("across_programs", 800)])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_few_hardware_queues(hosts):
+def test_few_hardware_queues(hosts, program, results):
     """Streams that share one must not wait for each other in a circle."""
-    results = run(compiled_programs.many_tensors, hosts=hosts, CUDA_DEVICE_MAX_CONNECTIONS="1")
-    assert results == [1200] * 2
+    program = getattr(compiled_programs, program)
+    assert run(program, hosts=hosts, CUDA_DEVICE_MAX_CONNECTIONS="1") == [results] * 2
 
 
 def test_cuda_keeps_others_out_while_streams_wait():
@@ -39,16 +46,18 @@ def test_cuda_keeps_others_out_while_streams_wait():
         assert result == steps + 0.5  # the average of ranks 0 and 1, and 1 for each step
 
 
+@pytest.mark.parametrize("program", ["host_is_free", "host_is_free_across_programs"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_the_host_does_not_wait_for_the_gpu(hosts):
-    for called, whole in run(compiled_programs.host_is_free, hosts=hosts):
+def test_the_host_does_not_wait_for_the_gpu(hosts, program):
+    for called, whole in run(getattr(compiled_programs, program), hosts=hosts):
         assert called < whole / 2
 
 
+@pytest.mark.parametrize("program", ["is_left_alone", "is_left_alone_across_programs"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
-def test_a_lost_worker_is_an_error(hosts):
+def test_a_lost_worker_is_an_error(hosts, program):
     env = on_gpus(hosts, **_TOOLKIT)
-    outcomes = run_processes(compiled_programs.is_left_alone, 2, 1, env, timeout=120)
+    outcomes = run_processes(getattr(compiled_programs, program), 2, 1, env, timeout=120)
     left = outcome_of(outcomes, "worker 0")
     assert left.result is not None and "worker 1" in left.result[1], describe(outcomes)
     assert left.result[0] == "UnavailableError"

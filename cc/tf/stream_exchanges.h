@@ -1,0 +1,155 @@
+// Exchanges that compiled programs have started on a GPU's stream, and whether the stream can wait
+// for them: those of one program (gpu_handlers.cc), and those that a program leaves to a later one
+// (gpu_hand_over.cc).
+//
+// What a stream waits for must have been given to the GPU before, or the two could wait for each
+// other: so no stream waits for servers before everything that has been started on it is on its
+// way.
+#ifndef TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
+#define TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/engine/engine.h"
+#include "cc/gpu/cuda_driver.h"
+#include "cc/gpu/rank_device.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+// Kept by whoever will wait for it, and by its request.
+struct StreamExchange {
+  StreamExchange(std::string of_name, CudaStreamHandle of_stream, bool uses_programs_memory)
+      : name(std::move(of_name)), stream(of_stream), in_programs_memory(uses_programs_memory) {}
+
+  const std::string name;
+  const CudaStreamHandle stream;
+  // Whether its memory is XLA's, which frees it, after a failure, as soon as the program has ended.
+  const bool in_programs_memory;
+  const std::weak_ptr<Worker> worker = CurrentWorker();
+
+  // ---- guarded by StreamExchanges::mutex_
+  bool ended = false;
+  Status status;
+  bool is_on_its_way = false;
+  DeviceMark end;           // null: there is none yet that the stream could wait for
+  bool is_held_up = false;  // the stream has been made to wait for it
+  bool is_let_go = false;   // no stream will wait for it
+};
+using StreamExchangePointer = std::shared_ptr<StreamExchange>;
+
+// Thread-safe.
+class StreamExchanges {
+ public:
+  void Begin(const StreamExchangePointer& exchange) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Stream& stream = streams_[exchange->stream];
+    if (exchange->in_programs_memory) ++stream.in_programs_memory;
+    ++stream.unplaced;
+  }
+
+  // As DeviceRequest's on_its_way.
+  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceMark& end) {
+    bool is_let_go = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (exchange->ended) return;
+      exchange->is_on_its_way = true;
+      exchange->end = end;
+      --streams_[exchange->stream].unplaced;
+      is_let_go = exchange->is_let_go && end != nullptr;
+    }
+    changed_.notify_all();
+    if (is_let_go) end->EndByItself();
+  }
+
+  // Returns how it has ended for who waits for it on the host: also with the failure of one that
+  // the stream has waited for.
+  Status End(const StreamExchangePointer& exchange, Status status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      Stream& stream = streams_[exchange->stream];
+      if (exchange->in_programs_memory) --stream.in_programs_memory;
+      if (!exchange->is_on_its_way) --stream.unplaced;
+      exchange->end = nullptr;  // it keeps the request, which keeps the exchange
+      if (exchange->is_held_up && !status.ok()) stream.late = exchange;
+      if (exchange->is_let_go && status.ok()) status = TakeLate(&stream, *exchange);
+      exchange->ended = true;
+      exchange->status = status;
+    }
+    changed_.notify_all();
+    return status;
+  }
+
+  // Blocks until the exchange has ended, or is on its way to an `end`: what its stream is to wait
+  // for now. If that is the host, all else that was begun on the stream is on its way, too.
+  // Also fails if one that the stream was made to wait for has failed since.
+  Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceMark* end) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Stream& stream = streams_[exchange->stream];
+    changed_.wait(lock, [&] {
+      if (exchange->ended || exchange->end == nullptr) return exchange->ended;
+      return stream.unplaced == 0 || !exchange->end->IsOfHost();
+    });
+    BYTEPS_RETURN_IF_ERROR(TakeLate(&stream, *exchange));
+    if (exchange->ended) return exchange->status;
+    exchange->is_held_up = true;
+    *end = exchange->end;
+    return OkStatus();
+  }
+
+  // No stream will wait for these: they end by themselves.
+  void LetGo(const std::vector<StreamExchangePointer>& exchanges) {
+    std::vector<DeviceMark> ends;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (const StreamExchangePointer& exchange : exchanges) {
+        exchange->is_let_go = true;
+        if (exchange->end != nullptr) ends.push_back(exchange->end);
+      }
+    }
+    for (const DeviceMark& end : ends) end->EndByItself();
+  }
+
+  // Blocks until nothing is at work with the memory of the stream's programs.
+  void WaitForProgramsMemory(CudaStreamHandle stream) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    Stream& state = streams_[stream];
+    changed_.wait(lock, [&] { return state.in_programs_memory == 0; });
+    state.late = nullptr;
+  }
+
+ private:
+  struct Stream {
+    int in_programs_memory = 0;  // exchanges that have not ended
+    int unplaced = 0;            // that are neither on their way nor ended
+    StreamExchangePointer late;  // has failed after the stream was made to wait for it
+  };
+
+  // An earlier worker's failure is no news. With mutex_ held.
+  static Status TakeLate(Stream* stream, const StreamExchange& exchange) {
+    const StreamExchangePointer late = std::exchange(stream->late, nullptr);
+    const bool is_news = late != nullptr && late->worker.lock() == exchange.worker.lock();
+    return is_news ? late->status : OkStatus();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<CudaStreamHandle, Stream> streams_;
+};
+
+inline StreamExchanges& AllStreamExchanges() {
+  static auto* const all = new StreamExchanges;  // engine threads may outlive static objects
+  return *all;
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
