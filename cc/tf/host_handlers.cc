@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cfenv>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cc/base/copy.h"
 #include "cc/base/work_threads.h"
 #include "cc/engine/engine.h"
 #include "cc/staging/compiled_runs.h"
@@ -90,7 +90,7 @@ ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
     void* const to = (*results.get<ffi::AnyBuffer>(i))->untyped_data();
     Runs().WhenEnded(run, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(),
                      [promise, to](const Status& status, const void* from, uint64_t bytes) mutable {
-                       if (status.ok() && bytes > 0) std::memcpy(to, from, bytes);
+                       if (status.ok()) CopyPastCache(to, from, bytes);
                        promise.CountDown(ToCallError(status));
                      });
   }
@@ -101,7 +101,7 @@ ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands, ffi:
   HandOverWay way;
   way.memory = tensorflow::cpu_allocator();
   way.copy = [](void* to, const void* from, size_t bytes) {
-    std::memcpy(to, from, bytes);
+    CopyPastCache(to, from, bytes);
     return OkStatus();
   };
   way.enqueue = [](ExchangeRequest request, const StreamExchangePointer&) {
@@ -127,7 +127,7 @@ ffi::Future Take(std::string_view name, ffi::RemainingArgs, ffi::Result<ffi::Any
     CallLater([promise = ffi::CountDownPromise(promise), started, shape, to, bytes,
                outcome = ended]() mutable {
       if (outcome.ok()) outcome = CheckResultShape(started->output(), shape);
-      if (outcome.ok() && bytes > 0) std::memcpy(to, started->output().data(), bytes);
+      if (outcome.ok()) CopyPastCache(to, started->output().data(), bytes);
       promise.CountDown(ToCallError(outcome));
     });
   });
