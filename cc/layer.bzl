@@ -13,6 +13,8 @@ WARNINGS = [
 
 _TESTS = ["**/*_test.cc"]
 _EQUIPMENT = ["**/testing/*.h"]
+_KERNELS = ["**/*.cu"]  # for GPUs; tests run them on the CPU, too
+_OF_KERNELS = ["-Wno-unknown-pragmas"]
 
 def engine_layer(name, deps = [], copts = [], testing_deps = []):
     """A layer of the engine; new files need no change here.
@@ -44,6 +46,7 @@ def engine_layer(name, deps = [], copts = [], testing_deps = []):
         name = "testing",
         testonly = True,
         hdrs = native.glob(_EQUIPMENT, allow_empty = True),
+        textual_hdrs = native.glob(_KERNELS, allow_empty = True),
         deps = testing_deps + [
             ":" + name,
             "@local_gtest//:gtest_main",
@@ -54,7 +57,7 @@ def engine_layer(name, deps = [], copts = [], testing_deps = []):
             name = test[:-len(".cc")],
             size = "medium",
             srcs = [test],
-            copts = WARNINGS,
+            copts = WARNINGS + _OF_KERNELS,
             linkstatic = True,
             deps = [":testing"],
         )

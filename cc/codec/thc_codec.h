@@ -56,6 +56,10 @@ class ThcSumCodec : public BlockCodec {
  public:
   explicit ThcSumCodec(const ThcJob& job);
 
+  const ThcJob& job() const { return job_; }
+  float divisor() const { return divisor_; }
+  uint32_t element_bits() const { return bits_; }  // in a whole block
+
   CodecId id() const override { return CodecId::kThcSum; }
   std::string name() const override;
   uint64_t BlockBytes(uint64_t elements) const override;

@@ -1,11 +1,12 @@
-// Codecs on a GPU: the bytes are those of codec/int8_codec.h, fp8_codec.h and int4_codec.h on a CPU,
-// bit for bit.
+// Codecs on a GPU: the bytes are those of codec/int8_codec.h, fp8_codec.h, int4_codec.h and
+// thc_codec.h on a CPU, bit for bit.
 //
 // `make ptx` compiles this file to codec_kernels_ptx.h, which is in the repository: a driver
 // compiles that for its GPU, and keeps the result, so that neither building nor running needs CUDA.
 //
-// One warp encodes or decodes a block: its elements are next to each other in memory. Blocks are
-// short; what limits these kernels is the GPU's memory.
+// One warp encodes or decodes a block with a scale: its elements are next to each other in memory.
+// Blocks are short; what limits these kernels is the GPU's memory. A block of thc is rotated, by a
+// whole group of threads.
 
 using uint8_t = unsigned char;
 using uint32_t = unsigned int;
@@ -35,12 +36,14 @@ struct Random {
   uint32_t low;
   uint32_t high;
 
-  __device__ float DrawUniform(uint64_t index) const {
+  __device__ uint32_t Draw(uint64_t index) const {
     uint32_t bits = static_cast<uint32_t>(index) + low;
     bits = (bits ^ bits >> 16) * 0x85ebca6bu;
     bits = ((bits ^ bits >> 13) + high) * 0xc2b2ae35u;
-    bits ^= bits >> 16;
-    return static_cast<float>(static_cast<int32_t>(bits >> 8)) * 0x1p-24f;
+    return bits ^ bits >> 16;
+  }
+  __device__ float DrawUniform(uint64_t index) const {
+    return static_cast<float>(static_cast<int32_t>(Draw(index) >> 8)) * 0x1p-24f;
   }
 };
 
@@ -156,7 +159,157 @@ __device__ void Decode(const uint8_t* data, uint64_t elements, uint32_t block, f
   }
 }
 
+// ---- thc
+
+enum : uint32_t { kRotated = 4096, kGroup = 256, kOfThread = kRotated / kGroup, kSign = 0x80000000 };
+
+// The sign bit or 0, the same in all blocks.
+__device__ uint32_t SignOf(uint32_t i) { return Random{0, 0}.Draw(i) & kSign; }
+
+__device__ float WithSign(float value, uint32_t sign) {
+  return __uint_as_float(__float_as_uint(value) ^ sign);
+}
+
+// Four steps of a Hadamard transform, in the order of codec/rounding_loops.h: sums of two are
+// rounded, so that the order counts.
+__device__ void RotateSixteen(float* x) {
+#pragma unroll
+  for (uint32_t step = kOfThread / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (uint32_t i = 0; i < kOfThread; ++i) {
+      if ((i & step) != 0) continue;
+      const float low = x[i], high = x[i + step];
+      x[i] = __fadd_rn(low, high);
+      x[i + step] = __fsub_rn(low, high);
+    }
+  }
+}
+
+// Where an element lies in a group's memory: threads that are neighbours find theirs in different
+// banks.
+__device__ constexpr uint32_t Spread(uint32_t i) { return i + (i >> 4); }
+
+// The transform of a block, of which a thread of the group has elements t, t + 256, ... The result
+// has rows and columns of 64 x 64 exchanged: ResultIndex(i) says where x[i] belongs.
+__device__ void RotateBlock(float* x, float* shared) {
+  const uint32_t t = threadIdx.x, lane = t % 16, rest = t / 16;
+  RotateSixteen(x);
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) shared[Spread(t + kGroup * i)] = x[i];
+  __syncthreads();
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) x[i] = shared[Spread(lane + 16 * i + kGroup * rest)];
+  RotateSixteen(x);
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) shared[Spread(lane + 16 * i + kGroup * rest)] = x[i];
+  __syncthreads();
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) x[i] = shared[Spread(kOfThread * t + i)];
+  RotateSixteen(x);
+  __syncthreads();  // the memory is free for whatever comes next
+}
+
+__device__ uint32_t ResultIndex(uint32_t i) {
+  const uint32_t from = kOfThread * threadIdx.x + i;
+  return from % 64 * 64 + from / 64;
+}
+
+// As Levels of codec/rounding_loops.h.
+__device__ uint32_t LevelOf(float value, float inverse, int32_t most, uint64_t index,
+                            const Random& random) {
+  const float exact = __fmul_rn(value, inverse);
+  if ((__float_as_uint(exact) & 0x7fffffff) >= kInfinity) return 0;
+  const auto limit = static_cast<float>(most);
+  const float kept = fminf(fmaxf(exact, -limit), limit);
+  return RoundStochastic(kept, random.DrawUniform(index)) + most + 1;
+}
+
+__device__ void EncodeThcBlock(const float* values, uint64_t index, const Random& random,
+                               float* shared, uint8_t* out) {
+  float x[kOfThread];
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) {
+    const uint32_t from = threadIdx.x + kGroup * i;
+    x[i] = WithSign(values[from], SignOf(from));
+  }
+  RotateBlock(x, shared);
+  auto* const levels = reinterpret_cast<uint8_t*>(shared);
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) {
+    const uint32_t to = ResultIndex(i);
+    levels[to] = LevelOf(x[i], 2.0f / 64, 7, index + to, random);
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < kRotated / 2; i += kGroup)
+    out[i] = levels[2 * i] | levels[2 * i + 1] << 4;
+  __syncthreads();
+}
+
+// What a code of `bits` bits stands for: a whole number, or NaN.
+__device__ float LevelOfCode(uint32_t code, int32_t offset) {
+  return code == 0 ? __uint_as_float(0x7fc00000)
+                   : static_cast<float>(static_cast<int32_t>(code) - offset);
+}
+
+__device__ uint32_t CodeAt(const uint8_t* data, uint32_t i, uint32_t bits) {
+  const uint32_t at = i * bits, byte = at / 8;
+  // The last code may end with the block.
+  const uint32_t high = at % 8 + bits > 8 ? data[byte + 1] : 0;
+  return (data[byte] | high << 8) >> at % 8 & ((1u << bits) - 1);
+}
+
+// The one NaN that decoders give.
+__device__ float OneNan(float value) {
+  return value == value ? value : __uint_as_float(0x7fc00000);
+}
+
+__device__ void DecodeThcBlock(const uint8_t* data, uint32_t bits, uint32_t workers, float divisor,
+                               float* shared, float* target) {
+  float x[kOfThread];
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) {
+    const uint32_t code = CodeAt(data, threadIdx.x + kGroup * i, bits);
+    x[i] = LevelOfCode(code, static_cast<int32_t>(7 * workers) + 1);
+  }
+  RotateBlock(x, shared);
+#pragma unroll
+  for (uint32_t i = 0; i < kOfThread; ++i) shared[ResultIndex(i)] = x[i];
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < kRotated; i += kGroup)
+    target[i] = OneNan(__fdiv_rn(WithSign(shared[i], SignOf(i)), 128 * divisor));
+  __syncthreads();
+}
+
 }  // namespace
+
+// Blocks of 4096 elements, and perhaps a last, shorter one, which is not rotated. `bits` are those
+// of a code in the sum's whole blocks; `divisor` is 1 or, of an average, the number of workers.
+extern "C" __global__ void EncodeThc(const float* values, uint64_t elements, uint32_t low,
+                                     uint32_t high, uint64_t first, uint8_t* out) {
+  __shared__ float shared[Spread(kRotated)];
+  const Random random = {low, high};
+  uint64_t begin = uint64_t{blockIdx.x} * kRotated;
+#pragma unroll 1
+  for (; begin + kRotated <= elements; begin += uint64_t{gridDim.x} * kRotated)
+    EncodeThcBlock(values + begin, first + begin, random, shared, out + begin / 2);
+  for (uint64_t i = begin + threadIdx.x; i < elements; i += kGroup)
+    out[begin / 2 + (i - begin)] = LevelOf(values[i], 2, 127, first + i, random);
+}
+
+extern "C" __global__ void DecodeThcSum(const uint8_t* data, uint64_t elements, uint32_t bits,
+                                        uint32_t workers, float divisor, float* target) {
+  __shared__ float shared[Spread(kRotated)];
+  uint64_t begin = uint64_t{blockIdx.x} * kRotated;
+#pragma unroll 1
+  for (; begin + kRotated <= elements; begin += uint64_t{gridDim.x} * kRotated)
+    DecodeThcBlock(data + begin / 8 * bits, bits, workers, divisor, shared, target + begin);
+  const uint8_t* const rest = data + begin / 8 * bits;
+  for (uint64_t i = begin + threadIdx.x; i < elements; i += kGroup) {
+    const uint32_t code = rest[2 * (i - begin)] | rest[2 * (i - begin) + 1] << 8;
+    const float level = LevelOfCode(code, static_cast<int32_t>(127 * workers) + 1);
+    target[i] = OneNan(__fdiv_rn(level, 2 * divisor));
+  }
+}
 
 // Blocks of `block` elements, a scale in front of each; the last one may be shorter. `first` is the
 // index of the first element in its part, by which random numbers are drawn.

@@ -10,14 +10,18 @@
 namespace byteps {
 namespace {
 
-struct NamedCodec {
+// Kernels of codec_kernels.cu; null: that way is not used.
+struct NamedKernels {
   CodecId id;
-  const char* name;  // in codec_kernels.cu
+  const char* encode;
+  const char* decode;
 };
-constexpr std::array<NamedCodec, 3> kCodecs = {{
-    {CodecId::kInt8, "Int8"},
-    {CodecId::kInt4, "Int4"},
-    {CodecId::kFloat8, "Float8"},
+constexpr std::array<NamedKernels, 5> kCodecs = {{
+    {CodecId::kInt8, "EncodeInt8", "DecodeInt8"},
+    {CodecId::kInt4, "EncodeInt4", "DecodeInt4"},
+    {CodecId::kFloat8, "EncodeFloat8", "DecodeFloat8"},
+    {CodecId::kThc, "EncodeThc", nullptr},
+    {CodecId::kThcSum, nullptr, "DecodeThcSum"},
 }};
 
 // As many as there are codecs, if it is none of them.
@@ -27,8 +31,12 @@ size_t IndexOf(CodecId id) {
   return i;
 }
 
+bool IsOfThc(const DeviceForm& form) {
+  return form.codec == CodecId::kThc || form.codec == CodecId::kThcSum;
+}
+
 constexpr unsigned int kThreads = 256;
-constexpr unsigned int kWarps = kThreads / 32;
+constexpr uint64_t kWarps = kThreads / 32;
 // Enough to keep a GPU's memory busy; what else the GPU computes meanwhile needs it, too.
 constexpr uint64_t kMostGroups = 512;
 
@@ -53,13 +61,13 @@ Status DeviceCodec::Load() {
     BYTEPS_RETURN_IF_ERROR(scope.status());
     BYTEPS_RETURN_IF_ERROR(
         driver.Check(driver.cuModuleLoadData(&module_, kCodecKernelsPtx), "cuModuleLoadData"));
-    const auto find = [&](const std::string& name, CudaFunctionHandle* kernel) {
-      return driver.Check(driver.cuModuleGetFunction(kernel, module_, name.c_str()),
-                          "cuModuleGetFunction");
+    const auto find = [&](const char* name, CudaFunctionHandle* kernel) {
+      if (name == nullptr) return OkStatus();
+      return driver.Check(driver.cuModuleGetFunction(kernel, module_, name), "cuModuleGetFunction");
     };
     for (size_t i = 0; i < kCodecs.size(); ++i) {
-      BYTEPS_RETURN_IF_ERROR(find(std::string("Encode") + kCodecs[i].name, &kernels_[i].encode));
-      BYTEPS_RETURN_IF_ERROR(find(std::string("Decode") + kCodecs[i].name, &kernels_[i].decode));
+      BYTEPS_RETURN_IF_ERROR(find(kCodecs[i].encode, &kernels_[i].encode));
+      BYTEPS_RETURN_IF_ERROR(find(kCodecs[i].decode, &kernels_[i].decode));
     }
   }
   BYTEPS_RETURN_IF_ERROR(DeviceBuffer::Create(device_, kScratchBytes, &encoded_));
@@ -74,10 +82,14 @@ DeviceCodec::~DeviceCodec() {
   if (scope.status().ok()) device_->driver().cuModuleUnload(module_);
 }
 
-Status DeviceCodec::Launch(CudaFunctionHandle kernel, uint64_t blocks, void** arguments,
-                           CudaStreamHandle stream) const {
+// A warp takes a block with a scale, a group of threads one of thc.
+Status DeviceCodec::Launch(CudaFunctionHandle kernel, const DeviceForm& form, uint64_t elements,
+                           void** arguments, CudaStreamHandle stream) const {
+  if (kernel == nullptr) return Internal("a codec's kernel is not used this way");
+  const uint64_t blocks = (elements + form.block - 1) / form.block;
+  const uint64_t in_group = IsOfThc(form) ? 1 : kWarps;
   const auto groups =
-      static_cast<unsigned int>(std::min((blocks + kWarps - 1) / kWarps, kMostGroups));
+      static_cast<unsigned int>(std::min((blocks + in_group - 1) / in_group, kMostGroups));
   const CudaDriver& driver = device_->driver();
   return driver.Check(
       driver.cuLaunchKernel(kernel, groups, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),
@@ -103,10 +115,11 @@ Status DeviceCodec::EncodeToHost(const DevicePart& part, uint8_t* to,
     auto high = static_cast<uint32_t>(form.random_state >> 32);
     uint64_t first = done;
     CudaAddress out = encoded_->address();
-    void* arguments[] = {&values, &elements, &block, &stochastic, &low, &high, &first, &out};
+    void* with_scale[] = {&values, &elements, &block, &stochastic, &low, &high, &first, &out};
+    void* of_thc[] = {&values, &elements, &low, &high, &first, &out};
     const uint64_t bytes = form.Bytes(elements);
-    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].encode,
-                                  (elements + block - 1) / block, arguments, stream));
+    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].encode, form, elements,
+                                  IsOfThc(form) ? of_thc : with_scale, stream));
     BYTEPS_RETURN_IF_ERROR(driver.Check(
         driver.cuMemcpyDtoHAsync(to + form.Bytes(done), out, bytes, stream), "cuMemcpyDtoHAsync"));
   }
@@ -121,13 +134,15 @@ Status DeviceCodec::DecodeToDevice(const DeviceForm& form, const uint8_t* from, 
     uint64_t count = std::min(piece, elements - done);
     CudaAddress data = arrived_->address();
     CudaAddress target = to + done * sizeof(float);
-    uint32_t block = form.block;
-    void* arguments[] = {&data, &count, &block, &target};
+    uint32_t block = form.block, bits = form.element_bits, workers = form.workers;
+    float divisor = form.divisor;
+    void* with_scale[] = {&data, &count, &block, &target};
+    void* of_thc[] = {&data, &count, &bits, &workers, &divisor, &target};
     BYTEPS_RETURN_IF_ERROR(driver.Check(
         driver.cuMemcpyHtoDAsync(data, from + form.Bytes(done), form.Bytes(count), stream),
         "cuMemcpyHtoDAsync"));
-    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].decode, (count + block - 1) / block,
-                                  arguments, stream));
+    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].decode, form, count,
+                                  IsOfThc(form) ? of_thc : with_scale, stream));
   }
   return OkStatus();
 }

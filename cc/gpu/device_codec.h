@@ -23,6 +23,7 @@ class DeviceCodec {
   static Status Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<DeviceCodec>* codec);
   ~DeviceCodec();
 
+  // One way at least, in which the codec is used: contributions go out, sums come back.
   static bool Supports(const DeviceForm& form);
 
   // Encodes a part and copies its bytes to `to`, which is pinned host memory. All calls of this
@@ -44,12 +45,12 @@ class DeviceCodec {
 
   explicit DeviceCodec(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
   Status Load();
-  Status Launch(CudaFunctionHandle kernel, uint64_t blocks, void** arguments,
-                CudaStreamHandle stream) const;
+  Status Launch(CudaFunctionHandle kernel, const DeviceForm& form, uint64_t elements,
+                void** arguments, CudaStreamHandle stream) const;
 
   const std::shared_ptr<GpuDevice> device_;
   CudaModuleHandle module_ = nullptr;
-  std::array<Kernels, 3> kernels_;
+  std::array<Kernels, 5> kernels_;
   std::unique_ptr<DeviceBuffer> encoded_;  // on the way out
   std::unique_ptr<DeviceBuffer> arrived_;  // on the way back
 };

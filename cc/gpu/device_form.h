@@ -9,20 +9,29 @@
 
 namespace byteps {
 
-// Blocks of float32 elements, a scale in front of each, as codec/int8_codec.h writes them.
+// Blocks of float32 elements: a scale in front of each, as codec/int8_codec.h writes them, or what
+// codec/thc_codec.h makes of them.
 struct DeviceForm {
   CodecId codec = CodecId::kRaw;
-  uint32_t block = 0;  // elements
-  uint32_t element_bits = 0;
+  uint32_t block = 0;         // elements
+  uint32_t element_bits = 0;  // of a whole block
   bool is_stochastic = false;
   uint64_t random_state = 0;  // CounterRandom::state() of the part, if stochastic
+  // Of a sum of thc: how many workers' it is, and what it is divided by.
+  uint32_t workers = 1;
+  float divisor = 1;
 
   // Of so many elements, which begin with a block.
   uint64_t Bytes(uint64_t elements) const {
     const uint64_t rest = elements % block;
     return elements / block * BlockBytes(block) + (rest > 0 ? BlockBytes(rest) : 0);
   }
-  uint64_t BlockBytes(uint64_t elements) const { return 2 + (elements * element_bits + 7) / 8; }
+  uint64_t BlockBytes(uint64_t elements) const {
+    const uint64_t bytes = (elements * element_bits + 7) / 8;
+    if (codec == CodecId::kThc) return elements == block ? bytes : elements;
+    if (codec == CodecId::kThcSum) return elements == block ? bytes : 2 * elements;
+    return 2 + bytes;
+  }
 };
 
 // One part on its way out: `elements` float32 numbers in a device's memory become `bytes` bytes.

@@ -1,6 +1,7 @@
 #include "cc/staging/device_forms.h"
 
 #include "cc/codec/int8_codec.h"
+#include "cc/codec/thc_codec.h"
 
 namespace byteps {
 
@@ -19,6 +20,17 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
       form.is_stochastic = true;
       form.element_bits = 4;
       break;
+    case CodecId::kThc:
+      form.is_stochastic = true;
+      form.element_bits = 4;
+      break;
+    case CodecId::kThcSum: {
+      const auto& sum = *static_cast<const ThcSumCodec*>(codec);
+      form.element_bits = sum.element_bits();
+      form.workers = static_cast<uint32_t>(sum.job().workers);
+      form.divisor = sum.divisor();
+      break;
+    }
     default:
       return form;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -11,6 +12,7 @@
 
 #include "cc/codec/int8_codec.h"
 #include "cc/codec/testing/expected_sum.h"
+#include "cc/codec/thc_codec.h"
 #include "cc/gpu/device_codec.h"
 #include "cc/gpu/pinned_pool.h"
 #include "cc/gpu/testing/test_gpus.h"
@@ -99,6 +101,40 @@ class DeviceCodecTest : public ::testing::Test {
     ASSERT_EQ(std::memcmp(back.data(), expected_back.data(), back.size()), 0) << codec.name();
   }
 
+  // Each way by itself, since contributions and sums differ.
+  void ExpectSameThc(const ThcCodec& codec, const std::vector<float>& values) {
+    std::vector<uint8_t> expected(codec.EncodedBytes(values.size()));
+    codec.EncodeBlocks(values.data(), values.size(), 0, CounterRandom(kSeed), expected.data());
+    const auto buffer = NewDeviceBuffer(device_, values.size() * sizeof(float));
+    std::vector<uint8_t> raw(values.size() * sizeof(float));
+    std::memcpy(raw.data(), values.data(), raw.size());
+    Upload(raw, *buffer, stream_.get());
+    DevicePart part;
+    part.values = buffer->pointer();
+    part.elements = values.size();
+    part.bytes = expected.size();
+    part.form = DeviceFormOf(&codec, kSeed);
+    std::vector<uint8_t> encoded(expected.size());
+    const ScopedContext scope(*device_);
+    ASSERT_TRUE(codec_->EncodeToHost(part, encoded.data(), stream_->handle()).ok());
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    ASSERT_EQ(encoded, expected) << values.size() << " elements";
+  }
+  void ExpectSameSums(const ThcSumCodec& codec, const std::vector<float>& sums) {
+    std::vector<uint8_t> encoded(codec.EncodedBytes(sums.size()));
+    codec.EncodeBlocks(sums.data(), sums.size(), 0, CounterRandom(kSeed), encoded.data());
+    std::vector<float> expected(sums.size());
+    codec.DecodeBlocks(encoded.data(), sums.size(), DecodeMode::kStore, expected.data());
+    const auto buffer = NewDeviceBuffer(device_, sums.size() * sizeof(float));
+    const ScopedContext scope(*device_);
+    ASSERT_TRUE(codec_
+                    ->DecodeToDevice(DeviceFormOf(&codec, kSeed), encoded.data(), sums.size(),
+                                     buffer->address(), stream_->handle())
+                    .ok());
+    const std::vector<uint8_t> back = Download(*buffer, stream_.get());
+    ASSERT_EQ(std::memcmp(back.data(), expected.data(), back.size()), 0) << codec.name();
+  }
+
   std::shared_ptr<GpuDevice> device_;
   std::unique_ptr<CudaStream> stream_;
   std::unique_ptr<DeviceCodec> codec_;
@@ -122,6 +158,19 @@ TEST_F(DeviceCodecTest, TheBytesAreThoseOfTheCpu) {
     ExpectSameBytes(codec, std::vector<float>(100, 1e-42f));
     ExpectSameBytes(codec, std::vector<float>(100, std::numeric_limits<float>::max()));
     ExpectSameBytes(codec, std::vector<float>(100, -std::numeric_limits<float>::infinity()));
+  }
+}
+
+TEST_F(DeviceCodecTest, TheBytesOfThcAreThoseOfTheCpu) {
+  for (const uint64_t length : {1, 4095, 4096, 4097, 1000001, 9000001}) {
+    ExpectSameThc(ThcCodec({2, true}), Values(length, false));
+    if (length < 2000000) ExpectSameThc(ThcCodec({2, true}), Values(length, true));
+    for (const uint64_t workers : {1, 2, 9, 256}) {
+      std::vector<float> sums = Values(length, false);
+      for (float& sum : sums) sum = std::nearbyint(sum * 100 * static_cast<float>(workers));
+      ExpectSameSums(ThcSumCodec({workers, false}), sums);
+    }
+    if (HasFatalFailure()) return;
   }
 }
 

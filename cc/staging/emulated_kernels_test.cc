@@ -1,0 +1,141 @@
+// The GPU's kernels on the CPU: what they encode and decode is what the codecs do. That a GPU does
+// the same, device_forms_test.cc says.
+#include "cc/gpu/testing/emulated_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cc/codec/testing/expected_sum.h"
+#include "cc/codec/thc_codec.h"
+#include "cc/staging/device_forms.h"
+
+namespace byteps {
+namespace {
+
+constexpr PartSeed kSeed = {1, 2, 3, 4, 5};
+constexpr unsigned kGroups = 2;
+constexpr uint64_t kLengths[] = {1, 31, 33, 4095, 4096, 4097, 12365};
+
+std::vector<float> Values(uint64_t length, bool with_all_kinds) {
+  std::mt19937 random(static_cast<uint32_t>(length));
+  std::normal_distribution<float> normal;
+  std::vector<float> values(length);
+  for (float& value : values) value = normal(random);
+  if (with_all_kinds && length > 8300) {
+    values[3] = 1e-42f;
+    values[4100] = std::numeric_limits<float>::infinity();
+    values[8200] = std::numeric_limits<float>::quiet_NaN();
+    values[8300] = 1e30f;
+  }
+  return values;
+}
+
+const BlockCodec& AsBlocks(const std::unique_ptr<Codec>& codec) {
+  return static_cast<const BlockCodec&>(*codec);
+}
+
+std::vector<uint8_t> Encoded(const BlockCodec& codec, const std::vector<float>& values) {
+  std::vector<uint8_t> bytes(codec.EncodedBytes(values.size()));
+  codec.EncodeBlocks(values.data(), values.size(), 0, CounterRandom(kSeed), bytes.data());
+  return bytes;
+}
+
+// A NaN equals a NaN.
+void ExpectSameDecoded(const BlockCodec& codec, const std::vector<uint8_t>& bytes,
+                       const std::vector<float>& found) {
+  std::vector<float> expected(found.size());
+  codec.DecodeBlocks(bytes.data(), found.size(), DecodeMode::kStore, expected.data());
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (std::isnan(expected[i]) && std::isnan(found[i])) continue;
+    ASSERT_EQ(emulated::AsUint(found[i]), emulated::AsUint(expected[i]))
+        << codec.name() << ", element " << i << " of " << found.size();
+  }
+}
+
+using EncodeKernel = void (*)(const float*, unsigned long long, unsigned, unsigned, unsigned,
+                              unsigned, unsigned long long, unsigned char*);
+using DecodeKernel = void (*)(const unsigned char*, unsigned long long, unsigned, float*);
+
+struct WithScale {
+  const char* name;
+  EncodeKernel encode;
+  DecodeKernel decode;
+};
+
+TEST(EmulatedKernelsTest, BlocksWithAScale) {
+  const WithScale all[] = {
+      {"int8", &emulated::EncodeInt8, &emulated::DecodeInt8},
+      {"int8:block=256,stochastic=1", &emulated::EncodeInt8, &emulated::DecodeInt8},
+      {"int4", &emulated::EncodeInt4, &emulated::DecodeInt4},
+      {"fp8", &emulated::EncodeFloat8, &emulated::DecodeFloat8}};
+  for (const WithScale& each : all) {
+    const std::unique_ptr<Codec> codec = CodecNamed(each.name);
+    const DeviceForm form = DeviceFormOf(&AsBlocks(codec), kSeed);
+    for (const uint64_t length : kLengths) {
+      const std::vector<float> values = Values(length, true);
+      const std::vector<uint8_t> expected = Encoded(AsBlocks(codec), values);
+      std::vector<uint8_t> bytes(expected.size());
+      emulated::Launch(kGroups, [&] {
+        each.encode(values.data(), length, form.block, form.is_stochastic,
+                    static_cast<unsigned>(form.random_state),
+                    static_cast<unsigned>(form.random_state >> 32), 0, bytes.data());
+      });
+      ASSERT_EQ(bytes, expected) << each.name << ", " << length << " elements";
+      std::vector<float> back(length);
+      emulated::Launch(kGroups,
+                       [&] { each.decode(bytes.data(), length, form.block, back.data()); });
+      ExpectSameDecoded(AsBlocks(codec), bytes, back);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(EmulatedKernelsTest, ContributionsOfThc) {
+  const ThcCodec codec({2, true});
+  const DeviceForm form = DeviceFormOf(&codec, kSeed);
+  for (const uint64_t length : kLengths) {
+    const std::vector<float> values = Values(length, true);
+    const std::vector<uint8_t> expected = Encoded(codec, values);
+    EXPECT_EQ(form.Bytes(length), expected.size());
+    std::vector<uint8_t> bytes(expected.size());
+    emulated::Launch(kGroups, [&] {
+      emulated::EncodeThc(values.data(), length, static_cast<unsigned>(form.random_state),
+                          static_cast<unsigned>(form.random_state >> 32), 0, bytes.data());
+    });
+    ASSERT_EQ(bytes, expected) << length << " elements";
+  }
+}
+
+// Sums have 4 to 8 bits for an element, or 16.
+TEST(EmulatedKernelsTest, SumsOfThc) {
+  std::mt19937 random;
+  for (const uint64_t workers : {1, 2, 4, 9, 18, 256}) {
+    const ThcSumCodec codec({workers, workers % 2 == 0});
+    const DeviceForm form = DeviceFormOf(&codec, kSeed);
+    const auto most = static_cast<int>(7 * workers);
+    std::uniform_int_distribution<int> level(-most, most);
+    for (const uint64_t length : kLengths) {
+      std::vector<float> values(length);
+      for (float& value : values) value = static_cast<float>(level(random)) / codec.divisor();
+      if (length > 10) values[10] = std::numeric_limits<float>::quiet_NaN();
+      const std::vector<uint8_t> bytes = Encoded(codec, values);
+      EXPECT_EQ(form.Bytes(length), bytes.size());
+      std::vector<float> back(length);
+      emulated::Launch(kGroups, [&] {
+        emulated::DecodeThcSum(bytes.data(), length, form.element_bits, form.workers, form.divisor,
+                               back.data());
+      });
+      ExpectSameDecoded(codec, bytes, back);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace byteps
