@@ -5,7 +5,7 @@
 // to do before the word can be set must be on its streams before the wait is, or it could come to
 // lie behind it. That is the copy of the input only. So the stream that computes also copies the
 // result, behind its wait, and the caller waits for no tensor before the inputs of all are on their
-// way out (tf/gpu_handlers.cc).
+// way out (tf/stream_exchanges.h).
 #include <atomic>
 #include <cstring>
 #include <new>

@@ -39,22 +39,18 @@ class Begun {
     begun_[{exchange->name, input}].push_back(exchange);
   }
 
-  // The one that was begun first with this name and memory; null: there is none.
-  StreamExchangePointer Find(const std::string& name, const void* input) {
+  // The one that was begun first with this name and memory, for its done; null: there is none.
+  StreamExchangePointer Claim(const std::string& name, const void* input) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = begun_.find({name, input});
-    return found != begun_.end() ? found->second.front() : nullptr;
-  }
-
-  void Drop(const StreamExchangePointer& exchange, const void* input) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = begun_.find({exchange->name, input});
-    if (found == begun_.end() || found->second.front() != exchange) return;
+    if (found == begun_.end()) return nullptr;
+    StreamExchangePointer exchange = std::move(found->second.front());
     found->second.pop_front();
     if (found->second.empty()) begun_.erase(found);
+    return exchange;
   }
 
-  std::vector<StreamExchangePointer> TakeAllOf(CudaStreamHandle stream) {
+  std::vector<StreamExchangePointer> ClaimAllOf(CudaStreamHandle stream) {
     std::vector<StreamExchangePointer> all;
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = begun_.begin(); it != begun_.end();) {
@@ -130,18 +126,18 @@ ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::E
 // ended. `last` is what the stream has been made to wait for just now.
 Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
                     DeviceMark* last) {
-  const StreamExchangePointer exchange = AllBegun().Find(name, input);
+  const StreamExchangePointer exchange = AllBegun().Claim(name, input);
   if (exchange == nullptr) {
     return Internal("tensor \"" + name +
                     "\": XLA has moved it between the begin and the end of its exchange");
   }
   DeviceMark end;
-  BYTEPS_RETURN_IF_ERROR(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end));
-  AllBegun().Drop(exchange, input);
+  Status status = AllStreamExchanges().WaitUntilOnItsWay(exchange, &end);
   // Several of them have the end of one collective.
-  if (end != nullptr && end != *last) BYTEPS_RETURN_IF_ERROR(end->HoldUp(stream));
+  if (status.ok() && end != nullptr && end != *last) status = end->HoldUp(stream);
+  if (!status.ok()) AllStreamExchanges().LetGo({exchange});
   *last = end;
-  return OkStatus();
+  return status;
 }
 
 ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
@@ -154,7 +150,7 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.
-    AllStreamExchanges().LetGo(AllBegun().TakeAllOf(stream));
+    AllStreamExchanges().LetGo(AllBegun().ClaimAllOf(stream));
     AllStreamExchanges().WaitForProgramsMemory(stream);
     return ToCallError(status);
   }
