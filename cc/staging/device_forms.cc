@@ -17,9 +17,6 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
       form.element_bits = 8;
       break;
     case CodecId::kInt4:
-      form.is_stochastic = true;
-      form.element_bits = 4;
-      break;
     case CodecId::kThc:
       form.is_stochastic = true;
       form.element_bits = 4;
