@@ -64,6 +64,14 @@ class DeviceCodecTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
 
+  std::unique_ptr<DeviceBuffer> OnDevice(const std::vector<float>& values) {
+    auto buffer = NewDeviceBuffer(device_, values.size() * sizeof(float));
+    std::vector<uint8_t> raw(buffer->bytes());
+    std::memcpy(raw.data(), values.data(), raw.size());
+    Upload(raw, *buffer, stream_.get());
+    return buffer;
+  }
+
   void ExpectSameBytes(const BlockCodec& codec, const std::vector<float>& values) {
     const uint64_t bytes = codec.EncodedBytes(values.size());
     std::vector<uint8_t> expected(bytes);
@@ -72,10 +80,7 @@ class DeviceCodecTest : public ::testing::Test {
     std::vector<float> expected_back(values.size());
     codec.DecodeBlocks(expected.data(), values.size(), DecodeMode::kStore, expected_back.data());
 
-    const auto buffer = NewDeviceBuffer(device_, values.size() * sizeof(float));
-    std::vector<uint8_t> raw(values.size() * sizeof(float));
-    std::memcpy(raw.data(), values.data(), raw.size());
-    Upload(raw, *buffer, stream_.get());
+    const auto buffer = OnDevice(values);
     DevicePart part;
     part.values = buffer->pointer();
     part.elements = values.size();
@@ -105,10 +110,7 @@ class DeviceCodecTest : public ::testing::Test {
   void ExpectSameThc(const ThcCodec& codec, const std::vector<float>& values) {
     std::vector<uint8_t> expected(codec.EncodedBytes(values.size()));
     codec.EncodeBlocks(values.data(), values.size(), 0, CounterRandom(kSeed), expected.data());
-    const auto buffer = NewDeviceBuffer(device_, values.size() * sizeof(float));
-    std::vector<uint8_t> raw(values.size() * sizeof(float));
-    std::memcpy(raw.data(), values.data(), raw.size());
-    Upload(raw, *buffer, stream_.get());
+    const auto buffer = OnDevice(values);
     DevicePart part;
     part.values = buffer->pointer();
     part.elements = values.size();
