@@ -108,7 +108,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     int32_t at_work = 0;  // steps of the device that use the tensor's memory
     Status failure;       // not OK: ends as soon as nothing is at work
     bool finished = false;
-    // If the caller's stream waits for the servers' results, and copies them.
+    // Whether the caller's stream waits for the servers' results, and copies them; what it copies.
+    bool is_copied_by_stream = false;
     std::vector<ArrivalPointer> arrivals;
     uint32_t results_left = 0;    // parts whose results have not come
     bool ends_by_itself = false;  // no stream will wait for them

@@ -79,29 +79,27 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
     bytes += part->span.bytes();
     groups.back().push_back(std::move(part));
   }
+  // Not kept: whoever gets the mark, which has the tensor, keeps it.
+  const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
   // What the device decodes comes as it is or encoded, which is known too late for a stream.
-  std::function<void(const DeviceMark&)> on_its_way;
-  if (is_decoded) std::swap(on_its_way, tensor->on_its_way);
+  tensor->is_copied_by_stream = on_its_way != nullptr && !is_decoded;
   tensor->results_left = count;
   if (tensor->input_ready != nullptr) {
     const Status status = device_->StartCopiesAfterMark(tensor->input_ready);
     if (!status.ok()) return Fail(status);
   }
   for (const std::vector<PartPointer>& group : groups) CopyOut(group);
-  if (is_decoded) {
-    if (on_its_way != nullptr) on_its_way(nullptr);
-    return;
-  }
-  // Not kept: whoever gets the mark, which has the tensor, keeps it.
-  std::swap(on_its_way, tensor->on_its_way);
-  if (on_its_way != nullptr) on_its_way(std::make_shared<ResultMark>(weak_from_this(), tensor));
+  if (on_its_way == nullptr) return;
+  DeviceMark end;
+  if (tensor->is_copied_by_stream) end = std::make_shared<ResultMark>(weak_from_this(), tensor);
+  on_its_way(end);
 }
 
 Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t bytes,
                               PinnedPool::Block* output) {
   const PartPointer& first = parts.front();
   const TensorPointer& tensor = first->tensor;
-  if (!alone() || tensor->on_its_way == nullptr) return device_->pinned_pool().Take(bytes, output);
+  if (!tensor->is_copied_by_stream) return device_->pinned_pool().Take(bytes, output);
   const size_t until_word = (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
   BYTEPS_RETURN_IF_ERROR(device_->pinned_pool().Take(until_word + sizeof(ArrivalWord), output));
   const auto arrival = std::make_shared<Arrival>();
