@@ -53,14 +53,12 @@ ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::Rem
   };
   way.enqueue = [&together](ExchangeRequest request, const StreamExchangePointer& exchange) {
     request.done = [exchange, done = std::move(request.done)](const Status& status) {
-      done(AllStreamExchanges().End(exchange, status));
+      AllStreamExchanges().End(exchange, status);
+      done(status);
     };
     DeviceRequest& added = together.emplace_back();
     added.request = std::move(request);
-    added.on_its_way = [exchange](const DeviceMark& end) {
-      AllStreamExchanges().SetOnItsWay(exchange, end);
-    };
-    AllStreamExchanges().Begin(exchange);
+    AllStreamExchanges().Begin(exchange, &added);
   };
   const absl::Status handed_over = HandOverTensors(attributes, operands, way);
   // Also after a failure: others may wait for those that have been started.

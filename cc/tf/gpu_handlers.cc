@@ -90,7 +90,7 @@ void SetEnd(const StreamExchangePointer& exchange, ffi::RemainingRets results,
     request->output = const_cast<void*>(request->input);
   }
   request->done = [exchange, mistake](const Status& result) {
-    (void)AllStreamExchanges().End(exchange, mistake->ok() ? result : *mistake);  // a done tells
+    AllStreamExchanges().End(exchange, mistake->ok() ? result : *mistake);
   };
 }
 
@@ -109,10 +109,7 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
     SetEnd(exchange, results, &requests[i]);
     ShowInProfiler(&requests[i]);
     together[i].request = std::move(requests[i]);
-    together[i].on_its_way = [exchange](const DeviceMark& end) {
-      AllStreamExchanges().SetOnItsWay(exchange, end);
-    };
-    AllStreamExchanges().Begin(exchange);
+    AllStreamExchanges().Begin(exchange, &together[i]);
   }
   exchanger->Enqueue(stream, std::move(together));
   return ffi::Error::Success();

@@ -47,7 +47,7 @@ class StartedExchange : public ExchangeBuffers {
       status_ = status;
       waiter = std::move(waiter_);
     }
-    if (waiter) waiter(status);
+    if (waiter) Tell(waiter);
   }
 
   // Calls `waiter` when the exchange has ended, perhaps at once. At most one waits.
@@ -60,7 +60,7 @@ class StartedExchange : public ExchangeBuffers {
         return;
       }
     }
-    waiter(status_);
+    Tell(waiter);
   }
 
  protected:
@@ -72,6 +72,12 @@ class StartedExchange : public ExchangeBuffers {
   }
 
  private:
+  // After `finished_`. Nobody else may learn of an earlier one that a stream has waited for.
+  void Tell(const std::function<void(const absl::Status&)>& waiter) const {
+    if (!status_.ok() || on_stream_ == nullptr) return waiter(status_);
+    waiter(ToAbslStatus(AllStreamExchanges().TakeLate(on_stream_)));
+  }
+
   tensorflow::Allocator* const allocator_;
   const bool in_place_;
   const StreamExchangePointer on_stream_;

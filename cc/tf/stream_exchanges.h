@@ -20,6 +20,7 @@
 #include "cc/engine/engine.h"
 #include "cc/gpu/cuda_driver.h"
 #include "cc/gpu/rank_device.h"
+#include "cc/staging/local_group.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -48,31 +49,17 @@ using StreamExchangePointer = std::shared_ptr<StreamExchange>;
 // Thread-safe.
 class StreamExchanges {
  public:
-  void Begin(const StreamExchangePointer& exchange) {
+  // Begins the exchange of a request, and lets it say when it is on its way. Its `done` is to call
+  // End.
+  void Begin(const StreamExchangePointer& exchange, DeviceRequest* request) {
+    request->on_its_way = [this, exchange](const DeviceMark& end) { SetOnItsWay(exchange, end); };
     std::lock_guard<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     if (exchange->in_programs_memory) ++stream.in_programs_memory;
     ++stream.unplaced;
   }
 
-  // As DeviceRequest's on_its_way.
-  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceMark& end) {
-    bool is_let_go = false;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (exchange->ended) return;
-      exchange->is_on_its_way = true;
-      exchange->end = end;
-      --streams_[exchange->stream].unplaced;
-      is_let_go = exchange->is_let_go && end != nullptr;
-    }
-    changed_.notify_all();
-    if (is_let_go) end->EndByItself();
-  }
-
-  // Returns how it has ended for who waits for it on the host: also with the failure of one that
-  // the stream has waited for.
-  Status End(const StreamExchangePointer& exchange, Status status) {
+  void End(const StreamExchangePointer& exchange, const Status& status) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       Stream& stream = streams_[exchange->stream];
@@ -80,12 +67,17 @@ class StreamExchanges {
       if (!exchange->is_on_its_way) --stream.unplaced;
       exchange->end = nullptr;  // it keeps the request, which keeps the exchange
       if (exchange->is_held_up && !status.ok()) stream.late = exchange;
-      if (exchange->is_let_go && status.ok()) status = TakeLate(&stream, *exchange);
       exchange->ended = true;
       exchange->status = status;
     }
     changed_.notify_all();
-    return status;
+  }
+
+  // The failure of another exchange that this one's stream was made to wait for, told once. For who
+  // has waited for this one on the host.
+  Status TakeLate(const StreamExchangePointer& exchange) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return TakeLateOf(&streams_[exchange->stream], *exchange);
   }
 
   // Blocks until the exchange has ended, or is on its way to an `end`: what its stream is to wait
@@ -98,7 +90,7 @@ class StreamExchanges {
       if (exchange->ended || exchange->end == nullptr) return exchange->ended;
       return stream.unplaced == 0 || !exchange->end->IsOfHost();
     });
-    BYTEPS_RETURN_IF_ERROR(TakeLate(&stream, *exchange));
+    BYTEPS_RETURN_IF_ERROR(TakeLateOf(&stream, *exchange));
     if (exchange->ended) return exchange->status;
     exchange->is_held_up = true;
     *end = exchange->end;
@@ -133,8 +125,22 @@ class StreamExchanges {
     StreamExchangePointer late;  // has failed after the stream was made to wait for it
   };
 
+  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceMark& end) {
+    bool is_let_go = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (exchange->ended) return;
+      exchange->is_on_its_way = true;
+      exchange->end = end;
+      --streams_[exchange->stream].unplaced;
+      is_let_go = exchange->is_let_go && end != nullptr;
+    }
+    changed_.notify_all();
+    if (is_let_go) end->EndByItself();
+  }
+
   // An earlier worker's failure is no news. With mutex_ held.
-  static Status TakeLate(Stream* stream, const StreamExchange& exchange) {
+  static Status TakeLateOf(Stream* stream, const StreamExchange& exchange) {
     const StreamExchangePointer late = std::exchange(stream->late, nullptr);
     const bool is_news = late != nullptr && late->worker.lock() == exchange.worker.lock();
     return is_news ? late->status : OkStatus();
