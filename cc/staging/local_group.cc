@@ -105,6 +105,7 @@ LocalGroup::~LocalGroup() {
   if (thread_.joinable()) thread_.join();
   encoders_.Stop();
   launcher_.Stop();
+  marker_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
 
@@ -374,6 +375,7 @@ void LocalGroup::OnStop() {
   }
   encoders_.Stop();
   launcher_.Stop();
+  marker_.Stop();
   if (link_ != nullptr) link_->Stop();
 }
 

@@ -188,6 +188,10 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void OnArrived(const PartPointer& part);
   // What ResultMark does.
   Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
+  // Calls `done` when the stream has done all that it holds now. A mark on it for each call would
+  // take longer than the call: MarkCopied sets one for all so far.
+  void WhenCopied(CudaStreamHandle stream, RankDevice::Done done);
+  void MarkCopied(CudaStreamHandle stream);
   void EndByItself(const TensorPointer& tensor);
   // Copies results that have come, for which no stream waits.
   void CopyArrivals(const TensorPointer& tensor);
@@ -215,6 +219,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::vector<TensorPointer> together_;   // of the thread: for one collective
   std::thread thread_;
   WorkThreads launcher_{"byteps-launch", 1};
+  WorkThreads marker_{"byteps-copied", 1};
   WorkThreads encoders_;
 
   std::mutex held_mutex_;  // guards these three; taken without mutex_
@@ -233,6 +238,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::unordered_set<std::string> in_flight_;
   std::deque<TensorPointer> waiting_;
   bool placing_ = false;  // a thread goes through waiting_
+  // What is called when a stream has copied results, and has no mark yet.
+  std::unordered_map<CudaStreamHandle, std::vector<RankDevice::Done>> copied_;
   Status failure_;
   bool leaving_ = false;
   bool end_published_ = false;

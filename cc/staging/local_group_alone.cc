@@ -7,6 +7,7 @@
 // result, behind its wait, and the caller waits for no tensor before the inputs of all are on their
 // way out (tf/stream_exchanges.h).
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <thread>
@@ -20,6 +21,8 @@ namespace {
 // What is copied out at a time: 0.1 ms of a GPU's link.
 constexpr size_t kBytesTogether = 4 << 20;
 constexpr size_t kCacheLineBytes = 64;
+// What a program has copied is marked with the next exchange that it begins, or after this time.
+constexpr auto kMarkPatience = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -133,11 +136,43 @@ Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, 
                                                       static_cast<char*>(to) + arrival->offset,
                                                       arrival->bytes));
     }
-    return device_->WhenComputed(stream, done);
+    WhenCopied(stream, done);
+    return OkStatus();
   };
   Step(tensor, start, [this, tensor] { OnArrivalsCopied(tensor); });
   std::lock_guard<std::mutex> lock(mutex_);
   return tensor->failure;
+}
+
+void LocalGroup::WhenCopied(CudaStreamHandle stream, RankDevice::Done done) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<RankDevice::Done>& copied = copied_[stream];
+    copied.push_back(std::move(done));
+    if (copied.size() > 1) return;
+  }
+  marker_.Add([this, stream] {
+    std::this_thread::sleep_for(kMarkPatience);
+    MarkCopied(stream);
+  });
+}
+
+void LocalGroup::MarkCopied(CudaStreamHandle stream) {
+  std::vector<RankDevice::Done> copied;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = copied_.find(stream);
+    if (found == copied_.end()) return;
+    copied = std::move(found->second);
+    copied_.erase(found);
+  }
+  const auto all = [copied](const Status& result) {
+    for (const RankDevice::Done& each : copied) each(result);
+  };
+  const Status status = device_->WhenComputed(stream, all);
+  if (status.ok()) return;
+  Fail(status);
+  all(status);
 }
 
 void LocalGroup::EndByItself(const TensorPointer& tensor) {

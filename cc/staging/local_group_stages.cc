@@ -5,7 +5,10 @@
 #include "cc/staging/local_group_part.h"
 
 namespace byteps {
+
 void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
+  // Before the inputs: exchanges of the same names may have to end first.
+  MarkCopied(stream);
   std::vector<TensorPointer> tensors;
   Hold();
   for (DeviceRequest& request : together) {
