@@ -36,6 +36,9 @@ class BlockCodec : public Codec {
   // leaves raw.
   uint64_t EncodedBytes(uint64_t elements) const;
 
+  // Whether EncodeBlocks draws random numbers.
+  virtual bool is_stochastic() const { return false; }
+
   // Consecutive blocks that begin with block `first`. All but the part's last one are whole.
   virtual void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,
                             const CounterRandom& random, uint8_t* out) const = 0;

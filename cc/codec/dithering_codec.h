@@ -25,6 +25,7 @@ class DitheringCodec : public BlockCodec {
   explicit DitheringCodec(const DitheringOptions& options);
 
   CodecId id() const override { return CodecId::kDithering; }
+  bool is_stochastic() const override { return true; }
   std::string name() const override;
   uint64_t BlockBytes(uint64_t elements) const override {
     return sizeof(float) + (elements * options_.bits + 7) / 8;

@@ -14,6 +14,7 @@ class Int4Codec : public BlockCodec {
   Int4Codec(uint64_t block, bool feedback) : BlockCodec(block), feedback_(feedback) {}
 
   CodecId id() const override { return CodecId::kInt4; }
+  bool is_stochastic() const override { return true; }
   std::string name() const override {
     return "int4:block=" + std::to_string(block_elements()) +
            ",feedback=" + std::to_string(static_cast<int>(feedback_));

@@ -15,7 +15,7 @@ class Int8Codec : public BlockCodec {
   // `block` is a multiple of 32.
   Int8Codec(uint64_t block, bool stochastic) : BlockCodec(block), stochastic_(stochastic) {}
 
-  bool is_stochastic() const { return stochastic_; }
+  bool is_stochastic() const override { return stochastic_; }
   CodecId id() const override { return CodecId::kInt8; }
   std::string name() const override;
   uint64_t BlockBytes(uint64_t elements) const override {

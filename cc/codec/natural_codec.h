@@ -15,6 +15,7 @@ class NaturalCodec : public BlockCodec {
   NaturalCodec() : BlockCodec(4096) {}
 
   CodecId id() const override { return CodecId::kNatural; }
+  bool is_stochastic() const override { return true; }
   std::string name() const override { return "natural"; }
   uint64_t BlockBytes(uint64_t elements) const override { return elements + (elements + 7) / 8; }
   void EncodeBlocks(const float* values, uint64_t elements, uint64_t first,

@@ -20,6 +20,7 @@ class RandomKCodec : public BlockCodec {
       : BlockCodec(kWholePart), ratio_(ratio), feedback_(feedback) {}
 
   CodecId id() const override { return CodecId::kRandomK; }
+  bool is_stochastic() const override { return true; }
   std::string name() const override;
   bool wants_feedback() const override { return feedback_; }
   uint64_t BlockBytes(uint64_t elements) const override;

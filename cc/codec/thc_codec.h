@@ -34,6 +34,7 @@ class ThcCodec : public BlockCodec {
   explicit ThcCodec(const ThcJob& job);
 
   CodecId id() const override { return CodecId::kThc; }
+  bool is_stochastic() const override { return true; }
   std::string name() const override { return NameFor(job_); }
   std::string NameInJob(uint64_t workers, bool is_average) const override {
     return NameFor({workers, is_average});

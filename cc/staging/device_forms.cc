@@ -1,6 +1,5 @@
 #include "cc/staging/device_forms.h"
 
-#include "cc/codec/int8_codec.h"
 #include "cc/codec/thc_codec.h"
 
 namespace byteps {
@@ -10,15 +9,11 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
   if (codec == nullptr) return form;
   switch (codec->id()) {
     case CodecId::kInt8:
-      form.is_stochastic = static_cast<const Int8Codec*>(codec)->is_stochastic();
-      form.element_bits = 8;
-      break;
     case CodecId::kFloat8:
       form.element_bits = 8;
       break;
     case CodecId::kInt4:
     case CodecId::kThc:
-      form.is_stochastic = true;
       form.element_bits = 4;
       break;
     case CodecId::kThcSum: {
@@ -33,6 +28,7 @@ DeviceForm DeviceFormOf(const BlockCodec* codec, const PartSeed& seed) {
   }
   form.codec = codec->id();
   form.block = static_cast<uint32_t>(codec->block_elements());
+  form.is_stochastic = codec->is_stochastic();
   if (form.is_stochastic) form.random_state = CounterRandom(seed).state();
   return form;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "cc/codec/choice.h"
@@ -40,6 +41,16 @@ class RowsOp : public OpKernel {
     if (rows.dims() == 2) return absl::OkStatus();
     return absl::InvalidArgumentError("rows must have two axes, got a tensor of shape " +
                                       rows.shape().DebugString());
+  }
+
+  // On all of TensorFlow's threads, if it is worth it.
+  static void ForEachRow(OpKernelContext* context, int64_t count, int64_t encoded_bytes,
+                         const std::function<void(int64_t)>& work) {
+    const auto* const threads = context->device()->tensorflow_cpu_worker_threads();
+    const auto by_cost = tsl::thread::ThreadPool::SchedulingParams::Adaptive(encoded_bytes);
+    threads->workers->ParallelFor(count, by_cost, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) work(row);
+    });
   }
 
  private:
@@ -83,11 +94,12 @@ class EncodeRowsOp : public RowsOp {
       if (row_bytes > 0) std::memcpy(to, from, count * row_bytes);
       return;
     }
-    for (int64_t row = 0; row < count; ++row) {
+    ForEachRow(context, count, row_bytes, [&](int64_t row) {
       const float* const values = from + row * width;
-      const PartSeed seed = SeedOf(values, width, row, place.rank);
+      PartSeed seed;
+      if (form->is_stochastic()) seed = SeedOf(values, width, row, place.rank);
       form->EncodeBlocks(values, width, 0, CounterRandom(seed), to + row * row_bytes);
-    }
+    });
   }
 };
 
@@ -118,8 +130,9 @@ class DecodeRowsOp : public RowsOp {
       if (row_bytes > 0) std::memcpy(to, from, count * row_bytes);
       return;
     }
-    for (int64_t row = 0; row < count; ++row)
+    ForEachRow(context, count, row_bytes, [&](int64_t row) {
       form->DecodeBlocks(from + row * row_bytes, width, DecodeMode::kStore, to + row * width);
+    });
   }
 };
 
