@@ -6,7 +6,7 @@
 //
 // One warp encodes or decodes a block with a scale: its elements are next to each other in memory.
 // Blocks are short; what limits these kernels is the GPU's memory. A block of thc is rotated, by a
-// whole group of threads.
+// group of threads.
 
 using uint8_t = unsigned char;
 using uint32_t = unsigned int;
@@ -17,7 +17,30 @@ namespace {
 
 enum : uint32_t { kWarp = 32, kScaleBytes = 2, kInfinity = 0x7f800000 };
 
-// The warps of a launch share the blocks of a part.
+// What one launch encodes: groups with `blockIdx.y` i encode part i. Also in device_codec.cc.
+struct EncodedPart {
+  const float* values;
+  uint64_t elements;
+  uint64_t random_state;
+  uint64_t first;  // the first element's index in the part, by which random numbers are drawn
+  uint8_t* out;
+};
+enum : uint32_t { kMostParts = 8 };
+struct EncodedParts {
+  EncodedPart part[kMostParts];
+};
+
+// Without an index that the compiler does not know, for which it would copy them all to memory.
+__device__ EncodedPart PartOfGroup(const EncodedParts& parts) {
+  EncodedPart own = parts.part[0];
+#pragma unroll
+  for (uint32_t i = 1; i < kMostParts; ++i) {
+    if (blockIdx.y == i) own = parts.part[i];
+  }
+  return own;
+}
+
+// The warps of a part's groups share its blocks.
 struct Blocks {
   uint64_t next = (uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp;
   uint64_t stride = uint64_t{gridDim.x} * blockDim.x / kWarp;
@@ -47,6 +70,10 @@ struct Random {
   }
 };
 
+__device__ Random RandomOf(const EncodedPart& part) {
+  return {static_cast<uint32_t>(part.random_state), static_cast<uint32_t>(part.random_state >> 32)};
+}
+
 __device__ int32_t RoundStochastic(float value, float uniform) {
   const float down = floorf(value);
   return static_cast<int32_t>(down) + (uniform < __fsub_rn(value, down) ? 1 : 0);
@@ -56,9 +83,10 @@ __device__ int32_t RoundStochastic(float value, float uniform) {
 struct Int8 {
   static constexpr float kReciprocal = 1.0f / 127;
   static constexpr uint32_t kBits = 8;
-  static __device__ uint32_t Encode(float value, uint64_t index, const Random* random) {
-    const int32_t level = random == nullptr ? __float2int_rn(value)
-                                            : RoundStochastic(value, random->DrawUniform(index));
+  static __device__ uint32_t Encode(float value, uint64_t index, const Random& random,
+                                    bool is_stochastic) {
+    const int32_t level =
+        is_stochastic ? RoundStochastic(value, random.DrawUniform(index)) : __float2int_rn(value);
     return static_cast<uint8_t>(max(-127, min(127, level)));
   }
   static __device__ float Decode(uint32_t bits) { return static_cast<signed char>(bits); }
@@ -67,8 +95,8 @@ struct Int8 {
 struct Int4 {
   static constexpr float kReciprocal = 1.0f / 7;
   static constexpr uint32_t kBits = 4;
-  static __device__ uint32_t Encode(float value, uint64_t index, const Random* random) {
-    return max(-7, min(7, RoundStochastic(value, random->DrawUniform(index)))) + 8;
+  static __device__ uint32_t Encode(float value, uint64_t index, const Random& random, bool) {
+    return max(-7, min(7, RoundStochastic(value, random.DrawUniform(index)))) + 8;
   }
   static __device__ float Decode(uint32_t bits) { return static_cast<int32_t>(bits) - 8; }
 };
@@ -76,7 +104,7 @@ struct Int4 {
 struct Float8 {
   static constexpr float kReciprocal = 1.0f / 448;
   static constexpr uint32_t kBits = 8;
-  static __device__ uint32_t Encode(float value, uint64_t, const Random*) {
+  static __device__ uint32_t Encode(float value, uint64_t, const Random&, bool) {
     const uint32_t bits = __float_as_uint(value), magnitude = bits & 0x7fffffff;
     const uint32_t even = magnitude + 0x7ffff + (magnitude >> 20 & 1);
     const uint32_t normal = (even >> 20) - (120 << 3);
@@ -94,8 +122,10 @@ struct Float8 {
 };
 
 template <typename Element>
-__device__ void Encode(const float* values, uint64_t elements, uint32_t block, uint64_t first,
-                       const Random* random, uint8_t* out) {
+__device__ void Encode(const EncodedPart& part, uint32_t block, bool is_stochastic) {
+  const float* const values = part.values;
+  const uint64_t elements = part.elements;
+  const Random random = RandomOf(part);
   const uint32_t block_bytes = kScaleBytes + block * Element::kBits / 8;
   Blocks blocks;
 #pragma unroll 1
@@ -120,14 +150,14 @@ __device__ void Encode(const float* values, uint64_t elements, uint32_t block, u
       inverse = __frcp_rn(__uint_as_float(wire << 16));
     }
 
-    uint8_t* const to = out + blocks.next * block_bytes;
+    uint8_t* const to = part.out + blocks.next * block_bytes;
     if (blocks.lane < kScaleBytes) to[blocks.lane] = wire >> (8 * blocks.lane);
 #pragma unroll 1
     for (uint64_t base = 0; base < count; base += kWarp) {
       const uint64_t i = base + blocks.lane;
       // Without a scale all elements are zeros.
       const float value = inverse != 0 && i < count ? __fmul_rn(values[begin + i], inverse) : 0;
-      uint32_t bits = Element::Encode(value, first + begin + i, random);
+      uint32_t bits = Element::Encode(value, part.first + begin + i, random, is_stochastic);
       if (Element::kBits == 8) {
         if (i < count) to[kScaleBytes + i] = bits;
       } else {
@@ -160,23 +190,41 @@ __device__ void Decode(const uint8_t* data, uint64_t elements, uint32_t block, f
 }
 
 // ---- thc
+//
+// A block is a square of 64 x 64 elements. Each of a group's 64 threads transforms a column in its
+// registers, and then a row; in between the block is in the GPU's memory. So a group is small and
+// needs no shared memory: it finds a place beside whatever else the GPU computes.
 
-enum : uint32_t { kRotated = 4096, kGroup = 256, kOfThread = kRotated / kGroup, kSign = 0x80000000 };
+enum : uint32_t { kSide = 64, kRotated = kSide * kSide, kSignBit = 0x80000000 };
 
-// The sign bit or 0, the same in all blocks.
-__device__ uint32_t SignOf(uint32_t i) { return Random{0, 0}.Draw(i) & kSign; }
+// Random signs of a thread's elements, the same in all blocks: bit i is that of element i of its
+// column.
+__device__ uint64_t SignsOfThread() {
+  uint64_t signs = 0;
+#pragma unroll 4
+  for (uint32_t i = 0; i < kSide; ++i)
+    signs |= uint64_t{Random{0, 0}.Draw(kSide * i + threadIdx.x) >> 31} << i;
+  return signs;
+}
 
-__device__ float WithSign(float value, uint32_t sign) {
+// What follows from the result is computed anew for each block, instead of staying in registers.
+__device__ uint64_t Opaque(uint64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
+__device__ float WithSign(float value, uint64_t signs, uint32_t i) {
+  const uint32_t sign = static_cast<uint32_t>(signs >> i) << 31;
   return __uint_as_float(__float_as_uint(value) ^ sign);
 }
 
-// Four steps of a Hadamard transform, in the order of codec/rounding_loops.h: sums of two are
+// A Hadamard transform of 64 elements, in the order of codec/rounding_loops.h: sums of two are
 // rounded, so that the order counts.
-__device__ void RotateSixteen(float* x) {
+__device__ void RotateSide(float* x) {
 #pragma unroll
-  for (uint32_t step = kOfThread / 2; step > 0; step /= 2) {
+  for (uint32_t step = kSide / 2; step > 0; step /= 2) {
 #pragma unroll
-    for (uint32_t i = 0; i < kOfThread; ++i) {
+    for (uint32_t i = 0; i < kSide; ++i) {
       if ((i & step) != 0) continue;
       const float low = x[i], high = x[i + step];
       x[i] = __fadd_rn(low, high);
@@ -185,33 +233,24 @@ __device__ void RotateSixteen(float* x) {
   }
 }
 
-// Where an element lies in a group's memory: threads that are neighbours find theirs in different
-// banks.
-__device__ constexpr uint32_t Spread(uint32_t i) { return i + (i >> 4); }
-
-// The transform of a block, of which a thread of the group has elements t, t + 256, ... The result
-// has rows and columns of 64 x 64 exchanged: ResultIndex(i) says where x[i] belongs.
-__device__ void RotateBlock(float* x, float* shared) {
-  const uint32_t t = threadIdx.x, lane = t % 16, rest = t / 16;
-  RotateSixteen(x);
+// The transform of a block, of which a thread has a column. Of the result it has a row, which
+// belongs into the same column. `block` is memory of this group.
+__device__ void RotateBlock(float* x, float* block) {
+  RotateSide(x);
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) shared[Spread(t + kGroup * i)] = x[i];
+  for (uint32_t i = 0; i < kSide; ++i) block[kSide * i + threadIdx.x] = x[i];
   __syncthreads();
+  const auto* const row = reinterpret_cast<const float4*>(block + kSide * threadIdx.x);
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) x[i] = shared[Spread(lane + 16 * i + kGroup * rest)];
-  RotateSixteen(x);
-#pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) shared[Spread(lane + 16 * i + kGroup * rest)] = x[i];
-  __syncthreads();
-#pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) x[i] = shared[Spread(kOfThread * t + i)];
-  RotateSixteen(x);
-  __syncthreads();  // the memory is free for whatever comes next
-}
-
-__device__ uint32_t ResultIndex(uint32_t i) {
-  const uint32_t from = kOfThread * threadIdx.x + i;
-  return from % 64 * 64 + from / 64;
+  for (uint32_t i = 0; i < kSide / 4; ++i) {
+    const float4 four = row[i];
+    x[4 * i] = four.x;
+    x[4 * i + 1] = four.y;
+    x[4 * i + 2] = four.z;
+    x[4 * i + 3] = four.w;
+  }
+  __syncthreads();  // the memory is free for the next block
+  RotateSide(x);
 }
 
 // As Levels of codec/rounding_loops.h.
@@ -224,25 +263,19 @@ __device__ uint32_t LevelOf(float value, float inverse, int32_t most, uint64_t i
   return RoundStochastic(kept, random.DrawUniform(index)) + most + 1;
 }
 
-__device__ void EncodeThcBlock(const float* values, uint64_t index, const Random& random,
-                               float* shared, uint8_t* out) {
-  float x[kOfThread];
+__device__ void EncodeThcBlock(const float* values, uint64_t signs, uint64_t index,
+                               const Random& random, float* block, uint8_t* out) {
+  float x[kSide];
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) {
-    const uint32_t from = threadIdx.x + kGroup * i;
-    x[i] = WithSign(values[from], SignOf(from));
-  }
-  RotateBlock(x, shared);
-  auto* const levels = reinterpret_cast<uint8_t*>(shared);
+  for (uint32_t i = 0; i < kSide; ++i) x[i] = WithSign(values[kSide * i + threadIdx.x], signs, i);
+  RotateBlock(x, block);
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) {
-    const uint32_t to = ResultIndex(i);
-    levels[to] = LevelOf(x[i], 2.0f / 64, 7, index + to, random);
+  for (uint32_t i = 0; i < kSide; ++i) {
+    const uint32_t to = kSide * i + threadIdx.x;
+    const uint32_t level = LevelOf(x[i], 2.0f / kSide, 7, index + to, random);
+    const uint32_t next = __shfl_down_sync(0xffffffff, level, 1);
+    if (to % 2 == 0) out[to / 2] = level | next << 4;
   }
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < kRotated / 2; i += kGroup)
-    out[i] = levels[2 * i] | levels[2 * i + 1] << 4;
-  __syncthreads();
 }
 
 // What a code of `bits` bits stands for: a whole number, or NaN.
@@ -251,79 +284,82 @@ __device__ float LevelOfCode(uint32_t code, int32_t offset) {
                    : static_cast<float>(static_cast<int32_t>(code) - offset);
 }
 
-__device__ uint32_t CodeAt(const uint8_t* data, uint32_t i, uint32_t bits) {
-  const uint32_t at = i * bits, byte = at / 8;
-  // The last code may end with the block.
-  const uint32_t high = at % 8 + bits > 8 ? data[byte + 1] : 0;
-  return (data[byte] | high << 8) >> at % 8 & ((1u << bits) - 1);
-}
-
 // The one NaN that decoders give.
 __device__ float OneNan(float value) {
   return value == value ? value : __uint_as_float(0x7fc00000);
 }
 
-__device__ void DecodeThcBlock(const uint8_t* data, uint32_t bits, uint32_t workers, float divisor,
-                               float* shared, float* target) {
-  float x[kOfThread];
+__device__ void DecodeThcBlock(const uint8_t* data, uint64_t signs, uint32_t bits, uint32_t workers,
+                               float divisor, float* block, float* target) {
+  float x[kSide];
+  // A row has whole bytes, so that a column's codes are at the same place in theirs.
+  const uint8_t* from = data + threadIdx.x * bits / 8;
+  const uint32_t shift = threadIdx.x * bits % 8, mask = (1u << bits) - 1;
+  const bool is_in_two = shift + bits > 8;  // bytes; the last code may end with the block
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) {
-    const uint32_t code = CodeAt(data, threadIdx.x + kGroup * i, bits);
+  for (uint32_t i = 0; i < kSide; ++i, from += kSide * bits / 8) {
+    const uint32_t high = is_in_two ? from[1] : 0;
+    const uint32_t code = (from[0] | high << 8) >> shift & mask;
     x[i] = LevelOfCode(code, static_cast<int32_t>(7 * workers) + 1);
   }
-  RotateBlock(x, shared);
+  RotateBlock(x, block);
 #pragma unroll
-  for (uint32_t i = 0; i < kOfThread; ++i) shared[ResultIndex(i)] = x[i];
-  __syncthreads();
-  for (uint32_t i = threadIdx.x; i < kRotated; i += kGroup)
-    target[i] = OneNan(__fdiv_rn(WithSign(shared[i], SignOf(i)), 128 * divisor));
-  __syncthreads();
+  for (uint32_t i = 0; i < kSide; ++i) {
+    const float sum = __fdiv_rn(WithSign(x[i], signs, i), 2 * kSide * divisor);
+    target[kSide * i + threadIdx.x] = OneNan(sum);
+  }
 }
 
 }  // namespace
 
-// Blocks of 4096 elements, and perhaps a last, shorter one, which is not rotated. `bits` are those
-// of a code in the sum's whole blocks; `divisor` is 1 or, of an average, the number of workers.
-extern "C" __global__ void EncodeThc(const float* values, uint64_t elements, uint32_t low,
-                                     uint32_t high, uint64_t first, uint8_t* out) {
-  __shared__ float shared[Spread(kRotated)];
-  const Random random = {low, high};
+// Blocks of 4096 elements, and perhaps a last, shorter one, which is not rotated. `rotated` has
+// memory for one block of each group of 64 threads. `bits` are those of a code in the sum's whole
+// blocks; `divisor` is 1 or, of an average, the number of workers.
+extern "C" __global__ void __launch_bounds__(kSide, 10)
+    EncodeThc(EncodedParts parts, float* rotated) {
+  const EncodedPart part = PartOfGroup(parts);
+  const Random random = RandomOf(part);
+  const uint64_t signs = SignsOfThread();
+  float* const block = rotated + (blockIdx.y * gridDim.x + blockIdx.x) * kRotated;
   uint64_t begin = uint64_t{blockIdx.x} * kRotated;
 #pragma unroll 1
-  for (; begin + kRotated <= elements; begin += uint64_t{gridDim.x} * kRotated)
-    EncodeThcBlock(values + begin, first + begin, random, shared, out + begin / 2);
-  for (uint64_t i = begin + threadIdx.x; i < elements; i += kGroup)
-    out[begin / 2 + (i - begin)] = LevelOf(values[i], 2, 127, first + i, random);
+  for (; begin + kRotated <= part.elements; begin += uint64_t{gridDim.x} * kRotated) {
+    EncodeThcBlock(part.values + begin, Opaque(signs), part.first + begin, random, block,
+                   part.out + begin / 2);
+  }
+  for (uint64_t i = begin + threadIdx.x; i < part.elements; i += kSide) {
+    const uint32_t level = LevelOf(part.values[i], 2, 127, part.first + i, random);
+    part.out[begin / 2 + (i - begin)] = level;
+  }
 }
 
-extern "C" __global__ void DecodeThcSum(const uint8_t* data, uint64_t elements, uint32_t bits,
-                                        uint32_t workers, float divisor, float* target) {
-  __shared__ float shared[Spread(kRotated)];
+extern "C" __global__ void __launch_bounds__(kSide, 10)
+    DecodeThcSum(const uint8_t* data, uint64_t elements, uint32_t bits, uint32_t workers,
+                 float divisor, float* rotated, float* target) {
+  const uint64_t signs = SignsOfThread();
+  float* const block = rotated + blockIdx.x * kRotated;
   uint64_t begin = uint64_t{blockIdx.x} * kRotated;
 #pragma unroll 1
   for (; begin + kRotated <= elements; begin += uint64_t{gridDim.x} * kRotated)
-    DecodeThcBlock(data + begin / 8 * bits, bits, workers, divisor, shared, target + begin);
+    DecodeThcBlock(data + begin / 8 * bits, Opaque(signs), bits, workers, divisor, block,
+                   target + begin);
   const uint8_t* const rest = data + begin / 8 * bits;
-  for (uint64_t i = begin + threadIdx.x; i < elements; i += kGroup) {
+  for (uint64_t i = begin + threadIdx.x; i < elements; i += kSide) {
     const uint32_t code = rest[2 * (i - begin)] | rest[2 * (i - begin) + 1] << 8;
     const float level = LevelOfCode(code, static_cast<int32_t>(127 * workers) + 1);
     target[i] = OneNan(__fdiv_rn(level, 2 * divisor));
   }
 }
 
-// Blocks of `block` elements, a scale in front of each; the last one may be shorter. `first` is the
-// index of the first element in its part, by which random numbers are drawn.
-#define ENCODE(Name, Element)                                                                      \
-  extern "C" __global__ void Name(const float* values, uint64_t elements, uint32_t block,          \
-                                  uint32_t is_stochastic, uint32_t low, uint32_t high,             \
-                                  uint64_t first, uint8_t* out) {                                  \
-    const Random random = {low, high};                                                             \
-    Encode<Element>(values, elements, block, first, is_stochastic ? &random : nullptr, out);       \
+// Blocks of `block` elements, a scale in front of each; the last one may be shorter.
+#define ENCODE(Name, Element)                                                                   \
+  extern "C" __global__ void Name(EncodedParts parts, uint32_t block, uint32_t is_stochastic) { \
+    Encode<Element>(PartOfGroup(parts), block, is_stochastic != 0);                             \
   }
-#define DECODE(Name, Element)                                                                      \
-  extern "C" __global__ void Name(const uint8_t* data, uint64_t elements, uint32_t block,          \
-                                  float* target) {                                                 \
-    Decode<Element>(data, elements, block, target);                                                \
+#define DECODE(Name, Element)                                                             \
+  extern "C" __global__ void Name(const uint8_t* data, uint64_t elements, uint32_t block, \
+                                  float* target) {                                        \
+    Decode<Element>(data, elements, block, target);                                       \
   }
 
 ENCODE(EncodeInt8, Int8)

@@ -52,12 +52,7 @@ bool CopyEngine::Supports(const DeviceForm& form) {
 
 Status CopyEngine::EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) {
   const auto start = [&](CudaStreamHandle stream) {
-    auto* next = static_cast<uint8_t*>(to);
-    for (const DevicePart& part : parts) {
-      BYTEPS_RETURN_IF_ERROR(codec_->EncodeToHost(part, next, stream));
-      next += part.bytes;
-    }
-    return OkStatus();
+    return codec_->EncodeToHost(parts, static_cast<uint8_t*>(to), stream);
   };
   return to_host_->Add(nullptr, start, std::move(done));
 }

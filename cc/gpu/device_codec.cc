@@ -35,10 +35,27 @@ bool IsOfThc(const DeviceForm& form) {
   return form.codec == CodecId::kThc || form.codec == CodecId::kThcSum;
 }
 
-constexpr unsigned int kThreads = 256;
-constexpr uint64_t kWarps = kThreads / 32;
-// Enough to keep a GPU's memory busy; what else the GPU computes meanwhile needs it, too.
-constexpr uint64_t kMostGroups = 512;
+// The groups of threads of a kernel.
+struct Groups {
+  unsigned int threads;
+  uint64_t blocks;  // at a time
+  uint64_t most;    // enough to keep a GPU busy, which has something else to compute meanwhile
+};
+constexpr Groups kGroups = {256, 256 / 32, 512};  // a warp takes a block
+constexpr Groups kThcGroups = {64, 1, 256};
+constexpr uint64_t kRotatedBytes = kThcGroups.most * 4096 * sizeof(float);
+
+// As codec_kernels.cu has them.
+struct EncodedPart {
+  CudaAddress values;
+  uint64_t elements;
+  uint64_t random_state;
+  uint64_t first;
+  CudaAddress out;
+};
+struct EncodedParts {
+  std::array<EncodedPart, kPartsEncodedTogether> part;
+};
 
 // Elements whose blocks, all of them whole, fit in `bytes`.
 uint64_t ElementsIn(uint64_t bytes, const DeviceForm& form) {
@@ -71,7 +88,8 @@ Status DeviceCodec::Load() {
     }
   }
   BYTEPS_RETURN_IF_ERROR(DeviceBuffer::Create(device_, kScratchBytes, &encoded_));
-  return DeviceBuffer::Create(device_, kScratchBytes, &arrived_);
+  BYTEPS_RETURN_IF_ERROR(DeviceBuffer::Create(device_, kScratchBytes, &arrived_));
+  return DeviceBuffer::Create(device_, 2 * kRotatedBytes, &rotated_);
 }
 
 bool DeviceCodec::Supports(const DeviceForm& form) { return IndexOf(form.codec) < kCodecs.size(); }
@@ -82,48 +100,83 @@ DeviceCodec::~DeviceCodec() {
   if (scope.status().ok()) device_->driver().cuModuleUnload(module_);
 }
 
-// A warp takes a block with a scale, a group of threads one of thc.
+// `elements` of the longest of so many parts.
 Status DeviceCodec::Launch(CudaFunctionHandle kernel, const DeviceForm& form, uint64_t elements,
-                           void** arguments, CudaStreamHandle stream) const {
+                           uint64_t parts, void** arguments, CudaStreamHandle stream) const {
   if (kernel == nullptr) return Internal("a codec's kernel is not used this way");
-  const uint64_t blocks = (elements + form.block - 1) / form.block;
-  const uint64_t in_group = IsOfThc(form) ? 1 : kWarps;
-  const auto groups =
-      static_cast<unsigned int>(std::min((blocks + in_group - 1) / in_group, kMostGroups));
+  const Groups& groups = IsOfThc(form) ? kThcGroups : kGroups;
+  const uint64_t at_a_time = form.block * groups.blocks;
+  const uint64_t wanted = (elements + at_a_time - 1) / at_a_time;
+  const auto count = static_cast<unsigned int>(std::min(wanted, groups.most / parts));
   const CudaDriver& driver = device_->driver();
-  return driver.Check(
-      driver.cuLaunchKernel(kernel, groups, 1, 1, kThreads, 1, 1, 0, stream, arguments, nullptr),
-      "cuLaunchKernel");
+  return driver.Check(driver.cuLaunchKernel(kernel, count, static_cast<unsigned int>(parts), 1,
+                                            groups.threads, 1, 1, 0, stream, arguments, nullptr),
+                      "cuLaunchKernel");
 }
 
-Status DeviceCodec::EncodeToHost(const DevicePart& part, uint8_t* to,
+// What one launch encodes, and one copy brings to the host.
+struct DeviceCodec::Together {
+  DeviceForm form;
+  EncodedParts parts = {};
+  uint64_t count = 0;
+  uint64_t most_elements = 0;
+  uint64_t bytes = 0;
+
+  bool Takes(const DeviceForm& other, uint64_t more_bytes) const {
+    return count < kPartsEncodedTogether && bytes + more_bytes <= kScratchBytes &&
+           (count == 0 || (other.codec == form.codec && other.block == form.block &&
+                           other.is_stochastic == form.is_stochastic));
+  }
+};
+
+Status DeviceCodec::EncodeTogether(Together* together, uint8_t** to,
+                                   CudaStreamHandle stream) const {
+  if (together->count == 0) return OkStatus();
+  Together encoded = std::exchange(*together, Together());
+  const DeviceForm& form = encoded.form;
+  uint32_t block = form.block, stochastic = form.is_stochastic;
+  CudaAddress rotated = rotated_->address();
+  void* with_scale[] = {&encoded.parts, &block, &stochastic};
+  void* of_thc[] = {&encoded.parts, &rotated};
+  BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].encode, form, encoded.most_elements,
+                                encoded.count, IsOfThc(form) ? of_thc : with_scale, stream));
+  const CudaDriver& driver = device_->driver();
+  BYTEPS_RETURN_IF_ERROR(
+      driver.Check(driver.cuMemcpyDtoHAsync(*to, encoded_->address(), encoded.bytes, stream),
+                   "cuMemcpyDtoHAsync"));
+  *to += encoded.bytes;
+  return OkStatus();
+}
+
+Status DeviceCodec::EncodeToHost(const std::vector<DevicePart>& parts, uint8_t* to,
                                  CudaStreamHandle stream) const {
   const CudaDriver& driver = device_->driver();
-  const DeviceForm& form = part.form;
-  if (form.codec == CodecId::kRaw) {
-    return driver.Check(driver.cuMemcpyDtoHAsync(to, reinterpret_cast<CudaAddress>(part.values),
-                                                 part.bytes, stream),
-                        "cuMemcpyDtoHAsync");
+  Together together;
+  for (const DevicePart& part : parts) {
+    const DeviceForm& form = part.form;
+    const auto values = reinterpret_cast<CudaAddress>(part.values);
+    if (form.codec == CodecId::kRaw) {
+      BYTEPS_RETURN_IF_ERROR(EncodeTogether(&together, &to, stream));
+      BYTEPS_RETURN_IF_ERROR(driver.Check(driver.cuMemcpyDtoHAsync(to, values, part.bytes, stream),
+                                          "cuMemcpyDtoHAsync"));
+      to += part.bytes;
+      continue;
+    }
+    const uint64_t piece = ElementsIn(kScratchBytes, form);
+    for (uint64_t done = 0; done < part.elements; done += piece) {
+      const uint64_t elements = std::min(piece, part.elements - done);
+      const uint64_t bytes = form.Bytes(elements);
+      if (!together.Takes(form, bytes))
+        BYTEPS_RETURN_IF_ERROR(EncodeTogether(&together, &to, stream));
+      together.form = form;
+      together.parts.part[together.count++] = {values + done * sizeof(float), elements,
+                                               form.random_state, done,
+                                               encoded_->address() + together.bytes};
+      together.most_elements = std::max(together.most_elements, elements);
+      together.bytes += bytes;
+    }
   }
-  const uint64_t piece = ElementsIn(kScratchBytes, form);
-  for (uint64_t done = 0; done < part.elements; done += piece) {
-    auto values = reinterpret_cast<CudaAddress>(part.values) + done * sizeof(float);
-    uint64_t elements = std::min(piece, part.elements - done);
-    uint32_t block = form.block;
-    uint32_t stochastic = form.is_stochastic;
-    auto low = static_cast<uint32_t>(form.random_state);
-    auto high = static_cast<uint32_t>(form.random_state >> 32);
-    uint64_t first = done;
-    CudaAddress out = encoded_->address();
-    void* with_scale[] = {&values, &elements, &block, &stochastic, &low, &high, &first, &out};
-    void* of_thc[] = {&values, &elements, &low, &high, &first, &out};
-    const uint64_t bytes = form.Bytes(elements);
-    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].encode, form, elements,
-                                  IsOfThc(form) ? of_thc : with_scale, stream));
-    BYTEPS_RETURN_IF_ERROR(driver.Check(
-        driver.cuMemcpyDtoHAsync(to + form.Bytes(done), out, bytes, stream), "cuMemcpyDtoHAsync"));
-  }
-  return OkStatus();
+  return EncodeTogether(&together, &to, stream);
 }
 
 Status DeviceCodec::DecodeToDevice(const DeviceForm& form, const uint8_t* from, uint64_t elements,
@@ -132,16 +185,16 @@ Status DeviceCodec::DecodeToDevice(const DeviceForm& form, const uint8_t* from, 
   const uint64_t piece = ElementsIn(kScratchBytes, form);
   for (uint64_t done = 0; done < elements; done += piece) {
     uint64_t count = std::min(piece, elements - done);
-    CudaAddress data = arrived_->address();
+    CudaAddress data = arrived_->address(), rotated = rotated_->address() + kRotatedBytes;
     CudaAddress target = to + done * sizeof(float);
     uint32_t block = form.block, bits = form.element_bits, workers = form.workers;
     float divisor = form.divisor;
     void* with_scale[] = {&data, &count, &block, &target};
-    void* of_thc[] = {&data, &count, &bits, &workers, &divisor, &target};
+    void* of_thc[] = {&data, &count, &bits, &workers, &divisor, &rotated, &target};
     BYTEPS_RETURN_IF_ERROR(driver.Check(
         driver.cuMemcpyHtoDAsync(data, from + form.Bytes(done), form.Bytes(count), stream),
         "cuMemcpyHtoDAsync"));
-    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].decode, form, count,
+    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].decode, form, count, 1,
                                   IsOfThc(form) ? of_thc : with_scale, stream));
   }
   return OkStatus();

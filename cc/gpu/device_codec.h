@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/gpu/device.h"
@@ -26,9 +27,11 @@ class DeviceCodec {
   // One way at least, in which the codec is used: contributions go out, sums come back.
   static bool Supports(const DeviceForm& form);
 
-  // Encodes a part and copies its bytes to `to`, which is pinned host memory. All calls of this
-  // function must be given one stream: they share memory.
-  Status EncodeToHost(const DevicePart& part, uint8_t* to, CudaStreamHandle stream) const;
+  // Encodes parts and copies their bytes to `to`, one after the other, which is pinned host memory.
+  // All calls of this function must be given one stream: they share memory. A launch encodes
+  // several parts: beside what else the GPU computes it waits for its turn.
+  Status EncodeToHost(const std::vector<DevicePart>& parts, uint8_t* to,
+                      CudaStreamHandle stream) const;
 
   // The way back, of `elements` float32 numbers at `to`. Again one stream, perhaps another one.
   Status DecodeToDevice(const DeviceForm& form, const uint8_t* from, uint64_t elements,
@@ -40,19 +43,24 @@ class DeviceCodec {
     CudaFunctionHandle decode = nullptr;
   };
 
+  struct Together;
+
   // What is between a kernel and a copy. Longer parts go piece by piece.
   static constexpr uint64_t kScratchBytes = 4 << 20;
 
   explicit DeviceCodec(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
   Status Load();
   Status Launch(CudaFunctionHandle kernel, const DeviceForm& form, uint64_t elements,
-                void** arguments, CudaStreamHandle stream) const;
+                uint64_t parts, void** arguments, CudaStreamHandle stream) const;
+  // Encodes what has been collected, moves `to` behind its bytes and leaves nothing.
+  Status EncodeTogether(Together* together, uint8_t** to, CudaStreamHandle stream) const;
 
   const std::shared_ptr<GpuDevice> device_;
   CudaModuleHandle module_ = nullptr;
   std::array<Kernels, 5> kernels_;
   std::unique_ptr<DeviceBuffer> encoded_;  // on the way out
   std::unique_ptr<DeviceBuffer> arrived_;  // on the way back
+  std::unique_ptr<DeviceBuffer> rotated_;  // blocks of thc, first of those on the way out
 };
 
 }  // namespace byteps

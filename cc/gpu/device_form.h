@@ -34,6 +34,9 @@ struct DeviceForm {
   }
 };
 
+// So many parts of one form are encoded at a time.
+inline constexpr uint64_t kPartsEncodedTogether = 8;
+
 // One part on its way out: `elements` float32 numbers in a device's memory become `bytes` bytes.
 // Raw parts are copied as they are.
 struct DevicePart {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 
 #include "cc/codec/int8_codec.h"
 #include "cc/codec/testing/expected_sum.h"
@@ -89,7 +90,7 @@ class DeviceCodecTest : public ::testing::Test {
     std::vector<uint8_t> encoded(bytes + 8, 0xa5);  // not pinned: copies only take longer
     {
       const ScopedContext scope(*device_);
-      const Status status = codec_->EncodeToHost(part, encoded.data(), stream_->handle());
+      const Status status = codec_->EncodeToHost({part}, encoded.data(), stream_->handle());
       ASSERT_TRUE(status.ok()) << status.ToString();
     }
     ASSERT_TRUE(stream_->Synchronize().ok());
@@ -118,7 +119,7 @@ class DeviceCodecTest : public ::testing::Test {
     part.form = DeviceFormOf(&codec, kSeed);
     std::vector<uint8_t> encoded(expected.size());
     const ScopedContext scope(*device_);
-    ASSERT_TRUE(codec_->EncodeToHost(part, encoded.data(), stream_->handle()).ok());
+    ASSERT_TRUE(codec_->EncodeToHost({part}, encoded.data(), stream_->handle()).ok());
     ASSERT_TRUE(stream_->Synchronize().ok());
     ASSERT_EQ(encoded, expected) << values.size() << " elements";
   }
@@ -176,46 +177,99 @@ TEST_F(DeviceCodecTest, TheBytesOfThcAreThoseOfTheCpu) {
   }
 }
 
-// The figures of docs/compression.md. The kernels' time is what remains without the copies.
+// More of them than one launch takes, of several codecs, and some as they are.
+TEST_F(DeviceCodecTest, PartsOfOneCall) {
+  const Int8Codec int8(32, false);
+  const ThcCodec thc({2, true});
+  const std::vector<float> values = Values(300000, false);
+  const auto buffer = OnDevice(values);
+  std::vector<DevicePart> parts;
+  std::vector<uint8_t> expected;
+  for (uint64_t i = 0; i < 40; ++i) {
+    const BlockCodec& codec = i % 20 < 11 ? static_cast<const BlockCodec&>(thc) : int8;
+    const uint64_t first = 4 * i, count = i % 3 == 0 ? 7000 * i : 4095 + i;
+    const auto* const from = values.data() + first;
+    const PartSeed seed = {1, 2, 3, i, 5};
+    DevicePart part;
+    part.values = static_cast<const float*>(buffer->pointer()) + first;
+    part.elements = count;
+    part.form = i == 30 ? DeviceForm() : DeviceFormOf(&codec, seed);
+    std::vector<uint8_t> bytes(i == 30 ? count * sizeof(float) : codec.EncodedBytes(count));
+    if (i == 30) {
+      std::memcpy(bytes.data(), from, bytes.size());
+    } else {
+      codec.EncodeBlocks(from, count, 0, CounterRandom(seed), bytes.data());
+    }
+    part.bytes = bytes.size();
+    parts.push_back(part);
+    expected.insert(expected.end(), bytes.begin(), bytes.end());
+  }
+  std::vector<uint8_t> encoded(expected.size());
+  const ScopedContext scope(*device_);
+  ASSERT_TRUE(codec_->EncodeToHost(parts, encoded.data(), stream_->handle()).ok());
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_TRUE(encoded == expected);
+}
+
+// The figures of docs/compression.md: of one part, or of parts as long as they are by default. The
+// kernels' time is what remains without the copies.
 TEST_F(DeviceCodecTest, OneHundredMegabytes) {
-  const Int8Codec codec(32, false);
   constexpr uint64_t kElements = 25'000'000;
   const auto buffer = NewDeviceBuffer(device_, kElements * sizeof(float));
   const auto pool = PinnedPool::Create(PinnedMemoryOf(device_));
   PinnedPool::Block pinned;
   ASSERT_TRUE(pool->Take(kElements * sizeof(float), &pinned).ok());
   auto* const host = static_cast<uint8_t*>(pinned.get());
-  DevicePart part;
-  part.values = buffer->pointer();
-  part.elements = kElements;
-  part.bytes = codec.EncodedBytes(kElements);
-  part.form = DeviceFormOf(&codec, kSeed);
-  DevicePart raw = part;
-  raw.bytes = kElements * sizeof(float);
-  raw.form = DeviceForm();
-  DevicePart bytes_only = raw;
-  bytes_only.bytes = part.bytes;
-  const ScopedContext scope(*device_);
-  const auto time = [&](const char* what, const auto& call) {
-    std::vector<double> times;
-    for (int i = 0; i < 11; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      ASSERT_TRUE(call().ok());
-      ASSERT_TRUE(stream_->Synchronize().ok());
-      times.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-              .count());
-    }
-    std::sort(times.begin(), times.end());
-    std::printf("100 MB of float32, %s: %.2f ms\n", what, times[5]);
-  };
   const CudaStreamHandle stream = stream_->handle();
-  time("copied to the host", [&] { return codec_->EncodeToHost(raw, host, stream); });
-  time("encoded as int8 and copied", [&] { return codec_->EncodeToHost(part, host, stream); });
-  time("its encoded bytes copied", [&] { return codec_->EncodeToHost(bytes_only, host, stream); });
-  time("int8 copied back and decoded", [&] {
-    return codec_->DecodeToDevice(part.form, host, kElements, buffer->address(), stream);
-  });
+  const ScopedContext scope(*device_);
+  for (const uint64_t length : {kElements, uint64_t{1 << 20} / sizeof(float)}) {
+    const auto time = [&](const std::string& what, const auto& call) {
+      std::vector<double> times;
+      for (int i = 0; i < 11; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        ASSERT_TRUE(call().ok());
+        ASSERT_TRUE(stream_->Synchronize().ok());
+        times.push_back(
+            std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                .count());
+      }
+      std::sort(times.begin(), times.end());
+      std::printf("100 MB of float32 in parts of %.0f MB, %s: %.2f ms\n",
+                  static_cast<double>(length) * sizeof(float) / 1e6, what.c_str(), times[5]);
+    };
+    const auto encode = [&](const DeviceForm& form, const BlockCodec* codec) {
+      std::vector<DevicePart> parts;
+      for (uint64_t first = 0; first < kElements; first += length) {
+        const uint64_t count = std::min(length, kElements - first);
+        const uint64_t bytes =
+            codec == nullptr ? count * sizeof(float) : codec->EncodedBytes(count);
+        parts.push_back({static_cast<const float*>(buffer->pointer()) + first, count, bytes, form});
+      }
+      return codec_->EncodeToHost(parts, host, stream);
+    };
+    const auto decode = [&](const DeviceForm& form) {
+      Status status;
+      for (uint64_t first = 0; first < kElements && status.ok(); first += length) {
+        status = codec_->DecodeToDevice(form, host, std::min(length, kElements - first),
+                                        buffer->address() + first * sizeof(float), stream);
+      }
+      return status;
+    };
+    time("copied to the host", [&] { return encode(DeviceForm(), nullptr); });
+    const Int8Codec int8(32, false);
+    const ThcCodec thc({2, true});
+    const ThcSumCodec sum({2, true});
+    for (const BlockCodec* codec :
+         {static_cast<const BlockCodec*>(&int8), static_cast<const BlockCodec*>(&thc),
+          static_cast<const BlockCodec*>(&sum)}) {
+      const DeviceForm form = DeviceFormOf(codec, kSeed);
+      const std::string name = codec->name();
+      time("its bytes as " + name + " copied", [&] { return encode(DeviceForm(), codec); });
+      if (codec != &sum)
+        time("encoded as " + name + " and copied", [&] { return encode(form, codec); });
+      if (codec != &thc) time(name + " copied back and decoded", [&] { return decode(form); });
+    }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <random>
@@ -19,7 +20,8 @@ namespace byteps {
 namespace {
 
 constexpr PartSeed kSeed = {1, 2, 3, 4, 5};
-constexpr unsigned kGroups = 2;
+constexpr unsigned kGroups = 2, kThreads = 256, kThcThreads = 64;  // of a part
+constexpr unsigned kParts = 2;
 constexpr uint64_t kLengths[] = {1, 31, 33, 4095, 4096, 4097, 12365};
 
 std::vector<float> Values(uint64_t length, bool with_all_kinds) {
@@ -58,13 +60,35 @@ void ExpectSameDecoded(const BlockCodec& codec, const std::vector<uint8_t>& byte
   }
 }
 
-using EncodeKernel = void (*)(const float*, unsigned long long, unsigned, unsigned, unsigned,
-                              unsigned, unsigned long long, unsigned char*);
+float* RotatedBlocks() {
+  alignas(16) static float blocks[kGroups * kParts * 4096];
+  return blocks;
+}
+
+// Encodes all values, and as a second part the first half of them.
+using EncodeKernel = std::function<void(emulated::EncodedParts)>;
+
+void ExpectSameEncoded(const BlockCodec& codec, const std::vector<float>& values, unsigned threads,
+                       const EncodeKernel& kernel) {
+  const DeviceForm form = DeviceFormOf(&codec, kSeed);
+  emulated::EncodedParts parts = {};
+  std::vector<uint8_t> bytes[kParts];
+  for (unsigned i = 0; i < kParts; ++i) {
+    const uint64_t length = i == 0 ? values.size() : values.size() / 2;
+    bytes[i].resize(form.Bytes(length));
+    parts.part[i] = {values.data(), length, form.random_state, 0, bytes[i].data()};
+  }
+  emulated::Launch({kGroups, kParts}, threads, [&] { kernel(parts); });
+  ASSERT_EQ(bytes[0], Encoded(codec, values)) << codec.name() << ", " << values.size();
+  const std::vector<float> half(values.begin(), values.begin() + values.size() / 2);
+  ASSERT_EQ(bytes[1], Encoded(codec, half)) << codec.name() << ", " << half.size();
+}
+
 using DecodeKernel = void (*)(const unsigned char*, unsigned long long, unsigned, float*);
 
 struct WithScale {
   const char* name;
-  EncodeKernel encode;
+  void (*encode)(emulated::EncodedParts, unsigned block, unsigned is_stochastic);
   DecodeKernel decode;
 };
 
@@ -79,16 +103,12 @@ TEST(EmulatedKernelsTest, BlocksWithAScale) {
     const DeviceForm form = DeviceFormOf(&AsBlocks(codec), kSeed);
     for (const uint64_t length : kLengths) {
       const std::vector<float> values = Values(length, true);
-      const std::vector<uint8_t> expected = Encoded(AsBlocks(codec), values);
-      std::vector<uint8_t> bytes(expected.size());
-      emulated::Launch(kGroups, [&] {
-        each.encode(values.data(), length, form.block, form.is_stochastic,
-                    static_cast<unsigned>(form.random_state),
-                    static_cast<unsigned>(form.random_state >> 32), 0, bytes.data());
+      ExpectSameEncoded(AsBlocks(codec), values, kThreads, [&](emulated::EncodedParts parts) {
+        each.encode(parts, form.block, form.is_stochastic);
       });
-      ASSERT_EQ(bytes, expected) << each.name << ", " << length << " elements";
+      const std::vector<uint8_t> bytes = Encoded(AsBlocks(codec), values);
       std::vector<float> back(length);
-      emulated::Launch(kGroups,
+      emulated::Launch({kGroups, 1}, kThreads,
                        [&] { each.decode(bytes.data(), length, form.block, back.data()); });
       ExpectSameDecoded(AsBlocks(codec), bytes, back);
       if (HasFatalFailure()) return;
@@ -98,17 +118,11 @@ TEST(EmulatedKernelsTest, BlocksWithAScale) {
 
 TEST(EmulatedKernelsTest, ContributionsOfThc) {
   const ThcCodec codec({2, true});
-  const DeviceForm form = DeviceFormOf(&codec, kSeed);
   for (const uint64_t length : kLengths) {
-    const std::vector<float> values = Values(length, true);
-    const std::vector<uint8_t> expected = Encoded(codec, values);
-    EXPECT_EQ(form.Bytes(length), expected.size());
-    std::vector<uint8_t> bytes(expected.size());
-    emulated::Launch(kGroups, [&] {
-      emulated::EncodeThc(values.data(), length, static_cast<unsigned>(form.random_state),
-                          static_cast<unsigned>(form.random_state >> 32), 0, bytes.data());
+    ExpectSameEncoded(codec, Values(length, true), kThcThreads, [&](emulated::EncodedParts parts) {
+      emulated::EncodeThc(parts, RotatedBlocks());
     });
-    ASSERT_EQ(bytes, expected) << length << " elements";
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -127,9 +141,9 @@ TEST(EmulatedKernelsTest, SumsOfThc) {
       const std::vector<uint8_t> bytes = Encoded(codec, values);
       EXPECT_EQ(form.Bytes(length), bytes.size());
       std::vector<float> back(length);
-      emulated::Launch(kGroups, [&] {
+      emulated::Launch({kGroups, 1}, kThcThreads, [&] {
         emulated::DecodeThcSum(bytes.data(), length, form.element_bits, form.workers, form.divisor,
-                               back.data());
+                               RotatedBlocks(), back.data());
       });
       ExpectSameDecoded(codec, bytes, back);
       if (HasFatalFailure()) return;

@@ -75,11 +75,13 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
   for (uint32_t number = 0; number < count; ++number) {
     PartPointer part = NewPart(tensor, number);
     is_decoded = is_decoded || part->sum_form.codec != CodecId::kRaw;
-    if (groups.empty() || bytes + part->span.bytes() > kBytesTogether) {
+    const bool is_full = groups.empty() || bytes + part->encoded.bytes > kBytesTogether ||
+                         (part->is_encoded() && groups.back().size() == kPartsEncodedTogether);
+    if (is_full) {
       groups.emplace_back();
       bytes = 0;
     }
-    bytes += part->span.bytes();
+    bytes += part->encoded.bytes;
     groups.back().push_back(std::move(part));
   }
   // Not kept: whoever gets the mark, which has the tensor, keeps it.

@@ -8,18 +8,22 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
 namespace byteps::emulated {
 
-constexpr unsigned kThreads = 256, kLanes = 32;
+constexpr unsigned kMostThreads = 256, kLanes = 32;
 
 struct Index {
-  unsigned x;
+  unsigned x, y;
 };
 inline thread_local Index threadIdx, blockIdx;
-inline Index blockDim = {kThreads}, gridDim = {1};
+inline Index blockDim, gridDim;
+struct float4 {
+  float x, y, z, w;
+};
 
 class Barrier {
  public:
@@ -31,14 +35,14 @@ class Barrier {
   pthread_barrier_t barrier_;
 };
 
-inline Barrier group_barrier{kThreads};
+inline std::unique_ptr<Barrier> group_barrier;
 struct Warp {
   Barrier barrier{kLanes};
   unsigned values[kLanes];
 };
-inline Warp warps[kThreads / kLanes];
+inline Warp warps[kMostThreads / kLanes];
 
-inline void SyncThreads() { group_barrier.Wait(); }
+inline void SyncThreads() { group_barrier->Wait(); }
 
 inline unsigned Shuffle(unsigned value, unsigned from) {
   Warp& warp = warps[threadIdx.x / kLanes];
@@ -76,15 +80,18 @@ T max(T a, T b) {
   return a < b ? b : a;
 }
 
-// Calls a kernel as `groups` groups of threads, one after the other.
-inline void Launch(unsigned groups, const std::function<void()>& kernel) {
-  gridDim.x = groups;
-  for (unsigned group = 0; group < groups; ++group) {
+// Calls a kernel with `groups.x` by `groups.y` groups of so many threads, whole warps, one after
+// the other.
+inline void Launch(Index groups, unsigned group_threads, const std::function<void()>& kernel) {
+  gridDim = groups;
+  blockDim.x = group_threads;
+  group_barrier = std::make_unique<Barrier>(group_threads);
+  for (unsigned group = 0; group < groups.x * groups.y; ++group) {
     std::vector<std::thread> threads;
-    for (unsigned number = 0; number < kThreads; ++number) {
+    for (unsigned number = 0; number < group_threads; ++number) {
       threads.emplace_back([&, group, number] {
         threadIdx.x = number;
-        blockIdx.x = group;
+        blockIdx = {group % groups.x, group / groups.x};
         kernel();
       });
     }
@@ -94,7 +101,7 @@ inline void Launch(unsigned groups, const std::function<void()>& kernel) {
 
 #define __device__ inline
 #define __global__ inline
-#define __shared__ static
+#define __launch_bounds__(...)
 #define __syncthreads SyncThreads
 #define __shfl_xor_sync ShuffleXor
 #define __shfl_down_sync ShuffleDown
@@ -111,7 +118,7 @@ inline void Launch(unsigned groups, const std::function<void()>& kernel) {
 
 #undef __device__
 #undef __global__
-#undef __shared__
+#undef __launch_bounds__
 #undef __syncthreads
 
 }  // namespace byteps::emulated
