@@ -25,7 +25,7 @@ struct EncodedPart {
   uint64_t first;  // the first element's index in the part, by which random numbers are drawn
   uint8_t* out;
 };
-enum : uint32_t { kMostParts = 8 };
+enum : uint32_t { kMostParts = 8 };  // kPartsEncodedTogether
 struct EncodedParts {
   EncodedPart part[kMostParts];
 };
@@ -77,6 +77,11 @@ __device__ Random RandomOf(const EncodedPart& part) {
 __device__ int32_t RoundStochastic(float value, float uniform) {
   const float down = floorf(value);
   return static_cast<int32_t>(down) + (uniform < __fsub_rn(value, down) ? 1 : 0);
+}
+
+// The one NaN that decoders give.
+__device__ float OneNan(float value) {
+  return value == value ? value : __uint_as_float(0x7fc00000);
 }
 
 // What an element becomes: `value` is already divided by the block's scale.
@@ -182,9 +187,7 @@ __device__ void Decode(const uint8_t* data, uint64_t elements, uint32_t block, f
     for (uint64_t i = blocks.lane; i < count; i += kWarp) {
       uint32_t bits = from[kScaleBytes + i * Element::kBits / 8];
       if (Element::kBits == 4) bits = i % 2 == 0 ? bits & 0xf : bits >> 4;
-      const float value = __fmul_rn(Element::Decode(bits), scale);
-      // The one NaN that decoders give.
-      target[begin + i] = value == value ? value : __uint_as_float(0x7fc00000);
+      target[begin + i] = OneNan(__fmul_rn(Element::Decode(bits), scale));
     }
   }
 }
@@ -195,7 +198,7 @@ __device__ void Decode(const uint8_t* data, uint64_t elements, uint32_t block, f
 // registers, and then a row; in between the block is in the GPU's memory. So a group is small and
 // needs no shared memory: it finds a place beside whatever else the GPU computes.
 
-enum : uint32_t { kSide = 64, kRotated = kSide * kSide, kSignBit = 0x80000000 };
+enum : uint32_t { kSide = 64, kRotated = kSide * kSide };
 
 // Random signs of a thread's elements, the same in all blocks: bit i is that of element i of its
 // column.
@@ -282,11 +285,6 @@ __device__ void EncodeThcBlock(const float* values, uint64_t signs, uint64_t ind
 __device__ float LevelOfCode(uint32_t code, int32_t offset) {
   return code == 0 ? __uint_as_float(0x7fc00000)
                    : static_cast<float>(static_cast<int32_t>(code) - offset);
-}
-
-// The one NaN that decoders give.
-__device__ float OneNan(float value) {
-  return value == value ? value : __uint_as_float(0x7fc00000);
 }
 
 __device__ void DecodeThcBlock(const uint8_t* data, uint64_t signs, uint32_t bits, uint32_t workers,

@@ -4,7 +4,7 @@
 
 namespace byteps {
 
-// SHA-256 of codec_kernels.cu: d99a2e8d0d759a7456ab58360a6f223748cbb267bfe9a806849976ef472788b6
+// SHA-256 of codec_kernels.cu: 7a421b87e32bf501453f895c6a94e3b9929d74116e0f759ca583216606f33141
 inline constexpr char kCodecKernelsPtx[] = R"ptx(
 .version 6.0
 .target sm_60

@@ -60,6 +60,10 @@ void ExpectSameDecoded(const BlockCodec& codec, const std::vector<uint8_t>& byte
   }
 }
 
+// DeviceCodec gives kernels its own struct of as many.
+static_assert(emulated::kMostParts == kPartsEncodedTogether);
+static_assert(sizeof(emulated::EncodedPart) == 5 * sizeof(uint64_t));
+
 float* RotatedBlocks() {
   alignas(16) static float blocks[kGroups * kParts * 4096];
   return blocks;

@@ -14,7 +14,8 @@
 // that bring what a stream waits for call nothing of the device's, nor wait for who does: those of
 // the worker, which receive, and the one that sees copies to the host end. What follows from what
 // they see, and needs the device, is done on one thread, launcher_. What the worker encodes, which
-// takes longer than the copy to the host, is done on several, encoders_.
+// takes longer than the copy to the host, is done on several, encoders_. Another one, marker_,
+// marks what a stream has copied, if no exchange that begins does so before.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 

@@ -75,9 +75,9 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
   for (uint32_t number = 0; number < count; ++number) {
     PartPointer part = NewPart(tensor, number);
     is_decoded = is_decoded || part->sum_form.codec != CodecId::kRaw;
-    const bool is_full = groups.empty() || bytes + part->encoded.bytes > kBytesTogether ||
-                         (part->is_encoded() && groups.back().size() == kPartsEncodedTogether);
-    if (is_full) {
+    const bool begins_group = groups.empty() || bytes + part->encoded.bytes > kBytesTogether ||
+                              (part->is_encoded() && groups.back().size() == kPartsEncodedTogether);
+    if (begins_group) {
       groups.emplace_back();
       bytes = 0;
     }
