@@ -10,7 +10,7 @@ std::vector<std::string> FuzzSeeds() {
   LogSlice slice;
   slice.entries.resize(2);
   slice.entries[0].rows = {1, 2, 3};
-  return {EncodeLocal(NcclUniqueId()), EncodeLocal(std::vector<LaunchReport>(2, report)),
+  return {EncodeLocal(GroupInvitation()), EncodeLocal(std::vector<LaunchReport>(2, report)),
           EncodeLocal(slice)};
 }
 

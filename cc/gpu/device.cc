@@ -176,15 +176,8 @@ Status AllocatePinned(const GpuDevice& device, size_t bytes, void** address) {
   void* const pages =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return ResourceExhausted(ErrnoMessage("mmap of pinned memory"));
-  // A child that writes to such a page would take it away from under the GPU.
-  madvise(pages, bytes, MADV_DONTFORK);
   madvise(pages, bytes, MADV_HUGEPAGE);
-  const ScopedContext scope(device);
-  Status status = scope.status();
-  if (status.ok()) {
-    status = device.driver().Check(
-        device.driver().cuMemHostRegister(pages, bytes, kRegisterPortable), "cuMemHostRegister");
-  }
+  Status status = PinPages(device, pages, bytes);
   if (!status.ok()) {
     munmap(pages, bytes);
     return status;
@@ -194,10 +187,23 @@ Status AllocatePinned(const GpuDevice& device, size_t bytes, void** address) {
 }
 
 void FreePinned(const GpuDevice& device, void* address, size_t bytes) {
+  UnpinPages(device, address);
+  munmap(address, bytes);
+}
+
+Status PinPages(const GpuDevice& device, void* address, size_t bytes) {
+  // A child that writes to such a page would take it away from under the GPU.
+  madvise(address, bytes, MADV_DONTFORK);
+  const ScopedContext scope(device);
+  BYTEPS_RETURN_IF_ERROR(scope.status());
+  return device.driver().Check(device.driver().cuMemHostRegister(address, bytes, kRegisterPortable),
+                               "cuMemHostRegister");
+}
+
+void UnpinPages(const GpuDevice& device, void* address) {
   const ScopedContext scope(device);
   LogIfError(
       device.driver().Check(device.driver().cuMemHostUnregister(address), "cuMemHostUnregister"));
-  munmap(address, bytes);
 }
 
 }  // namespace byteps

@@ -141,6 +141,10 @@ class DeviceBuffer {
 Status AllocatePinned(const GpuDevice& device, size_t bytes, void** address);
 void FreePinned(const GpuDevice& device, void* address, size_t bytes);
 
+// The same of whole pages that the caller has mapped.
+Status PinPages(const GpuDevice& device, void* address, size_t bytes);
+void UnpinPages(const GpuDevice& device, void* address);
+
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_GPU_DEVICE_H_

@@ -6,7 +6,7 @@
 namespace byteps {
 namespace {
 
-constexpr unsigned int kWaitUntilEqual = 1;
+constexpr unsigned int kWaitUntilReached = 0;
 
 CudaAddress Address(const void* pointer) { return reinterpret_cast<CudaAddress>(pointer); }
 
@@ -148,13 +148,14 @@ Status GpuRankDevice::StartCopiesAfterMark(const DeviceMark& mark) {
   return copies_->StartAfter(static_cast<CudaEvent*>(mark.get()));
 }
 
-Status GpuRankDevice::WaitForWord(CudaStreamHandle stream, const ArrivalWord* word) const {
+Status GpuRankDevice::WaitForWord(CudaStreamHandle stream, const ArrivalWord* word,
+                                  uint32_t value) const {
   const CudaDriver& driver = device_->driver();
   CudaAddress seen = 0;
   BYTEPS_RETURN_IF_ERROR(
       driver.Check(driver.cuMemHostGetDevicePointer(&seen, const_cast<ArrivalWord*>(word), 0),
                    "cuMemHostGetDevicePointer"));
-  return driver.Check(driver.cuStreamWaitValue32(stream, seen, kArrived, kWaitUntilEqual),
+  return driver.Check(driver.cuStreamWaitValue32(stream, seen, value, kWaitUntilReached),
                       "cuStreamWaitValue32");
 }
 
@@ -164,21 +165,30 @@ bool GpuRankDevice::StreamsWaitForHost() {
     if (device_->driver().cuStreamWaitValue32 == nullptr) return;
     PinnedPool::Block block;
     if (!pool_->Take(sizeof(ArrivalWord), &block).ok()) return;
-    const auto* const word = new (block.get()) ArrivalWord(kArrived);
-    const auto wait = [&](CudaStreamHandle stream) { return WaitForWord(stream, word); };
+    const auto* const word = new (block.get()) ArrivalWord(1);
+    const auto wait = [&](CudaStreamHandle stream) { return WaitForWord(stream, word, 1); };
     streams_wait_ = computed_->Add(nullptr, wait, [block](const Status&) {}).ok();
   });
   return streams_wait_;
 }
 
 Status GpuRankDevice::CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word,
-                                      const void* from, void* to, size_t bytes) {
+                                      uint32_t value, const void* from, void* to, size_t bytes) {
   const CudaDriver& driver = device_->driver();
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  BYTEPS_RETURN_IF_ERROR(WaitForWord(stream, word));
+  BYTEPS_RETURN_IF_ERROR(WaitForWord(stream, word, value));
   return driver.Check(driver.cuMemcpyHtoDAsync(Address(to), from, bytes, stream),
                       "cuMemcpyHtoDAsync");
+}
+
+MemoryPinner GpuRankDevice::pinner() {
+  MemoryPinner pinner;
+  pinner.pin = [device = device_](void* address, size_t bytes) {
+    return PinPages(*device, address, bytes);
+  };
+  pinner.unpin = [device = device_](void* address) { UnpinPages(*device, address); };
+  return pinner;
 }
 
 Status GpuRankDevice::CopyToHost(const void* from, void* to, size_t bytes, Done done) {

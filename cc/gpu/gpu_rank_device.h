@@ -38,14 +38,15 @@ class GpuRankDevice : public RankDevice {
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
   bool StreamsWaitForHost() override;
-  Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
-                         void* to, size_t bytes) override;
+  Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, uint32_t value,
+                         const void* from, void* to, size_t bytes) override;
   bool Supports(const DeviceForm& form) override { return copies_->Supports(form); }
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override;
   Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
                         Done done) override;
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override;
   PinnedPool& pinned_pool() override { return *pool_; }
+  MemoryPinner pinner() override;
 
  private:
   GpuRankDevice(std::shared_ptr<GpuDevice> device, std::shared_ptr<PinnedPool> pool,
@@ -53,7 +54,7 @@ class GpuRankDevice : public RankDevice {
 
   Status OpenNccl() const;
   Status failure() const;
-  Status WaitForWord(CudaStreamHandle stream, const ArrivalWord* word) const;
+  Status WaitForWord(CudaStreamHandle stream, const ArrivalWord* word, uint32_t value) const;
   template <typename Start>
   Status Launch(const Start& start, Done done);
 

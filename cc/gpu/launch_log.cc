@@ -22,7 +22,8 @@ Status HasLeft(int32_t local_rank) {
 }  // namespace
 
 std::string LaunchEntry::ToString() const {
-  static constexpr const char* kNames[] = {"reduce", "broadcast", "exchange", "fail", "end"};
+  static constexpr const char* kNames[] = {"reduce", "broadcast", "exchange",
+                                           "fail",   "end",       "reduce for all"};
   return std::string(kNames[static_cast<int>(kind)]) + " part " + std::to_string(part) + " of " +
          Title(key, round);
 }
@@ -76,6 +77,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
   }
   progress.ready[report.local_rank] = true;
   progress.rows[report.local_rank] = report.rows;
+  progress.all_take_shared = progress.all_take_shared && report.takes_shared;
   ++progress.ready_count;
   if (progress.agreement != report.agreement) {
     Fail(report.key, report.round,
@@ -93,12 +95,16 @@ void LaunchLog::AppendAllReady(const LaunchReport& report, Progress* progress) {
     live_.erase(report.key);
     return;
   }
+  const bool for_all = progress->all_take_shared;
+  const auto kind = for_all ? LaunchEntry::Kind::kReduceForAll : LaunchEntry::Kind::kReduce;
+  for (uint32_t part = 0; part < report.part_count; ++part)
+    appended_.entries.push_back({kind, report.key, report.round, part, OkStatus()});
+  if (for_all) {
+    live_.erase(report.key);
+    return;
+  }
   progress->replied.assign(report.part_count, false);
   progress->parts_left = report.part_count;
-  for (uint32_t part = 0; part < report.part_count; ++part) {
-    appended_.entries.push_back(
-        {LaunchEntry::Kind::kReduce, report.key, report.round, part, OkStatus()});
-  }
 }
 
 Status LaunchLog::AddReplied(const LaunchReport& report) {

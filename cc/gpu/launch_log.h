@@ -3,9 +3,11 @@
 // NCCL needs the same order on all ranks, but the ranks have their gradients ready in different
 // order, and the servers' replies come in any. One log for each host decides: "reduce part p" is
 // appended for all parts of a tensor when all local ranks have it, "broadcast part p" when p's
-// owner has the servers' reply. Every rank launches exactly this log. Where all workers of the job
-// are on one host, no server takes part, and "exchange" is the only entry for a tensor. What fails
-// on one rank fails on all: "fail" is an entry, too, and the last one of its tensor's round.
+// owner has the servers' reply. Where the streams of all ranks wait for the reply themselves, it is
+// "reduce part p for all", and no broadcast follows. Every rank launches exactly this log. Where
+// all workers of the job are on one host, no server takes part, and "exchange" is the only entry
+// for a tensor. What fails on one rank fails on all: "fail" is an entry, too, and the last one of
+// its tensor's round.
 //
 // This class is the log's arithmetic, without threads; sequencer.h has them.
 #ifndef TF_BYTEPS_CC_GPU_LAUNCH_LOG_H_
@@ -25,9 +27,10 @@ struct LaunchEntry {
   enum class Kind : uint8_t {
     kReduce = 0,
     kBroadcast = 1,
-    kExchange = 2,  // one collective gives all ranks the whole tensor's result
-    kFail = 3,      // no collective; nothing more of this round
-    kEnd = 4,       // all ranks leave: nothing follows
+    kExchange = 2,      // one collective gives all ranks the whole tensor's result
+    kFail = 3,          // no collective; nothing more of this round
+    kEnd = 4,           // all ranks leave: nothing follows
+    kReduceForAll = 5,  // the servers' result comes to memory that all ranks share
   };
 
   Kind kind = Kind::kReduce;
@@ -61,7 +64,8 @@ struct LaunchReport {
   uint32_t part_count = 0;  // kReady
   int64_t rows = 0;         // kReady of a gather: this rank's
   uint64_t agreement = 0;   // kReady: on what all must agree (type, shape, operation), as a number
-  Status reason;            // kFailed
+  bool takes_shared = false;  // kReady: its stream can wait for results in memory that ranks share
+  Status reason;              // kFailed
 };
 
 // Consecutive entries of a log.
@@ -94,6 +98,7 @@ class LaunchLog {
     std::vector<bool> ready;  // by local rank
     std::vector<int64_t> rows;
     int32_t ready_count = 0;
+    bool all_take_shared = true;
     std::vector<bool> replied;  // by part; empty until the reductions are in the log
     uint32_t parts_left = 0;
   };

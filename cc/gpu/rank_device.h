@@ -28,9 +28,20 @@ namespace byteps {
 // A point in the work of one of a device's streams; of a GPU a CudaEvent.
 using DeviceMark = std::shared_ptr<StreamMark>;
 
-// A word in pinned memory that the host sets to kArrived, once what a stream waits for is there.
+// A word in pinned memory that tells a stream what is there by now: the host only counts it up.
 using ArrivalWord = std::atomic<uint32_t>;
-inline constexpr uint32_t kArrived = 1;
+
+// Whether a word has come so far; the GPU compares in the same way, round the end of the numbers.
+inline bool HasReached(const ArrivalWord& word, uint32_t value) {
+  return static_cast<int32_t>(word.load() - value) >= 0;
+}
+
+// Makes host memory that somebody else has mapped as fast for copies as that of a pool. Its
+// functions may be called after the device's end.
+struct MemoryPinner {
+  std::function<Status(void* address, size_t bytes)> pin;
+  std::function<void(void* address)> unpin;
+};
 
 class RankDevice {
  public:
@@ -77,12 +88,12 @@ class RankDevice {
 
   // Whether a stream can wait until the host has set a word. The first call tries it.
   virtual bool StreamsWaitForHost() = 0;
-  // Puts on `stream` a wait until `word` is kArrived, and then a copy from the host's pinned
-  // memory. Work that the GPU has to do before the word can be set must be on its streams already:
-  // the wait may hold up whatever comes after it, also on other streams, which may share a queue
-  // with this.
-  virtual Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, const void* from,
-                                 void* to, size_t bytes) = 0;
+  // Puts on `stream` a wait until `word` has reached a value, and then a copy from the host's
+  // pinned memory. Work that the GPU has to do before the word can be set must be on its streams
+  // already: the wait may hold up whatever comes after it, also on other streams, which may share a
+  // queue with this.
+  virtual Status CopyWhenArrived(CudaStreamHandle stream, const ArrivalWord* word, uint32_t value,
+                                 const void* from, void* to, size_t bytes) = 0;
 
   // Whether parts can be copied in this form. May take long the first time.
   virtual bool Supports(const DeviceForm& form) = 0;
@@ -96,6 +107,7 @@ class RankDevice {
 
   // Host memory that the copies are fast with.
   virtual PinnedPool& pinned_pool() = 0;
+  virtual MemoryPinner pinner() = 0;
 };
 
 }  // namespace byteps

@@ -84,6 +84,29 @@ TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenAnOwnerHasTheReply) {
   EXPECT_TRUE(log.Add(Ready(1, 10, 1, 2)).ok());
 }
 
+TEST(LaunchLog, NothingFollowsAReductionForAll) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  for (uint64_t round = 0; round < 2; ++round) {
+    for (const int32_t rank : {0, 1}) {
+      LaunchReport report = Ready(rank, 10, round, 2);
+      report.takes_shared = true;
+      ASSERT_TRUE(log.Add(report).ok());
+    }
+    EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduceForAll, 10, round, 0),
+                                              Entry(Kind::kReduceForAll, 10, round, 1)}));
+    EXPECT_FALSE(log.Add(Replied(0, 10, round, 0)).ok());
+  }
+  // All must be able to.
+  LaunchReport one = Ready(0, 20, 0);
+  one.takes_shared = true;
+  ASSERT_TRUE(log.Add(one).ok());
+  ASSERT_TRUE(log.Add(Ready(1, 20, 0)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduce, 20, 0)}));
+  // A part that fails later fails on all.
+  ASSERT_TRUE(log.Add(Failed(1, 10, 1)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 1)}));
+}
+
 TEST(LaunchLog, RefusesWhatNoRankMaySay) {
   LaunchLog log(2, ResultsFrom::kServers);
   EXPECT_FALSE(log.Add(Ready(2, 10, 0)).ok());

@@ -74,16 +74,17 @@ Status LocalGroup::Start() {
   options.on_lost = [this](int32_t rank, const Status& reason) { OnLost(rank, reason); };
   link_ = std::make_unique<LocalLink>(std::move(options));
   if (local_rank_ == 0) {
-    NcclUniqueId id;
-    BYTEPS_RETURN_IF_ERROR(device_->NewGroup(&id));
+    GroupInvitation invitation;
+    BYTEPS_RETURN_IF_ERROR(device_->NewGroup(&invitation.id));
+    invitation.results = NewSharedResults(invitation.id);
     Endpoint endpoint;
     BYTEPS_RETURN_IF_ERROR(link_->Listen(&endpoint));
     sequencer_ = std::make_unique<Sequencer>(
         local_size_, results_from_, [this](const LogSlice& slice) { Publish(slice); },
         [this](const Status& reason) { Fail(reason); });
-    inbox_.push_back(id);
+    inbox_.push_back(invitation);
     for (int32_t rank = 1; rank < local_size_; ++rank) {
-      link_->Send(rank, id);
+      link_->Send(rank, invitation);
       worker_->RelayTo(workers_[rank], std::to_string(endpoint.port));
     }
   }
@@ -169,7 +170,7 @@ Status LocalGroup::ConnectToRankZero(const std::string& port) {
 }
 
 Status LocalGroup::Handle(const LocalMessage& message) {
-  if (const auto* id = std::get_if<NcclUniqueId>(&message)) return Connect(*id);
+  if (const auto* invitation = std::get_if<GroupInvitation>(&message)) return Connect(*invitation);
   BYTEPS_RETURN_IF_ERROR(follower_.Receive(std::get<LogSlice>(message)));
   // All ranks get the same slices, so that they launch the same together.
   StartExchanges(std::exchange(together_, {}));
@@ -178,7 +179,7 @@ Status LocalGroup::Handle(const LocalMessage& message) {
 
 // NCCL waits for all ranks without a limit. Should one of them be lost meanwhile, the attempt is
 // left behind, with its thread.
-Status LocalGroup::Connect(const NcclUniqueId& id) {
+Status LocalGroup::Connect(const GroupInvitation& invitation) {
   struct Attempt {
     std::mutex mutex;
     std::condition_variable changed;
@@ -186,7 +187,8 @@ Status LocalGroup::Connect(const NcclUniqueId& id) {
     Status status;
   };
   const auto attempt = std::make_shared<Attempt>();
-  std::thread([attempt, device = device_, id, size = local_size_, rank = local_rank_] {
+  std::thread([attempt, device = device_, id = invitation.id, size = local_size_,
+               rank = local_rank_] {
     SetThreadName("byteps-connect");
     const Status status = device->Connect(id, size, rank);
     std::lock_guard<std::mutex> lock(attempt->mutex);
@@ -202,8 +204,10 @@ Status LocalGroup::Connect(const NcclUniqueId& id) {
     BYTEPS_RETURN_IF_ERROR(failure_);
   }
   BYTEPS_RETURN_IF_ERROR(attempt->status);
+  const bool shares_results = OpenSharedResults(invitation);
   std::lock_guard<std::mutex> group_lock(mutex_);
   connected_ = true;
+  shares_results_ = shares_results;
   return OkStatus();
 }
 
@@ -234,7 +238,8 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
   }
   if (entry.part >= tensor->exchange->entry->parts.size())
     return Internal(entry.ToString() + ": it has no such part here");
-  if (entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part);
+  const bool for_all = entry.kind == LaunchEntry::Kind::kReduceForAll;
+  if (for_all || entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part, for_all);
   if (entry.kind == LaunchEntry::Kind::kBroadcast) StartBroadcast(tensor, entry.part);
   if (entry.kind == LaunchEntry::Kind::kExchange) {
     const ExchangeKind kind = tensor->gpu.tensor.kind;
@@ -249,7 +254,7 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
 }
 
 void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
-                              const Status& reason) {
+                              const Status& reason, bool takes_shared) {
   LaunchReport report;
   report.kind = kind;
   report.key = exchange.entry->key;
@@ -259,6 +264,7 @@ void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange,
   report.rows = exchange.request.gather_rows;
   report.agreement = Agreement(exchange.request.tensor);
   report.reason = reason;
+  report.takes_shared = takes_shared;
   Report(std::move(report));
 }
 
@@ -334,10 +340,11 @@ void LocalGroup::Fail(const Status& reason) {
   changed_.notify_all();
   // The others wait for this rank's collectives: they must learn that there will be none.
   if (link_ != nullptr) link_->Close(reason);
-  device_->Abort(reason);
   for (const TensorPointer& tensor : ended) {
     FailTensor(tensor, Status(reason.code(), tensor->exchange->Name() + ": " + reason.message()));
   }
+  // NCCL waits for the GPU, whose streams go on now.
+  device_->Abort(reason);
 }
 
 void LocalGroup::OnStop() {

@@ -7,7 +7,9 @@
 // One host: one collective gives all ranks the result. Several hosts, for each part of a tensor:
 // reduce to the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. Each
 // part goes its own way, so that all stages are busy with different parts at one time. A worker
-// that is alone on its host skips what others would take part in, and the log.
+// that is alone on its host skips what others would take part in, and the log. Where the streams of
+// all ranks can wait for servers, there is no broadcast: the results come to memory that the ranks
+// share, and each stream copies them from there.
 //
 // Threads. A call of the device's may take until a stream goes on that waits for servers: a module
 // that CUDA loads meanwhile, for whoever uses the GPU, keeps all others out until then. So threads
@@ -37,6 +39,7 @@
 #include "cc/gpu/rank_device.h"
 #include "cc/gpu/sequencer.h"
 #include "cc/staging/local_link.h"
+#include "cc/staging/shared_results.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -45,12 +48,13 @@ namespace byteps {
 struct DeviceRequest {
   ExchangeRequest request;
   // If given: the caller's stream can wait by itself. Then this is called, before the input is
-  // computed, with what the stream is to wait for. That is a collective that gives all ranks the
-  // result, once all ranks have come so far; or, where a worker is alone on its host, what servers
-  // send, once the copy of the input is on its stream. An error that comes later is told by
-  // `request.done` only, and the result is zeros then, in whole or in part. With null the copy of
-  // the input is on its stream, too, but the caller's cannot wait for the result: the device will
-  // decode it. Where no stream can wait there is only `request.done`.
+  // computed, with what the stream is to wait for. In a job on one host that is a collective that
+  // gives all ranks the result, once all ranks have come so far; otherwise what servers send, once
+  // the reduction and the copy of the input are on their streams. An error that comes later is told
+  // by `request.done` only, and the result is wrong then, in whole or in part. With null the copy
+  // of the input is on its stream, too, but the caller's cannot wait for the result: the device
+  // will decode it, or another rank's stream cannot wait. Where no stream can wait there is only
+  // `request.done`.
   // The next such exchange of the name may be given before this one has ended: it waits for that.
   std::function<void(const DeviceMark& end)> on_its_way;
 };
@@ -88,7 +92,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void OnStop() override;
 
  private:
-  // Results that come to one place in pinned memory, from where a stream copies them.
+  // Results that come to one place in pinned memory, from where streams copy them.
   struct Arrival;
   using ArrivalPointer = std::shared_ptr<Arrival>;
   // What the caller's stream waits for, if that is what servers send.
@@ -112,8 +116,6 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     // Whether the caller's stream waits for the servers' results, and copies them; what it copies.
     bool is_copied_by_stream = false;
     std::vector<ArrivalPointer> arrivals;
-    uint32_t results_left = 0;    // parts whose results have not come
-    bool ends_by_itself = false;  // no stream will wait for them
   };
   using TensorPointer = std::shared_ptr<Tensor>;
   // One part of it, on its way from the reduction to the broadcast.
@@ -128,7 +130,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void Run();
   Status Handle(const LocalMessage& message);
   Status Receive(LocalMessage message);
-  Status Connect(const NcclUniqueId& id);
+  Status Connect(const GroupInvitation& invitation);
   Status ConnectToRankZero(const std::string& port);
   Status Follow(const LaunchEntry& entry);
   void Report(LaunchReport report);
@@ -136,7 +138,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void Hold();
   void Release();
   void ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
-                    const Status& reason);
+                    const Status& reason, bool takes_shared = false);
   void Publish(const LogSlice& slice);
   void OnLost(int32_t local_rank, const Status& reason);
   void Fail(const Status& reason);
@@ -157,8 +159,10 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void ReportIfReady(const TensorPointer& tensor);
   PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
   void ChooseForms(Part* part) const;
-  void StartReduce(const TensorPointer& tensor, uint32_t part);
-  void OnReduced(const PartPointer& part);
+  // `for_all`: the result comes to memory that all ranks share.
+  void StartReduce(const TensorPointer& tensor, uint32_t part, bool for_all);
+  void Reduce(const PartPointer& part);
+  void NoteComputed(const PartPointer& part);
   // Consecutive parts of one tensor.
   void CopyOut(const std::vector<PartPointer>& parts);
   void OnCopiedOut(const PartPointer& part);
@@ -184,8 +188,19 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   // ---- local_group_alone.cc: a worker that is alone on its host
   void StartAlone(const TensorPointer& tensor);
-  bool StreamCanWait(const TensorDescription& tensor) const;
   Status TakeOutput(const std::vector<PartPointer>& parts, size_t bytes, PinnedPool::Block* output);
+
+  // ---- local_group_shared.cc: results for all workers of a host
+  SharedFile NewSharedResults(const NcclUniqueId& id);
+  bool OpenSharedResults(const GroupInvitation& invitation);
+  bool TakesShared(const TensorPointer& tensor) const;
+  Status PlaceShared(const TensorPointer& tensor);
+  // False if the tensor has failed.
+  bool SetArrival(const PartPointer& part);
+
+  // ---- local_group_arrivals.cc: streams that wait for what servers send
+  bool StreamCanWait(const TensorDescription& tensor);
+  void SetOnItsWay(const TensorPointer& tensor);
   void OnArrived(const PartPointer& part);
   // What ResultMark does.
   Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
@@ -193,7 +208,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // take longer than the call: MarkCopied sets one for all so far.
   void WhenCopied(CudaStreamHandle stream, RankDevice::Done done);
   void MarkCopied(CudaStreamHandle stream);
-  void EndByItself(const TensorPointer& tensor);
+  // Whether the tensor needs it no longer: false while results have to come.
+  bool EndByItself(const TensorPointer& tensor);
   // Copies results that have come, for which no stream waits.
   void CopyArrivals(const TensorPointer& tensor);
   void OnArrivalsCopied(const TensorPointer& tensor);
@@ -216,8 +232,10 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   const ResultsFrom results_from_;
   std::unique_ptr<LocalLink> link_;       // null if alone
   std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
-  LogFollower follower_;                  // of the thread
-  std::vector<TensorPointer> together_;   // of the thread: for one collective
+  // Null where there are no servers, no other ranks, or no way to share. Of the thread.
+  std::shared_ptr<SharedResults> shared_results_;
+  LogFollower follower_;                 // of the thread
+  std::vector<TensorPointer> together_;  // of the thread: for one collective
   std::thread thread_;
   WorkThreads launcher_{"byteps-launch", 1};
   WorkThreads marker_{"byteps-copied", 1};
@@ -233,6 +251,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::deque<LocalMessage> inbox_;
   std::string rank_zero_port_;  // what rank 0 has told
   bool connected_ = false;
+  bool shares_results_ = false;
   std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
   // Exchanges for which the caller's stream waits by itself: the names of those in flight, and
   // those that wait until an earlier one of their name, or one that waits before them, has ended.

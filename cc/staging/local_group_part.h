@@ -33,11 +33,19 @@ struct LocalGroup::Part {
 };
 
 struct LocalGroup::Arrival {
-  PinnedPool::Block memory;  // the results, and behind them the word
-  size_t bytes = 0;          // of results
-  uint64_t offset = 0;       // of where they belong in the tensor
-  ArrivalWord* word = nullptr;
-  size_t parts_left = 0;  // whose results have not come; guarded by LocalGroup::mutex_
+  PinnedPool::Block memory;  // of the results
+  size_t bytes = 0;
+  uint64_t offset = 0;  // of where they belong in the tensor
+  // Each stream that waits has a word of its own: it reaches `arrived` with the results, or when
+  // this tensor has failed for its rank.
+  ArrivalWord* words = nullptr;
+  int32_t streams = 1;
+  int32_t own = 0;  // the number of this rank's word
+  uint32_t arrived = 1;
+  size_t parts_left = 1;  // whose results have not come; guarded by LocalGroup::mutex_
+
+  ArrivalWord& word() const { return words[own]; }
+  bool HasCome() const { return HasReached(word(), arrived); }
 };
 
 }  // namespace byteps

@@ -72,20 +72,22 @@ void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
   ContinuePlacing();
 }
 
+// The next exchange of the name can be placed, with whatever the caller begins when it is told of
+// this one's end; those that wait follow.
 void LocalGroup::EndTurn(const TensorPointer& tensor) {
   if (!tensor->has_turn) return;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    in_flight_.erase(tensor->gpu.tensor.name);
-    if (waiting_.empty()) return;
-  }
-  ContinuePlacing();
+  std::lock_guard<std::mutex> lock(mutex_);
+  in_flight_.erase(tensor->gpu.tensor.name);
 }
 
 // On one host, those that end or begin together are placed together. Otherwise to place a tensor
 // starts its copies, for which neither who puts a program on the GPU nor who sees copies end should
 // take the time.
 void LocalGroup::ContinuePlacing() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (waiting_.empty()) return;
+  }
   if (results_from_ == ResultsFrom::kCollective) return PlaceWaiting();
   launcher_.Add([this] { PlaceWaiting(); });
 }
@@ -162,7 +164,8 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
       worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
   }
   if (!alone()) {
-    return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus());
+    return ReportTensor(LaunchReport::Kind::kReady, *tensor->exchange, 0, OkStatus(),
+                        TakesShared(tensor));
   }
   if (tensor->gpu.tensor.kind == ExchangeKind::kGather)
     return StartGather(tensor, {tensor->gpu.gather_rows});
@@ -207,6 +210,9 @@ void LocalGroup::EndStep(const TensorPointer& tensor, const Status& status,
     std::lock_guard<std::mutex> lock(mutex_);
     last = --tensor->at_work == 0;
     failed = !tensor->failure.ok();
+    // Fail is about to end it. An aborted collective ends, too, and a copy of what it has left must
+    // not go to servers.
+    if (!failed && !failure_.ok()) return;
   }
   if (failed) {
     if (last) FinishTensor(tensor, tensor->failure);
@@ -293,26 +299,50 @@ void LocalGroup::ChooseForms(Part* part) const {
   if (device_->Supports(sum_form)) part->sum_form = sum_form;
 }
 
-void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number) {
+// All up to the copy to the host is put on the GPU's streams here, before any stream waits for the
+// result (local_group_arrivals.cc).
+void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number, bool for_all) {
+  Status status;
+  if (number == 0 && for_all) status = PlaceShared(tensor);
+  if (number == 0 && status.ok() && tensor->input_ready != nullptr)
+    status = device_->StartAfterMark(tensor->input_ready);
+  if (!status.ok()) return Fail(status);
   const PartPointer part = NewPart(tensor, number);
+  if (for_all && !SetArrival(part)) return;
+  Reduce(part);
+  if (OwnerOf(*tensor, number) == local_rank_) {
+    DeviceMark reduced;
+    status = device_->MarkEnd(&reduced);
+    if (status.ok()) status = device_->StartCopiesAfterMark(reduced);
+    if (!status.ok()) return Fail(status);
+    CopyOut({part});
+  }
+  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnItsWay(tensor);
+}
+
+void LocalGroup::Reduce(const PartPointer& part) {
+  const TensorPointer& tensor = part->tensor;
   const TensorDescription& description = tensor->gpu.tensor;
   const bool is_broadcast = description.kind == ExchangeKind::kBroadcast;
-  const auto next = [this, part] { OnReduced(part); };
-  const int32_t owner = OwnerOf(*tensor, number);
   const DeviceSpan& span = part->span;
   const auto start = [&](const RankDevice::Done& done) {
     if (alone()) return device_->CopyWithin({span}, done);
     if (is_broadcast)
       return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
-    return device_->Reduce(span, OperationOf(description), owner, done);
+    return device_->Reduce(span, OperationOf(description), OwnerOf(*tensor, part->number), done);
+  };
+  const auto next = [this, part] {
+    if (alone()) return;
+    if (part->tensor->input_ready != nullptr) NoteComputed(part);
+    worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::reduce_ns);
   };
   const bool is_nothing = span.count == 0 || (is_broadcast && !part->sends);
   is_nothing ? next() : Step(tensor, start, next);
 }
 
-void LocalGroup::OnReduced(const PartPointer& part) {
-  if (!alone()) worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::reduce_ns);
-  if (OwnerOf(*part->tensor, part->number) == local_rank_) CopyOut({part});
+void LocalGroup::NoteComputed(const PartPointer& part) {
+  worker_->NoteInput(part->tensor->exchange);
+  worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::computed_ns);
 }
 
 void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
@@ -330,7 +360,8 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
   PinnedPool::Block input, output;
   Status status;
   if (bytes > 0 && first.sends) status = device_->pinned_pool().Take(input_bytes, &input);
-  if (bytes > 0 && status.ok() && first.receives) status = TakeOutput(parts, bytes, &output);
+  if (bytes > 0 && status.ok() && first.receives && first.arrival == nullptr)
+    status = TakeOutput(parts, bytes, &output);
   if (!status.ok()) return OnEnded(first.tensor, status);
   size_t offset = 0;
   size_t input_offset = 0;
@@ -339,7 +370,7 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
       return block ? PinnedPool::Block(block, static_cast<char*>(block.get()) + at) : nullptr;
     };
     part->input = within(input, input_offset);
-    part->output = within(output, offset);
+    if (output != nullptr) part->output = within(output, offset);
     input_offset += part->encoded.bytes;
     offset += part->span.bytes();
   }
@@ -363,10 +394,7 @@ void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
 
 void LocalGroup::OnCopiedOut(const PartPointer& part) {
   const std::shared_ptr<Exchange>& exchange = part->tensor->exchange;
-  if (part->tensor->input_ready != nullptr) {
-    worker_->NoteInput(exchange);
-    worker_->NoteStage(exchange, part->number, &PartTrace::computed_ns);
-  }
+  if (alone() && part->tensor->input_ready != nullptr) NoteComputed(part);
   worker_->NoteStage(exchange, part->number, &PartTrace::copy_out_ns);
 }
 
@@ -464,12 +492,13 @@ void LocalGroup::FinishTensor(const TensorPointer& tensor, const Status& status)
   changed_.notify_all();
   // The name is free before the caller may use it again.
   if (tensor->exchange != nullptr) worker_->End(tensor->exchange, status);
+  EndTurn(tensor);
   const auto done = std::move(tensor->gpu.done);
   tensor->gpu.done = nullptr;
   done(status);
   tensor->gpu.drop_input = nullptr;
   tensor->gpu.keep_alive = nullptr;
-  EndTurn(tensor);
+  if (tensor->has_turn) ContinuePlacing();
 }
 
 }  // namespace byteps

@@ -1,6 +1,4 @@
-// Whole jobs of workers with GPUs: a coordinator, a server and the workers of several hosts in this
-// process, over real sockets. Everything runs twice: with GPUs, skipped where there are not enough,
-// and with arithmetic for GPUs and NCCL, so that order and bookkeeping are tested everywhere.
+// The exchanges of workers with GPUs, and how they end.
 #include "cc/staging/local_group.h"
 
 #include <gtest/gtest.h>
@@ -8,260 +6,21 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <future>
 #include <map>
 #include <numeric>
 #include <random>
 #include <thread>
 
 #include "cc/codec/testing/expected_sum.h"
-#include "cc/coordinator/coordinator.h"
-#include "cc/gpu/gpu_rank_device.h"
-#include "cc/gpu/testing/test_gpus.h"
-#include "cc/server/server.h"
-#include "cc/staging/testing/cpu_rank_device.h"
-#include "cc/van/rdma/testing/loopback_verbs.h"
+#include "cc/staging/testing/local_group_job.h"
 
 namespace byteps {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(30);
-
-// Floats on a device.
-class Values {
- public:
-  Values(std::shared_ptr<GpuDevice> gpu, CudaStream* stream, size_t count)
-      : stream_(stream), on_cpu_(gpu == nullptr ? count : 0) {
-    if (gpu != nullptr) on_gpu_ = NewDeviceBuffer(gpu, std::max<size_t>(count * sizeof(float), 1));
-    count_ = count;
-  }
-  void Set(const std::vector<float>& values) {
-    ASSERT_EQ(values.size(), count_);
-    if (on_gpu_ == nullptr) {
-      on_cpu_ = values;
-    } else if (count_ > 0) {
-      std::vector<uint8_t> bytes(count_ * sizeof(float));
-      std::memcpy(bytes.data(), values.data(), bytes.size());
-      Upload(bytes, *on_gpu_, stream_);
-    }
-  }
-  std::vector<float> Get() const {
-    if (on_gpu_ == nullptr) return on_cpu_;
-    std::vector<float> values(count_);
-    const std::vector<uint8_t> bytes = Download(*on_gpu_, stream_);
-    if (count_ > 0) std::memcpy(values.data(), bytes.data(), count_ * sizeof(float));
-    return values;
-  }
-  void* pointer() { return on_gpu_ != nullptr ? on_gpu_->pointer() : on_cpu_.data(); }
-
- private:
-  CudaStream* const stream_;
-  std::vector<float> on_cpu_;
-  std::unique_ptr<DeviceBuffer> on_gpu_;
-  size_t count_ = 0;
-};
-
-struct Sent {
-  std::unique_ptr<Values> input;
-  std::unique_ptr<Values> output;
-  std::promise<Status> ended;
-  std::promise<DeviceMark> on_its_way;
-
-  DeviceMark mark;  // that has come
-
-  // Null if it does not come.
-  DeviceMark WaitForMark() {
-    std::future<DeviceMark> come = on_its_way.get_future();
-    if (come.wait_for(kPatience) == std::future_status::ready) mark = come.get();
-    return mark;
-  }
-  Status Wait() {
-    std::future<Status> end = ended.get_future();
-    if (end.wait_for(kPatience) != std::future_status::ready) return Internal("did not end");
-    return end.get();
-  }
-};
-
-struct Rank {
-  std::shared_ptr<GpuDevice> gpu;  // null: arithmetic
-  std::unique_ptr<CudaStream> stream;
-  std::unique_ptr<Worker> worker;
-  std::shared_ptr<LocalGroup> group;
-  CpuRankDevice* cpu_device = nullptr;
-
-  CudaStreamHandle stream_handle() const { return stream != nullptr ? stream->handle() : nullptr; }
-  std::unique_ptr<Values> NewValues(size_t count) const {
-    return std::make_unique<Values>(gpu, stream.get(), count);
-  }
-
-  std::shared_ptr<Sent> Send(const TensorDescription& tensor, const std::vector<float>& values) {
-    auto sent = std::make_shared<Sent>();
-    sent->input = NewValues(values.size());
-    sent->output = NewValues(values.size());
-    sent->input->Set(values);
-    Send(tensor, sent);
-    return sent;
-  }
-  void Send(const TensorDescription& tensor, const std::shared_ptr<Sent>& sent) {
-    ExchangeRequest request;
-    request.tensor = tensor;
-    request.input = sent->input->pointer();
-    request.output = sent->output->pointer();
-    request.done = [sent](const Status& status) { sent->ended.set_value(status); };
-    group->Enqueue(stream_handle(), std::move(request));
-  }
-
-  // In place, told when it is on its way.
-  std::shared_ptr<Sent> SendAhead(const TensorDescription& tensor,
-                                  const std::vector<float>& values) {
-    auto sent = std::make_shared<Sent>();
-    sent->input = NewValues(values.size());
-    sent->input->Set(values);
-    ExchangeRequest request;
-    request.tensor = tensor;
-    request.input = request.output = sent->input->pointer();
-    request.done = [sent](const Status& status) { sent->ended.set_value(status); };
-    group->Enqueue(stream_handle(), std::move(request),
-                   [sent](const DeviceMark& end) { sent->on_its_way.set_value(end); });
-    return sent;
-  }
-};
-
-TensorDescription Tensor(const std::string& name, int64_t count,
-                         ExchangeKind kind = ExchangeKind::kSum) {
-  TensorDescription tensor;
-  tensor.name = name;
-  tensor.shape = {count};
-  tensor.kind = kind;
-  return tensor;
-}
-
 // Whether there are GPUs in it.
-class LocalGroupTest : public ::testing::TestWithParam<bool> {
+class LocalGroupTest : public LocalGroupJob, public ::testing::WithParamInterface<bool> {
  protected:
-  LocalGroupTest() { verbs::ReplaceSystemVerbs(verbs_.table()); }
-  ~LocalGroupTest() override { verbs::ReplaceSystemVerbs(nullptr); }
-
-  void StartJob(const std::vector<std::string>& hosts, EngineOptions options = {},
-                bool gpus_share_hosts = true) {
-    if (GetParam()) {
-      // NCCL wants a GPU for each rank of a host.
-      std::map<std::string, int> ranks;
-      int most = 0;
-      for (const std::string& host : hosts) most = std::max(most, ++ranks[host]);
-      const std::string missing = MissingGpus(most);
-      if (!missing.empty()) GTEST_SKIP() << missing;
-      const Nccl* nccl = nullptr;
-      const Status status = Nccl::Get(&nccl);
-      if (!status.ok()) GTEST_SKIP() << status.message();
-    }
-    if (options.flow.part_bytes == 0) options.flow.part_bytes = 4096;
-    options.timeouts.heartbeat_interval = 0.2;
-    job_.job_id = "group-test";
-    job_.options = options;
-    job_.worker_hosts = hosts;
-    job_.gpus_share_hosts = gpus_share_hosts;
-    job_.server_hosts.assign(1 + others_.size(), "server");
-    coordinator_ = std::make_unique<Coordinator>(options);
-    Check(coordinator_->Listen("127.0.0.1", 0));
-    job_.coordinator_endpoint = coordinator_->endpoint();
-    server_ = std::make_unique<Server>(options);
-    for (std::unique_ptr<Server>& other : others_) other = std::make_unique<Server>(options);
-    std::vector<Server*> servers = {server_.get()};
-    for (const std::unique_ptr<Server>& other : others_) servers.push_back(other.get());
-    for (Server* server : servers) {
-      Check(server->Listen("127.0.0.1", 0));
-      job_.server_endpoints.push_back(server->endpoint());
-    }
-    Check(coordinator_->Start(job_));
-    for (size_t rank = 0; rank < servers.size(); ++rank)
-      Check(servers[rank]->Start(job_, static_cast<int32_t>(rank)));
-    ranks_.resize(hosts.size());
-    for (int32_t rank = 0; rank < size(); ++rank) StartRank(rank);
-  }
-
-  void StartRank(int32_t rank) {
-    Rank& mine = ranks_[rank];
-    mine.worker = std::make_unique<Worker>(job_, rank);
-    Check(mine.worker->Start());
-    std::shared_ptr<RankDevice> device;
-    if (GetParam()) {
-      const auto& hosts = job_.worker_hosts;
-      const auto local_rank = std::count(hosts.begin(), hosts.begin() + rank, hosts[rank]);
-      const bool are_enough = GpuDevice::Count() >= size();
-      mine.gpu = OpenGpu(are_enough ? rank : static_cast<int32_t>(local_rank));
-      mine.stream = NewStream(mine.gpu);
-      Check(GpuRankDevice::Create(mine.gpu, PinnedPool::Create(PinnedMemoryOf(mine.gpu)), {},
-                                  &device));
-    } else {
-      const auto cpu_device = std::make_shared<CpuRankDevice>();
-      mine.cpu_device = cpu_device.get();
-      if (!devices_encode_) cpu_device->EncodeNothing();
-      device = cpu_device;
-    }
-    if (rank == without_group_) return;
-    Check(LocalGroup::Create(mine.worker.get(), std::move(device), &mine.group));
-  }
-
-  // Workers leave together, as in a real job.
-  void TearDown() override {
-    std::vector<std::thread> threads;
-    for (Rank& rank : ranks_) {
-      threads.emplace_back([&rank] {
-        if (rank.worker != nullptr) rank.worker->Stop();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (Rank& rank : ranks_) rank.worker.reset();
-    ranks_.clear();
-  }
-
-  // The devices that are arithmetic are busy until then.
-  void ComputeUntil(const std::shared_future<void>& end) {
-    if (GetParam()) return;
-    for (Rank& rank : ranks_) rank.cpu_device->Compute([end] { end.wait(); });
-  }
-
-  // Each of 20 tensors, which two ranks send for ExpectSumsOfTwo.
-  std::vector<std::shared_ptr<Sent>> SendTwenty(size_t count) {
-    std::vector<std::shared_ptr<Sent>> sent;
-    for (int tensor = 0; tensor < 20; ++tensor) {
-      for (Rank& rank : ranks_) {
-        const float value = static_cast<float>(tensor + (&rank - ranks_.data()));
-        sent.push_back(
-            rank.SendAhead(Tensor("ahead/" + std::to_string(tensor), static_cast<int64_t>(count)),
-                           std::vector<float>(count, value)));
-      }
-    }
-    return sent;
-  }
-
-  // The rank's stream waits for the result from here on.
-  static void HoldUp(const Rank& rank, Sent& sent) {
-    const DeviceMark mark = sent.WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->HoldUp(rank.stream_handle()));
-  }
-
-  // Two ranks have sent n and n + 1, for n = 0, 1 and so on.
-  static void ExpectSumsOfTwo(const std::vector<std::shared_ptr<Sent>>& sent, size_t count = 1000) {
-    for (size_t i = 0; i < sent.size(); ++i) {
-      const Status status = sent[i]->Wait();
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      const float sum = static_cast<float>(2 * (i / 2) + 1);
-      EXPECT_EQ(sent[i]->input->Get(), std::vector<float>(count, sum));
-    }
-  }
-
-  template <typename Body>
-  void OnEachRank(Body body) {
-    std::vector<std::thread> threads;
-    for (int32_t rank = 0; rank < size(); ++rank) {
-      threads.emplace_back([&, rank] { body(ranks_[rank], rank); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
+  LocalGroupTest() : LocalGroupJob(GetParam()) {}
 
   static constexpr int64_t kCompressed = 100000;
 
@@ -293,9 +52,6 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
       });
     }
   }
-
-  int32_t size() const { return static_cast<int32_t>(ranks_.size()); }
-  static void Check(const Status& status) { ASSERT_TRUE(status.ok()) << status.ToString(); }
 
   // All kinds, with the values and counts that make parts of odd lengths.
   void ExpectAllKinds() {
@@ -334,15 +90,6 @@ class LocalGroupTest : public ::testing::TestWithParam<bool> {
       }
     });
   }
-
-  LoopbackVerbs verbs_;         // where a job goes by RDMA
-  int32_t without_group_ = -1;  // a worker that uses no GPU yet
-  JobDescription job_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<Server> server_;
-  bool devices_encode_ = true;                   // of arithmetic
-  std::vector<std::unique_ptr<Server>> others_;  // as many as there are to be besides that one
-  std::vector<Rank> ranks_;
 };
 
 INSTANTIATE_TEST_SUITE_P(With, LocalGroupTest, ::testing::Values(false, true),
@@ -676,143 +423,7 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(1000);
   for (const std::shared_ptr<Sent>& each : sent) EXPECT_NE(each->WaitForMark(), nullptr);
   computed.set_value();
-  ExpectSumsOfTwo(sent);
-}
-
-// A worker that is alone on its host: its stream waits for what servers send, and copies it.
-TEST_P(LocalGroupTest, StreamsWaitForServersBeforeTheirInputsAreComputed) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  std::promise<void> computed;
-  ComputeUntil(computed.get_future().share());
-  const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
-  for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % 2], *sent[i]);
-  computed.set_value();
-  ExpectSumsOfTwo(sent, 5000);
-}
-
-TEST_P(LocalGroupTest, RunsOfAProgramTakeTurnsWhereTheStreamWaitsForServers) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  constexpr int kRuns = 20;
-  std::vector<std::shared_ptr<Sent>> sent(2 * kRuns);
-  OnEachRank([&](Rank& mine, int32_t rank) {
-    for (int run = 0; run < kRuns; ++run) {
-      // Nothing keeps a run's memory for longer than until the next but one.
-      if (mine.cpu_device != nullptr) {
-        EXPECT_LE(mine.cpu_device->pinned_pool().counters().bytes_in_use, 200000u);
-      }
-      auto& each = sent[2 * run + rank] = mine.SendAhead(
-          Tensor("turns", 5000), std::vector<float>(5000, static_cast<float>(run + rank)));
-      HoldUp(mine, *each);
-    }
-  });
-  ExpectSumsOfTwo(sent, 5000);
-}
-
-// Copies wait for their inputs one behind the other. So the first input that a run computes must
-// not come behind the last one, though the run before has waited for that first.
-TEST_P(LocalGroupTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  std::promise<void> first, last;
-  std::vector<std::shared_ptr<Sent>> sent;
-  const auto send = [&](const char* name) {
-    for (Rank& rank : ranks_)
-      sent.push_back(rank.SendAhead(Tensor(name, 10), std::vector<float>(10, 1)));
-  };
-  const auto hold_up = [&](size_t i) { HoldUp(ranks_[i % 2], *sent[i]); };
-  ComputeUntil(first.get_future().share());
-  send("early");
-  send("late");
-  for (const size_t i : {2, 3, 0, 1}) hold_up(i);
-  send("early");
-  ComputeUntil(last.get_future().share());
-  send("late");
-  first.set_value();
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (server_->counters().pushes < 6 && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_GE(server_->counters().pushes, 6u);
-  last.set_value();
-  for (const size_t i : {4, 5, 6, 7}) hold_up(i);
-  for (const std::shared_ptr<Sent>& each : sent) {
-    Check(each->Wait());
-    EXPECT_EQ(each->input->Get(), std::vector<float>(10, 2));
-  }
-}
-
-// A module that CUDA loads keeps all others out until the stream that waits goes on. So what it
-// waits for must come without a call of the device's, also where the next run of the program has
-// been started already.
-TEST_P(LocalGroupTest, WhatAStreamWaitsForComesWhileTheDeviceIsBusy) {
-  StartJob({"a", "b"});
-  if (IsSkipped() || ranks_[0].cpu_device == nullptr) return;
-  const auto set_busy = [&](bool is_busy) {
-    for (Rank& rank : ranks_) rank.cpu_device->BeBusy(is_busy);
-  };
-  std::promise<void> first, last;
-  ComputeUntil(first.get_future().share());
-  const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(5000);
-  for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % 2], *sent[i]);
-  const std::vector<std::shared_ptr<Sent>> next = SendTwenty(5000);
-  ComputeUntil(last.get_future().share());
-  set_busy(true);
-  first.set_value();
-  for (const std::shared_ptr<Sent>& each : sent) Check(each->Wait());
-  set_busy(false);
-  last.set_value();
-  for (size_t i = 0; i < next.size(); ++i) HoldUp(ranks_[i % 2], *next[i]);
-  ExpectSumsOfTwo(next, 5000);
-}
-
-// The stream would wait for ever for what does not come, and all that is behind it with it.
-TEST_P(LocalGroupTest, AStreamThatWaitsForALostWorkerGoesOn) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  const auto other = ranks_[1].Send(Tensor("half", 8), std::vector<float>(8, 1));
-  std::vector<std::shared_ptr<Sent>> sent;
-  for (const char* name : {"half", "none"}) {
-    sent.push_back(ranks_[0].SendAhead(Tensor(name, 5000), std::vector<float>(5000, 7)));
-    const DeviceMark mark = sent.back()->WaitForMark();
-    if (std::string(name) == "half") continue;  // the shapes differ: it fails
-    ASSERT_NE(mark, nullptr);
-    Check(mark->HoldUp(ranks_[0].stream_handle()));
-  }
-  EXPECT_FALSE(other->Wait().ok());
-  ranks_[1].worker->Stop();
-  for (const std::shared_ptr<Sent>& each : sent) EXPECT_FALSE(each->Wait().ok());
-  EXPECT_EQ(sent.back()->input->Get(), std::vector<float>(5000, 0));
-}
-
-TEST_P(LocalGroupTest, WhatNoStreamWaitsForEndsByItself) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  OnEachRank([&](Rank& mine, int32_t rank) {
-    for (int run = 0; run < 3; ++run) {
-      const auto sent = mine.SendAhead(Tensor("left", 5000), std::vector<float>(5000, 3));
-      const DeviceMark mark = sent->WaitForMark();
-      ASSERT_NE(mark, nullptr);
-      rank == 0 ? mark->EndByItself() : Check(mark->HoldUp(mine.stream_handle()));
-      Check(sent->Wait());
-      EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, 6));
-    }
-  });
-}
-
-TEST_P(LocalGroupTest, AStreamCopiesAResultToWhereItIsWanted) {
-  StartJob({"a", "b"});
-  if (IsSkipped()) return;
-  OnEachRank([&](Rank& mine, int32_t) {
-    const auto sent = mine.SendAhead(Tensor("elsewhere", 100000), std::vector<float>(100000, 3));
-    const std::unique_ptr<Values> wanted = mine.NewValues(100000);
-    const DeviceMark mark = sent->WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->CopyResult(mine.stream_handle(), wanted->pointer()));
-    Check(sent->Wait());
-    EXPECT_EQ(wanted->Get(), std::vector<float>(100000, 6));
-    EXPECT_EQ(sent->input->Get(), std::vector<float>(100000, 3));
-  });
+  ExpectSums(sent);
 }
 
 // As when the host starts a program's next run before the GPU has done with the one before.
@@ -829,7 +440,7 @@ TEST_P(LocalGroupTest, ExchangesOfOneNameTakeTurnsWhereTheStreamWaits) {
     }
   }
   computed.set_value();
-  ExpectSumsOfTwo(sent);
+  ExpectSums(sent);
 }
 
 TEST_P(LocalGroupTest, WhoWaitsForItsTurnFailsWithTheOneBefore) {

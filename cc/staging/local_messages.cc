@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 16384;
 constexpr size_t kMinEntryBytes = 1 + 8 + 8 + 4 + 1 + 4 + 4;
-constexpr size_t kMinReportBytes = 1 + 4 + 8 + 8 + 4 + 4 + 8 + 8 + 1 + 4;
+constexpr size_t kMinReportBytes = 1 + 4 + 8 + 8 + 4 + 4 + 8 + 8 + 1 + 1 + 4;
 
 void PutStatus(ByteWriter& writer, const Status& status) {
   writer.Put(status.code());
@@ -24,8 +24,10 @@ Status GetStatus(ByteReader& reader) {
 struct Encoder {
   ByteWriter& writer;
 
-  void operator()(const NcclUniqueId& id) {
-    for (const char byte : id.bytes) writer.Put(byte);
+  void operator()(const GroupInvitation& invitation) {
+    for (const char byte : invitation.id.bytes) writer.Put(byte);
+    writer.Put(invitation.results.process);
+    writer.Put(invitation.results.descriptor);
   }
   void operator()(const std::vector<LaunchReport>& reports) {
     writer.Put(static_cast<uint32_t>(reports.size()));
@@ -40,6 +42,7 @@ struct Encoder {
     writer.Put(report.part_count);
     writer.Put(report.rows);
     writer.Put(report.agreement);
+    writer.Put(static_cast<uint8_t>(report.takes_shared));
     PutStatus(writer, report.reason);
   }
   void operator()(const LogSlice& slice) {
@@ -60,8 +63,10 @@ struct Encoder {
 struct Decoder {
   ByteReader& reader;
 
-  void operator()(NcclUniqueId& id) {
-    for (char& byte : id.bytes) byte = reader.Get<char>();
+  void operator()(GroupInvitation& invitation) {
+    for (char& byte : invitation.id.bytes) byte = reader.Get<char>();
+    invitation.results.process = reader.Get<int32_t>();
+    invitation.results.descriptor = reader.Get<int32_t>();
   }
   void operator()(std::vector<LaunchReport>& reports) {
     reports.resize(reader.GetCount(kMinReportBytes));
@@ -76,6 +81,7 @@ struct Decoder {
     report.part_count = reader.Get<uint32_t>();
     report.rows = reader.Get<int64_t>();
     report.agreement = reader.Get<uint64_t>();
+    report.takes_shared = reader.Get<uint8_t>() != 0;
     report.reason = GetStatus(reader);
     if (report.kind > LaunchReport::Kind::kLeaving) reader.Fail();
   }
@@ -90,7 +96,7 @@ struct Decoder {
       entry.reason = GetStatus(reader);
       entry.rows.resize(reader.GetCount(sizeof(int64_t)));
       for (int64_t& rows : entry.rows) rows = reader.Get<int64_t>();
-      if (entry.kind > LaunchEntry::Kind::kEnd) reader.Fail();
+      if (entry.kind > LaunchEntry::Kind::kReduceForAll) reader.Fail();
     }
   }
 };
@@ -107,7 +113,7 @@ std::string EncodeLocal(const LocalMessage& message) {
 Status DecodeLocal(const std::string& bytes, LocalMessage* message) {
   ByteReader reader(bytes.data(), bytes.size());
   const uint8_t index = reader.Get<uint8_t>();
-  if (index == 0) message->emplace<NcclUniqueId>();
+  if (index == 0) message->emplace<GroupInvitation>();
   if (index == 1) message->emplace<std::vector<LaunchReport>>();
   if (index == 2) message->emplace<LogSlice>();
   if (index > 2) reader.Fail();

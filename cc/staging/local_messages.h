@@ -9,11 +9,18 @@
 #include "cc/base/status.h"
 #include "cc/gpu/launch_log.h"
 #include "cc/gpu/nccl.h"
+#include "cc/staging/shared_results.h"
 
 namespace byteps {
 
+// What a rank needs to join the group of its host.
+struct GroupInvitation {
+  NcclUniqueId id;
+  SharedFile results;
+};
+
 // Local rank 0 sends the first and the last, all others the second.
-using LocalMessage = std::variant<NcclUniqueId, std::vector<LaunchReport>, LogSlice>;
+using LocalMessage = std::variant<GroupInvitation, std::vector<LaunchReport>, LogSlice>;
 
 std::string EncodeLocal(const LocalMessage& message);
 

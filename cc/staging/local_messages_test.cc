@@ -6,8 +6,10 @@ namespace byteps {
 namespace {
 
 std::vector<LocalMessage> OneOfEach() {
-  NcclUniqueId id;
-  for (size_t i = 0; i < id.bytes.size(); ++i) id.bytes[i] = static_cast<char>(i);
+  GroupInvitation invitation;
+  for (size_t i = 0; i < invitation.id.bytes.size(); ++i)
+    invitation.id.bytes[i] = static_cast<char>(i);
+  invitation.results = {17, 18};
   LaunchReport report;
   report.kind = LaunchReport::Kind::kFailed;
   report.local_rank = 3;
@@ -17,6 +19,7 @@ std::vector<LocalMessage> OneOfEach() {
   report.part_count = 7;
   report.agreement = 8;
   report.rows = 9;
+  report.takes_shared = true;
   report.reason = Unavailable("a server is lost");
   LogSlice slice;
   slice.first = 9;
@@ -28,7 +31,7 @@ std::vector<LocalMessage> OneOfEach() {
   slice.entries[0].rows = {3, 0};
   slice.entries[1].kind = LaunchEntry::Kind::kFail;
   slice.entries[1].reason = FailedPrecondition("they disagree");
-  return {id, std::vector<LaunchReport>{report, LaunchReport()}, slice};
+  return {invitation, std::vector<LaunchReport>{report, LaunchReport()}, slice};
 }
 
 TEST(LocalMessages, EveryMessageSurvivesARoundTrip) {
@@ -43,6 +46,11 @@ TEST(LocalMessages, EveryMessageSurvivesARoundTrip) {
 
 TEST(LocalMessages, FieldsArriveWhereTheyBelong) {
   LocalMessage received;
+  ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[0]), &received).ok());
+  const auto& invitation = std::get<GroupInvitation>(received);
+  EXPECT_EQ(invitation.id.bytes[5], 5);
+  EXPECT_EQ(invitation.results.process, 17);
+  EXPECT_EQ(invitation.results.descriptor, 18);
   ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[1]), &received).ok());
   const auto& reports = std::get<std::vector<LaunchReport>>(received);
   ASSERT_EQ(reports.size(), 2u);
@@ -50,6 +58,8 @@ TEST(LocalMessages, FieldsArriveWhereTheyBelong) {
   EXPECT_EQ(report.part, 6u);
   EXPECT_EQ(report.part_count, 7u);
   EXPECT_EQ(report.rows, 9);
+  EXPECT_TRUE(report.takes_shared);
+  EXPECT_FALSE(reports[1].takes_shared);
   EXPECT_EQ(report.reason.message(), "a server is lost");
   ASSERT_TRUE(DecodeLocal(EncodeLocal(OneOfEach()[2]), &received).ok());
   const auto& slice = std::get<LogSlice>(received);

@@ -10,7 +10,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,53 +56,48 @@ class CpuCommunicator {
     NcclOperation operation = NcclOperation::kSum;
     int32_t root = 0;
     size_t together = 1;  // how many were called at once
-    RankDevice::Done done;
-    WorkThreads* stream = nullptr;
   };
 
   // Blocks until all ranks are there.
   Status Join(int32_t size) {
     std::unique_lock<std::mutex> lock(mutex_);
     calls_.resize(size);
+    aborted_.resize(size);
     ++joined_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return joined_ >= size || !failure_.ok(); });
     return failure_;
   }
 
-  Status Launch(int32_t rank, Call call) {
-    std::lock_guard<std::mutex> lock(mutex_);
+  // On a rank's stream: blocks until all ranks have come so far, or this one is aborted.
+  Status Run(int32_t rank, const Call& call) {
+    std::unique_lock<std::mutex> lock(mutex_);
     if (!failure_.ok()) return failure_;
-    calls_[rank].push_back(std::move(call));
-    for (const auto& queue : calls_) {
-      if (queue.empty()) return OkStatus();
+    calls_[rank] = call;
+    const uint64_t awaited = ended_ + 1;
+    if (++called_ == calls_.size()) {
+      result_ = Compute(calls_);
+      called_ = 0;
+      ++ended_;
+      changed_.notify_all();
     }
-    std::vector<Call> calls;
-    for (auto& queue : calls_) {
-      calls.push_back(std::move(queue.front()));
-      queue.pop_front();
-    }
-    End(calls, Compute(calls));
-    return OkStatus();
+    changed_.wait(lock, [&] { return ended_ >= awaited || aborted_[rank]; });
+    return ended_ >= awaited ? result_ : failure_;
   }
+
+  // What a sanitizer cannot see where the ranks have mapped one memory at several addresses: all
+  // collectives that have ended came before.
+  void Synchronize() { std::lock_guard<std::mutex> lock(mutex_); }
 
   // As an abort of one rank's communicator: its calls end, and nobody else's ever will.
   void Abort(int32_t rank, const Status& reason) {
     std::lock_guard<std::mutex> lock(mutex_);
-    failure_ = reason;
+    if (failure_.ok()) failure_ = reason;
+    if (rank < static_cast<int32_t>(aborted_.size())) aborted_[rank] = true;
     changed_.notify_all();
-    for (; rank < static_cast<int32_t>(calls_.size()) && !calls_[rank].empty();
-         calls_[rank].pop_front()) {
-      const Call& call = calls_[rank].front();
-      call.stream->Add([done = call.done, reason] { done(reason); });
-    }
   }
 
  private:
-  static void End(const std::vector<Call>& calls, const Status& status) {
-    for (const Call& call : calls) call.stream->Add([done = call.done, status] { done(status); });
-  }
-
   static Status Compute(const std::vector<Call>& calls) {
     const Call& first = calls[0];
     for (const Call& call : calls) {
@@ -137,7 +132,11 @@ class CpuCommunicator {
   std::mutex mutex_;
   std::condition_variable changed_;
   int32_t joined_ = 0;
-  std::vector<std::deque<Call>> calls_;  // by rank
+  std::vector<Call> calls_;  // by rank: of the collective that has not ended
+  size_t called_ = 0;        // how many of them
+  uint64_t ended_ = 0;       // collectives
+  Status result_;            // of the last one
+  std::vector<bool> aborted_;
   Status failure_;
 };
 
@@ -177,7 +176,11 @@ class CpuRankDevice : public RankDevice {
     }
     return communicator->Join(size);
   }
+  // As NCCL, which frees memory of the GPU: it waits for what is on the stream that computes.
   void Abort(const Status& reason) override {
+    std::promise<void> computed;
+    computed_.Add([&computed] { computed.set_value(); });
+    computed.get_future().wait();
     std::lock_guard<std::mutex> lock(mutex_);
     failure_ = reason;
     if (communicator_ != nullptr) communicator_->Abort(rank_, reason);
@@ -231,40 +234,30 @@ class CpuRankDevice : public RankDevice {
       std::lock_guard<std::mutex> lock(mutex_);
       ++all_reduces_;
     }
-    struct Ends {
-      size_t left;
-      Status status;
-    };
-    const auto ends = std::make_shared<Ends>(Ends{reductions.size(), OkStatus()});
-    // Of the stream's thread.
-    const auto end = [ends, done = std::move(done)](const Status& status) {
-      if (!status.ok()) ends->status = status;
-      if (--ends->left == 0) done(ends->status);
-    };
-    for (const Reduction& each : reductions) {
-      BYTEPS_RETURN_IF_ERROR(
-          Launch({'a', each.span, each.operation, 0, reductions.size(), end, &collectives_}));
-    }
-    return OkStatus();
+    std::vector<CpuCommunicator::Call> calls;
+    for (const Reduction& each : reductions)
+      calls.push_back({'a', each.span, each.operation, 0, reductions.size()});
+    return Launch(std::move(calls), std::move(done));
   }
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override {
-    return Launch({'r', span, operation, root, 1, std::move(done), &collectives_});
+    return Launch({{'r', span, operation, root, 1}}, std::move(done));
   }
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override {
-    return Launch({'b', span, NcclOperation::kSum, root, 1, std::move(done), &collectives_});
+    return Launch({{'b', span, NcclOperation::kSum, root, 1}}, std::move(done));
   }
   Status StartCopiesAfterMark(const DeviceMark& mark) override {
     WaitUntilFree();
     to_host_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
     return OkStatus();
   }
-  bool StreamsWaitForHost() override { return true; }
+  bool StreamsWaitForHost() override { return streams_wait_; }
   // The stream that computes is the only one that waits here.
-  Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, const void* from, void* to,
-                         size_t bytes) override {
+  Status CopyWhenArrived(CudaStreamHandle, const ArrivalWord* word, uint32_t value,
+                         const void* from, void* to, size_t bytes) override {
     WaitUntilFree();
-    computed_.Add([=] {
-      while (word->load() != kArrived) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    computed_.Add([=, communicator = communicator()] {
+      while (!HasReached(*word, value)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      if (communicator != nullptr) communicator->Synchronize();
       std::memcpy(to, from, bytes);
     });
     return OkStatus();
@@ -312,6 +305,8 @@ class CpuRankDevice : public RankDevice {
   }
   // Before it is used: as a GPU on which the kernels cannot be had.
   void EncodeNothing() { encodes_ = false; }
+  // Before it is used: as a GPU whose driver does not let streams wait for the host.
+  void WaitForNothing() { streams_wait_ = false; }
   uint64_t encoded_parts() const { return encoded_parts_; }
   uint64_t decoded_parts() const { return decoded_parts_; }
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
@@ -325,21 +320,40 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   PinnedPool& pinned_pool() override { return *pool_; }
+  MemoryPinner pinner() override {
+    MemoryPinner pinner;
+    pinner.pin = [](void*, size_t) { return OkStatus(); };
+    pinner.unpin = [](void*) {};
+    return pinner;
+  }
 
  private:
+  std::shared_ptr<CpuCommunicator> communicator() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return communicator_;
+  }
   void WaitUntilFree() {
     std::unique_lock<std::mutex> lock(busy_mutex_);
     free_.wait(lock, [this] { return !is_busy_; });
   }
-  Status Launch(CpuCommunicator::Call call) {
+  Status Launch(std::vector<CpuCommunicator::Call> calls, Done done) {
     WaitUntilFree();
     std::shared_ptr<CpuCommunicator> communicator;
+    int32_t rank = 0;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!failure_.ok()) return failure_;
       communicator = communicator_;
+      rank = rank_;
     }
-    return communicator->Launch(rank_, std::move(call));
+    collectives_.Add([=, done = std::move(done)] {
+      Status status;
+      for (const CpuCommunicator::Call& call : calls) {
+        if (status.ok()) status = communicator->Run(rank, call);
+      }
+      done(status);
+    });
+    return OkStatus();
   }
   Status MarkOn(WorkThreads* stream, DeviceMark* mark) {
     WaitUntilFree();
@@ -359,6 +373,7 @@ class CpuRankDevice : public RankDevice {
 
   std::shared_ptr<PinnedPool> pool_;
   bool encodes_ = true;
+  bool streams_wait_ = true;
   std::atomic<uint64_t> encoded_parts_{0};
   std::atomic<uint64_t> decoded_parts_{0};
   std::mutex busy_mutex_;  // guards is_busy_

@@ -1,0 +1,108 @@
+#include "cc/staging/shared_results.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace byteps {
+namespace {
+
+// The mark's. New pages are zeros.
+constexpr size_t kHeaderBytes = 4096;
+// Pinning takes the longer the more often it is done.
+constexpr size_t kChunkBytes = 64 << 20;
+constexpr size_t kAlignment = 256;
+
+static_assert(ArrivalWord::is_always_lock_free, "processes share them");
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Status SharedResults::Create(const std::string& mark, int32_t ranks, MemoryPinner pinner,
+                             std::shared_ptr<SharedResults>* results) {
+  const int descriptor = memfd_create("byteps-results", MFD_CLOEXEC);
+  if (descriptor < 0) return ResourceExhausted(ErrnoMessage("memfd_create"));
+  results->reset(new SharedResults(descriptor, ranks, std::move(pinner)));
+  (*results)->end_ = kHeaderBytes;
+  const std::string header = mark.substr(0, kHeaderBytes);
+  const ssize_t written = pwrite(descriptor, header.data(), header.size(), 0);
+  if (written == static_cast<ssize_t>(header.size())) return OkStatus();
+  return ResourceExhausted(ErrnoMessage("writing to memory that the workers of a host share"));
+}
+
+Status SharedResults::Open(const SharedFile& file, const std::string& mark, int32_t ranks,
+                           MemoryPinner pinner, std::shared_ptr<SharedResults>* results) {
+  const std::string path =
+      "/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.descriptor);
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return Unavailable(ErrnoMessage(path));
+  results->reset(new SharedResults(descriptor, ranks, std::move(pinner)));
+  (*results)->end_ = kHeaderBytes;
+  // The same number can be another process in this one's container.
+  std::string header(std::min(mark.size(), kHeaderBytes), '\0');
+  const ssize_t got = pread(descriptor, header.data(), header.size(), 0);
+  if (got == static_cast<ssize_t>(header.size()) && mark.compare(0, header.size(), header) == 0)
+    return OkStatus();
+  results->reset();
+  return Unavailable(path + " is not the memory of this host's workers");
+}
+
+SharedResults::~SharedResults() {
+  for (const Chunk& chunk : chunks_) {
+    pinner_.unpin(chunk.memory);
+    munmap(chunk.memory, chunk.bytes);
+  }
+  close(descriptor_);
+}
+
+SharedFile SharedResults::file() const { return {static_cast<int32_t>(getpid()), descriptor_}; }
+
+Status SharedResults::PlaceOf(uint64_t key, size_t bytes, uint32_t parts, Place* place) {
+  Tensor& tensor = tensors_[key];
+  if (tensor.bytes < bytes || tensor.parts < parts) {
+    // Twice as much as before, so that a tensor that grows leaves little behind.
+    tensor.bytes = std::max(bytes, 2 * tensor.bytes);
+    tensor.parts = std::max(parts, 2 * tensor.parts);
+    const size_t words = size_t{tensor.parts} * ranks_ * sizeof(ArrivalWord);
+    const size_t values_at = RoundUp(words, kAlignment);
+    const size_t needed = RoundUp(values_at + tensor.bytes, kAlignment);
+    if (chunks_.empty() || chunks_.back().used + needed > chunks_.back().bytes)
+      BYTEPS_RETURN_IF_ERROR(AddChunk(needed));
+    Chunk& chunk = chunks_.back();
+    char* const begin = chunk.memory + chunk.used;
+    chunk.used += needed;
+    tensor.place = {begin + values_at, reinterpret_cast<ArrivalWord*>(begin), 0};
+  }
+  ++tensor.place.arrived;
+  *place = tensor.place;
+  return OkStatus();
+}
+
+// A tensor does not lie in two: what is copied at a time must have been pinned at a time.
+Status SharedResults::AddChunk(size_t least_bytes) {
+  const size_t bytes = std::max(RoundUp(least_bytes, kHeaderBytes), kChunkBytes);
+  const auto offset = static_cast<off_t>(end_);
+  // Memory that cannot be had is an error here, and not a signal later.
+  if (fallocate(descriptor_, 0, offset, static_cast<off_t>(bytes)) != 0)
+    return ResourceExhausted(ErrnoMessage("memory that the workers of a host share, " +
+                                          std::to_string(bytes) + " bytes"));
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, offset);
+  if (memory == MAP_FAILED)
+    return ResourceExhausted(ErrnoMessage("mmap of memory that the workers of a host share"));
+  Status pinned = pinner_.pin(memory, bytes);
+  if (!pinned.ok()) {
+    munmap(memory, bytes);
+    return pinned;
+  }
+  end_ += bytes;
+  chunks_.push_back({static_cast<char*>(memory), bytes, 0});
+  return OkStatus();
+}
+
+}  // namespace byteps
