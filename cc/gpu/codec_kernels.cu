@@ -17,7 +17,8 @@ namespace {
 
 enum : uint32_t { kWarp = 32, kScaleBytes = 2, kInfinity = 0x7f800000 };
 
-// What one launch encodes: groups with `blockIdx.y` i encode part i. Also in device_codec.cc.
+// What one launch encodes or decodes: groups with `blockIdx.y` i take part i. Also in
+// device_codec.cc.
 struct EncodedPart {
   const float* values;
   uint64_t elements;
@@ -25,14 +26,23 @@ struct EncodedPart {
   uint64_t first;  // the first element's index in the part, by which random numbers are drawn
   uint8_t* out;
 };
-enum : uint32_t { kMostParts = 8 };  // kPartsEncodedTogether
-struct EncodedParts {
-  EncodedPart part[kMostParts];
+struct DecodedPart {
+  const uint8_t* data;
+  uint64_t elements;
+  float* target;
 };
+enum : uint32_t { kMostParts = 8 };  // kPartsTogether
+template <typename Part>
+struct Parts {
+  Part part[kMostParts];
+};
+using EncodedParts = Parts<EncodedPart>;
+using DecodedParts = Parts<DecodedPart>;
 
 // Without an index that the compiler does not know, for which it would copy them all to memory.
-__device__ EncodedPart PartOfGroup(const EncodedParts& parts) {
-  EncodedPart own = parts.part[0];
+template <typename Part>
+__device__ Part PartOfGroup(const Parts<Part>& parts) {
+  Part own = parts.part[0];
 #pragma unroll
   for (uint32_t i = 1; i < kMostParts; ++i) {
     if (blockIdx.y == i) own = parts.part[i];
@@ -174,20 +184,21 @@ __device__ void Encode(const EncodedPart& part, uint32_t block, bool is_stochast
 }
 
 template <typename Element>
-__device__ void Decode(const uint8_t* data, uint64_t elements, uint32_t block, float* target) {
+__device__ void Decode(const DecodedPart& part, uint32_t block) {
+  const uint64_t elements = part.elements;
   const uint32_t block_bytes = kScaleBytes + block * Element::kBits / 8;
   Blocks blocks;
 #pragma unroll 1
   for (; blocks.next * block < elements; blocks.next += blocks.stride) {
     const uint64_t begin = blocks.next * block;
     const uint64_t count = min(static_cast<uint64_t>(block), elements - begin);
-    const uint8_t* const from = data + blocks.next * block_bytes;
+    const uint8_t* const from = part.data + blocks.next * block_bytes;
     const float scale = __uint_as_float((from[0] | from[1] << 8) << 16);
 #pragma unroll 1
     for (uint64_t i = blocks.lane; i < count; i += kWarp) {
       uint32_t bits = from[kScaleBytes + i * Element::kBits / 8];
       if (Element::kBits == 4) bits = i % 2 == 0 ? bits & 0xf : bits >> 4;
-      target[begin + i] = OneNan(__fmul_rn(Element::Decode(bits), scale));
+      part.target[begin + i] = OneNan(__fmul_rn(Element::Decode(bits), scale));
     }
   }
 }
@@ -234,6 +245,11 @@ __device__ void RotateSide(float* x) {
       x[i + step] = __fsub_rn(low, high);
     }
   }
+}
+
+// Of `rotated`, which has memory for one block of each group.
+__device__ float* BlockOfGroup(float* rotated) {
+  return rotated + (blockIdx.y * gridDim.x + blockIdx.x) * kRotated;
 }
 
 // The transform of a block, of which a thread has a column. Of the result it has a row, which
@@ -318,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(kSide, 10)
   const EncodedPart part = PartOfGroup(parts);
   const Random random = RandomOf(part);
   const uint64_t signs = SignsOfThread();
-  float* const block = rotated + (blockIdx.y * gridDim.x + blockIdx.x) * kRotated;
+  float* const block = BlockOfGroup(rotated);
   uint64_t begin = uint64_t{blockIdx.x} * kRotated;
 #pragma unroll 1
   for (; begin + kRotated <= part.elements; begin += uint64_t{gridDim.x} * kRotated) {
@@ -332,20 +348,21 @@ extern "C" __global__ void __launch_bounds__(kSide, 10)
 }
 
 extern "C" __global__ void __launch_bounds__(kSide, 10)
-    DecodeThcSum(const uint8_t* data, uint64_t elements, uint32_t bits, uint32_t workers,
-                 float divisor, float* rotated, float* target) {
+    DecodeThcSum(DecodedParts parts, uint32_t bits, uint32_t workers, float divisor,
+                 float* rotated) {
+  const DecodedPart part = PartOfGroup(parts);
   const uint64_t signs = SignsOfThread();
-  float* const block = rotated + blockIdx.x * kRotated;
+  float* const block = BlockOfGroup(rotated);
   uint64_t begin = uint64_t{blockIdx.x} * kRotated;
 #pragma unroll 1
-  for (; begin + kRotated <= elements; begin += uint64_t{gridDim.x} * kRotated)
-    DecodeThcBlock(data + begin / 8 * bits, Opaque(signs), bits, workers, divisor, block,
-                   target + begin);
-  const uint8_t* const rest = data + begin / 8 * bits;
-  for (uint64_t i = begin + threadIdx.x; i < elements; i += kSide) {
+  for (; begin + kRotated <= part.elements; begin += uint64_t{gridDim.x} * kRotated)
+    DecodeThcBlock(part.data + begin / 8 * bits, Opaque(signs), bits, workers, divisor, block,
+                   part.target + begin);
+  const uint8_t* const rest = part.data + begin / 8 * bits;
+  for (uint64_t i = begin + threadIdx.x; i < part.elements; i += kSide) {
     const uint32_t code = rest[2 * (i - begin)] | rest[2 * (i - begin) + 1] << 8;
     const float level = LevelOfCode(code, static_cast<int32_t>(127 * workers) + 1);
-    target[i] = OneNan(__fdiv_rn(level, 2 * divisor));
+    part.target[i] = OneNan(__fdiv_rn(level, 2 * divisor));
   }
 }
 
@@ -354,10 +371,9 @@ extern "C" __global__ void __launch_bounds__(kSide, 10)
   extern "C" __global__ void Name(EncodedParts parts, uint32_t block, uint32_t is_stochastic) { \
     Encode<Element>(PartOfGroup(parts), block, is_stochastic != 0);                             \
   }
-#define DECODE(Name, Element)                                                             \
-  extern "C" __global__ void Name(const uint8_t* data, uint64_t elements, uint32_t block, \
-                                  float* target) {                                        \
-    Decode<Element>(data, elements, block, target);                                       \
+#define DECODE(Name, Element)                                           \
+  extern "C" __global__ void Name(DecodedParts parts, uint32_t block) { \
+    Decode<Element>(PartOfGroup(parts), block);                         \
   }
 
 ENCODE(EncodeInt8, Int8)

@@ -57,11 +57,8 @@ Status CopyEngine::EncodeToHost(const std::vector<DevicePart>& parts, void* to, 
   return to_host_->Add(nullptr, start, std::move(done));
 }
 
-Status CopyEngine::DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
-                                  CudaAddress to, Done done) {
-  const auto start = [&](CudaStreamHandle stream) {
-    return codec_->DecodeToDevice(form, static_cast<const uint8_t*>(from), elements, to, stream);
-  };
+Status CopyEngine::DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) {
+  const auto start = [&](CudaStreamHandle stream) { return codec_->DecodeToDevice(parts, stream); };
   return to_device_->Add(nullptr, start, std::move(done));
 }
 

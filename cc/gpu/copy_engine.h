@@ -48,9 +48,8 @@ class CopyEngine {
   // As CopyToHost of parts that are encoded on the way, if Supports: their bytes one after the
   // other.
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done);
-  // As CopyToDevice of a part that is decoded on the way.
-  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, CudaAddress to,
-                        Done done);
+  // As CopyToDevice of parts that are decoded on the way; all of them end together.
+  Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done);
 
  private:
   explicit CopyEngine(std::shared_ptr<GpuDevice> device)

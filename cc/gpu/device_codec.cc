@@ -45,18 +45,6 @@ constexpr Groups kGroups = {256, 256 / 32, 512};  // a warp takes a block
 constexpr Groups kThcGroups = {64, 1, 256};
 constexpr uint64_t kRotatedBytes = kThcGroups.most * 4096 * sizeof(float);
 
-// As codec_kernels.cu has them.
-struct EncodedPart {
-  CudaAddress values;
-  uint64_t elements;
-  uint64_t random_state;
-  uint64_t first;
-  CudaAddress out;
-};
-struct EncodedParts {
-  std::array<EncodedPart, kPartsEncodedTogether> part;
-};
-
 // Elements whose blocks, all of them whole, fit in `bytes`.
 uint64_t ElementsIn(uint64_t bytes, const DeviceForm& form) {
   return bytes / form.BlockBytes(form.block) * form.block;
@@ -114,25 +102,59 @@ Status DeviceCodec::Launch(CudaFunctionHandle kernel, const DeviceForm& form, ui
                       "cuLaunchKernel");
 }
 
-// What one launch encodes, and one copy brings to the host.
+// As codec_kernels.cu has them.
+struct DeviceCodec::EncodedPart {
+  CudaAddress values;
+  uint64_t elements;
+  uint64_t random_state;
+  uint64_t first;
+  CudaAddress out;
+};
+struct DeviceCodec::DecodedPart {
+  CudaAddress data;
+  uint64_t elements;
+  CudaAddress target;
+};
+
+// Encoded they are one after the other in scratch memory.
+template <typename KernelPart>
 struct DeviceCodec::Together {
   DeviceForm form;
-  EncodedParts parts = {};
+  std::array<KernelPart, kPartsTogether> parts = {};
   uint64_t count = 0;
   uint64_t most_elements = 0;
   uint64_t bytes = 0;
 
   bool Takes(const DeviceForm& other, uint64_t more_bytes) const {
-    return count < kPartsEncodedTogether && bytes + more_bytes <= kScratchBytes &&
-           (count == 0 || (other.codec == form.codec && other.block == form.block &&
-                           other.is_stochastic == form.is_stochastic));
+    return count == 0 ||
+           (count < kPartsTogether && bytes + more_bytes <= kScratchBytes && form.IsLike(other));
+  }
+
+  // Collects a part in pieces that fit; `launch` takes what there is when no more does. `piece`
+  // makes one of so many elements, from the part's `first` on, encoded `at` some byte of scratch
+  // memory.
+  template <typename NewPiece, typename LaunchAll>
+  Status Add(const DeviceForm& of_part, uint64_t elements, const NewPiece& piece,
+             const LaunchAll& launch) {
+    const uint64_t most = ElementsIn(kScratchBytes, of_part);
+    for (uint64_t first = 0; first < elements; first += most) {
+      const uint64_t piece_elements = std::min(most, elements - first);
+      const uint64_t piece_bytes = of_part.Bytes(piece_elements);
+      if (!Takes(of_part, piece_bytes)) BYTEPS_RETURN_IF_ERROR(launch());
+      BYTEPS_RETURN_IF_ERROR(piece(first, piece_elements, bytes, &parts[count]));
+      form = of_part;
+      ++count;
+      most_elements = std::max(most_elements, piece_elements);
+      bytes += piece_bytes;
+    }
+    return OkStatus();
   }
 };
 
-Status DeviceCodec::EncodeTogether(Together* together, uint8_t** to,
+Status DeviceCodec::EncodeTogether(Together<EncodedPart>* together, uint8_t** to,
                                    CudaStreamHandle stream) const {
   if (together->count == 0) return OkStatus();
-  Together encoded = std::exchange(*together, Together());
+  Together<EncodedPart> encoded = std::exchange(*together, {});
   const DeviceForm& form = encoded.form;
   uint32_t block = form.block, stochastic = form.is_stochastic;
   CudaAddress rotated = rotated_->address();
@@ -151,53 +173,64 @@ Status DeviceCodec::EncodeTogether(Together* together, uint8_t** to,
 Status DeviceCodec::EncodeToHost(const std::vector<DevicePart>& parts, uint8_t* to,
                                  CudaStreamHandle stream) const {
   const CudaDriver& driver = device_->driver();
-  Together together;
+  Together<EncodedPart> together;
+  const auto launch = [&] { return EncodeTogether(&together, &to, stream); };
   for (const DevicePart& part : parts) {
     const DeviceForm& form = part.form;
     const auto values = reinterpret_cast<CudaAddress>(part.values);
     if (form.codec == CodecId::kRaw) {
-      BYTEPS_RETURN_IF_ERROR(EncodeTogether(&together, &to, stream));
+      BYTEPS_RETURN_IF_ERROR(launch());
       BYTEPS_RETURN_IF_ERROR(driver.Check(driver.cuMemcpyDtoHAsync(to, values, part.bytes, stream),
                                           "cuMemcpyDtoHAsync"));
       to += part.bytes;
       continue;
     }
-    const uint64_t piece = ElementsIn(kScratchBytes, form);
-    for (uint64_t done = 0; done < part.elements; done += piece) {
-      const uint64_t elements = std::min(piece, part.elements - done);
-      const uint64_t bytes = form.Bytes(elements);
-      if (!together.Takes(form, bytes))
-        BYTEPS_RETURN_IF_ERROR(EncodeTogether(&together, &to, stream));
-      together.form = form;
-      together.parts.part[together.count++] = {values + done * sizeof(float), elements,
-                                               form.random_state, done,
-                                               encoded_->address() + together.bytes};
-      together.most_elements = std::max(together.most_elements, elements);
-      together.bytes += bytes;
-    }
+    const auto piece = [&](uint64_t first, uint64_t elements, uint64_t at, EncodedPart* encoded) {
+      *encoded = {values + first * sizeof(float), elements, form.random_state, first,
+                  encoded_->address() + at};
+      return OkStatus();
+    };
+    BYTEPS_RETURN_IF_ERROR(together.Add(form, part.elements, piece, launch));
   }
-  return EncodeTogether(&together, &to, stream);
+  return launch();
 }
 
-Status DeviceCodec::DecodeToDevice(const DeviceForm& form, const uint8_t* from, uint64_t elements,
-                                   CudaAddress to, CudaStreamHandle stream) const {
+Status DeviceCodec::DecodeTogether(Together<DecodedPart>* together, CudaStreamHandle stream) const {
+  if (together->count == 0) return OkStatus();
+  Together<DecodedPart> decoded = std::exchange(*together, {});
+  const DeviceForm& form = decoded.form;
+  uint32_t block = form.block, bits = form.element_bits, workers = form.workers;
+  float divisor = form.divisor;
+  CudaAddress rotated = rotated_->address() + kRotatedBytes;
+  void* with_scale[] = {&decoded.parts, &block};
+  void* of_thc[] = {&decoded.parts, &bits, &workers, &divisor, &rotated};
+  return Launch(kernels_[IndexOf(form.codec)].decode, form, decoded.most_elements, decoded.count,
+                IsOfThc(form) ? of_thc : with_scale, stream);
+}
+
+Status DeviceCodec::DecodeToDevice(const std::vector<ArrivedPart>& parts,
+                                   CudaStreamHandle stream) const {
   const CudaDriver& driver = device_->driver();
-  const uint64_t piece = ElementsIn(kScratchBytes, form);
-  for (uint64_t done = 0; done < elements; done += piece) {
-    uint64_t count = std::min(piece, elements - done);
-    CudaAddress data = arrived_->address(), rotated = rotated_->address() + kRotatedBytes;
-    CudaAddress target = to + done * sizeof(float);
-    uint32_t block = form.block, bits = form.element_bits, workers = form.workers;
-    float divisor = form.divisor;
-    void* with_scale[] = {&data, &count, &block, &target};
-    void* of_thc[] = {&data, &count, &bits, &workers, &divisor, &rotated, &target};
-    BYTEPS_RETURN_IF_ERROR(driver.Check(
-        driver.cuMemcpyHtoDAsync(data, from + form.Bytes(done), form.Bytes(count), stream),
-        "cuMemcpyHtoDAsync"));
-    BYTEPS_RETURN_IF_ERROR(Launch(kernels_[IndexOf(form.codec)].decode, form, count, 1,
-                                  IsOfThc(form) ? of_thc : with_scale, stream));
+  const auto copy = [&](CudaAddress to, const uint8_t* from, uint64_t bytes) {
+    return driver.Check(driver.cuMemcpyHtoDAsync(to, from, bytes, stream), "cuMemcpyHtoDAsync");
+  };
+  Together<DecodedPart> together;
+  const auto launch = [&] { return DecodeTogether(&together, stream); };
+  for (const ArrivedPart& part : parts) {
+    const DeviceForm& form = part.form;
+    const auto* const from = static_cast<const uint8_t*>(part.from);
+    const auto to = reinterpret_cast<CudaAddress>(part.to);
+    if (form.codec == CodecId::kRaw) {
+      BYTEPS_RETURN_IF_ERROR(copy(to, from, part.elements * sizeof(float)));
+      continue;
+    }
+    const auto piece = [&](uint64_t first, uint64_t elements, uint64_t at, DecodedPart* decoded) {
+      *decoded = {arrived_->address() + at, elements, to + first * sizeof(float)};
+      return copy(decoded->data, from + form.Bytes(first), form.Bytes(elements));
+    };
+    BYTEPS_RETURN_IF_ERROR(together.Add(form, part.elements, piece, launch));
   }
-  return OkStatus();
+  return launch();
 }
 
 }  // namespace byteps

@@ -33,9 +33,8 @@ class DeviceCodec {
   Status EncodeToHost(const std::vector<DevicePart>& parts, uint8_t* to,
                       CudaStreamHandle stream) const;
 
-  // The way back, of `elements` float32 numbers at `to`. Again one stream, perhaps another one.
-  Status DecodeToDevice(const DeviceForm& form, const uint8_t* from, uint64_t elements,
-                        CudaAddress to, CudaStreamHandle stream) const;
+  // The way back, from pinned memory. Again one stream, perhaps another one.
+  Status DecodeToDevice(const std::vector<ArrivedPart>& parts, CudaStreamHandle stream) const;
 
  private:
   struct Kernels {
@@ -43,17 +42,24 @@ class DeviceCodec {
     CudaFunctionHandle decode = nullptr;
   };
 
-  struct Together;
-
   // What is between a kernel and a copy. Longer parts go piece by piece.
   static constexpr uint64_t kScratchBytes = 4 << 20;
+
+  // What one launch takes, as the kernels have it.
+  struct EncodedPart;
+  struct DecodedPart;
+  template <typename KernelPart>
+  struct Together;
 
   explicit DeviceCodec(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}
   Status Load();
   Status Launch(CudaFunctionHandle kernel, const DeviceForm& form, uint64_t elements,
                 uint64_t parts, void** arguments, CudaStreamHandle stream) const;
   // Encodes what has been collected, moves `to` behind its bytes and leaves nothing.
-  Status EncodeTogether(Together* together, uint8_t** to, CudaStreamHandle stream) const;
+  Status EncodeTogether(Together<EncodedPart>* together, uint8_t** to,
+                        CudaStreamHandle stream) const;
+  // Decodes what has been collected, and leaves nothing.
+  Status DecodeTogether(Together<DecodedPart>* together, CudaStreamHandle stream) const;
 
   const std::shared_ptr<GpuDevice> device_;
   CudaModuleHandle module_ = nullptr;

@@ -21,6 +21,13 @@ struct DeviceForm {
   uint32_t workers = 1;
   float divisor = 1;
 
+  // Whether one launch may take parts of both. What is random differs from part to part.
+  bool IsLike(const DeviceForm& other) const {
+    return codec == other.codec && block == other.block && element_bits == other.element_bits &&
+           is_stochastic == other.is_stochastic && workers == other.workers &&
+           divisor == other.divisor;
+  }
+
   // Of so many elements, which begin with a block.
   uint64_t Bytes(uint64_t elements) const {
     const uint64_t rest = elements % block;
@@ -34,8 +41,8 @@ struct DeviceForm {
   }
 };
 
-// So many parts of one form are encoded at a time.
-inline constexpr uint64_t kPartsEncodedTogether = 8;
+// So many parts of one form are encoded or decoded at a time.
+inline constexpr uint64_t kPartsTogether = 8;
 
 // One part on its way out: `elements` float32 numbers in a device's memory become `bytes` bytes.
 // Raw parts are copied as they are.
@@ -44,6 +51,15 @@ struct DevicePart {
   uint64_t elements = 0;
   uint64_t bytes = 0;
   DeviceForm form;
+};
+
+// One part on its way back: what is in the host's pinned memory becomes `elements` float32 numbers
+// in a device's memory. Raw parts are copied as they are.
+struct ArrivedPart {
+  const void* from = nullptr;
+  DeviceForm form;
+  uint64_t elements = 0;
+  void* to = nullptr;
 };
 
 }  // namespace byteps

@@ -203,9 +203,8 @@ Status GpuRankDevice::EncodeToHost(const std::vector<DevicePart>& parts, void* t
   return copies_->EncodeToHost(parts, to, std::move(done));
 }
 
-Status GpuRankDevice::DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
-                                     void* to, Done done) {
-  return copies_->DecodeToDevice(from, form, elements, Address(to), std::move(done));
+Status GpuRankDevice::DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) {
+  return copies_->DecodeToDevice(parts, std::move(done));
 }
 
 Status GpuRankDevice::CopyWithin(const std::vector<DeviceSpan>& spans, Done done) {

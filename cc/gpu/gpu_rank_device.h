@@ -42,8 +42,7 @@ class GpuRankDevice : public RankDevice {
                          const void* from, void* to, size_t bytes) override;
   bool Supports(const DeviceForm& form) override { return copies_->Supports(form); }
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) override;
-  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
-                        Done done) override;
+  Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) override;
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override;
   PinnedPool& pinned_pool() override { return *pool_; }
   MemoryPinner pinner() override;

@@ -99,9 +99,8 @@ class RankDevice {
   virtual bool Supports(const DeviceForm& form) = 0;
   // Encodes parts and copies their bytes to the host, one after the other.
   virtual Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done) = 0;
-  // Copies encoded bytes and decodes them: `elements` float32 numbers at `to`.
-  virtual Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements,
-                                void* to, Done done) = 0;
+  // Copies parts' bytes and decodes them; all of them end together.
+  virtual Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) = 0;
 
   virtual Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) = 0;
 

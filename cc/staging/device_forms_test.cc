@@ -99,8 +99,8 @@ class DeviceCodecTest : public ::testing::Test {
     for (uint64_t i = bytes; i < encoded.size(); ++i) ASSERT_EQ(encoded[i], 0xa5);
     {
       const ScopedContext scope(*device_);
-      const Status status = codec_->DecodeToDevice(part.form, encoded.data(), values.size(),
-                                                   buffer->address(), stream_->handle());
+      const Status status = codec_->DecodeToDevice(
+          {{encoded.data(), part.form, values.size(), buffer->pointer()}}, stream_->handle());
       ASSERT_TRUE(status.ok()) << status.ToString();
     }
     const std::vector<uint8_t> back = Download(*buffer, stream_.get());
@@ -130,10 +130,9 @@ class DeviceCodecTest : public ::testing::Test {
     codec.DecodeBlocks(encoded.data(), sums.size(), DecodeMode::kStore, expected.data());
     const auto buffer = NewDeviceBuffer(device_, sums.size() * sizeof(float));
     const ScopedContext scope(*device_);
-    ASSERT_TRUE(codec_
-                    ->DecodeToDevice(DeviceFormOf(&codec, kSeed), encoded.data(), sums.size(),
-                                     buffer->address(), stream_->handle())
-                    .ok());
+    const ArrivedPart part = {encoded.data(), DeviceFormOf(&codec, kSeed), sums.size(),
+                              buffer->pointer()};
+    ASSERT_TRUE(codec_->DecodeToDevice({part}, stream_->handle()).ok());
     const std::vector<uint8_t> back = Download(*buffer, stream_.get());
     ASSERT_EQ(std::memcmp(back.data(), expected.data(), back.size()), 0) << codec.name();
   }
@@ -211,6 +210,42 @@ TEST_F(DeviceCodecTest, PartsOfOneCall) {
   EXPECT_TRUE(encoded == expected);
 }
 
+// The way back of the like.
+TEST_F(DeviceCodecTest, SumsOfOneCall) {
+  const Int8Codec int8(32, false);
+  const ThcSumCodec of_two({2, true});
+  const ThcSumCodec of_nine({9, true});
+  const BlockCodec* const codecs[] = {&of_two, &int8, &of_nine};
+  std::vector<float> expected(3000000);
+  const auto buffer = NewDeviceBuffer(device_, expected.size() * sizeof(float));
+  std::vector<std::vector<uint8_t>> encoded;
+  std::vector<ArrivedPart> parts;
+  uint64_t first = 0;
+  for (uint64_t i = 0; i < 40; ++i) {
+    const BlockCodec& codec = *codecs[i / 10 % 3];
+    const uint64_t count = i % 3 == 0 ? 7000 * i : 4095 + i;
+    std::vector<float> values = Values(count, false);
+    for (float& value : values) value = std::nearbyint(value * 100);
+    std::vector<uint8_t>& bytes = encoded.emplace_back();
+    if (i == 30) {
+      bytes.resize(count * sizeof(float));
+      std::memcpy(bytes.data(), values.data(), bytes.size());
+      std::memcpy(&expected[first], values.data(), bytes.size());
+    } else {
+      bytes.resize(codec.EncodedBytes(count));
+      codec.EncodeBlocks(values.data(), count, 0, CounterRandom(kSeed), bytes.data());
+      codec.DecodeBlocks(bytes.data(), count, DecodeMode::kStore, &expected[first]);
+    }
+    parts.push_back({bytes.data(), i == 30 ? DeviceForm() : DeviceFormOf(&codec, kSeed), count,
+                     static_cast<float*>(buffer->pointer()) + first});
+    first += count;
+  }
+  const ScopedContext scope(*device_);
+  ASSERT_TRUE(codec_->DecodeToDevice(parts, stream_->handle()).ok());
+  const std::vector<uint8_t> back = Download(*buffer, stream_.get());
+  EXPECT_EQ(std::memcmp(back.data(), expected.data(), first * sizeof(float)), 0);
+}
+
 // The figures of docs/compression.md: of one part, or of parts as long as they are by default. The
 // kernels' time is what remains without the copies.
 TEST_F(DeviceCodecTest, OneHundredMegabytes) {
@@ -248,12 +283,12 @@ TEST_F(DeviceCodecTest, OneHundredMegabytes) {
       return codec_->EncodeToHost(parts, host, stream);
     };
     const auto decode = [&](const DeviceForm& form) {
-      Status status;
-      for (uint64_t first = 0; first < kElements && status.ok(); first += length) {
-        status = codec_->DecodeToDevice(form, host, std::min(length, kElements - first),
-                                        buffer->address() + first * sizeof(float), stream);
+      std::vector<ArrivedPart> parts;
+      for (uint64_t first = 0; first < kElements; first += length) {
+        parts.push_back({host, form, std::min(length, kElements - first),
+                         static_cast<float*>(buffer->pointer()) + first});
       }
-      return status;
+      return codec_->DecodeToDevice(parts, stream);
     };
     time("copied to the host", [&] { return encode(DeviceForm(), nullptr); });
     const Int8Codec int8(32, false);

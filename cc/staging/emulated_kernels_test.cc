@@ -49,8 +49,8 @@ std::vector<uint8_t> Encoded(const BlockCodec& codec, const std::vector<float>& 
 }
 
 // A NaN equals a NaN.
-void ExpectSameDecoded(const BlockCodec& codec, const std::vector<uint8_t>& bytes,
-                       const std::vector<float>& found) {
+void ExpectDecoded(const BlockCodec& codec, const std::vector<uint8_t>& bytes,
+                   const std::vector<float>& found) {
   std::vector<float> expected(found.size());
   codec.DecodeBlocks(bytes.data(), found.size(), DecodeMode::kStore, expected.data());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -61,8 +61,9 @@ void ExpectSameDecoded(const BlockCodec& codec, const std::vector<uint8_t>& byte
 }
 
 // DeviceCodec gives kernels its own struct of as many.
-static_assert(emulated::kMostParts == kPartsEncodedTogether);
+static_assert(emulated::kMostParts == kPartsTogether);
 static_assert(sizeof(emulated::EncodedPart) == 5 * sizeof(uint64_t));
+static_assert(sizeof(emulated::DecodedPart) == 3 * sizeof(uint64_t));
 
 float* RotatedBlocks() {
   alignas(16) static float blocks[kGroups * kParts * 4096];
@@ -88,12 +89,28 @@ void ExpectSameEncoded(const BlockCodec& codec, const std::vector<float>& values
   ASSERT_EQ(bytes[1], Encoded(codec, half)) << codec.name() << ", " << half.size();
 }
 
-using DecodeKernel = void (*)(const unsigned char*, unsigned long long, unsigned, float*);
+// Decodes what all values are encoded as, and as a second part the first half of them.
+using DecodeKernel = std::function<void(emulated::DecodedParts)>;
+
+void ExpectSameDecoded(const BlockCodec& codec, const std::vector<float>& values, unsigned threads,
+                       const DecodeKernel& kernel) {
+  emulated::DecodedParts parts = {};
+  std::vector<uint8_t> bytes[kParts];
+  std::vector<float> back[kParts];
+  for (unsigned i = 0; i < kParts; ++i) {
+    const uint64_t length = i == 0 ? values.size() : values.size() / 2;
+    bytes[i] = Encoded(codec, {values.begin(), values.begin() + static_cast<ptrdiff_t>(length)});
+    back[i].resize(length);
+    parts.part[i] = {bytes[i].data(), length, back[i].data()};
+  }
+  emulated::Launch({kGroups, kParts}, threads, [&] { kernel(parts); });
+  for (unsigned i = 0; i < kParts; ++i) ExpectDecoded(codec, bytes[i], back[i]);
+}
 
 struct WithScale {
   const char* name;
   void (*encode)(emulated::EncodedParts, unsigned block, unsigned is_stochastic);
-  DecodeKernel decode;
+  void (*decode)(emulated::DecodedParts, unsigned block);
 };
 
 TEST(EmulatedKernelsTest, BlocksWithAScale) {
@@ -110,11 +127,8 @@ TEST(EmulatedKernelsTest, BlocksWithAScale) {
       ExpectSameEncoded(AsBlocks(codec), values, kThreads, [&](emulated::EncodedParts parts) {
         each.encode(parts, form.block, form.is_stochastic);
       });
-      const std::vector<uint8_t> bytes = Encoded(AsBlocks(codec), values);
-      std::vector<float> back(length);
-      emulated::Launch({kGroups, 1}, kThreads,
-                       [&] { each.decode(bytes.data(), length, form.block, back.data()); });
-      ExpectSameDecoded(AsBlocks(codec), bytes, back);
+      ExpectSameDecoded(AsBlocks(codec), values, kThreads,
+                        [&](emulated::DecodedParts parts) { each.decode(parts, form.block); });
       if (HasFatalFailure()) return;
     }
   }
@@ -142,14 +156,11 @@ TEST(EmulatedKernelsTest, SumsOfThc) {
       std::vector<float> values(length);
       for (float& value : values) value = static_cast<float>(level(random)) / codec.divisor();
       if (length > 10) values[10] = std::numeric_limits<float>::quiet_NaN();
-      const std::vector<uint8_t> bytes = Encoded(codec, values);
-      EXPECT_EQ(form.Bytes(length), bytes.size());
-      std::vector<float> back(length);
-      emulated::Launch({kGroups, 1}, kThcThreads, [&] {
-        emulated::DecodeThcSum(bytes.data(), length, form.element_bits, form.workers, form.divisor,
-                               RotatedBlocks(), back.data());
+      EXPECT_EQ(form.Bytes(length), codec.EncodedBytes(length));
+      ExpectSameDecoded(codec, values, kThcThreads, [&](emulated::DecodedParts parts) {
+        emulated::DecodeThcSum(parts, form.element_bits, form.workers, form.divisor,
+                               RotatedBlocks());
       });
-      ExpectSameDecoded(codec, bytes, back);
       if (HasFatalFailure()) return;
     }
   }

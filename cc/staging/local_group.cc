@@ -106,6 +106,7 @@ LocalGroup::~LocalGroup() {
   if (thread_.joinable()) thread_.join();
   encoders_.Stop();
   launcher_.Stop();
+  decoder_.Stop();
   marker_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
@@ -382,6 +383,7 @@ void LocalGroup::OnStop() {
   }
   encoders_.Stop();
   launcher_.Stop();
+  decoder_.Stop();
   marker_.Stop();
   if (link_ != nullptr) link_->Stop();
 }

@@ -16,8 +16,9 @@
 // that bring what a stream waits for call nothing of the device's, nor wait for who does: those of
 // the worker, which receive, and the one that sees copies to the host end. What follows from what
 // they see, and needs the device, is done on one thread, launcher_. What the worker encodes, which
-// takes longer than the copy to the host, is done on several, encoders_. Another one, marker_,
-// marks what a stream has copied, if no exchange that begins does so before.
+// takes longer than the copy to the host, is done on several, encoders_. Sums that the device
+// decodes wait for each other, so one of their own, decoder_, gives them to it. Another one,
+// marker_, marks what a stream has copied, if no exchange that begins does so before.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
@@ -167,7 +168,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void CopyOut(const std::vector<PartPointer>& parts);
   void OnCopiedOut(const PartPointer& part);
   void Send(const PartPointer& part);
-  void CopyIn(const PartPointer& part, bool is_encoded);
+  void CopyIn(const PartPointer& part);
   void OnCopiedIn(const PartPointer& part);
   void StartBroadcast(const TensorPointer& tensor, uint32_t part);
   void OnPartDone(const TensorPointer& tensor);
@@ -175,6 +176,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
   using StartStep = std::function<Status(const RankDevice::Done&)>;
   void Step(const TensorPointer& tensor, const StartStep& start, std::function<void()> next);
+  // Calls `ended` in any case, once it has ended.
+  void Launch(const StartStep& start, const RankDevice::Done& ended);
   // Whether it may begin one; EndStep follows if so.
   bool BeginStep(const TensorPointer& tensor);
   void EndStep(const TensorPointer& tensor, const Status& status,
@@ -185,6 +188,12 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   static NcclOperation OperationOf(const TensorDescription& tensor);
   bool RootIsHere(const TensorDescription& tensor) const;
   int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
+
+  // ---- local_group_decode.cc: the way back of sums that the device decodes
+  void DecodeSoon(const PartPointer& part, bool is_encoded);
+  void DecodeArrived();
+  std::vector<PartPointer> TakeArrived();
+  void Decode(const std::vector<PartPointer>& parts);
 
   // ---- local_group_alone.cc: a worker that is alone on its host
   void StartAlone(const TensorPointer& tensor);
@@ -238,6 +247,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::vector<TensorPointer> together_;  // of the thread: for one collective
   std::thread thread_;
   WorkThreads launcher_{"byteps-launch", 1};
+  WorkThreads decoder_{"byteps-decode", 1};
   WorkThreads marker_{"byteps-copied", 1};
   WorkThreads encoders_;
 
@@ -258,6 +268,9 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::unordered_set<std::string> in_flight_;
   std::deque<TensorPointer> waiting_;
   bool placing_ = false;  // a thread goes through waiting_
+  // Sums that the device is to decode; and what tells decoder_ that they fill a launch.
+  std::deque<PartPointer> arrived_;
+  std::condition_variable fills_launch_;
   // What is called when a stream has copied results, and has no mark yet.
   std::unordered_map<CudaStreamHandle, std::vector<RankDevice::Done>> copied_;
   Status failure_;

@@ -28,7 +28,7 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
     PartPointer part = NewPart(tensor, number);
     is_decoded = is_decoded || part->sum_form.codec != CodecId::kRaw;
     const bool begins_group = groups.empty() || bytes + part->encoded.bytes > kBytesTogether ||
-                              (part->is_encoded() && groups.back().size() == kPartsEncodedTogether);
+                              (part->is_encoded() && groups.back().size() == kPartsTogether);
     if (begins_group) {
       groups.emplace_back();
       bytes = 0;

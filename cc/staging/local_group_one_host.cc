@@ -22,11 +22,7 @@ void LocalGroup::StartExchanges(const std::vector<TensorPointer>& tensors) {
       EndStep(tensor, status, [this, tensor] { OnExchanged(tensor); });
     Release();
   };
-  const Status status = StartCollective(some, ended);
-  if (status.ok()) return;
-  // The device is broken: no rank can count on this one any more.
-  Fail(status);
-  ended(status);
+  Launch([&](const RankDevice::Done& done) { return StartCollective(some, done); }, ended);
 }
 
 Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,

@@ -18,7 +18,8 @@ struct LocalGroup::Part {
   // Of a broadcast only one host has something to send, and all others something to receive.
   bool sends = true;
   bool receives = true;
-  // How the device encodes the contribution and decodes the sum; raw: it does not.
+  // How the device encodes the contribution and decodes the sum, unless that comes as it is; raw:
+  // it does not.
   DevicePart encoded;
   DeviceForm sum_form;
   PinnedPool::Block input;
@@ -26,6 +27,8 @@ struct LocalGroup::Part {
   ArrivalPointer arrival;  // null: no stream waits for the result
 
   bool is_encoded() const { return encoded.form.codec != CodecId::kRaw; }
+  // By the device, when the sum comes.
+  bool IsDecoded() const { return output != nullptr && sum_form.codec != CodecId::kRaw; }
   // By the worker, since the device does not.
   bool MustBeEncoded() const {
     return sends && !is_encoded() && tensor->exchange->PushCodec(number) != nullptr;

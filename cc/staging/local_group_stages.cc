@@ -229,6 +229,10 @@ void LocalGroup::Step(const TensorPointer& tensor, const StartStep& start,
   const auto ended = [this, tensor, next = std::move(next)](const Status& status) {
     EndStep(tensor, status, next);
   };
+  Launch(start, ended);
+}
+
+void LocalGroup::Launch(const StartStep& start, const RankDevice::Done& ended) {
   const Status status = start(ended);
   if (status.ok()) return;
   // The device is broken: no rank can count on this one any more.
@@ -410,26 +414,24 @@ void LocalGroup::Send(const PartPointer& part) {
   request.takes_encoded = part->sum_form.codec != CodecId::kRaw;
   request.done = [this, part](bool is_encoded) {
     if (part->arrival != nullptr) return OnArrived(part);
-    launcher_.Add([this, part, is_encoded] { CopyIn(part, is_encoded); });
+    if (part->IsDecoded()) return DecodeSoon(part, is_encoded);
+    launcher_.Add([this, part] { CopyIn(part); });
   };
   worker_->SendPart(part->tensor->exchange, std::move(request));
 }
 
-void LocalGroup::CopyIn(const PartPointer& part, bool is_encoded) {
+void LocalGroup::CopyIn(const PartPointer& part) {
   if (part->output == nullptr) return OnCopiedIn(part);
   const DeviceSpan& span = part->span;
   const auto start = [&](const RankDevice::Done& done) {
-    return is_encoded ? device_->DecodeToDevice(part->output.get(), part->sum_form, span.count,
-                                                span.to, done)
-                      : device_->CopyToDevice(part->output.get(), span.to, span.bytes(), done);
+    return device_->CopyToDevice(part->output.get(), span.to, span.bytes(), done);
   };
-  Step(part->tensor, start, [this, part] {
-    worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_in_ns);
-    OnCopiedIn(part);
-  });
+  Step(part->tensor, start, [this, part] { OnCopiedIn(part); });
 }
 
 void LocalGroup::OnCopiedIn(const PartPointer& part) {
+  if (part->output != nullptr)
+    worker_->NoteStage(part->tensor->exchange, part->number, &PartTrace::copy_in_ns);
   if (alone()) return OnPartDone(part->tensor);
   ReportTensor(LaunchReport::Kind::kReplied, *part->tensor->exchange, part->number, OkStatus());
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <random>
@@ -51,6 +52,42 @@ class LocalGroupTest : public LocalGroupJob, public ::testing::WithParamInterfac
         EXPECT_EQ(sent->output->Get(), expected);
       });
     }
+  }
+
+  static constexpr uint64_t kSums = 9;  // more than one launch decodes
+  static constexpr uint64_t kSumElements = 20000;
+
+  void StartJobOfSums() {
+    EngineOptions options;
+    options.flow.part_bytes = kSumElements * sizeof(float);
+    StartJob({"a", "b"}, options);
+  }
+  // One of kSums tensors that are a part each.
+  static std::shared_ptr<Sent> SendSum(Rank& rank, uint64_t number) {
+    TensorDescription tensor = Tensor("sum " + std::to_string(number), kSumElements);
+    tensor.codec = CodecNamed("int8")->name();
+    return rank.Send(tensor, std::vector<float>(kSumElements, 1));
+  }
+  // By rank 0, whose device is busy once they have left.
+  std::vector<std::shared_ptr<Sent>> SendSumsAndBeBusy() {
+    std::vector<std::shared_ptr<Sent>> sent;
+    for (uint64_t i = 0; i < kSums; ++i) sent.push_back(SendSum(ranks_[0], i));
+    WaitUntil([&] { return server_->counters().pushes == kSums; });
+    ranks_[0].cpu_device->BeBusy(true);
+    return sent;
+  }
+  // Rank 1 sends what is missing of the sums from `first` on. Rank 0 has received all then.
+  void CompleteSums(uint64_t first, std::vector<std::shared_ptr<Sent>>* sent) {
+    for (uint64_t i = first; i < kSums; ++i) sent->push_back(SendSum(ranks_[1], i));
+    const uint64_t bytes = Int8Codec(32, false).EncodedBytes(kSumElements);
+    WaitUntil([&] { return ranks_[0].worker->counters().received_bytes == kSums * bytes; });
+  }
+
+  static void WaitUntil(const std::function<bool()>& is_so) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!is_so() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(is_so());
   }
 
   // All kinds, with the values and counts that make parts of odd lengths.
@@ -209,6 +246,40 @@ TEST_P(LocalGroupTest, DevicesDecodeWhatTheHostHasEncoded) {
     EXPECT_EQ(mine.cpu_device->encoded_parts(), 0u);
     EXPECT_GT(mine.cpu_device->decoded_parts(), 0u);
   });
+}
+
+// The last one may come when the others have left.
+TEST_P(LocalGroupTest, SumsOfSeveralTensorsAreDecodedTogether) {
+  StartJobOfSums();
+  if (IsSkipped() || ranks_[0].cpu_device == nullptr) return;
+  std::vector<std::shared_ptr<Sent>> sent = SendSumsAndBeBusy();
+  CompleteSums(0, &sent);
+  ranks_[0].cpu_device->BeBusy(false);
+  for (const std::shared_ptr<Sent>& each : sent) {
+    Check(each->Wait());
+    for (const float value : each->output->Get()) ASSERT_NEAR(value, 2, 0.02);
+  }
+  EXPECT_EQ(ranks_[0].cpu_device->decoded_parts(), kSums);
+  EXPECT_LE(ranks_[0].cpu_device->decode_calls(), 3u);
+}
+
+// Its memory may be gone. What the device has been given before, ends.
+TEST_P(LocalGroupTest, TheSumOfAFailedTensorIsNotDecoded) {
+  StartJobOfSums();
+  if (IsSkipped() || ranks_[0].cpu_device == nullptr) return;
+  CpuRankDevice& device = *ranks_[0].cpu_device;
+  const std::vector<std::shared_ptr<Sent>> sent = SendSumsAndBeBusy();
+  std::vector<std::shared_ptr<Sent>> others = {SendSum(ranks_[1], 0)};
+  WaitUntil([&] { return device.decode_calls() == 1; });
+  CompleteSums(1, &others);
+  ranks_[0].group->OnFailure(Cancelled("it fails"));
+  for (uint64_t i = 1; i < kSums; ++i) EXPECT_EQ(sent[i]->Wait().code(), StatusCode::kCancelled);
+  device.BeBusy(false);
+  EXPECT_EQ(sent[0]->Wait().code(), StatusCode::kCancelled);
+  for (const std::shared_ptr<Sent>& each : others) Check(each->Wait());
+  ranks_[0].worker->Stop();
+  EXPECT_EQ(device.decoded_parts(), 1u);
+  EXPECT_EQ(sent[1]->output->Get(), std::vector<float>(kSumElements, 0));
 }
 
 // A worker that has an encoded sum gives it to the one that a lost server has not answered.

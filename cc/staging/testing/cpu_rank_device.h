@@ -291,14 +291,21 @@ class CpuRankDevice : public RankDevice {
     });
     return OkStatus();
   }
-  Status DecodeToDevice(const void* from, const DeviceForm& form, uint64_t elements, void* to,
-                        Done done) override {
+  Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done) override {
+    ++decode_calls_;
     WaitUntilFree();
     to_device_.Add([=, done = std::move(done)] {
-      Int8Codec(form.block, form.is_stochastic)
-          .DecodeBlocks(static_cast<const uint8_t*>(from), elements, DecodeMode::kStore,
-                        static_cast<float*>(to));
-      ++decoded_parts_;
+      for (const ArrivedPart& part : parts) {
+        const DeviceForm& form = part.form;
+        if (form.codec == CodecId::kRaw) {
+          std::memcpy(part.to, part.from, part.elements * sizeof(float));
+          continue;
+        }
+        Int8Codec(form.block, form.is_stochastic)
+            .DecodeBlocks(static_cast<const uint8_t*>(part.from), part.elements, DecodeMode::kStore,
+                          static_cast<float*>(part.to));
+        ++decoded_parts_;
+      }
       done(OkStatus());
     });
     return OkStatus();
@@ -309,6 +316,8 @@ class CpuRankDevice : public RankDevice {
   void WaitForNothing() { streams_wait_ = false; }
   uint64_t encoded_parts() const { return encoded_parts_; }
   uint64_t decoded_parts() const { return decoded_parts_; }
+  // That have begun.
+  uint64_t decode_calls() const { return decode_calls_; }
   Status CopyWithin(const std::vector<DeviceSpan>& spans, Done done) override {
     WaitUntilFree();
     collectives_.Add([spans, done = std::move(done)] {
@@ -376,6 +385,7 @@ class CpuRankDevice : public RankDevice {
   bool streams_wait_ = true;
   std::atomic<uint64_t> encoded_parts_{0};
   std::atomic<uint64_t> decoded_parts_{0};
+  std::atomic<uint64_t> decode_calls_{0};
   std::mutex busy_mutex_;  // guards is_busy_
   std::condition_variable free_;
   bool is_busy_ = false;
