@@ -36,6 +36,13 @@ struct RoundingLoops {
   void (*put_levels[2])(float* target, const uint8_t* codes, uint64_t count, int32_t offset);
   // Stores such levels.
   void (*store_levels)(float* target, const uint16_t* codes, uint64_t count, int32_t offset);
+  // Values times a factor, rounded to the nearest whole number from -top to top, plus top + 1; or 0
+  // if they are not finite.
+  void (*codes)(uint16_t* out, const float* values, uint64_t count, float factor, int32_t top);
+  // Eight codes of `bits` bits, 8 at most, become the low bits of a word, the first one the lowest;
+  // and back. Up to kRotatedElements codes in all.
+  void (*narrow)(uint64_t* words, const uint16_t* codes, uint64_t count, uint32_t bits);
+  void (*widen)(uint16_t* codes, const uint64_t* words, uint64_t count, uint32_t bits);
   // Stores or adds values divided by a number; `signs` has sign bits that turn theirs round.
   void (*put_quotients[2])(float* target, const float* values, const uint32_t* signs,
                            uint64_t count, float divisor);

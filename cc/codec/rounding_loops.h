@@ -76,6 +76,48 @@ void PutQuotients(float* __restrict target, const float* __restrict values,
     Put<mode>(&target[i], BitCast<float>(BitCast<uint32_t>(values[i]) ^ signs[i]) / divisor);
 }
 
+void Codes(uint16_t* __restrict out, const float* __restrict values, uint64_t count, float factor,
+           int32_t top) {
+  const auto limit = static_cast<float>(top);
+  for (uint64_t i = 0; i < count; ++i) {
+    const float exact = values[i] * factor;
+    const int32_t mask = ((BitCast<int32_t>(exact) & 0x7fffffff) - 0x7f800000) >> 31;
+    float value = exact < limit ? exact : limit;  // that of a NaN
+    value = value > -limit ? value : -limit;
+    out[i] = static_cast<uint16_t>((RoundNearest(value) + top + 1) & mask);
+  }
+}
+
+// Codes of eight bits lose the gaps between them: in pairs, in fours, in eights.
+void Narrow(uint64_t* __restrict words, const uint16_t* __restrict codes, uint64_t count,
+            uint32_t bits) {
+  const uint32_t gap = 8 - bits;
+  uint8_t bytes[kRotatedElements];
+  for (uint64_t i = 0; i < 8 * count; ++i) bytes[i] = static_cast<uint8_t>(codes[i]);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t word = LoadElement<uint64_t>(bytes + 8 * i);
+    word = (word & 0x00ff00ff00ff00ff) | (word & 0xff00ff00ff00ff00) >> gap;
+    word = (word & 0x0000ffff0000ffff) | (word & 0xffff0000ffff0000) >> 2 * gap;
+    words[i] = (word & 0x00000000ffffffff) | (word & 0xffffffff00000000) >> 4 * gap;
+  }
+}
+
+void Widen(uint16_t* __restrict codes, const uint64_t* __restrict words, uint64_t count,
+           uint32_t bits) {
+  const uint32_t gap = 8 - bits;
+  const uint64_t four = (uint64_t{1} << 4 * bits) - 1;
+  const uint64_t two = ((uint64_t{1} << 2 * bits) - 1) * 0x0000000100000001;
+  const uint64_t one = ((uint64_t{1} << bits) - 1) * 0x0001000100010001;
+  uint8_t bytes[kRotatedElements];
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t word = words[i];
+    word = (word & four) | (word & four << 4 * bits) << 4 * gap;
+    word = (word & two) | (word & two << 2 * bits) << 2 * gap;
+    StoreElement(bytes + 8 * i, (word & one) | (word & one << bits) << gap);
+  }
+  for (uint64_t i = 0; i < 8 * count; ++i) codes[i] = bytes[i];
+}
+
 // The Hadamard transform of 8 rows that are kStep elements apart, in three steps; 64 columns.
 template <uint64_t kStep>
 void RotateEight(float* rows) {
@@ -141,6 +183,9 @@ constexpr RoundingLoops LoopsNamed(const char* name) {
           &Unpack,
           {&PutLevels<DecodeMode::kStore, uint8_t>, &PutLevels<DecodeMode::kAdd, uint8_t>},
           &PutLevels<DecodeMode::kStore, uint16_t>,
+          &Codes,
+          &Narrow,
+          &Widen,
           {&PutQuotients<DecodeMode::kStore>, &PutQuotients<DecodeMode::kAdd>},
           &Rotate};
 }

@@ -13,6 +13,7 @@ namespace {
 using namespace codec_internal;
 
 constexpr uint64_t kBlock = kRotatedElements;
+constexpr uint64_t kWords = kBlock / 8;
 constexpr int32_t kMost = 7, kMostOfShort = 127;  // levels up to this, and down to its negative
 
 // A random sign for each element of a block, the same in all: the sign bit or 0.
@@ -52,61 +53,21 @@ uint32_t BitsFor(uint64_t workers) {
   return (uint64_t{1} << bits) < 2 * kMost * workers + 2 ? 16 : bits;
 }
 
-// Eight bytes become as many as `bits`, and back: in pairs, in fours, in eights.
-template <uint32_t bits>
-uint64_t Narrow(uint64_t codes) {
-  constexpr uint32_t gap = 8 - bits;
-  codes = (codes & 0x00ff00ff00ff00ff) | (codes & 0xff00ff00ff00ff00) >> gap;
-  codes = (codes & 0x0000ffff0000ffff) | (codes & 0xffff0000ffff0000) >> 2 * gap;
-  return (codes & 0x00000000ffffffff) | (codes & 0xffffffff00000000) >> 4 * gap;
+// Codes of a whole block, of up to 8 bits. Each eight of them are `bits` bytes; a word is stored
+// and loaded with bytes of the next ones, but for the last.
+void PackCodes(const uint16_t* codes, uint32_t bits, uint8_t* out) {
+  uint64_t words[kWords];
+  ActiveRoundingLoops().narrow(words, codes, kWords, bits);
+  for (uint64_t i = 0; i + 1 < kWords; ++i) StoreElement(out + i * bits, words[i]);
+  std::memcpy(out + (kWords - 1) * bits, &words[kWords - 1], bits);
 }
 
-template <uint32_t bits>
-uint64_t Widen(uint64_t packed) {
-  constexpr uint32_t gap = 8 - bits;
-  constexpr uint64_t four = (uint64_t{1} << 4 * bits) - 1;
-  constexpr uint64_t two = ((uint64_t{1} << 2 * bits) - 1) * 0x0000000100000001;
-  constexpr uint64_t one = ((uint64_t{1} << bits) - 1) * 0x0001000100010001;
-  packed = (packed & four) | (packed & four << 4 * bits) << 4 * gap;
-  packed = (packed & two) | (packed & two << 2 * bits) << 2 * gap;
-  return (packed & one) | (packed & one << bits) << gap;
+void UnpackCodes(const uint8_t* data, uint32_t bits, uint16_t* codes) {
+  uint64_t words[kWords] = {};
+  for (uint64_t i = 0; i + 1 < kWords; ++i) words[i] = LoadElement<uint64_t>(data + i * bits);
+  std::memcpy(&words[kWords - 1], data + (kWords - 1) * bits, bits);
+  ActiveRoundingLoops().widen(codes, words, kWords, bits);
 }
-
-// Those of a whole block. All but the last eight may touch bytes of the next ones.
-template <uint32_t bits>
-void PackCodes(const uint16_t* codes, uint8_t* out) {
-  uint8_t bytes[kBlock];
-  for (uint64_t i = 0; i < kBlock; ++i) bytes[i] = static_cast<uint8_t>(codes[i]);
-  uint64_t packed = 0;
-  for (uint64_t i = 0; i < kBlock; i += 8, out += bits) {
-    packed = Narrow<bits>(LoadElement<uint64_t>(bytes + i));
-    if (i + 8 < kBlock) StoreElement(out, packed);
-  }
-  std::memcpy(out - bits, &packed, bits);
-}
-
-template <uint32_t bits>
-void UnpackCodes(const uint8_t* data, uint16_t* codes) {
-  uint8_t bytes[kBlock];
-  for (uint64_t i = 0; i + 8 < kBlock; i += 8, data += bits)
-    StoreElement(bytes + i, Widen<bits>(LoadElement<uint64_t>(data)));
-  uint64_t last = 0;
-  std::memcpy(&last, data, bits);
-  StoreElement(bytes + kBlock - 8, Widen<bits>(last));
-  for (uint64_t i = 0; i < kBlock; ++i) codes[i] = bytes[i];
-}
-
-struct Packing {
-  void (*pack)(const uint16_t* codes, uint8_t* out);
-  void (*unpack)(const uint8_t* data, uint16_t* codes);
-};
-
-// For 4 bits and more.
-constexpr Packing kPackings[] = {{PackCodes<4>, UnpackCodes<4>},
-                                 {PackCodes<5>, UnpackCodes<5>},
-                                 {PackCodes<6>, UnpackCodes<6>},
-                                 {PackCodes<7>, UnpackCodes<7>},
-                                 {PackCodes<8>, UnpackCodes<8>}};
 
 }  // namespace
 
@@ -164,29 +125,16 @@ void ThcSumCodec::EncodeBlocks(const float* values, uint64_t elements, uint64_t,
                                const CounterRandom&, uint8_t* out) const {
   for (uint64_t done = 0; done < elements; done += kBlock) {
     const uint64_t count = std::min(kBlock, elements - done);
+    const auto top = static_cast<int32_t>((count == kBlock ? kMost : kMostOfShort) * job_.workers);
     uint16_t codes[kBlock];
-    CodesOf(values + done, count, count == kBlock ? kMost : kMostOfShort, codes);
+    // A sum of levels is divided: multiplied and rounded it is what it was.
+    ActiveRoundingLoops().codes(codes, values + done, count, divisor_, top);
     if (count < kBlock || bits_ == 16) {
       std::memcpy(out, codes, count * sizeof(uint16_t));
     } else {
-      kPackings[bits_ - 4].pack(codes, out);
+      PackCodes(codes, bits_, out);
     }
     out += BlockBytes(count);
-  }
-}
-
-// A sum of levels, each up to `most`, is divided: multiplied and rounded it is what it was.
-void ThcSumCodec::CodesOf(const float* values, uint64_t count, int32_t most,
-                          uint16_t* codes) const {
-  const auto top = static_cast<int32_t>(most * job_.workers);
-  const auto limit = static_cast<float>(top);
-  const float divisor = divisor_;
-  for (uint64_t i = 0; i < count; ++i) {
-    const float exact = values[i] * divisor;
-    const int32_t mask = ((BitCast<int32_t>(exact) & 0x7fffffff) - 0x7f800000) >> 31;
-    float value = exact < limit ? exact : limit;  // that of a NaN
-    value = value > -limit ? value : -limit;
-    codes[i] = static_cast<uint16_t>((RoundNearest(value) + top + 1) & mask);
   }
 }
 
@@ -196,7 +144,7 @@ void ThcSumCodec::DecodeBlock(const uint8_t* data, DecodeMode mode, float* targe
   if (bits_ == 16) {
     std::memcpy(codes, data, sizeof(codes));
   } else {
-    kPackings[bits_ - 4].unpack(data, codes);
+    UnpackCodes(data, bits_, codes);
   }
   float levels[kBlock], sums[kBlock];
   loops.store_levels(levels, codes, kBlock, static_cast<int32_t>(kMost * job_.workers) + 1);

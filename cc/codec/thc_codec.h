@@ -71,7 +71,6 @@ class ThcSumCodec : public BlockCodec {
                     float* target) const override;
 
  private:
-  void CodesOf(const float* values, uint64_t count, int32_t most, uint16_t* codes) const;
   void DecodeBlock(const uint8_t* data, DecodeMode mode, float* target) const;
   void DecodeShortBlock(const uint8_t* data, uint64_t elements, DecodeMode mode,
                         float* target) const;
