@@ -149,12 +149,6 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // Null if its request was refused.
   TensorPointer NewTensor(CudaStreamHandle stream, DeviceRequest request);
   Status WhenComputed(CudaStreamHandle stream, const std::vector<TensorPointer>& tensors);
-  void PlaceInTurn(const TensorPointer& tensor);
-  void EndTurn(const TensorPointer& tensor);
-  void PlaceWaiting();
-  void ContinuePlacing();
-  void Place(const TensorPointer& tensor);
-  void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
   void OnComputed(const TensorPointer& tensor, const Status& status);
   void OnEnded(const TensorPointer& tensor, const Status& status);
   void ReportIfReady(const TensorPointer& tensor);
@@ -188,6 +182,14 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   static NcclOperation OperationOf(const TensorDescription& tensor);
   bool RootIsHere(const TensorDescription& tensor) const;
   int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
+
+  // ---- local_group_turns.cc: when the worker places an exchange
+  void PlaceInTurn(const TensorPointer& tensor);
+  void EndTurn(const TensorPointer& tensor);
+  void PlaceWaiting();
+  void ContinuePlacing();
+  void Place(const TensorPointer& tensor);
+  void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
 
   // ---- local_group_decode.cc: the way back of sums that the device decodes
   void DecodeSoon(const PartPointer& part, bool is_encoded);
