@@ -172,7 +172,7 @@ void ThcSumCodec::DecodeBlocks(const uint8_t* data, uint64_t elements, DecodeMod
   uint64_t done = 0;
   for (; done + kBlock <= elements; done += kBlock, data += BlockBytes(kBlock))
     DecodeBlock(data, mode, target + done);
-  DecodeShortBlock(data, elements - done, mode, target + done);
+  if (done < elements) DecodeShortBlock(data, elements - done, mode, target + done);
 }
 
 }  // namespace byteps
