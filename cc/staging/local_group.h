@@ -154,6 +154,8 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void ReportIfReady(const TensorPointer& tensor);
   PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
   void ChooseForms(Part* part) const;
+  // Raw if the device does not decode it.
+  DeviceForm SumFormOf(const Exchange& exchange, uint32_t part) const;
   // `for_all`: the result comes to memory that all ranks share.
   void StartReduce(const TensorPointer& tensor, uint32_t part, bool for_all);
   void Reduce(const PartPointer& part);

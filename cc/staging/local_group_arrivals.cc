@@ -129,10 +129,7 @@ void LocalGroup::MarkCopied(CudaStreamHandle stream) {
   const auto all = [copied](const Status& result) {
     for (const RankDevice::Done& each : copied) each(result);
   };
-  const Status status = device_->WhenComputed(stream, all);
-  if (status.ok()) return;
-  Fail(status);
-  all(status);
+  Launch([&](const RankDevice::Done& done) { return device_->WhenComputed(stream, done); }, all);
 }
 
 bool LocalGroup::EndByItself(const TensorPointer& tensor) {

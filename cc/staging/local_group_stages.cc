@@ -219,8 +219,13 @@ void LocalGroup::ChooseForms(Part* part) const {
     part->encoded.form = form;
     part->encoded.bytes = push->EncodedBytes(part->span.count);
   }
-  const DeviceForm sum_form = DeviceFormOf(exchange.SumCodec(part->number), seed);
-  if (device_->Supports(sum_form)) part->sum_form = sum_form;
+  part->sum_form = SumFormOf(exchange, part->number);
+}
+
+DeviceForm LocalGroup::SumFormOf(const Exchange& exchange, uint32_t part) const {
+  const PartSeed seed = exchange.PushSeed(part, worker_->rank());
+  const DeviceForm form = DeviceFormOf(exchange.SumCodec(part), seed);
+  return device_->Supports(form) ? form : DeviceForm();
 }
 
 // All up to the copy to the host is put on the GPU's streams here, before any stream waits for the

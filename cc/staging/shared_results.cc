@@ -11,8 +11,6 @@
 namespace byteps {
 namespace {
 
-// The mark's. New pages are zeros.
-constexpr size_t kHeaderBytes = 4096;
 // Pinning takes the longer the more often it is done.
 constexpr size_t kChunkBytes = 64 << 20;
 constexpr size_t kAlignment = 256;
@@ -27,12 +25,13 @@ Status SharedResults::Create(const std::string& mark, int32_t ranks, MemoryPinne
                              std::shared_ptr<SharedResults>* results) {
   const int descriptor = memfd_create("byteps-results", MFD_CLOEXEC);
   if (descriptor < 0) return ResourceExhausted(ErrnoMessage("memfd_create"));
-  results->reset(new SharedResults(descriptor, ranks, std::move(pinner)));
-  (*results)->end_ = kHeaderBytes;
+  std::shared_ptr<SharedResults> created(new SharedResults(descriptor, ranks, std::move(pinner)));
   const std::string header = mark.substr(0, kHeaderBytes);
   const ssize_t written = pwrite(descriptor, header.data(), header.size(), 0);
-  if (written == static_cast<ssize_t>(header.size())) return OkStatus();
-  return ResourceExhausted(ErrnoMessage("writing to memory that the workers of a host share"));
+  if (written != static_cast<ssize_t>(header.size()))
+    return ResourceExhausted(ErrnoMessage("writing to memory that the workers of a host share"));
+  *results = std::move(created);
+  return OkStatus();
 }
 
 Status SharedResults::Open(const SharedFile& file, const std::string& mark, int32_t ranks,
@@ -41,15 +40,14 @@ Status SharedResults::Open(const SharedFile& file, const std::string& mark, int3
       "/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.descriptor);
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return Unavailable(ErrnoMessage(path));
-  results->reset(new SharedResults(descriptor, ranks, std::move(pinner)));
-  (*results)->end_ = kHeaderBytes;
+  std::shared_ptr<SharedResults> opened(new SharedResults(descriptor, ranks, std::move(pinner)));
   // The same number can be another process in this one's container.
   std::string header(std::min(mark.size(), kHeaderBytes), '\0');
   const ssize_t got = pread(descriptor, header.data(), header.size(), 0);
-  if (got == static_cast<ssize_t>(header.size()) && mark.compare(0, header.size(), header) == 0)
-    return OkStatus();
-  results->reset();
-  return Unavailable(path + " is not the memory of this host's workers");
+  if (got != static_cast<ssize_t>(header.size()) || mark.compare(0, header.size(), header) != 0)
+    return Unavailable(path + " is not the memory of this host's workers");
+  *results = std::move(opened);
+  return OkStatus();
 }
 
 SharedResults::~SharedResults() {
@@ -64,22 +62,29 @@ SharedFile SharedResults::file() const { return {static_cast<int32_t>(getpid()),
 
 Status SharedResults::PlaceOf(uint64_t key, size_t bytes, uint32_t parts, Place* place) {
   Tensor& tensor = tensors_[key];
-  if (tensor.bytes < bytes || tensor.parts < parts) {
-    // Twice as much as before, so that a tensor that grows leaves little behind.
-    tensor.bytes = std::max(bytes, 2 * tensor.bytes);
-    tensor.parts = std::max(parts, 2 * tensor.parts);
-    const size_t words = size_t{tensor.parts} * ranks_ * sizeof(ArrivalWord);
-    const size_t values_at = RoundUp(words, kAlignment);
-    const size_t needed = RoundUp(values_at + tensor.bytes, kAlignment);
-    if (chunks_.empty() || chunks_.back().used + needed > chunks_.back().bytes)
-      BYTEPS_RETURN_IF_ERROR(AddChunk(needed));
-    Chunk& chunk = chunks_.back();
-    char* const begin = chunk.memory + chunk.used;
-    chunk.used += needed;
-    tensor.place = {begin + values_at, reinterpret_cast<ArrivalWord*>(begin), 0};
-  }
+  if (tensor.bytes < bytes || tensor.parts < parts)
+    BYTEPS_RETURN_IF_ERROR(MakeRoom(bytes, parts, &tensor));
   ++tensor.place.arrived;
   *place = tensor.place;
+  return OkStatus();
+}
+
+// Twice as much as before at least, so that a tensor that grows leaves little behind. New pages are
+// zeros: nothing has arrived.
+Status SharedResults::MakeRoom(size_t bytes, uint32_t parts, Tensor* tensor) {
+  Tensor larger;
+  larger.bytes = std::max(bytes, 2 * tensor->bytes);
+  larger.parts = std::max(parts, 2 * tensor->parts);
+  const size_t words = size_t{larger.parts} * ranks_ * sizeof(ArrivalWord);
+  const size_t values_at = RoundUp(words, kAlignment);
+  const size_t needed = RoundUp(values_at + larger.bytes, kAlignment);
+  if (chunks_.empty() || chunks_.back().used + needed > chunks_.back().bytes)
+    BYTEPS_RETURN_IF_ERROR(AddChunk(needed));
+  Chunk& chunk = chunks_.back();
+  char* const begin = chunk.memory + chunk.used;
+  chunk.used += needed;
+  larger.place = {begin + values_at, reinterpret_cast<ArrivalWord*>(begin), 0};
+  *tensor = larger;
   return OkStatus();
 }
 

@@ -67,15 +67,19 @@ class SharedResults {
     Place place;
   };
 
+  static constexpr size_t kHeaderBytes = 4096;  // of the mark
+
   SharedResults(int descriptor, int32_t ranks, MemoryPinner pinner)
       : descriptor_(descriptor), ranks_(ranks), pinner_(std::move(pinner)) {}
+  // New memory for a tensor's rounds from now on.
+  Status MakeRoom(size_t bytes, uint32_t parts, Tensor* tensor);
   Status AddChunk(size_t least_bytes);
 
   const int descriptor_;
   const int32_t ranks_;
   const MemoryPinner pinner_;
   std::vector<Chunk> chunks_;                     // the last one has room
-  size_t end_ = 0;                                // in the file
+  size_t end_ = kHeaderBytes;                     // in the file
   std::unordered_map<uint64_t, Tensor> tensors_;  // by key
 };
 

@@ -98,6 +98,7 @@ TEST_F(SharedResultsTest, MemoryThatCannotBePinnedIsAnError) {
   SharedResults::Place place;
   const Status status = first_->PlaceOf(2, kChunkBytes, 1, &place);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
+  EXPECT_FALSE(first_->PlaceOf(2, kChunkBytes, 1, &place).ok());
   EXPECT_EQ(pinned_, 1);
 }
 
