@@ -5,7 +5,8 @@
 // for. XLA knows no order but that of data, and workers whose last batches differ in length have
 // programs of their own. So the starts of a program come in one order everywhere: that in which
 // TensorFlow compiles them, which follows from the graph and not from shapes. Only those of a group
-// (BytePSPushPullAll) come as their inputs do, and before all its ends.
+// (BytePSPushPullAll) come as their inputs do, and before all its ends; so do those that were begun
+// early, before the ends of any group that is compiled later.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -251,6 +252,7 @@ class PushPullAllCompiler : public XlaOpKernel {
     OP_REQUIRES_OK(context, TakeBegun(context, compiled.get(), &groups, &begun));
     OP_REQUIRES_OK(context, GroupOthers(context, &groups));
     std::vector<XlaOp> handles = compiled->last;
+    for (const Begun& other : compiled->begun_early) handles.push_back(other.handle);
     for (size_t i = 0; i < groups.size(); ++i) {
       if (i == begun.size())
         OP_REQUIRES_OK(context, StartGroup(context, groups[i], *compiled, &begun.emplace_back()));
@@ -310,7 +312,7 @@ class PushPullAllCompiler : public XlaOpKernel {
       together.push_back(exchanges_[number]);
       inputs.push_back(InputOf(context, number));
     }
-    return Start(context, together, inputs, {}, {}, compiled, begun);
+    return Start(context, together, inputs, {}, compiled.last, compiled, begun);
   }
 
   // Cuts the exchanges that are in no group into groups of neighbours.

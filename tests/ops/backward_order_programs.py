@@ -39,9 +39,10 @@ def _gradients(compiled, finish):
     return step
 
 
-def _step(compiled):
+def _step(compiled, compression="none"):
     def finish(tape, loss, variables):
-        return bps.DistributedGradientTape(tape).gradient(loss, variables)
+        tape = bps.DistributedGradientTape(tape, compression=compression)
+        return tape.gradient(loss, variables)
 
     return _gradients(compiled, finish)
 
@@ -77,18 +78,61 @@ def program_apart():
     return _order_in(_steps_apart(compiled=True)[0], r'"byteps_hand_over".*StartBefore"')
 
 
+def program_with_norms():
+    """The order of what becomes of gradients that are sent in units of shared norms."""
+    text = _entry(_step(compiled=True, compression="thc"))
+    order = []
+    for line in text.splitlines():
+        call = re.search(r'custom_call_target="byteps_(start|done)"', line)
+        product = _product_of(line)
+        if call:
+            names = re.search(r'names = "([0-9a-f.]*)"', line)[1].split(".")
+            order.append(f"{call[1]} {'+'.join(map(_short_name, names))}")
+        elif product:
+            order.append(product)
+    return order
+
+
+def _short_name(digits):
+    """Of the norms of layer 2: norms 2."""
+    number, norms = re.match(r"gradient/Variable:0#?(\d*)(/norms)?$", _text(digits)).groups()
+    return f"{'norms' if norms else 'gradient'} {number or 0}"
+
+
+def _text(digits):
+    return bytes.fromhex(digits).decode()
+
+
+def numbers_with_norms():
+    """The gradients of a step that XLA compiles, with shared norms and without."""
+    return [
+        [each.numpy() for each in _step(compiled=True, compression=name)()]
+        for name in ("thc", "none")
+    ]
+
+
+def _entry(step):
+    text = step.experimental_get_compiler_ir()(stage="optimized_hlo")
+    return text[text.index("\nENTRY") :]
+
+
+def _product_of(line):
+    """The weights' or the input's gradient that a line of a program computes, or None."""
+    found = re.search(r'op_name="gradient_tape/layer_(\d)/matmul/(MatMul_1|MatMul)"', line)
+    if not found or found[1] == "0" or " dot(" not in line:
+        return None
+    return f"gradient of the {'weights' if found[2] == 'MatMul_1' else 'input'} of layer {found[1]}"
+
+
 def _order_in(step, call):
     """Without the first layer, whose input needs no gradient."""
-    text = step.experimental_get_compiler_ir()(stage="optimized_hlo")
-    entry = text[text.index("\nENTRY") :]
     order, starts = [], iter(range(_LAYERS - 1, 0, -1))
-    for line in entry.splitlines():
-        layer = re.search(r'op_name="gradient_tape/layer_(\d)/matmul/(MatMul_1|MatMul)"', line)
+    for line in _entry(step).splitlines():
+        product = _product_of(line)
         if re.search(call, line):
             order += [f"start of layer {number}" for number in [next(starts, 0)] if number]
-        elif layer and layer[1] != "0" and " dot(" in line:
-            what = "weights" if layer[2] == "MatMul_1" else "input"
-            order.append(f"gradient of the {what} of layer {layer[1]}")
+        elif product:
+            order.append(product)
     return order
 
 
@@ -108,14 +152,20 @@ def numbers_apart():
     return results
 
 
-def twice():
+def twice_with_norms():
+    """The same with shared norms."""
+    return twice("thc")
+
+
+def twice(compression="none"):
     """Gradients of one variable that are exchanged twice in a compiled step, and none needs the
     other; and what they should be."""
     weights = [tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, 0]) / 20)] * 2
     first, second = (tf.Variable(each) for each in weights)
 
     def gradients(x, order):
-        with bps.DistributedGradientTape(tf.GradientTape()) as tape:
+        tape = bps.DistributedGradientTape(tf.GradientTape(), compression=compression)
+        with tape:
             loss = tf.reduce_mean(tf.tanh(tf.tanh(x @ first) @ second) ** 2)
         return tape.gradient(loss, order)
 

@@ -16,7 +16,17 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "backward_order_programs.py")
 
 @pytest.fixture(scope="module")
 def group():
-    scenarios = ["start", "program", "program_apart", "numbers", "numbers_apart", "twice"]
+    scenarios = [
+        "start",
+        "program",
+        "program_apart",
+        "program_with_norms",
+        "numbers",
+        "numbers_with_norms",
+        "numbers_apart",
+        "twice",
+        "twice_with_norms",
+    ]
     return workers.run(PROGRAM, scenarios, 2)
 
 
@@ -37,6 +47,35 @@ def assert_close(results, expected):
     """Fails unless two lists of arrays are equal but for rounding."""
     for one, other in zip(results, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-8)
+
+
+def test_norms_travel_while_the_next_layers_are_computed(group):
+    for order in group["program_with_norms"]:
+        assert order[:9] == [
+            "gradient of the weights of layer 2",
+            "start norms 2",
+            "gradient of the input of layer 2",
+            "gradient of the weights of layer 1",
+            "start norms 1",
+            "done norms 2",
+            "start gradient 2",
+            "gradient of the input of layer 1",
+            "start norms 0",
+        ]
+        places = {each: place for place, each in enumerate(order)}
+        starts = [place for each, place in places.items() if each.startswith("start")]
+        for layer in range(3):
+            assert places[f"done norms {layer}"] < places[f"start gradient {layer}"]
+            assert places[f"done gradient {layer}"] > max(starts)
+
+
+def test_gradients_in_units_of_norms_are_what_they_should_be(group):
+    exact_of = zip(
+        group["numbers_with_norms"], group["twice_with_norms"], group["twice"], strict=True
+    )
+    for (with_norms, exact), (twice_with_norms, _), (_, exact_twice) in exact_of:
+        for one, other in zip(with_norms + twice_with_norms, exact + exact_twice, strict=True):
+            assert np.linalg.norm(one - other) <= 0.3 * np.linalg.norm(other)
 
 
 def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
@@ -185,9 +224,9 @@ def test_biases_start_with_the_weights_of_the_layer_before():
         each.get_attr("tensor_names") for each in _operations(found["graph"], "BytePSStartBefore")
     ]
     assert names == [
-        [b"gradient 0", b"gradient 3"],
-        [b"gradient 2", b"gradient 5"],
         [b"gradient 4"],
+        [b"gradient 2", b"gradient 5"],
+        [b"gradient 0", b"gradient 3"],
     ]
     assert _held(found) == [True, False, True, True, True, True]
     assert _comes_after(found["before"][0].op, found["before"][5].op)

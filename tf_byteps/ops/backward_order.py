@@ -9,7 +9,7 @@ start of the exchange of the layer's weights.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +29,7 @@ _PRODUCTS = MATRIX_PRODUCTS | {
 # their exchange has started. Gives the same gradients, and what was held.
 Start = Callable[
     [list[int], list[tf.Tensor], list[tf.Tensor]],
-    tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]],
+    tuple[list[tf.Tensor], list[tf.Tensor]],
 ]
 
 
@@ -48,7 +48,10 @@ class _Hold:
 
 
 def started_first(
-    gradients: Sequence[tf.Tensor], may_start: Sequence[bool], start: Start
+    gradients: Sequence[tf.Tensor],
+    may_start: Sequence[bool],
+    start: Start,
+    one_after_another: bool = False,
 ) -> list[tf.Tensor]:
     """Orders the backpropagation of the function that is being traced, for XLA.
 
@@ -58,36 +61,39 @@ def started_first(
     Args:
         gradients: of variables, of any shapes and dtypes.
         may_start: whether each may be started before the exchange's own operation.
-        start: makes the operation that starts an exchange.
+        start: makes the operations that start an exchange. It is called in the order of
+            backpropagation.
+        one_after_another: whether each start comes after all starts before it, as `start` needs if
+            it keeps gradients for later ones. It then gets two tensors that it holds back.
 
     Returns:
         The list of gradients, to be exchanged instead of the given ones.
     """
     graph = tf.compat.v1.get_default_graph()
-    places = {operation: place for place, operation in enumerate(graph.get_operations())}
-    holds: list[_Hold] = []
-    for number, gradient in enumerate(gradients):
-        if may_start[number]:
-            holds += _find(number, gradient, places, holds)
+    holds = _find_all(graph, gradients, may_start)
     smaller = [
         number
         for number, gradient in enumerate(gradients)
         if may_start[number] and (_elements(gradient) or LEAST_ELEMENTS) < LEAST_ELEMENTS
     ]
-    together = _with_smaller(holds, smaller)
-    if _would_be_cyclic(graph, holds, together, gradients):
+    together = _with_smaller([hold.number for hold in holds], smaller)
+    if _would_be_cyclic(graph, holds, together, gradients, one_after_another):
         # The list is in another order than the layers.
-        together = [[hold.number] for hold in holds]
-        if _would_be_cyclic(graph, holds, together, gradients):
+        together = {hold.number: [hold.number] for hold in holds}
+        if _would_be_cyclic(graph, holds, together, gradients, one_after_another):
             # All gradients are clipped by the norm of all, for example.
             return list(gradients)
     results = list(gradients)
     latest: dict[Any, tf.Tensor] = {}  # what is held, by what it was
-    for hold, numbers in zip(holds, together, strict=True):
+    order = [tf.zeros([1])] if one_after_another else []
+    for hold in holds:
+        numbers = together[hold.number]
         key = hold.output_gradient.ref()
         before = latest.get(key, hold.output_gradient)
         _give_own_input(hold, before)
-        same, (latest[key],) = start(numbers, [gradients[i] for i in numbers], [before])
+        same, (latest[key], *order) = start(
+            numbers, [gradients[i] for i in numbers], [before, *order]
+        )
         for number, gradient in zip(numbers, same, strict=True):
             results[number] = gradient
         for user, index in hold.users:
@@ -95,35 +101,47 @@ def started_first(
     return results
 
 
+def _find_all(graph: Any, gradients: Sequence[tf.Tensor], may_start: Sequence[bool]) -> list[_Hold]:
+    """In the order of backpropagation, in which TensorFlow makes the operations."""
+    places = {operation: place for place, operation in enumerate(graph.get_operations())}
+    products = []
+    for number, gradient in enumerate(gradients):
+        if may_start[number] and (_elements(gradient) or 0) >= LEAST_ELEMENTS:
+            product = _product_behind(gradient)
+            if product in places:
+                products.append((places[product], number, product))
+    holds: list[_Hold] = []
+    for _, number, product in sorted(products, key=lambda each: each[:2]):
+        holds += _find(number, gradients[number], product, places, holds)
+    return holds
+
+
 def _elements(gradient: tf.Tensor) -> int | None:
     return gradient.shape.num_elements()
 
 
-def _with_smaller(holds: Sequence[_Hold], smaller: Sequence[int]) -> list[list[int]]:
-    """The numbers of the gradients that start together, for each hold.
+def _with_smaller(large: Sequence[int], smaller: Sequence[int]) -> dict[int, list[int]]:
+    """The numbers of the gradients that start together, by the number of the large one.
 
     XLA would compute biases and the like after all others, and each alone. Those of a layer come
     with the large gradient that backpropagation computes next: of the layer before.
     """
-    ends = [hold.number for hold in holds[1:]] + [sys.maxsize] * 2
-    return [
-        [hold.number, *(i for i in smaller if ends[k] < i < ends[k + 1])]
-        for k, hold in enumerate(holds)
-    ]
+    forward = sorted(large)
+    ends = forward[1:] + [sys.maxsize] * 2
+    return {
+        number: [number, *(i for i in smaller if ends[k] < i < ends[k + 1])]
+        for k, number in enumerate(forward)
+    }
 
 
 def _find(
     number: int,
     gradient: tf.Tensor,
+    product: tf.Operation,
     places: dict[tf.Operation, int],
     earlier: Sequence[_Hold],
 ) -> list[_Hold]:
     """A list of one, or of none."""
-    if (_elements(gradient) or 0) < LEAST_ELEMENTS:
-        return []
-    product = _product_behind(gradient)
-    if product is None or product not in places:
-        return []
     known = [
         (places[each.op], index)
         for index, each in enumerate(product.inputs)
@@ -195,11 +213,17 @@ def _give_own_input(hold: _Hold, before: tf.Tensor) -> None:
 def _would_be_cyclic(
     graph: Any,
     holds: Sequence[_Hold],
-    together: Sequence[Sequence[int]],
+    together: Mapping[int, Sequence[int]],
     gradients: Sequence[tf.Tensor],
+    one_after_another: bool,
 ) -> bool:
-    before_of = graph_order.comes_after(graph)
-    for hold, numbers in zip(holds, together, strict=True):
+    before_of: dict[object, set[Any]] = {**graph_order.comes_after(graph)}
+    previous: set[object] = set()
+    for hold in holds:
+        start = object()
+        before_of[start] = {gradients[i].op for i in together[hold.number]} | previous
+        if one_after_another:
+            previous = {start}
         for user in hold.later:
-            before_of[user] |= {gradients[i].op for i in numbers}
+            before_of[user].add(start)
     return graph_order.is_cyclic(before_of)

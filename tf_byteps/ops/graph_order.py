@@ -5,6 +5,7 @@ that is being traced other inputs.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,13 +26,13 @@ def comes_after(graph: tf.Graph) -> dict[tf.Operation, set[tf.Operation]]:
     }
 
 
-def is_cyclic(before_of: Mapping[tf.Operation, set[tf.Operation]]) -> bool:
-    """Whether some operations wait for each other.
+def is_cyclic(before_of: Mapping[Any, set[Any]]) -> bool:
+    """Whether some operations, or others that come in an order, wait for each other.
 
     Args:
-        before_of: of each operation, those that come before it.
+        before_of: of each operation, those that come before it. It has all of them.
     """
-    users: dict[tf.Operation, list[tf.Operation]] = {each: [] for each in before_of}
+    users: dict[Any, list[Any]] = {each: [] for each in before_of}
     for each, before in before_of.items():
         for other in before:
             users[other].append(each)

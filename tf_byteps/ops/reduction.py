@@ -1,8 +1,9 @@
 """What `push_pull` and the gradients' reductions have in common."""
 
+import contextlib
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, re
 from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.low_rank import PowerSGDCompressor
+from tf_byteps.ops.norms_ahead import NormsAhead
 
 
 class Reduction:
@@ -212,29 +214,18 @@ class _Group:
             for compression, tensor in zip(self.compressions, tensors, strict=True)
         ]
         sent, contexts = zip(*compressed, strict=True)
-        graph = tf.compat.v1.get_default_graph()
-        ended_by = _ended_by.setdefault(graph, {})
-        norms = self._all_shared_norms(sent)
-        if self.of_variables:
-            may_start = [
-                name not in ended_by and i not in norms for i, name in enumerate(self.names)
-            ]
-            sent = backward_order.started_first(sent, may_start, self._start_before)
-        before = {ended_by[name] for name in self.names if name in ended_by}
-        with tf.control_dependencies(map(graph.get_operation_by_name, sorted(before))):
+        values, norms = self._prepare_compiled(sent)
+        with self._after_earlier_uses(range(len(self.names))):
             results = kernels().byte_ps_push_pull_all(
-                [token(name) for name in self._ordered_names()],
-                [
-                    shared_norms.divided(tensor, norms[i]) if i in norms else tensor
-                    for i, tensor in enumerate(sent)
-                ],
+                [token(name) for name in self._ordered(self.names)],
+                values,
                 tensor_names=self.names,
                 op=str(self.op),
                 priorities=self.priorities,
                 backup_workers=self.backup_workers,
                 codecs=[codec_of(compression) for compression in self.compressions],
             )
-        ended_by.update(dict.fromkeys(self.names, results[0].op.name))
+        _ended_in_this_graph().update(dict.fromkeys(self.names, results[0].op.name))
         return [
             compression.decompress(
                 shared_norms.multiplied(result, norms[i]) if i in norms else result, context
@@ -243,6 +234,33 @@ class _Group:
                 zip(self.compressions, results, contexts, strict=True)
             )
         ]
+
+    def _after_earlier_uses(self, places: Iterable[int]) -> contextlib.AbstractContextManager:
+        """For operations that exchange under the names of some tensors, or of their norms."""
+        ended_by = _ended_in_this_graph()
+        before = {ended_by[self.names[i]] for i in places if self.names[i] in ended_by}
+        graph = tf.compat.v1.get_default_graph()
+        return tf.control_dependencies(map(graph.get_operation_by_name, sorted(before)))
+
+    def _prepare_compiled(
+        self, sent: Sequence[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
+        """What is exchanged, some of it started, and the norms of which some is in units."""
+        each = enumerate(zip(self.compressions, sent, strict=True))
+        ahead = NormsAhead(
+            [i for i, one in each if self._shares_norms(*one)],
+            [_name_of_norms(name) for name in self.names],
+            self.priorities,
+            self._start_before,
+            self._exchange_norms,
+        )
+        if self.of_variables:
+            ended_by = _ended_in_this_graph()
+            may_start = [name not in ended_by for name in self.names]
+            sent = backward_order.started_first(
+                sent, may_start, ahead.start, one_after_another=ahead.is_needed
+            )
+        return ahead.finish(sent)
 
     def _start_before(
         self, numbers: list[int], values: list[tf.Tensor], held: list[tf.Tensor]
@@ -257,21 +275,16 @@ class _Group:
             codecs=[codec_of(self.compressions[i]) for i in numbers],
         )
 
-    def _all_shared_norms(self, sent: Sequence[tf.Tensor]) -> dict[int, tf.Tensor]:
-        """The norms of those that are sent in units of theirs, by place in the list."""
-        each = enumerate(zip(self.compressions, sent, strict=True))
-        places = [i for i, one in each if self._shares_norms(*one)]
-        if not places:
-            return {}
+    def _exchange_norms(self, places: list[int], own: list[tf.Tensor]) -> Sequence[tf.Tensor]:
         names = [_name_of_norms(self.names[i]) for i in places]
-        norms = kernels().byte_ps_push_pull_all(
-            [token(name) for name in (names[:1] if self.of_variables else names)],
-            [shared_norms.own(sent[i]) for i in places],
-            tensor_names=names,
-            op=str(reduce_op.Max),
-            priorities=[self.priorities[i] for i in places],
-        )
-        return dict(zip(places, norms, strict=True))
+        with self._after_earlier_uses(places):
+            return kernels().byte_ps_push_pull_all(
+                [token(name) for name in self._ordered(names)],
+                own,
+                tensor_names=names,
+                op=str(reduce_op.Max),
+                priorities=[self.priorities[i] for i in places],
+            )
 
     def _shares_norms(self, compression: type[Compressor] | Compressor, sent: tf.Tensor) -> bool:
         if not shared_norms.are_needed(compression, sent):
@@ -283,11 +296,11 @@ class _Group:
             )
         return True
 
-    def _ordered_names(self) -> tuple:
+    def _ordered(self, names: Sequence[str]) -> Sequence[str]:
         """Those whose uses need an order. A token is an argument of the compiled program, and each
         takes 6 us of a step on a GPU. Gradients of variables need no order of their own: the next
         ones are computed from what becomes of these."""
-        return self.names[:1] if self.of_variables else self.names
+        return names[:1] if self.of_variables else names
 
     def _exchange(
         self,
@@ -367,6 +380,10 @@ class _Group:
 # The operation that ends the exchanges of a name, in each graph that XLA compiles. A later use of
 # the name comes after it: then no program starts an exchange twice before it ends.
 _ended_by: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
+
+
+def _ended_in_this_graph() -> dict[str, str]:
+    return _ended_by.setdefault(tf.compat.v1.get_default_graph(), {})
 
 
 def _name_of_norms(name: str) -> str:
