@@ -3,6 +3,7 @@
 import concurrent.futures
 import ctypes
 import functools
+import hashlib
 import os
 import threading
 import time
@@ -131,6 +132,39 @@ def across_programs():
     split.forget([each.name for each in under_way])
     bps.shutdown()
     return count * steps
+
+
+def gradients_with_norms():
+    """Gradients in units of shared norms, of layers that the GPU is still computing: the largest
+    error of an average, in parts of its norm, and a digest of all averages."""
+    start()
+    width, layers, steps = 1024, 12, 10
+    weights = [
+        tf.Variable(tf.random.stateless_normal([width, width], [1, layer]) / 32)
+        for layer in range(layers)
+    ]
+
+    def step(x, compression):
+        tape = bps.DistributedGradientTape(tf.GradientTape(), compression=compression)
+        with tape:
+            y = x
+            for weight in weights:
+                y = tf.tanh(y @ weight)
+            loss = tf.reduce_mean(y**2)
+        return tape.gradient(loss, weights)
+
+    step = compiled(step)
+    largest, digest = 0.0, hashlib.sha256()
+    with tf.device("/GPU:0"):
+        for number in range(steps):
+            x = tf.random.stateless_normal([64, width], [number, bps.rank()])
+            averages = step(x, "thc"), step(x, "none")
+            for average, exact in zip(*averages, strict=True):
+                error = tf.norm(average - exact) / tf.norm(exact)
+                largest = max(largest, float(error))
+                digest.update(average.numpy().tobytes())
+    bps.shutdown()
+    return largest, digest.hexdigest()
 
 
 def host_is_free_across_programs():

@@ -33,6 +33,15 @@ def test_sums_that_are_left_to_the_next_program(hosts):
     assert results == [800] * len(hosts)
 
 
+@pytest.mark.parametrize("queues", ["8", "1"])
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_norms_that_travel_during_backpropagation(hosts, queues):
+    program = compiled_programs.gradients_with_norms
+    results = run(program, hosts=hosts, CUDA_DEVICE_MAX_CONNECTIONS=queues)
+    assert len({digest for _, digest in results}) == 1
+    assert max(error for error, _ in results) <= 0.3
+
+
 @pytest.mark.parametrize("program, results", [("many_tensors", 1200), ("across_programs", 800)])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_few_hardware_queues(hosts, program, results):

@@ -17,14 +17,14 @@ def start():
     return bps.rank(), bps.size()
 
 
-def _gradients(compiled, finish):
+def _gradients(compiled, finish, batch=8):
     """A function that computes gradients, and what `finish` makes of those and the variables."""
     weights = [
         tf.Variable(tf.random.stateless_normal([_WIDTH, _WIDTH], [1, layer]) / 20)
         for layer in range(_LAYERS)
     ]
     biases = [tf.Variable(tf.zeros([_WIDTH])) for _ in range(_LAYERS)]
-    x = tf.random.stateless_normal([8, _WIDTH], [2, bps.rank()])
+    x = tf.random.stateless_normal([batch, _WIDTH], [2, bps.rank()])
 
     @tf.function(jit_compile=compiled)
     def step():
@@ -39,12 +39,12 @@ def _gradients(compiled, finish):
     return step
 
 
-def _step(compiled, compression="none"):
+def _step(compiled, compression="none", batch=8):
     def finish(tape, loss, variables):
         tape = bps.DistributedGradientTape(tape, compression=compression)
         return tape.gradient(loss, variables)
 
-    return _gradients(compiled, finish)
+    return _gradients(compiled, finish, batch)
 
 
 def _steps_apart(compiled):
@@ -104,9 +104,11 @@ def _text(digits):
 
 
 def numbers_with_norms():
-    """The gradients of a step that XLA compiles, with shared norms and without."""
+    """The gradients of a step that XLA compiles, with shared norms and without. The workers'
+    batches differ, and so do their programs."""
+    batch = 8 + 5 * bps.rank()
     return [
-        [each.numpy() for each in _step(compiled=True, compression=name)()]
+        [each.numpy() for each in _step(compiled=True, compression=name, batch=batch)()]
         for name in ("thc", "none")
     ]
 
