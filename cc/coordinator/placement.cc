@@ -18,20 +18,21 @@ constexpr uint64_t kMostPartBytes = 512 * 1024;
 constexpr uint64_t kMostPartBytesOnOneHost = 4 * 1024 * 1024;
 constexpr uint64_t kPartsOfALink = 128;
 constexpr uint64_t kPartsOnOneHost = 64;
+constexpr uint64_t kCompressedParts = 4;  // times as long
 
 }  // namespace
 
 namespace {
 
 // How a tensor is cut: into parts of `in_part` elements, the last of which may have fewer.
-struct Cut {
+struct EqualParts {
   uint64_t elements = 0;
   uint64_t in_part = 0;
 
   uint64_t NumParts() const { return elements == 0 ? 1 : (elements + in_part - 1) / in_part; }
 };
 
-Cut CutOf(const TensorDescription& tensor, uint64_t part_bytes) {
+EqualParts CutOf(const TensorDescription& tensor, uint64_t part_bytes) {
   const uint64_t elements = tensor.ElementCount();
   // A gather's length is known only when all contributions are in: it is never cut.
   if (elements == 0 || tensor.kind == ExchangeKind::kGather) return {elements, elements};
@@ -50,7 +51,7 @@ uint64_t NumParts(const TensorDescription& tensor, uint64_t part_bytes) {
 }
 
 std::vector<uint64_t> CutTensor(const TensorDescription& tensor, uint64_t part_bytes) {
-  const Cut cut = CutOf(tensor, part_bytes);
+  const EqualParts cut = CutOf(tensor, part_bytes);
   std::vector<uint64_t> parts(cut.NumParts(), cut.in_part);
   parts.back() = cut.elements - (parts.size() - 1) * cut.in_part;
   return parts;
@@ -102,6 +103,12 @@ Placement::Placement(const std::vector<std::string>& worker_hosts,
 uint64_t Placement::part_bytes() const {
   if (fixed_part_bytes_ > 0) return fixed_part_bytes_;
   return std::min(ChoosePartBytes(model_bytes_, num_worker_hosts_), most_part_bytes_);
+}
+
+uint64_t Placement::PartBytesOf(const TensorDescription& tensor) const {
+  const bool is_compressed = !tensor.codec.empty() && tensor.codec != kAutoCodec;
+  if (!is_compressed || fixed_part_bytes_ > 0 || num_worker_hosts_ == 1) return part_bytes();
+  return std::min(kCompressedParts * part_bytes(), kMostPartBytes);
 }
 
 void Placement::Remove(const TableEntry& entry) {
@@ -180,7 +187,7 @@ std::vector<std::vector<PartPlacement>> Placement::PlaceAgain(
   std::vector<Part> parts;
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto [tensor, first, first_server] = requests[i];
-    const std::vector<uint64_t> cut = CutTensor(*tensor, part_bytes());
+    const std::vector<uint64_t> cut = Cut(*tensor);
     placed[i].resize(cut.size());
     for (size_t index = 0; index < cut.size(); ++index) {
       const uint64_t bytes = cut[index] * DTypeSize(tensor->dtype);

@@ -67,6 +67,16 @@ class Placement {
 
   // The longest part of the next list that is no larger than those before.
   uint64_t part_bytes() const;
+  // The same of a tensor. Parts that are compressed are up to four times as long: with most codecs
+  // they are as long on the wire then, and there are no more messages for as many bytes. But not
+  // longer than 512 KB, not on one host, and not if the length is fixed.
+  uint64_t PartBytesOf(const TensorDescription& tensor) const;
+  std::vector<uint64_t> Cut(const TensorDescription& tensor) const {
+    return CutTensor(tensor, PartBytesOf(tensor));
+  }
+  uint64_t NumPartsOf(const TensorDescription& tensor) const {
+    return NumParts(tensor, PartBytesOf(tensor));
+  }
 
   // Forgets that a server owns these parts.
   void Remove(const TableEntry& entry);

@@ -138,6 +138,27 @@ TEST(PlacementTest, ChoosesOnePartSizeForAList) {
   EXPECT_EQ(placement.Place({{&small, nullptr}})[0].size(), 8u) << "also for what comes later";
 }
 
+TEST(PlacementTest, CompressedPartsAreUpToFourTimesAsLong) {
+  TensorDescription raw = Float32({64 << 20}), compressed = raw, undecided = raw;
+  compressed.codec = "int8";
+  undecided.codec = kAutoCodec;
+  const auto first_part = [&](const std::vector<std::string>& hosts, uint64_t fixed, uint64_t most,
+                              const TensorDescription& tensor) {
+    Placement placement(hosts, {"server"}, fixed);
+    placement.LimitParts(most);
+    const auto placed = placement.Place({{&raw, nullptr}, {&tensor, nullptr}});
+    return placed[1][0].element_count * sizeof(float);
+  };
+  const std::vector<std::string> two = {"a", "b"};
+  constexpr uint64_t kKilobyte = 1 << 10;
+  EXPECT_EQ(first_part(two, 0, 96 * kKilobyte, raw), 96 * kKilobyte);
+  EXPECT_EQ(first_part(two, 0, 96 * kKilobyte, compressed), 384 * kKilobyte);
+  EXPECT_EQ(first_part(two, 0, 96 * kKilobyte, undecided), 96 * kKilobyte);
+  EXPECT_EQ(first_part(two, 0, 256 * kKilobyte, compressed), 512 * kKilobyte) << "no longer";
+  EXPECT_EQ(first_part(two, 4096, 96 * kKilobyte, compressed), 4096u) << "is obeyed";
+  EXPECT_EQ(first_part({"a", "a"}, 0, 96 * kKilobyte, compressed), 96 * kKilobyte) << "no link";
+}
+
 // Only what was declared decides, and in which order (protocol rule 6).
 TEST(PlacementTest, IsDeterministic) {
   Placement a({"a", "b"}, {"c", "d", "e"}, 1000);

@@ -52,7 +52,7 @@ TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uin
   if (!outcome.status.ok()) return outcome;
   Variants& variants = rows_[key];
   if (variants.empty()) in_order_of_declaration_.push_back(&variants);
-  num_parts_ += NumParts(tensor, placement_.part_bytes());
+  num_parts_ += placement_.NumPartsOf(tensor);
   Row added;
   added.entry.tensor = tensor;
   added.entry.tensor.codec = CodecNow(tensor.codec);
@@ -89,13 +89,13 @@ TensorTable::Outcome TensorTable::Find(const TensorDescription& tensor, Variants
 }
 
 Status TensorTable::CheckParts(const TensorDescription& tensor) const {
-  const uint64_t parts = NumParts(tensor, placement_.part_bytes());
+  const uint64_t parts = placement_.NumPartsOf(tensor);
   if (parts <= kMaxPartsOfTensor && num_parts_ + parts <= kMaxParts) return OkStatus();
   return ResourceExhausted(
       "tensor \"" + tensor.name + "\" (" + tensor.ToString() + ") has " + std::to_string(parts) +
-      " parts of " + std::to_string(placement_.part_bytes()) + " bytes, and all others have " +
-      std::to_string(num_parts_) + "; a tensor may have " + std::to_string(kMaxPartsOfTensor) +
-      ", and all together " + std::to_string(kMaxParts) +
+      " parts of " + std::to_string(placement_.PartBytesOf(tensor)) +
+      " bytes, and all others have " + std::to_string(num_parts_) + "; a tensor may have " +
+      std::to_string(kMaxPartsOfTensor) + ", and all together " + std::to_string(kMaxParts) +
       ". BYTEPS_PARTITION_BYTES sets their length");
 }
 
@@ -120,7 +120,7 @@ std::string TensorTable::CodecNow(const std::string& codec) const {
 
 bool TensorTable::IsOtherwiseNow(const TableEntry& entry) const {
   if (CodecNow(entry.tensor.codec) != entry.tensor.codec) return true;
-  const std::vector<uint64_t> cut = CutTensor(entry.tensor, placement_.part_bytes());
+  const std::vector<uint64_t> cut = placement_.Cut(entry.tensor);
   return !std::equal(
       cut.begin(), cut.end(), entry.parts.begin(), entry.parts.end(),
       [](uint64_t count, const PartPlacement& part) { return count == part.element_count; });

@@ -164,8 +164,8 @@ class Options:
         default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
         "and no more than 1/16 of what the links carry in 20 ms (but 64 KB, if that is more), and "
         "less where so many servers could not have two of them each, but not below what the links "
-        "carry in 0.1 ms, up to 128 KB; on one host 1/64 of the "
-        "gradients' bytes, up to 4 MB",
+        "carry in 0.1 ms, up to 128 KB; four times that, up to 512 KB, of tensors with a codec; on "
+        "one host 1/64 of the gradients' bytes, up to 4 MB",
         shared=True,
     )
     credit_bytes: int | None = option(
