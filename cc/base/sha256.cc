@@ -1,5 +1,7 @@
 #include "cc/base/sha256.h"
 
+#include "cc/base/round_up.h"
+
 namespace byteps {
 namespace {
 
@@ -61,7 +63,7 @@ void Compress(const uint8_t* block, State* state) {
 Digest Sha256(const std::string& message) {
   // Behind the message a one bit, zeros, and the number of its bits fill the last block.
   std::string padded = message + static_cast<char>(0x80);
-  padded.resize((padded.size() + 8 + kBlockBytes - 1) / kBlockBytes * kBlockBytes, 0);
+  padded.resize(RoundUp(padded.size() + 8, kBlockBytes), 0);
   const uint64_t bits = uint64_t{8} * message.size();
   for (int i = 0; i < 8; ++i) padded[padded.size() - 1 - i] = static_cast<char>(bits >> 8 * i);
   State state = kInitialState;

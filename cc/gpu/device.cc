@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "cc/base/logging.h"
+#include "cc/base/round_up.h"
 
 namespace byteps {
 namespace {
@@ -160,7 +161,7 @@ Status DeviceBuffer::Create(std::shared_ptr<GpuDevice> device, size_t bytes,
   BYTEPS_RETURN_IF_ERROR(scope.status());
   const CudaDriver& driver = device->driver();
   std::unique_ptr<DeviceBuffer> created(new DeviceBuffer(std::move(device), bytes));
-  const size_t padded = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  const size_t padded = RoundUp(bytes, kDeviceAlignment);
   BYTEPS_RETURN_IF_ERROR(driver.Check(driver.cuMemAlloc(&created->address_, padded), "cuMemAlloc"));
   *buffer = std::move(created);
   return OkStatus();

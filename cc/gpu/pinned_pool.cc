@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "cc/base/round_up.h"
+
 namespace byteps {
 namespace {
 
@@ -32,16 +34,16 @@ PinnedPool::~PinnedPool() {
   }
 }
 
-size_t PinnedPool::RoundUp(size_t bytes) {
+size_t PinnedPool::SizeFor(size_t bytes) {
   size_t power = kSmallest;
   while (power < bytes) power *= 2;
   if (power == kSmallest) return power;
   const size_t step = power / 8;  // four sizes between a power of two and the next
-  return (bytes + step - 1) / step * step;
+  return RoundUp(bytes, step);
 }
 
 Status PinnedPool::Take(size_t bytes, Block* block) {
-  const size_t size = RoundUp(bytes);
+  const size_t size = SizeFor(bytes);
   void* address = TakeFree(size);
   while (address == nullptr) {
     std::lock_guard<std::mutex> growing(growth_mutex_);

@@ -62,7 +62,7 @@ class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
   PinnedPoolCounters counters() const;
 
   // What `bytes` is rounded up to: a size of few, at most a quarter more.
-  static size_t RoundUp(size_t bytes);
+  static size_t SizeFor(size_t bytes);
 
  private:
   explicit PinnedPool(PinnedSource source) : source_(std::move(source)) {}

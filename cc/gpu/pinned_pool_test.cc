@@ -40,15 +40,15 @@ struct CountedSource {
 
 TEST(PinnedPool, RoundsUpByAQuarterAtMost) {
   for (size_t bytes = 0; bytes < 5000; ++bytes) {
-    const size_t size = PinnedPool::RoundUp(bytes);
+    const size_t size = PinnedPool::SizeFor(bytes);
     EXPECT_GE(size, bytes);
     EXPECT_EQ(size % 64, 0u) << bytes;
-    EXPECT_EQ(PinnedPool::RoundUp(size), size);
+    EXPECT_EQ(PinnedPool::SizeFor(size), size);
     if (bytes > 256) {
       EXPECT_LE(size, bytes + bytes / 4);
     }
   }
-  EXPECT_EQ(PinnedPool::RoundUp(size_t{5} << 30), size_t{5} << 30);
+  EXPECT_EQ(PinnedPool::SizeFor(size_t{5} << 30), size_t{5} << 30);
 }
 
 TEST(PinnedPool, UsesMemoryAgain) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "cc/base/round_up.h"
+
 namespace byteps {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr size_t kAlignment = 64;
 PinnedSource HostMemory() {
   PinnedSource source;
   source.allocate = [](size_t bytes, void** address) {
-    *address = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    *address = std::aligned_alloc(kAlignment, RoundUp(bytes, kAlignment));
     if (*address != nullptr) return OkStatus();
     return ResourceExhausted("no memory for the results of exchanges, " + std::to_string(bytes) +
                              " bytes");

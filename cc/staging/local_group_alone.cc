@@ -2,6 +2,7 @@
 #include <new>
 #include <utility>
 
+#include "cc/base/round_up.h"
 #include "cc/staging/local_group_part.h"
 
 namespace byteps {
@@ -51,7 +52,7 @@ Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t byte
   const PartPointer& first = parts.front();
   const TensorPointer& tensor = first->tensor;
   if (!tensor->is_copied_by_stream) return device_->pinned_pool().Take(bytes, output);
-  const size_t until_word = (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+  const size_t until_word = RoundUp(bytes, kCacheLineBytes);
   BYTEPS_RETURN_IF_ERROR(device_->pinned_pool().Take(until_word + sizeof(ArrivalWord), output));
   const auto arrival = std::make_shared<Arrival>();
   arrival->memory = *output;

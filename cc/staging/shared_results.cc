@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "cc/base/round_up.h"
+
 namespace byteps {
 namespace {
 
@@ -16,8 +18,6 @@ constexpr size_t kChunkBytes = 64 << 20;
 constexpr size_t kAlignment = 256;
 
 static_assert(ArrivalWord::is_always_lock_free, "processes share them");
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
