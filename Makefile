@@ -36,9 +36,9 @@ test: test-cc test-python  ## Runs the C++ tests and all Python tests but the sl
 test-cc: build/packages.stamp
 	$(BAZEL) test //cc/... //benchmarks/native/...
 
-# Two tests at a time, one core each. A file's tests share processes. The order is tests/conftest.py's.
+# Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes. The order is tests/conftest.py's.
 test-python: build
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
 	$(BIN)/python -m pytest -m "" tests/faults
