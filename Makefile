@@ -36,7 +36,8 @@ test: test-cc test-python  ## Runs the C++ tests and all Python tests but the sl
 test-cc: build/packages.stamp
 	$(BAZEL) test //cc/... //benchmarks/native/...
 
-# Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes. The order is tests/conftest.py's.
+# Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes.
+# The order is tests/conftest.py's.
 test-python: build
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 

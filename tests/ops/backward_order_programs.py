@@ -95,12 +95,9 @@ def program_with_norms():
 
 def _short_name(digits):
     """Of the norms of layer 2: norms 2."""
-    number, norms = re.match(r"gradient/Variable:0#?(\d*)(/norms)?$", _text(digits)).groups()
+    name = bytes.fromhex(digits).decode()
+    number, norms = re.match(r"gradient/Variable:0#?(\d*)(/norms)?$", name).groups()
     return f"{'norms' if norms else 'gradient'} {number or 0}"
-
-
-def _text(digits):
-    return bytes.fromhex(digits).decode()
 
 
 def numbers_with_norms():

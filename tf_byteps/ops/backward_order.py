@@ -217,7 +217,7 @@ def _would_be_cyclic(
     gradients: Sequence[tf.Tensor],
     one_after_another: bool,
 ) -> bool:
-    before_of: dict[object, set[Any]] = {**graph_order.comes_after(graph)}
+    before_of: dict[Any, set[Any]] = graph_order.comes_after(graph)
     previous: set[object] = set()
     for hold in holds:
         start = object()

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf_byteps.ops import reduce_op, shared_norms
+from tf_byteps.ops import shared_norms
 from tf_byteps.ops.backward_order import Start
-from tf_byteps.ops.library import kernels
 
 # More of them let the first gradient leave earlier, and each can hold up backpropagation for a
 # round trip.
@@ -24,25 +23,22 @@ class NormsAhead:
 
     Args:
         places: in the list of gradients, of those that need shared norms.
-        names: those of the norms' exchanges, for all gradients.
-        priorities: of the norms' exchanges, for all gradients.
         start: starts gradients, as of `backward_order.started_first`.
-        take: makes the operation that ends exchanges of norms; gets their places and values.
+        start_norms: the same for norms.
+        end_norms: makes the operation that ends exchanges of norms; gets their places and values.
     """
 
     def __init__(
         self,
         places: Collection[int],
-        names: Sequence[str],
-        priorities: Sequence[int],
         start: Start,
-        take: Callable[[list[int], list[tf.Tensor]], Sequence[tf.Tensor]],
+        start_norms: Start,
+        end_norms: Callable[[list[int], list[tf.Tensor]], Sequence[tf.Tensor]],
     ) -> None:
         self._places = frozenset(places)
-        self._names = names
-        self._priorities = priorities
         self._start = start
-        self._take = take
+        self._start_norms = start_norms
+        self._end_norms = end_norms
         self._in_group = -(-len(self._places) // _GROUPS)
         self._norms: dict[int, tf.Tensor] = {}  # of all workers
         self._own: dict[int, tf.Tensor] = {}  # of this worker, started
@@ -65,13 +61,8 @@ class NormsAhead:
         if not needing:
             return self._start(numbers, values, held)
         places = [i for i, _ in needing]
-        norms, held = kernels().byte_ps_start_before(
-            [shared_norms.own(value) for _, value in needing],
-            held,
-            tensor_names=[self._names[i] for i in places],
-            op=str(reduce_op.Max),
-            priorities=[self._priorities[i] for i in places],
-        )
+        own = [shared_norms.own(value) for _, value in needing]
+        norms, held = self._start_norms(places, own, held)
         self._own.update(zip(places, norms, strict=True))
         self._group.update(zip(numbers, values, strict=True))
         if len(self._places & self._group.keys()) >= self._in_group:
@@ -84,7 +75,7 @@ class NormsAhead:
             return held
         # Compiled after the latest start, which it thus comes after (cc/tf/xla_kernels.cc).
         with tf.control_dependencies([held[0].op]):
-            self._take_norms(group)
+            self._end_norms_of(group)
         values = [self._in_units(i, value) for i, value in group.items()]
         same, held = self._start(list(group), values, held)
         self._started.update(zip(group, same, strict=True))
@@ -95,19 +86,19 @@ class NormsAhead:
     ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
         """All gradients, to be exchanged in one operation, and by place the norms of which some
         are in units."""
-        self._take_norms(dict(enumerate(gradients)))
+        self._end_norms_of(dict(enumerate(gradients)))
         values = [
             self._started[i] if i in self._started else self._in_units(i, gradient)
             for i, gradient in enumerate(gradients)
         ]
         return values, self._norms
 
-    def _take_norms(self, gradients: Mapping[int, tf.Tensor]) -> None:
+    def _end_norms_of(self, gradients: Mapping[int, tf.Tensor]) -> None:
         places = [i for i in gradients if i in self._places and i not in self._norms]
         if not places:
             return
         own = [self._own[i] if i in self._own else shared_norms.own(gradients[i]) for i in places]
-        self._norms.update(zip(places, self._take(places, own), strict=True))
+        self._norms.update(zip(places, self._end_norms(places, own), strict=True))
 
     def _in_units(self, place: int, value: tf.Tensor) -> tf.Tensor:
         if place not in self._norms:

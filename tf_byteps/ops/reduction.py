@@ -249,9 +249,8 @@ class _Group:
         each = enumerate(zip(self.compressions, sent, strict=True))
         ahead = NormsAhead(
             [i for i, one in each if self._shares_norms(*one)],
-            [_name_of_norms(name) for name in self.names],
-            self.priorities,
             self._start_before,
+            self._start_norms_before,
             self._exchange_norms,
         )
         if self.of_variables:
@@ -275,16 +274,23 @@ class _Group:
             codecs=[codec_of(self.compressions[i]) for i in numbers],
         )
 
+    def _start_norms_before(
+        self, places: list[int], own: list[tf.Tensor], held: list[tf.Tensor]
+    ) -> Any:
+        return kernels().byte_ps_start_before(own, held, **self._of_norms(places))
+
+    def _of_norms(self, places: list[int]) -> dict[str, Any]:
+        return {
+            "tensor_names": [_name_of_norms(self.names[i]) for i in places],
+            "op": str(reduce_op.Max),
+            "priorities": [self.priorities[i] for i in places],
+        }
+
     def _exchange_norms(self, places: list[int], own: list[tf.Tensor]) -> Sequence[tf.Tensor]:
-        names = [_name_of_norms(self.names[i]) for i in places]
+        attributes = self._of_norms(places)
+        tokens = [token(name) for name in self._ordered(attributes["tensor_names"])]
         with self._after_earlier_uses(places):
-            return kernels().byte_ps_push_pull_all(
-                [token(name) for name in self._ordered(names)],
-                own,
-                tensor_names=names,
-                op=str(reduce_op.Max),
-                priorities=[self.priorities[i] for i in places],
-            )
+            return kernels().byte_ps_push_pull_all(tokens, own, **attributes)
 
     def _shares_norms(self, compression: type[Compressor] | Compressor, sent: tf.Tensor) -> bool:
         if not shared_norms.are_needed(compression, sent):
