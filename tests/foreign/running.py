@@ -10,7 +10,17 @@ import tf_byteps as bps
 from tests import side_by_side
 from tests.foreign.table import PROGRAMS
 
-_MODULES = ("images", "contrastive", "generative", "text", "tables", "steps", "guided", "fitting")
+_MODULES = (
+    "images",
+    "contrastive",
+    "generative",
+    "text",
+    "tables",
+    "steps",
+    "processed",
+    "guided",
+    "fitting",
+)
 
 
 def all_programs():

@@ -290,4 +290,4 @@ class Accumulating(OwnStep):
 
 @program("gradients accumulated by hand in `train_step`")
 def accumulating_by_hand(scope):
-    return fit(scope, Accumulating, rows=ROWS - ROWS % BATCH - BATCH)
+    return fit(scope, Accumulating)

@@ -14,3 +14,8 @@ def in_our_replica() -> Any:
     """Whether this thread runs or traces a replica of a `BytePSStrategy`."""
     context = tf.distribute.get_replica_context()
     return context is not None and is_ours(context.strategy)
+
+
+def in_our_scope() -> bool:
+    """Whether this thread is in the scope of a `BytePSStrategy`, outside of any replica."""
+    return tf.distribute.in_cross_replica_context() and is_ours(tf.distribute.get_strategy())

@@ -20,6 +20,7 @@ from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
 from tf_byteps.strategy.input import sharding, shuffle
 from tf_byteps.strategy.reductions import gather_along, reduce
+from tf_byteps.strategy.step import loops, tapes
 from tf_byteps.strategy.variables import distributed, own_value
 
 
@@ -44,7 +45,10 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
             The same structure of reduced values.
         """
         del options
-        reduced = [reduce(reduce_op, tensor, "all_reduce") for tensor in tf.nest.flatten(value)]
+        reduced = [
+            tapes.reduced_by_program(tensor, lambda each: reduce(reduce_op, each, "all_reduce"))
+            for tensor in tf.nest.flatten(value)
+        ]
         return tf.nest.pack_sequence_as(value, reduced)
 
     def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
@@ -100,6 +104,8 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         with placement:
             variable = distributed(next_creator(**kwargs))
         self._initial_values.created(variable)
+        if loops.is_building():
+            self.synchronize_new_variables()
         return variable
 
     def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
@@ -136,7 +142,10 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         del destinations, options
         return tf.nest.map_structure(
-            lambda tensor: reduce(reduce_op, own_value(tensor), "reduce"), value
+            lambda tensor: tapes.reduced_by_program(
+                tensor, lambda each: reduce(reduce_op, own_value(each), "reduce")
+            ),
+            value,
         )
 
     def _gather_to_implementation(

@@ -5,7 +5,9 @@ lost to the training if it comes from a generator, and a seeded shuffle goes on 
 
 Keras builds a model by calling it. One with a `train_step` of its own may have no `call`, or one
 that takes something else, or layers that only the step uses. It is built by tracing the step once
-more: everything must be there, with worker 0's values, before the first step.
+more: everything must be there, with worker 0's values, before the first step. So must its
+optimizers: a trace that shows that it must begin anew (see `step.scaling`) would lose what it has
+created.
 """
 
 import enum
@@ -65,11 +67,18 @@ def build_by_tracing(model: Any, step: Any, batch: Any) -> None:
         step: its method for the step.
         batch: a structure of `tf.TypeSpec`, with `None` where Keras passes no value.
     """
-    if _is_built(model):
+    # A step that runs eagerly may do what no trace can.
+    if _is_built(model) and (model.run_eagerly or all(each.built for each in _optimizers(model))):
         return
     strategy = model.distribute_strategy
     traced = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
     traced.get_concrete_function(batch)
+
+
+def _optimizers(model: Any) -> list[keras.optimizers.Optimizer]:
+    """The model's own, and what its step may use besides."""
+    values = [model.optimizer, *vars(model).values()]
+    return [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
 
 
 def _is_built(model: Any) -> bool:

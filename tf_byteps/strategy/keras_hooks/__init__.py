@@ -20,9 +20,15 @@ before.
 * `SeedGenerator.next`, and `get_seed` of TensorFlow's random operations: each replica draws its own
   numbers (see `noise`).
 * `losses.loss.scale_loss_for_distribution`, `unscale_loss_for_distribution` and
-  `reduce_weighted_values`, `metrics.Mean.update_state`, `tf.GradientTape.gradient`,
-  `tf.nn.compute_average_loss` and `scale_regularization_loss`: gradients carry the weights of the
-  workers, not losses (see `losses`).
+  `reduce_weighted_values`, `metrics.Mean.update_state`, `tf.nn.compute_average_loss` and
+  `scale_regularization_loss`: gradients carry the weights of the workers, not losses (see
+  `losses`).
+* `tf.GradientTape.gradient`, `jacobian` and `batch_jacobian`: what computes with gradients gets
+  those of the whole batch (see `step.gradient_uses`); `__enter__`, and `BaseOptimizer.apply`:
+  loops in the scope (see `step.loops`).
+* `tf.cond`: workers do not part at a branch with an update (see `step.branches`).
+* `function_context.make_function_context`: functions that a step calls are traced again with it
+  (see `step.traces`).
 * `TensorFlowTrainer._make_function`: a step may be traced again (see `scaling`).
 * `Trainer._resolve_auto_jit_compile`: Keras compiles no steps of a strategy by itself; ours can be.
 * `TensorFlowTrainer.fit`: initial values from worker 0, after callbacks that restore.

@@ -10,14 +10,24 @@ from keras.src.backend.tensorflow import core as keras_core
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from tensorflow.python.eager.polymorphic_function import function_context as function_contexts
 from tensorflow.python.framework import random_seed as framework_seed
-from tensorflow.python.ops import nn_impl_distribute
+from tensorflow.python.ops import cond as tensorflow_cond, nn_impl_distribute
 
 from tf_byteps.gradients import overwriting, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
-from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.gradients.replica import in_our_replica, in_our_scope
 from tf_byteps.strategy.fit.adoption import adopt_optimizer
-from tf_byteps.strategy.step import cross_step, local_batch, losses, noise
+from tf_byteps.strategy.step import (
+    branches,
+    cross_step,
+    local_batch,
+    loops,
+    losses,
+    noise,
+    tapes,
+    traces,
+)
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
 from tf_byteps.wrapping import Change
@@ -43,7 +53,12 @@ def changes() -> list[Change]:
         (keras_loss, "unscale_loss_for_distribution", losses.unscale),
         (keras_loss, "reduce_weighted_values", losses.reduce_weighted_values),
         (keras.metrics.Mean, "update_state", losses.update_mean),
-        (tf.GradientTape, "gradient", losses.gradient),
+        (tf.GradientTape, "gradient", tapes.gradient),
+        (tf.GradientTape, "jacobian", tapes.jacobian),
+        (tf.GradientTape, "batch_jacobian", tapes.jacobian),
+        (tf.GradientTape, "__enter__", loops.enter_tape),
+        (tensorflow_cond, "cond", branches.cond),
+        (function_contexts, "make_function_context", traces.function_context),
         *(
             (owner, name, replacement)
             for owner in (tf.nn, nn_impl_distribute)
@@ -78,15 +93,18 @@ def _value_of_variable(self) -> Any:
 def _apply(
     original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
 ) -> None:
+    if updates.current() is None and in_our_scope():
+        loops.apply(original, self, grads, trainable_variables)
+        return
     if updates.current() is None and in_our_replica():
-        grads = _weighted(self, grads, trainable_variables)
+        variables = list(trainable_variables or self._trainable_variables)
+        grads, are_reduced = tapes.handed_to_optimizer(list(grads), variables)
+        if are_reduced:
+            with updates.updating(self, variables, reduced=True):
+                original(self, grads, trainable_variables)
+            return
     if not cross_step.defer(self, grads, trainable_variables):
         original(self, grads, trainable_variables)
-
-
-def _weighted(optimizer: Any, gradients: Any, variables: Any) -> Any:
-    """What this worker contributes, before anything else is done with the gradients."""
-    return local_batch.weighted(list(gradients), variables or optimizer._trainable_variables)
 
 
 def _learning_rate(original: Callable[..., Any], self: Any) -> Any:
@@ -139,15 +157,16 @@ def _add_slot(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
 def _loss_scale_apply(
     original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
 ) -> Any:
+    if updates.current() is None and in_our_scope():
+        return loops.apply(original, self, grads, trainable_variables)
     if not in_our_replica() or updates.current() is not None:
         return original(self, grads, trainable_variables)
     variables = list(trainable_variables or self._trainable_variables)
-    grads = _weighted(self, grads, variables)
+    grads, are_reduced = tapes.handed_to_optimizer(list(grads), variables)
     # With accumulation the gradients are reduced once in several steps, see _check_finite.
-    reduce_now = not self.inner_optimizer.gradient_accumulation_steps
-    if reduce_now:
-        grads = reduce_gradients(grads, variables)
-    with updates.updating(self, variables, reduced=reduce_now):
+    if not are_reduced and not self.inner_optimizer.gradient_accumulation_steps:
+        grads, are_reduced = reduce_gradients(grads, variables), True
+    with updates.updating(self, variables, reduced=are_reduced):
         return original(self, grads, trainable_variables)
 
 

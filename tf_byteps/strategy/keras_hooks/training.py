@@ -1,6 +1,5 @@
 """What is changed in Keras's trainers; see the package for why."""
 
-import functools
 import inspect
 import logging
 import threading
@@ -162,9 +161,8 @@ def _build_for_step(model: Any, step: Any, is_traced: bool) -> None:
     if not building.has_own_step(model, step):
         original(model, None, data_batch)
     elif not is_traced:
-        with model.distribute_strategy.scope():
-            build = functools.partial(building.build_by_tracing, model, getattr(model, step))
-            scaling.retrying(build)(spec)
+        with model.distribute_strategy.scope(), scaling.only_building():
+            building.build_by_tracing(model, getattr(model, step), spec)
 
 
 def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:

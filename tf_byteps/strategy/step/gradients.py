@@ -10,18 +10,19 @@ from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
 
 
-def reduce_gradients(gradients: Any, variables: Any) -> Any:
+def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
     """Reduces each gradient over all workers, as soon as it is there.
 
     Args:
         gradients: a list of `tf.Tensor`, `tf.IndexedSlices` or `None`. In a Keras step they are
             what `local_batch.weighted` returned.
-        variables: what they are gradients of: `keras.Variable`.
+        variables: what they are gradients of: `keras.Variable` or `tf.Variable`.
+        scope: a prefix of the exchanges' names.
 
     Returns:
         The list of results; `None` stays.
     """
-    return reducing.reduce_gradients(gradients, variables, _reduction())
+    return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
 
 
 def start_reductions(gradients: Any, variables: Any) -> Any:
@@ -38,12 +39,13 @@ def start_reductions(gradients: Any, variables: Any) -> Any:
 
 
 def _reduction() -> Any:
-    """Averages in a Keras step; in `strategy.run` of a loop of the user's the sums that
-    `tf.distribute` promises."""
+    """Averages in a Keras step, and in the scope; in `strategy.run` of a loop of the user's the
+    sums that `tf.distribute` promises."""
     strategy = tf.distribute.get_strategy()
     backup_workers = getattr(strategy, "backup_workers", 0)
+    is_sum = local_batch.current() is None and not tf.distribute.in_cross_replica_context()
     return Reduction(
-        Average if backup_workers or local_batch.current() is not None else Sum,
+        Sum if is_sum and not backup_workers else Average,
         compression=getattr(strategy, "compression", Compression.none),
         sparse_as_dense=getattr(strategy, "sparse_as_dense", False),
         backup_workers=backup_workers,

@@ -27,7 +27,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tf_byteps import runtime
 from tf_byteps.ops import Sum, compiling, gather, names, push_pull
 from tf_byteps.strategy import kinds
-from tf_byteps.strategy.step import scaling as loss_scaling
+from tf_byteps.strategy.step import gradient_uses, scaling as loss_scaling, traces
 
 _HIGHEST_PRIORITY = 2**31 - 1
 _ROWS = "rows of the piece"  # an entry of a step's logs that Keras does not get to see
@@ -45,13 +45,21 @@ class LocalBatch:
         totals: an int64 tensor, the rows of all workers and the number of workers; `None` if they
             have not been exchanged.
         is_weighted: whether gradients are weighted by the workers' rows.
+        gradients: the step's `GradientUses`; `None` if it cannot do anything unusual with them.
     """
 
     def __init__(
-        self, rows: Any, is_empty: Any, scaling: Any, totals: Any = None, is_weighted: bool = True
+        self,
+        rows: Any,
+        is_empty: Any,
+        scaling: Any,
+        totals: Any = None,
+        is_weighted: bool = True,
+        gradients: gradient_uses.GradientUses | None = None,
     ) -> None:
         self.is_empty = is_empty
         self.scaling = scaling
+        self.gradients = gradients
         self._rows = rows
         self._totals = totals
         self._is_weighted = is_weighted
@@ -152,7 +160,6 @@ def weighted(gradients: Any, variables: Any) -> Any:
     batch = current()
     if batch is None:
         return gradients
-    batch.scaling.updates()
     # Where a branch is chosen.
     place = contextlib.nullcontext() if compiling.is_compiled() else tf.device("/device:CPU:0")
     with place:
@@ -216,6 +223,7 @@ def _step(
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
     scaling = loss_scaling.of_step(model, is_training)
+    uses = gradient_uses.of_step(model) if is_training else None
     # Where the input ends there is no batch, and no worker may ask for its rows, not even for a
     # number that was known before: some would be stopped before they had asked.
     batch = tf.nest.flatten(data, expand_composites=True)
@@ -223,15 +231,17 @@ def _step(
         rows = tf.identity(rows)
     totals = row_totals(rows) if is_training and is_weighted else None
     if static_rows:
-        piece = LocalBatch(rows, None, scaling, totals, is_weighted)
-        with _working_on(piece), scaling.deciding():
-            return _with_rows(fn(data), rows)
+        piece = LocalBatch(rows, None, scaling, totals, is_weighted, uses)
+        with _working_on(piece), traces.deciding(scaling, uses, static_rows) as results:
+            results.append(fn(data))
+        return _with_rows(results[0], rows)
     is_empty = tf.equal(rows, 0)
     variables = _state_besides_weights(model, is_training)
     before = [tf.identity(variable) for variable in variables]
-    piece = LocalBatch(rows, is_empty, scaling, totals, is_weighted)
-    with _working_on(piece), scaling.deciding():
-        result = fn(_without_emptiness(data, is_empty))
+    piece = LocalBatch(rows, is_empty, scaling, totals, is_weighted, uses)
+    with _working_on(piece), traces.deciding(scaling, uses, rows) as results:
+        results.append(fn(_without_emptiness(data, is_empty)))
+    result = results[0]
 
     def restore() -> Any:
         for variable, value in zip(variables, before):

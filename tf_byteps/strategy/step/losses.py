@@ -16,12 +16,11 @@ mean over rows is divided by that weight here, the worker's share of the rows:
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 from keras.src.losses import loss as keras_loss
 
 from tf_byteps import runtime
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.gradients.replica import in_our_scope, is_ours
 from tf_byteps.ops import Sum, names, push_pull
 from tf_byteps.strategy.step import local_batch
 
@@ -30,7 +29,7 @@ def scale(original: Callable[..., Any], value: Any) -> Any:
     """`scale_loss_for_distribution` of Keras: only if the user scales losses, too."""
     batch = local_batch.current()
     if batch is None:
-        return original(value)
+        return value if in_our_scope() else original(value)
     return value / tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
 
 
@@ -38,7 +37,7 @@ def unscale(original: Callable[..., Any], value: Any) -> Any:
     """`unscale_loss_for_distribution` of Keras, the inverse."""
     batch = local_batch.current()
     if batch is None:
-        return original(value)
+        return value if in_our_scope() else original(value)
     return value * tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
 
 
@@ -60,7 +59,7 @@ def reduce_weighted_values(
         return _times_weights(tf.cast(values, dtype) if dtype else values, sample_weight, reduction)
     loss = original(values, sample_weight, mask, reduction, dtype)
     if reduction == "sum":
-        return _divided_by_share(loss, batch)
+        return divided_by_share(loss, batch)
     weights: Any = mask
     if reduction == "mean_with_sample_weight":
         weights = keras_loss.apply_mask(sample_weight, mask, tf.float64, reduction)
@@ -83,7 +82,8 @@ def _times_weights(loss: Any, weights: Any, reduction: Any) -> Any:
     return keras_loss.scale_loss_for_distribution(_times(loss, total / count))
 
 
-def _divided_by_share(loss: Any, batch: Any) -> Any:
+def divided_by_share(loss: Any, batch: Any) -> Any:
+    """A sum over the worker's rows, in the unit of a mean over them."""
     divisor = batch.share
     if batch.scaling.is_by_user:
         divisor *= runtime.size()
@@ -102,40 +102,6 @@ def update_mean(
     return original(self, values, sample_weight)
 
 
-def gradient(
-    original: Callable[..., Any],
-    tape: Any,
-    target: Any,
-    sources: Any,
-    output_gradients: Any = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """`tf.GradientTape.gradient`: of a tensor it is the gradient of the sum of its elements.
-
-    Gradients that the program goes on computing with are left alone: those of anything but
-    variables, and those of targets with gradients of their own.
-    """
-    batch = local_batch.current()
-    if (
-        batch is not None
-        and output_gradients is None
-        and all(map(_is_variable, tf.nest.flatten(sources)))
-    ):
-        if any(tf.convert_to_tensor(each).shape.rank != 0 for each in tf.nest.flatten(target)):
-            output_gradients = tf.nest.map_structure(lambda t: _seed(t, batch), target)
-    return original(tape, target, sources, output_gradients, *args, **kwargs)
-
-
-def _seed(target: Any, batch: Any) -> Any:
-    ones = tf.ones_like(target)
-    return ones if ones.shape.rank == 0 else _divided_by_share(ones, batch)
-
-
-def _is_variable(source: Any) -> bool:
-    return isinstance(source, (tf.Variable, keras.Variable))
-
-
 def compute_average_loss(
     original: Callable[..., Any],
     per_example_loss: Any,
@@ -152,7 +118,7 @@ def compute_average_loss(
     batch.scaling.scaled_by_user()
     if global_batch_size is None:
         return loss
-    return _divided_by_share(loss, batch)  # that number is right whatever the worker's share is
+    return divided_by_share(loss, batch)  # that number is right whatever the worker's share is
 
 
 def scale_regularization_loss(original: Callable[..., Any], regularization_loss: Any) -> Any:

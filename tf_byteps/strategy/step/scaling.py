@@ -12,6 +12,7 @@ import contextlib
 import logging
 import pathlib
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,12 +29,38 @@ from tf_byteps.ops import names
 _logger = logging.getLogger("tf_byteps")
 _LIBRARIES = tuple(f"{pathlib.Path(str(each.__file__)).parent}/" for each in (tf, keras, tf_byteps))
 
+_local = threading.local()
+
 # Model -> {name of its step: LossScaling}.
 _of_models = weakref.WeakKeyDictionary()
 
 
 class TraceAgain(BaseException):  # noqa: N818 (no error, and no `except Exception` may take it)
     """Ends the trace of a step that began with the wrong convention."""
+
+
+@contextlib.contextmanager
+def only_building() -> Iterator[None]:
+    """While a step is traced for the variables that it creates, and never run.
+
+    They would be lost with a trace that ends by `TraceAgain`. What the trace shows is kept for the
+    next one.
+    """
+    _local.is_building = True
+    try:
+        yield
+    finally:
+        _local.is_building = False
+
+
+def trace_again() -> None:
+    """Has the present trace begin anew, if it is for a step that will run.
+
+    Raises:
+        TraceAgain: it is.
+    """
+    if not getattr(_local, "is_building", False):
+        raise TraceAgain
 
 
 class LossScaling:
@@ -103,7 +130,7 @@ class LossScaling:
         self._traces_given_up += 1
         if self._traces_given_up > 2:
             raise self._mixed("in some of its traces only")
-        raise TraceAgain
+        trace_again()
 
     def _mixed(self, when: str) -> ValueError:
         place = "" if self._place is None else f" ({self._place})"

@@ -1,0 +1,169 @@
+"""A branch of the program's own around an update: all workers must take the same one.
+
+    tf.cond(tf.math.is_finite(loss), update, leave_out)
+
+In one process the loss is that of all rows. Here each worker has that of its own, and the workers
+that update would wait for those that do not. So a step in which an update lies in a branch is
+traced again, with the branch's condition agreed upon by all workers:
+
+* what is so for all rows together if it is so for each piece ("all are finite") must be so for all,
+* what is so if it is so for any piece ("one is not a number") for any;
+* of any other condition that depends on a worker's own numbers it is not known what one process
+  would find. If the workers differ in it, the step fails on all of them, with the place and a cure.
+
+A condition that all have in common, such as one of a counter, costs nothing. Any other one costs an
+exchange of two integers in a step.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.ops import Min, compiling, names, push_pull
+from tf_byteps.strategy.step import origins
+from tf_byteps.strategy.step.scaling import trace_again
+
+_logger = logging.getLogger("tf_byteps")
+_local = threading.local()
+_told: set[str] = set()  # places
+
+_FINITE = frozenset({"IsFinite", "All", "LogicalAnd"})
+_ANY = frozenset({"IsNan", "IsInf", "Any", "LogicalOr"})
+# What passes on the answer of one of these.
+_FORMS = frozenset({"Identity", "Pack", "Reshape", "Squeeze", "ExpandDims", "Cast", "LogicalNot"})
+_ADVICE = (
+    "decide alike on all workers, by what they have in common: "
+    'tf.distribute.get_replica_context().all_reduce("sum", tf.cast(mine, tf.int32)) > 0, for '
+    "example"
+)
+
+
+class Branches:
+    """The branches of one kind of step around its updates, in all its traces."""
+
+    def __init__(self) -> None:
+        self._places: set[str] = set()
+
+    def updates(self) -> None:
+        """Notes that the step updates weights here.
+
+        Raises:
+            TraceAgain: it does so in a branch for the first time.
+        """
+        new = set(_stack()) - self._places
+        if new:
+            self._places |= new
+            trace_again()
+
+    def agreed(self, condition: Any, place: str) -> Any:
+        """The condition of a branch, the same on all workers if an update lies in it."""
+        if place not in self._places or not tf.is_symbolic_tensor(condition):
+            return condition
+        return condition if _is_common(condition) else _agreed(condition, place)
+
+
+@contextlib.contextmanager
+def working_on(branches: Branches | None) -> Iterator[None]:
+    """Around the trace of a step; of `None` if no code of the program's is in it."""
+    before = getattr(_local, "branches", None), _stack()
+    _local.branches, _local.stack = branches, []
+    try:
+        yield
+    finally:
+        _local.branches, _local.stack = before
+
+
+def cond(original: Callable[..., Any], pred: Any, *args: Any, **kwargs: Any) -> Any:
+    """`tf.cond`, also what AutoGraph makes of an `if`."""
+    branches = getattr(_local, "branches", None)
+    if tf.executing_eagerly() or (branches is None and not in_our_replica()):
+        return original(pred, *args, **kwargs)
+    place = names.call_site()
+    if branches is not None:
+        pred = branches.agreed(pred, place)
+    stack = _stack()
+    stack.append(place if branches is not None else (place, pred))
+    try:
+        return original(pred, *args, **kwargs)
+    finally:
+        stack.pop()
+
+
+def warn_of_update() -> None:
+    """Warns, in a loop of the program's own, of an update in a branch that workers may not share.
+
+    To be called where `strategy.run` updates weights outside of a Keras step.
+    """
+    for place, condition in _stack():
+        if place in _told or not tf.is_symbolic_tensor(condition) or _is_common(condition):
+            continue
+        _told.add(place)
+        _logger.warning(
+            "an update lies in a branch (%s): if a worker takes another one than the others, they "
+            "wait for it until the job fails. If the condition is about a worker's own rows, %s",
+            place,
+            _ADVICE,
+        )
+
+
+def _stack() -> list[Any]:
+    if not hasattr(_local, "stack"):
+        _local.stack = []
+    return _local.stack
+
+
+def _is_common(condition: tf.Tensor) -> bool:
+    """Whether all workers have the same: it comes from exchanges, constants and counters only."""
+    results = origins.exchanged_behind([condition])
+    for tensor in origins.ancestors([condition], results):
+        operation = tensor.op
+        if tensor.ref() in results or operation.inputs or operation.type == "Const":
+            if operation.type != "ReadVariableOp" or not tensor.dtype.is_floating:
+                continue
+            return False
+        # What a variable is read from; a counter's number is an integer (see `kinds`).
+        if tensor.dtype != tf.resource:
+            return False
+    return True
+
+
+def _agreed(condition: tf.Tensor, place: str) -> tf.Tensor:
+    mine = tf.cast(condition, tf.int32)
+    least, most = tf.unstack(
+        push_pull(tf.stack([mine, -mine]), op=Min, name=names.numbered(f"branch@{place}"))
+    )
+    in_all, in_any = tf.equal(least, 1), tf.equal(most, -1)
+    combination = _combination(condition)
+    if combination is not None:
+        return in_all if combination == "all" else in_any
+    message = f"the workers differ in the condition of a branch with an update ({place}): {_ADVICE}"
+    if compiling.is_compiled():
+        raise ValueError(
+            f"an update lies in a branch ({place}) whose condition is about a worker's own rows, "
+            f"and XLA compiles the step: {_ADVICE}"
+        )
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(in_all, in_any), [message])]):
+        return tf.identity(in_all)
+
+
+def _combination(condition: tf.Tensor) -> str | None:
+    """ "all" or "any": how the answers of the workers' pieces become that of all rows."""
+    is_negated, found = False, set()
+    left = [(condition, is_negated)]
+    while left:
+        tensor, is_negated = left.pop()
+        kind = tensor.op.type
+        if kind in _FORMS:
+            left += [(each, is_negated != (kind == "LogicalNot")) for each in tensor.op.inputs]
+        elif kind in _FINITE or kind in _ANY:
+            found.add("all" if (kind in _FINITE) != is_negated else "any")
+            if kind not in ("IsFinite", "IsNan", "IsInf"):
+                left += [(each, is_negated) for each in tensor.op.inputs if each.dtype == tf.bool]
+        elif kind != "Const":
+            return None
+    return found.pop() if len(found) == 1 else None
