@@ -6,7 +6,7 @@ import functools
 import tf_byteps as bps
 from tests import side_by_side
 from tests.gpu_in_sight import gpu_in_sight
-from tests.property import cases
+from tests.property import cases, steps
 
 
 def run_seeds(is_single, folder, seeds, is_compiled):
@@ -29,3 +29,15 @@ def _train(seed, is_single, folder):
     if not is_single:
         scope = bps.BytePSStrategy(**case.strategy).scope
     return cases.train(case, scope)
+
+
+def run_steps(is_single, folder, seeds, mode):
+    """Called in each process. `mode` is "graph", "eager" or "compiled"; see `run_seeds`."""
+    trainings = {str(seed): functools.partial(_train_step, seed, is_single, mode) for seed in seeds}
+    return side_by_side.run(trainings, is_single, folder)
+
+
+def _train_step(seed, is_single, mode, folder):
+    del folder
+    scope = contextlib.nullcontext if is_single else bps.BytePSStrategy().scope
+    return steps.train(steps.draw(seed), scope, mode == "eager", mode == "compiled")
