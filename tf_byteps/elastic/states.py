@@ -9,7 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Max, push_pull
+from tf_byteps.strategy.fit import statistics
 from tf_byteps.training import initial_values
 from tf_byteps.training.objects import broadcast_object
 from tf_byteps.training.variables import tf_variable
@@ -257,8 +259,16 @@ class KerasState(TensorFlowState):
         both = [*self.model.variables, *(self.optimizer.variables if self.optimizer else [])]
         return list({id(tf_variable(each)): each for each in both}.values())
 
+    def commit(self) -> None:
+        """See `State.commit`. Within an epoch of a `BytePSStrategy`, gradients that the optimizer
+        has accumulated are averaged first: those of a worker that is lost later are not."""
+        if statistics.is_of_own_rows(self.model):
+            accumulators.average(accumulators.optimizers_of(self.model))
+        super().commit()
+
     def on_reset(self) -> None:
         """See `State.on_reset`. What was traced for other workers is forgotten."""
+        statistics.forget(self.model)
         for name in _TRACED:
             setattr(self.model, name, None)
         super().on_reset()

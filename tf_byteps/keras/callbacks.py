@@ -11,9 +11,12 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.gradients import accumulators
+from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.telemetry import Telemetry
+from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
 
@@ -31,8 +34,10 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives all workers the root's model and optimizer variables before the first step.
 
-    Put it behind callbacks that restore a checkpoint when training begins. A model that is not
-    built yet is built from the first batch's shapes, then broadcast, then trained.
+    Put it behind callbacks that restore a checkpoint when training begins, and before those that
+    save where an epoch ends: there it sets what optimizers accumulate over steps to the workers'
+    average. A model that is not built yet is built from the first batch's shapes, then broadcast,
+    then trained.
 
     Args:
         root_rank: the rank of the worker whose values count.
@@ -65,6 +70,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         else:
             self._broadcast_before_step()
 
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Averages accumulated gradients, if steps are left for which no update was made."""
+        for optimizer in accumulators.optimizers_of(self.model):
+            reduction = getattr(optimizer, "byteps_reduction", None)
+            if reduction is not None and not is_ours(self.model.distribute_strategy):
+                accumulators.average([optimizer], lambda v, r=reduction: self._is_local(v, r))
+
+    def _is_local(self, variable: Any, reduction: GradientReduction) -> bool:
+        return _key(variable) in self._local or reduction.is_local(variable)
+
     def _broadcast_before_step(self) -> None:
         """Puts the broadcast before the first step's own work: there the shapes are known."""
         model = self.model
@@ -92,7 +107,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if optimizer is not None and not optimizer.built and is_usual:
             optimizer.build(model.trainable_variables)
         variables = list(model.variables)
-        for optimizer in _optimizers(model):
+        for optimizer in accumulators.optimizers_of(model):
             variables += optimizer.variables
         unique = {_key(variable): variable for variable in variables}
         shared = [variable for key, variable in unique.items() if key not in self._local]
@@ -283,16 +298,6 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 def _key(variable: Any) -> int:
     """Equal for a `keras.Variable` and its `tf.Variable`."""
     return id(getattr(variable, "_value", variable))
-
-
-def _optimizers(model: keras.Model) -> list[Any]:
-    """The model's optimizer, and those that a custom `compile` has set as attributes."""
-    found = [value for value in vars(model).values() if _is_optimizer(value)]
-    return list({id(optimizer): optimizer for optimizer in found}.values())
-
-
-def _is_optimizer(value: Any) -> bool:
-    return isinstance(value, keras.optimizers.Optimizer)
 
 
 def _innermost(optimizer: Any) -> Any:

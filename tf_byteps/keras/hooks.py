@@ -20,6 +20,7 @@ import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
+from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.ops import input_waits
@@ -82,6 +83,4 @@ def _meet(optimizers: Sequence[Any]) -> None:
 
 def _optimizers_of(model: Any, distributed: type) -> list[Any]:
     """A model's own, and what a `train_step` of the user's finds among its attributes."""
-    candidates = [getattr(model, "optimizer", None), *vars(model).values()]
-    found = [each for each in candidates if isinstance(each, distributed)]
-    return list({id(each): each for each in found}.values())
+    return [each for each in optimizers_of(model) if isinstance(each, distributed)]

@@ -17,6 +17,8 @@ from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.strategy.fit import metrics, statistics, stopping, weights
 from tf_byteps.training import leaving, progress_bar
 
+_SAVING = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+
 
 class FitCallback(keras.callbacks.Callback):
     """Runs after the user's callbacks, at points of `fit` that all workers pass."""
@@ -76,14 +78,22 @@ def completed(callbacks: Any, model: Any) -> Any:
     on_batches = [
         callback
         for callback in mine
-        if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq != "epoch"
+        if isinstance(callback, _SAVING) and callback.save_freq != "epoch"
     ]
     facts = {
         "may stop": any(map(stopping.may_stop_after_a_batch, mine)),
-        "saves": [callback.save_freq for callback in on_batches],
+        "saves": [
+            [isinstance(callback, keras.callbacks.BackupAndRestore), callback.save_freq]
+            for callback in on_batches
+        ],
         "check weights": runtime.config().check_weights,
+        "in an epoch": statistics.is_of_own_rows(model),
     }
     everyone, _ = leaving.meet(facts)
+    if all(other["in an epoch"] for other in everyone):
+        # The last training was interrupted. Now, before a callback restores a backup on worker 0.
+        statistics.end_epoch(model)
+    statistics.forget(model)
     for callback in on_batches:
         callback._byteps_on_all_workers = all(  # pyright: ignore[reportAttributeAccessIssue]
             other["saves"] == facts["saves"] for other in everyone
@@ -115,11 +125,11 @@ def changes() -> list[Any]:
     whole += [(classes.RemoteMonitor, name) for name in _handlers(classes.RemoteMonitor)]
     # Reading as well: the others may see no backup, or an old one.
     whole += [(classes.BackupAndRestore, name) for name in ("on_train_begin", "on_train_end")]
-    whole += [(classes.BackupAndRestore, "_save_model")]
     return [
         *((owner, name, _on_worker_0) for owner, name in whole),
         (classes.TensorBoard, "set_model", _set_model),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
+        (classes.BackupAndRestore, "_save_model", _back_up),
         progress_bar.change(_has_our_strategy),
     ]
 
@@ -155,16 +165,30 @@ def _decide_and_save(
 ) -> None:
     """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`.
 
-    After a batch, the logs are each worker's own. Where all workers have this callback, so that all
-    come here, they are replaced by those of all rows so far.
+    After a batch, the logs are each worker's own, and so is what follows its rows. Where all
+    workers have this callback, so that all come here, they are replaced by those of all rows so
+    far.
     """
     if not _has_our_strategy(self.model):
         original(self, epoch, batch, logs)
         return
-    if batch is not None and getattr(self, "_byteps_on_all_workers", False):
+    if batch is not None and _is_on_all_workers(self):
         logs = metrics.logs_so_far(self.model, logs)
+        statistics.average_all(self.model)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
         self._should_save_model(epoch, batch, logs, path)
     else:
         original(self, epoch, batch, logs)
+
+
+def _back_up(original: Callable[..., Any], self: Any) -> None:
+    """After a batch, where all workers come here, what is saved is made that of all workers."""
+    if self.save_freq != "epoch" and _is_on_all_workers(self):
+        statistics.average_all(self.model)
+    _on_worker_0(original, self)
+
+
+def _is_on_all_workers(callback: Any) -> bool:
+    """Whether all workers have a callback that saves after batches, and come to it together."""
+    return getattr(callback, "_byteps_on_all_workers", False)

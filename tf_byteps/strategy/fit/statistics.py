@@ -1,9 +1,12 @@
-"""Moving statistics, such as those of BatchNormalization, over all workers.
+"""What follows each worker's own rows in a training, and belongs to all workers where others see
+it: moving statistics, such as those of BatchNormalization, and what optimizers accumulate.
 
 Within an epoch each worker's statistics follow its own rows. Where the epoch ends, and before an
 evaluation or prediction within it, the workers take their mean and go on from it. So they do after
 every `train_on_batch`, which has no epochs. Only what has changed and differs is averaged: a
 constant keeps its bits.
+
+With accumulated gradients they do the same but before an evaluation or prediction, which uses none.
 """
 
 import logging
@@ -14,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Sum
 from tf_byteps.ops.fingerprints import differing, fingerprints
 from tf_byteps.ops.joined import reduce_joined
@@ -65,10 +69,31 @@ def average(model: Any) -> None:
     _common[model] = _by_id(variables, now)
 
 
-def end_epoch(model: Any) -> None:
-    """Averages a model's statistics, and notes that its epoch has ended. A collective."""
+def average_all(model: Any) -> None:
+    """Averages a model's statistics and accumulated gradients if it trains. A collective.
+
+    Args:
+        model: a `keras.Model` whose workers have all made the same steps.
+    """
     average(model)
+    if model in _common:
+        accumulators.average(accumulators.optimizers_of(model))
+
+
+def end_epoch(model: Any) -> None:
+    """Does `average_all`, and notes that the model's epoch has ended. A collective."""
+    average_all(model)
+    forget(model)
+
+
+def forget(model: Any) -> None:
+    """Notes that what a model has is the same on all workers, or that worker 0's will count."""
     _common.pop(model, None)
+
+
+def is_of_own_rows(model: Any) -> bool:
+    """Whether a model is in an epoch, or was when its training ended by an exception."""
+    return model in _common
 
 
 def _statistics(model: Any) -> list[Any]:

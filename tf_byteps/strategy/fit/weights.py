@@ -8,10 +8,9 @@ else would show it, for each worker's loss still falls.
 import logging
 from typing import Any
 
-import keras
-
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
+from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.strategy import kinds
 from tf_byteps.training.equality import difference
 
@@ -48,20 +47,6 @@ def check(model: Any, mode: Any) -> None:
 
 def _common_variables(model: Any) -> list[Any]:
     variables = kinds.variables(model, *kinds.COMMON)
-    for optimizer in _optimizers(model):
-        own = {id(variable) for variable in _accumulators(optimizer)}
-        variables += [variable for variable in optimizer.variables if id(variable) not in own]
+    for optimizer in optimizers_of(model):
+        variables += optimizer.variables
     return list({id(variable): variable for variable in variables}.values())
-
-
-def _optimizers(model: Any) -> Any:
-    """The model's own, and those that a training step of the program's uses besides."""
-    values = [getattr(model, "optimizer", None), *vars(model).values()]
-    found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
-    return {id(optimizer): optimizer for optimizer in found}.values()
-
-
-def _accumulators(optimizer: Any) -> Any:
-    """The sums of a worker's own gradients, before they are reduced."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    return getattr(optimizer, "_accumulated_gradients", None) or []

@@ -37,13 +37,15 @@ before.
 * `TensorFlowTrainer.stop_training`: all workers stop training together (see `stopping`).
 * `TensorFlowTrainer._maybe_symbolic_build`: no batch of the input is used up to build the model.
 * `TensorFlowTrainer._get_metrics_result_or_logs`: the logs of an epoch and the results of
-  `evaluate` cover the rows of all workers, and so do moving statistics at the end of an epoch.
-* `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there.
+  `evaluate` cover the rows of all workers, and so do moving statistics and accumulated gradients at
+  the end of an epoch.
+* `TensorFlowTrainer.evaluate`, `predict` and `train_on_batch`: so do moving statistics there, and
+  accumulated gradients after `train_on_batch`.
 * `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
   reset go on with each worker's own counts.
-* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files
-  (see `callbacks`).
+* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files,
+  of what belongs to all workers (see `callbacks`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
 * `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
   may save to one path.

@@ -113,7 +113,7 @@ def _train_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwarg
     statistics.begin_if_new(self)
     metrics.give_back(self)
     result = original(self, *args, **kwargs)
-    statistics.average(self)
+    statistics.average_all(self)
     return result
 
 

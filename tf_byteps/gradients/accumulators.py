@@ -1,0 +1,101 @@
+"""Gradients that optimizers accumulate over steps: each worker's own, until an update.
+
+The update averages over the workers. So their average may take their place on all workers at any
+time: the update comes out the same. It must, before others see the accumulators: before worker 0
+saves them, or they are overwritten by worker 0's.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.ops import Average, push_pull
+from tf_byteps.ops.fingerprints import differing
+
+# Optimizer -> a function that averages, and the `tf.Variable`s that it averages.
+_functions = weakref.WeakKeyDictionary()
+
+
+def optimizers_of(model: keras.Model) -> list[Any]:
+    """A model's optimizers: its own, and those that a training step of the program's uses besides.
+
+    Args:
+        model: a `keras.Model`. Optimizers are looked for in its attributes, also in lists,
+            tuples and dicts.
+
+    Returns:
+        A list of `keras.optimizers.Optimizer`, each once.
+    """
+    values = [getattr(model, "optimizer", None)]
+    for value in vars(model).values():
+        if isinstance(value, dict):
+            values += value.values()
+        else:
+            values += value if isinstance(value, (list, tuple)) else [value]
+    found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
+    return list({id(optimizer): optimizer for optimizer in found}.values())
+
+
+def average(
+    optimizers: Iterable[Any], leaves_out: Callable[[Any], bool] = lambda variable: False
+) -> None:
+    """Sets what optimizers have accumulated to the average over all workers.
+
+    A collective if one of them accumulates. If all have just updated, that is a tiny exchange.
+    Otherwise one the size of the gradients, as an update's.
+
+    Args:
+        optimizers: `keras.optimizers.Optimizer`s, the same on all workers.
+        leaves_out: takes a `keras.Variable` that an optimizer updates; returns whether its
+            accumulator stays the worker's own.
+    """
+    accumulating = [
+        each
+        for optimizer in optimizers
+        for each in _with_inner(optimizer)
+        if each.gradient_accumulation_steps and each.built
+    ]
+    if not accumulating or runtime.size() == 1:
+        return
+    steps = [int(optimizer._iterations.numpy()) for optimizer in accumulating]
+    # After a failure a worker may be a step ahead. Its accumulators do not belong to the others'.
+    differ = differing("steps of optimizers that accumulate", steps)
+    for optimizer, count, differs in zip(accumulating, steps, differ, strict=True):
+        if not differs and count % optimizer.gradient_accumulation_steps:
+            _average(optimizer, leaves_out)
+
+
+def _with_inner(optimizer: Any) -> Iterator[Any]:
+    """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
+    yield optimizer
+    inner = getattr(optimizer, "inner_optimizer", None)
+    for each in [inner] if inner is not None else getattr(optimizer, "_inner_optimizers", []):
+        yield from _with_inner(each)
+
+
+def _average(optimizer: Any, leaves_out: Callable[[Any], bool]) -> None:
+    pairs = zip(optimizer._accumulated_gradients, optimizer._trainable_variables, strict=True)
+    named = [
+        (f"accumulated gradient/{accumulator.path}", accumulator.value)
+        for accumulator, variable in pairs
+        if accumulator is not None and not leaves_out(variable)
+    ]
+    variables = [variable for _, variable in named]
+    function, known = _functions.get(optimizer, (None, []))
+    if [id(variable) for variable in variables] != [id(variable) for variable in known]:
+        function = _averaging(named)
+        _functions[optimizer] = function, variables
+    function()
+
+
+def _averaging(named: list[tuple[str, Any]]) -> Callable[[], Any]:
+    def exchange() -> None:
+        for name, variable in named:
+            variable.assign(push_pull(variable, op=Average, name=name))
+
+    with tf.init_scope():
+        return tf.function(exchange, autograph=False).get_concrete_function()
