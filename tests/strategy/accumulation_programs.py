@@ -215,6 +215,8 @@ def _distributed_model(plain):
 def distributed_optimizer(folder, plain=False):
     """`DistributedOptimizer` in three trainings, the last of a model that worker 0 has saved."""
     keras.config.set_floatx("float64")
+    if not plain:
+        bps.init()
     rank, size = (0, 1) if plain else (bps.rank(), bps.size())
     model = _distributed_model(plain)
     rows = [each.reshape(5, 12, -1)[:, rank::size] for each in _rows(60)]

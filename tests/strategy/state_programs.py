@@ -165,6 +165,39 @@ def bad_kind():
     _trained(lambda: Queue("mine"))
 
 
+class Seen(keras.callbacks.Callback):
+    """The values of variables where epochs begin and batches end."""
+
+    def __init__(self, *variables):
+        super().__init__()
+        self.variables, self.at_begin, self.after_batches = variables, [], []
+
+    def _values(self):
+        return [variable.numpy().tolist() for variable in self.variables]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.at_begin += self._values()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.after_batches.append(self._values())
+
+
+def saved_within_an_epoch(folder):
+    """A moving mean after each of the first two batches, and what was saved after the second."""
+    with bps.BytePSStrategy().scope():
+        layer = keras.layers.BatchNormalization()
+        model = keras.Sequential([keras.Input([4]), layer, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    path = f"{folder}/{{batch}}.weights.h5"
+    checkpoint = keras.callbacks.ModelCheckpoint(path, save_weights_only=True, save_freq=2)
+    seen = Seen(layer.moving_mean)
+    options = {"batch_size": 6, "shuffle": False, "verbose": 0}
+    model.fit(*_rows(18), callbacks=[checkpoint, seen], **options)
+    bps.allgather_object(None, name="saved")
+    model.load_weights(path.format(batch=2))
+    return {"after": seen.after_batches[:2], "saved": layer.moving_mean.numpy().tolist()}
+
+
 def stateful_rnn():
     """The state after two epochs; pieces of two rows."""
     keras.utils.set_random_seed(1)

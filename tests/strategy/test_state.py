@@ -29,8 +29,13 @@ SCENARIOS = [
 
 
 @pytest.fixture(scope="module")
-def group():
-    return workers.run(PROGRAM, SCENARIOS, SIZE)
+def saved(tmp_path_factory):
+    return f'saved_within_an_epoch={{"folder": "{tmp_path_factory.mktemp("saved")}"}}'
+
+
+@pytest.fixture(scope="module")
+def group(saved):
+    return workers.run(PROGRAM, [*SCENARIOS, saved], SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +85,15 @@ def test_a_kind_that_does_not_exist_is_refused(group):
 
 def test_states_of_an_rnn_stay_the_workers_own(group):
     assert len({str(result) for result in group["stateful_rnn"]}) == SIZE
+
+
+def test_statistics_that_are_saved_within_an_epoch_are_those_of_all_workers(group, saved):
+    results = group[saved]
+    assert len({str(result["after"][0]) for result in results}) == SIZE
+    for result in results:
+        (after,) = result["after"][1]
+        np.testing.assert_allclose(after, result["saved"], rtol=1e-6)
+        assert result == {**results[0], "after": result["after"]}
 
 
 def test_a_frozen_weight_that_steps_change_is_the_same_everywhere(group, single):
