@@ -182,6 +182,32 @@ class Seen(keras.callbacks.Callback):
         self.after_batches.append(self._values())
 
 
+def another_fit():
+    """Where two trainings begin and end: a queue of the worker's own, and a slot of a second
+    optimizer, which worker 0 has changed in between."""
+    strategy = bps.BytePSStrategy()
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        queue = Queue("own")
+        model = keras.Sequential([keras.Input([4]), queue, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+        second = keras.optimizers.SGD(0.1, momentum=0.9)
+        second.build(model.trainable_variables)
+        model.rest = [second]
+    queue.queue.assign(tf.fill([4], 7.0 + bps.rank()))  # before the first training
+    slot = second.momentums[1]
+    options = {"batch_size": 6, "shuffle": False, "verbose": 0}
+    begins, ends = [], []
+    for _ in range(2):
+        seen = Seen(queue.queue, slot)
+        model.fit(*_rows(24), callbacks=[seen], **options)
+        begins.append(seen.at_begin)
+        ends.append(queue.queue.numpy().tolist())
+        if bps.rank() == 0:
+            slot.assign([5.0])
+    return {"begins": begins, "ends": ends}
+
+
 def saved_within_an_epoch(folder):
     """A moving mean after each of the first two batches, and what was saved after the second."""
     with bps.BytePSStrategy().scope():

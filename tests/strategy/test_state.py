@@ -19,6 +19,7 @@ SCENARIOS = [
     "counters",
     "queue",
     "bad_kind",
+    "another_fit",
     "stateful_rnn",
     "momentum_encoder",
     "metrics",
@@ -85,6 +86,16 @@ def test_a_kind_that_does_not_exist_is_refused(group):
 
 def test_states_of_an_rnn_stay_the_workers_own(group):
     assert len({str(result) for result in group["stateful_rnn"]}) == SIZE
+
+
+def test_another_fit_leaves_a_worker_its_own(group):
+    results = group["another_fit"]
+    for result in results:
+        (first_queue, _), (second_queue, slot) = result["begins"]
+        assert first_queue == [7.0] * 4, "worker 0's initial value"
+        assert second_queue == result["ends"][0]
+        assert slot == [5.0], "worker 0's"
+    assert len({str(result["ends"]) for result in results}) == SIZE
 
 
 def test_statistics_that_are_saved_within_an_epoch_are_those_of_all_workers(group, saved):

@@ -14,8 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.gradients.accumulators import optimizers_of
+from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.strategy import kinds
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize
+
+_BEGUN = "_byteps_begun"  # of a `keras.Variable` of kind `own`: a training has begun with it
 
 
 class InitialValues:
@@ -59,18 +64,38 @@ class InitialValues:
             synchronize("variables created in the scope", [(v.name, v) for v in ready])
 
     def synchronize_model(self, model: Any) -> None:
-        """Synchronizes all variables of a Keras model and its optimizer, and whatever else was
-        created meanwhile."""
+        """Synchronizes all variables of a Keras model and its optimizers, and whatever else was
+        created meanwhile. Those of kind `own` only once, before any worker has trained with them.
+        """
         if runtime.size() == 1:
             return
         variables = list(model.variables)
-        if getattr(model, "optimizer", None) is not None:
-            variables += model.optimizer.variables
-        named = [(variable.path, variable.value) for variable in variables]
-        known = {id(variable) for _, variable in named}
-        self._created = [r for r in self._created if r() is not None and id(r()) not in known]
+        for optimizer in optimizers_of(model):
+            variables += optimizer.variables
+        variables = {id(variable.value): variable for variable in variables}
+        kept = _begun(kinds.variables(model, kinds.Kind.OWN))
+        named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
+        self._created = [
+            r for r in self._created if r() is not None and id(r()) not in {*variables, *kept}
+        ]
         synchronize("variables of the model and its optimizer", named)
         self.synchronize_created()
+
+
+def _begun(own: Any) -> set[int]:
+    """The ids of those `tf.Variable`s of kind `own` with which some worker has trained before.
+
+    The others are noted as such. A collective.
+    """
+    begun = [hasattr(variable, _BEGUN) for variable in own]
+    everyone = gather_objects("variables of a worker's own", begun)
+    for variable in own:
+        setattr(variable, _BEGUN, True)
+    return {
+        id(variable.value)
+        for index, variable in enumerate(own)
+        if any(index < len(other) and other[index] for other in everyone)
+    }
 
 
 def _is_uninitialized(variable: Any) -> bool:
