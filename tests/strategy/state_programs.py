@@ -224,6 +224,16 @@ def saved_within_an_epoch(folder):
     return {"after": seen.after_batches[:2], "saved": layer.moving_mean.numpy().tolist()}
 
 
+def optimizer_built_outside():
+    """Weights and slots of an optimizer that was made in the scope and built outside of it."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.1), "mse", run_eagerly=True)
+    model.optimizer.build(model.trainable_variables)
+    model.fit(*_rows(12), batch_size=6, shuffle=False, verbose=0)
+    return [variable.numpy().tolist() for variable in model.optimizer.variables]
+
+
 def stateful_rnn():
     """The state after two epochs; pieces of two rows."""
     keras.utils.set_random_seed(1)

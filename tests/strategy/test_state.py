@@ -20,6 +20,7 @@ SCENARIOS = [
     "queue",
     "bad_kind",
     "another_fit",
+    "optimizer_built_outside",
     "stateful_rnn",
     "momentum_encoder",
     "metrics",
@@ -105,6 +106,11 @@ def test_statistics_that_are_saved_within_an_epoch_are_those_of_all_workers(grou
         (after,) = result["after"][1]
         np.testing.assert_allclose(after, result["saved"], rtol=1e-6)
         assert result == {**results[0], "after": result["after"]}
+
+
+def test_an_optimizer_may_be_built_outside_of_the_scope(group):
+    results = group["optimizer_built_outside"]
+    assert all(result == results[0] for result in results)
 
 
 def test_a_frozen_weight_that_steps_change_is_the_same_everywhere(group, single):
