@@ -234,13 +234,13 @@ def optimizer_built_outside():
     return [variable.numpy().tolist() for variable in model.optimizer.variables]
 
 
-def stateful_rnn():
-    """The state after two epochs; pieces of two rows."""
+def stateful_rnn(rows_of_a_piece=2):
+    """The state after two epochs; pieces of two rows, and a model for as many, or others."""
     keras.utils.set_random_seed(1)
     strategy = bps.BytePSStrategy()
     rows = 2 * bps.size()
     with strategy.scope():
-        inputs = keras.Input(batch_shape=[2, 3, 4])
+        inputs = keras.Input(batch_shape=[rows_of_a_piece, 3, 4])
         outputs = keras.layers.LSTM(2, stateful=True)(inputs)
         model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
         model.compile("sgd", "mse")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.time_limit(620)
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "state_programs.py")
 SIZE = 3  # a third of a float32 is rounded
+WHOLE_BATCH = f'stateful_rnn={{"rows_of_a_piece": {2 * SIZE}}}'
 SCENARIOS = [
     "evaluated_within_an_epoch",
     "trained_on_batches",
@@ -22,6 +23,7 @@ SCENARIOS = [
     "another_fit",
     "optimizer_built_outside",
     "stateful_rnn",
+    WHOLE_BATCH,
     "momentum_encoder",
     "metrics",
     "python_metric",
@@ -87,6 +89,12 @@ def test_a_kind_that_does_not_exist_is_refused(group):
 
 def test_states_of_an_rnn_stay_the_workers_own(group):
     assert len({str(result) for result in group["stateful_rnn"]}) == SIZE
+
+
+def test_a_model_for_the_whole_batch_is_refused(group):
+    for failure in group.failures(WHOLE_BATCH):
+        assert "is made for batches of 6 rows" in failure.message
+        assert "divided by 3 workers" in failure.message
 
 
 def test_another_fit_leaves_a_worker_its_own(group):

@@ -17,6 +17,7 @@ from tf_byteps.strategy.input import shuffle
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.strategy.step.local_batch import distributed_step
 from tf_byteps.strategy.step.scaling import is_asked_by_user
+from tf_byteps.strategy.step.stateful import checking_rows
 
 
 class BytePSStrategy(tf.distribute.Strategy):
@@ -171,7 +172,8 @@ class BytePSStrategy(tf.distribute.Strategy):
             workers'.
         """
         self.extended.synchronize_new_variables()
-        result = super().run(distributed_step(self, fn), args, kwargs, options)
+        step = checking_rows(self, fn, distributed_step(self, fn))
+        result = super().run(step, args, kwargs, options)
         # What a function creates while it is traced must be equal when it runs.
         self.extended.synchronize_new_variables()
         return result
