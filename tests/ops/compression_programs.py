@@ -95,6 +95,11 @@ def called_with_options():
     return results
 
 
+# Of gradients whose squares float32 cannot hold. The smallest are near the smallest normal number.
+SCALES = (1e25, 1e-20, 1e-36)
+BELOW_NORMAL = 1e-38  # some of the gradients are
+
+
 def with_backup_workers():
     """An average that need not wait for all, as whole numbers."""
     x = tf.Variable(tf.ones([LENGTH]))
@@ -102,6 +107,10 @@ def with_backup_workers():
         y = tf.reduce_sum(tf.square(x))
     tape = bps.DistributedGradientTape(tape, compression="thc", backup_workers=1)
     tape.gradient(y, x)
+
+
+def _relative_error(result, exact):
+    return float(np.square(result - exact).sum() / np.square(exact).sum())
 
 
 def whole_numbers():
@@ -120,8 +129,10 @@ def whole_numbers():
     for how, function in {"eager": exchange, "traced": traced, "compiled": compiled}.items():
         for op, divisor in {"sum": 1, "average": bps.size()}.items():
             result = function(tf.constant(mine), f"{how} {op}", op).numpy()
-            error = np.square(result - exact / divisor).sum() / np.square(exact / divisor).sum()
-            results[f"{how} {op}"] = [digest(result), float(error)]
+            results[f"{how} {op}"] = [digest(result), _relative_error(result, exact / divisor)]
+        for scale in (*SCALES, BELOW_NORMAL):
+            scaled = function(tf.constant(mine * np.float32(scale)), f"{how} sum", "sum").numpy()
+            results[f"{how} {scale}"] = _relative_error(scaled.astype(np.float64) / scale, exact)
     broken = mine.copy()
     broken[5000] = np.inf if bps.rank() == 1 else 1
     after = exchange(tf.constant(broken), "broken").numpy()

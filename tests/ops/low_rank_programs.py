@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
-from tests.ops.compression_programs import digest, error_of
+from tests.ops.compression_programs import SCALES, digest, error_of
 
 SHAPE = (8, 5, 60)  # 40 rows
 _ROUNDS = 30
@@ -27,6 +27,12 @@ def _error(result, exact):
     return float(np.linalg.norm(np.asarray(result) - exact) / np.linalg.norm(exact))
 
 
+def _scaled_error(exchange, tensor, name, scale):
+    """Of the second round, which begins with what the first has left."""
+    rounds = [exchange(tensor * tf.constant(scale, tf.float32), name) for _ in range(2)]
+    return _error(rounds[1].numpy().astype(np.float64) / scale, _mean("simple"))
+
+
 def averages():
     """Errors and bits of each way."""
     bps.init()
@@ -46,6 +52,11 @@ def averages():
             "first": _error(rounds[0], _mean("any")),
             "mean": _error(np.mean(rounds, axis=0), _mean("any")),
             "bits": digest(rounds[-1]),
+            "scaled": [
+                _scaled_error(function, simple, f"{how} {scale}", scale)
+                for scale in SCALES
+                if how != "traced"
+            ],
         }
     broken = gradient(bps.rank(), "any")
     broken[3] = np.nan if bps.rank() == 1 else broken[3]

@@ -59,6 +59,8 @@ def test_whole_numbers(size):
         for op in ("sum", "average"):
             _, error = first[f"{how} {op}"]
             assert 0.001 < error < 0.1, (how, op)
+        for scale in (*programs.SCALES, programs.BELOW_NORMAL):
+            assert 0.001 < first[f"{how} {scale}"] < 0.1, (how, scale)
     assert first["zero"] == 0
     assert first["finite"] == [True, False], "the block that has an infinity, and no other"
     assert first["gradient"] == [1.0]

@@ -169,7 +169,7 @@ def average(
         [matrix @ state.right for matrix, state in zip(matrices, states, strict=True)],
         [f"{name}/P" for name in names],
     )
-    lefts = [tf.linalg.qr(left)[0] for left in lefts]
+    lefts = [tf.linalg.qr(_scaled(left))[0] for left in lefts]
     rights = average_all(
         [
             tf.matmul(matrix, left, transpose_a=True)
@@ -190,8 +190,16 @@ def _finished(matrix: tf.Tensor, left: tf.Tensor, right: tf.Tensor, state: _Stat
     result = tf.matmul(left, right, transpose_b=True)
     is_finite = tf.reduce_all(tf.math.is_finite(result))
     state.lost.assign(tf.where(is_finite, matrix - result, state.lost))
-    state.right.assign(tf.where(is_finite, right, state.right))
+    state.right.assign(tf.where(is_finite, _scaled(right), state.right))
     return result
+
+
+def _scaled(matrix: tf.Tensor) -> tf.Tensor:
+    """A matrix whose largest number is 1, of one whose scale does not matter.
+
+    Products and squares of gradients as large as 1e25 or as small as 1e-25 do not fit into float32.
+    """
+    return tf.math.divide_no_nan(matrix, tf.reduce_max(tf.abs(matrix)))
 
 
 def _state(name: str, shape: tuple[int, int], rank: int) -> _State:

@@ -7,6 +7,7 @@ sum is multiplied by it. The norms are exchanged first, 32 bits for 4096 element
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tf_byteps.ops.compressor import is_long
@@ -37,10 +38,17 @@ def own(tensor: tf.Tensor) -> tf.Tensor:
         tensor: a `tf.Tensor` of any shape.
 
     Returns:
-        A tensor of one axis, of which no gradient comes back.
+        A tensor of one axis, of which no gradient comes back. None is less than the smallest normal
+        number: a block of smaller numbers has that.
     """
-    squares = tf.reduce_sum(tf.square(_blocks(tensor)), axis=1)
-    return tf.stop_gradient(tf.sqrt(squares / _BLOCK))
+    blocks = _blocks(tensor)
+    # Squares of numbers above 1e19 are infinite, those of numbers below 1e-19 are zeros.
+    largest = tf.reduce_max(tf.abs(blocks), axis=1)
+    relative = tf.math.divide_no_nan(blocks, largest[:, tf.newaxis])
+    norms = largest * tf.sqrt(tf.reduce_sum(tf.square(relative), axis=1) / _BLOCK)
+    norms = tf.where(tf.math.is_inf(largest), largest, norms)  # and not NaN, as infinity / infinity
+    smallest = tf.cast(np.finfo(np.float32).tiny, norms.dtype)
+    return tf.stop_gradient(tf.where(norms < smallest, smallest, norms))  # NaN stays
 
 
 def divided(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
@@ -48,7 +56,7 @@ def divided(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
 
     Args:
         tensor: a float32 tensor of any shape.
-        norms: of its blocks, the largest ones of all workers. A block without any becomes zero.
+        norms: of its blocks, the largest ones of all workers.
 
     Returns:
         A tensor of the same shape.
