@@ -17,6 +17,8 @@ before.
   whether to skip a step, and those that do not would wait for ever.
 * `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the
   largest of all workers.
+* `Dense._float8_call` and `EinsumDense._float8_call`: gradients of outputs are measured in units of
+  the whole batch's (see `float8`).
 * `SeedGenerator.next`, and `get_seed` of TensorFlow's random operations: each replica draws its own
   numbers (see `noise`).
 * `losses.loss.scale_loss_for_distribution`, `unscale_loss_for_distribution` and

@@ -14,7 +14,7 @@ from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
-from tf_byteps.strategy.step import cross_step, local_batch, scaling, single_steps
+from tf_byteps.strategy.step import cross_step, float8, local_batch, scaling, single_steps
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import Change
 
@@ -41,6 +41,7 @@ def changes() -> list[Change]:
         (trainer, "predict_on_batch", _predict_on_batch),
         (trainer, "make_predict_function", _make_predict_function),
         (keras.Model, "export", _export),
+        *float8.changes(),
     ]
 
 
