@@ -94,9 +94,9 @@ def test_float8_scales_are_those_of_the_whole_batch(group, single):
     assert results[0] == results[1]
     for name in ("inputs_scale", "inputs_amax_history"):  # which depend on no rounded weight
         np.testing.assert_allclose(results[0][name], single["float8"][name], rtol=1e-6)
-    # Gradients of outputs depend on rounded weights. Those of a worker's own mean are twice as large.
-    name = "outputs_grad_scale"
-    np.testing.assert_allclose(results[0][name], single["float8"][name], rtol=0.01)
+    # Gradients of outputs depend on rounded weights. Those of a worker's own mean are larger.
+    for name in ("outputs_grad_scale", "outputs_grad_amax_history"):
+        np.testing.assert_allclose(results[0][name], single["float8"][name], rtol=1e-3)
 
 
 def test_float8_with_a_distributed_optimizer_scales_alike(group):
