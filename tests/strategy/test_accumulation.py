@@ -9,9 +9,10 @@ import pytest
 import workers
 
 from tests import side_by_side
+from tests.selection import asked
 
 # One group of processes serves many tests: the first of them waits for it.
-pytestmark = pytest.mark.time_limit(900)
+pytestmark = pytest.mark.time_limit(2500)
 
 PROGRAM = os.path.join(os.path.dirname(__file__), "accumulation_programs.py")
 TOLERANCE = 1e-7
@@ -40,44 +41,51 @@ def _scenario(case, folder, **arguments):
     return f"{case.split(',')[0]}={json.dumps(arguments)}"
 
 
-def _run(folder, size):
-    plain = {"plain": True} if size == 0 else {}
-    scenarios = {case: _scenario(case, folder, **plain) for case in CASES}
-    group = workers.run(PROGRAM, list(scenarios.values()), size)
-    return {case: lambda s=scenario: group[s] for case, scenario in scenarios.items()}
+# With three workers the others are in make test-all.
+_QUICK_OF_THREE = ("fits", "backed_up, 3")
+
+
+def _parameters():
+    for case in CASES:
+        yield pytest.param(case, 2, id=f"{case}-2")
+        marks = () if case in _QUICK_OF_THREE else pytest.mark.slow
+        yield pytest.param(case, 3, id=f"{case}-3", marks=marks)
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory):
-    return _run(tmp_path_factory.mktemp("single"), 0)
+def results(request, tmp_path_factory):
+    """A function of a number of workers, 0 of one process: a function of a case's results.
+
+    Three workers go on from the backups of two.
+    """
+    rows = asked(request, test_it_goes_on_as_in_one_process)
+    names = {size: [row["case"] for row in rows if row["size"] == size] for size in (2, 3)}
+    names[2] += [case for case in names[3] if case.startswith("backed_up") and case not in names[2]]
+    names[0] = list(dict.fromkeys([*names[2], *names[3]]))
+    folders, groups = {}, {}
+
+    def of(size):
+        if size in groups:
+            return groups[size]
+        folders[size] = tmp_path_factory.mktemp(f"of-{size}")
+        if size == 3:
+            of(2)
+            for kept in folders[2].glob("* kept"):
+                shutil.copytree(kept, folders[3] / kept.name.removesuffix(" kept"))
+        plain = {"plain": True} if size == 0 else {}
+        scenarios = {case: _scenario(case, folders[size], **plain) for case in names[size]}
+        group = workers.run(PROGRAM, list(scenarios.values()), size, timeout=800)
+        groups[size] = lambda case: group[scenarios[case]]
+        return groups[size]
+
+    return of
 
 
-@pytest.fixture(scope="module")
-def folder_of_two(tmp_path_factory):
-    return tmp_path_factory.mktemp("two")
-
-
-@pytest.fixture(scope="module")
-def two(folder_of_two):
-    return _run(folder_of_two, 2)
-
-
-@pytest.fixture(scope="module")
-def three(two, folder_of_two, tmp_path_factory):
-    """Goes on from the backups of two workers."""
-    folder = tmp_path_factory.mktemp("three")
-    for kept in folder_of_two.glob("* kept"):
-        shutil.copytree(kept, folder / kept.name.removesuffix(" kept"))
-    assert len(list(folder.iterdir())) == 2
-    return _run(folder, 3)
-
-
-@pytest.mark.parametrize("size", ["two", "three"])
-@pytest.mark.parametrize("case", CASES)
-def test_it_goes_on_as_in_one_process(request, single, case, size):
-    (expected,) = single[case]()
-    results = request.getfixturevalue(size)[case]()
-    assert all(result == results[0] for result in results)
+@pytest.mark.parametrize(("case", "size"), list(_parameters()))
+def test_it_goes_on_as_in_one_process(results, case, size):
+    (expected,) = results(0)(case)
+    ours = results(size)(case)
+    assert all(each == ours[0] for each in ours)
     for key, values in expected.items():
-        for ours, theirs in zip(results[0][key], values, strict=True):
-            assert side_by_side.difference(ours, theirs) < TOLERANCE, key
+        for our_value, value in zip(ours[0][key], values, strict=True):
+            assert side_by_side.difference(our_value, value) < TOLERANCE, key
