@@ -192,16 +192,39 @@ def _cut(tensor: Any, rank: Any, size: Any) -> Any:
     if isinstance(tensor, tf.experimental.Optional):
         return tensor
     if isinstance(tensor, tf.SparseTensor):
-        begin, end = bounds(tensor.dense_shape[0], rank, size)
-        rest = tensor.dense_shape[1:]
+        shape = _rows(tensor.dense_shape, 0, tf.size(tensor.dense_shape))
+        begin, end = bounds(shape[0], rank, size)
+        rest = shape[1:]
         start = tf.concat([[begin], tf.zeros_like(rest)], 0)
         return tf.sparse.slice(tensor, start, tf.concat([[end - begin], rest], 0))
     if isinstance(tensor, tf.RaggedTensor):
-        begin, end = bounds(tensor.nrows(), rank, size)
-        return tensor[begin:end]
+        return _rows(tensor, *bounds(tensor.nrows(), rank, size))
     rows = tensor.shape[0] if tensor.shape.rank else None
-    begin, end = bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size)
-    return tensor[begin:end]
+    return _rows(tensor, *bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size))
+
+
+def _rows(tensor: Any, begin: Any, end: Any) -> Any:
+    """Some rows of a tensor, in memory of their own.
+
+    A batch that a generator or a `PyDataset` gives is the program's own array: TensorFlow takes its
+    memory as it is, and writes no result there. But it forgets that for `tensor[begin:end]`, which
+    is a view of the same memory: the next elementwise operation would overwrite the array, or the
+    file that it was mapped from.
+
+    Args:
+        tensor: a `tf.Tensor`, or a `tf.RaggedTensor`.
+        begin, end: the half-open range of rows, integers or integer scalar tensors.
+    """
+    if not isinstance(tensor, tf.RaggedTensor):
+        return tf.gather(tensor, tf.range(begin, end))
+    length = tensor.uniform_row_length
+    if length is not None:
+        begin, end = (tf.cast(bound, length.dtype) for bound in (begin, end))
+        values = _rows(tensor.values, begin * length, end * length)
+        return tf.RaggedTensor.from_uniform_row_length(values, length, nrows=end - begin)
+    splits = _rows(tensor.row_splits, begin, end + 1)
+    values = _rows(tensor.values, splits[0], splits[-1])
+    return tf.RaggedTensor.from_row_splits(values, splits - splits[0], validate=False)
 
 
 def distribute_own(dataset: Any) -> Any:
@@ -263,7 +286,8 @@ def _by_files(dataset: Any, rank: Any, size: Any) -> Any:
             "dataset.batch(...) last"
         )
     sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
-    return data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
+    share = data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
+    return split(share, 0, 1)  # all rows, but not as the views that `rebatch` makes
 
 
 def _until_all_end(dataset: Any, name: Any) -> Any:

@@ -315,7 +315,8 @@ def _rows(data: Any) -> Any:
         if isinstance(tensor, tf.RaggedTensor):
             return tf.cast(tensor.nrows(), tf.int64), None
         if isinstance(tensor, tf.SparseTensor):
-            return tensor.dense_shape[0], None
+            # No view: what is computed from it could be written to the program's own array.
+            return tf.gather(tensor.dense_shape, 0), None
         if tensor is not None and not isinstance(tensor, tf.experimental.Optional):
             tensor = tf.convert_to_tensor(tensor)
             return tf.shape(tensor, out_type=tf.int64)[0], tensor.shape[0]
