@@ -343,6 +343,17 @@ def slices():
     return results
 
 
+def slices_of_several_ranks():
+    """At one place, in a list: the third time the traced function knows no rank any more."""
+    shapes = []
+    for shape in ([2, 3], [2, 3, 4], [2], [2, 3]):
+        value = tf.IndexedSlices(tf.ones(shape), tf.constant([0, 1]))
+        for each in bps.grouped_allreduce([value, value], op=bps.Sum, name="several ranks"):
+            assert (each.values.numpy() == bps.size()).all()
+            shapes.append(each.values.shape.as_list())
+    return shapes
+
+
 def refusals():
     """Messages of calls that are wrong on their own."""
     wrong = {

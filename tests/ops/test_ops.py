@@ -27,6 +27,7 @@ SCENARIOS = [
     'alternating_shapes={"name": "alternating"}',
     "unnamed",
     "slices",
+    "slices_of_several_ranks",
     "refusals",
     "disagreements",
     "one_name_in_two_threads",
@@ -209,6 +210,12 @@ def test_indexed_slices_merge_duplicates(group):
             for indices, dense in found:
                 assert indices == [*range(size), 5]
                 np.testing.assert_allclose(dense, expected / (size if op == "average" else 1))
+
+
+def test_indexed_slices_of_several_ranks_at_one_place(group):
+    expected = [[2, 3], [2, 3, 4], [2], [2, 3]]
+    for shapes in group["slices_of_several_ranks"]:
+        assert shapes == [shape for shape in expected for _ in range(2)]
 
 
 def test_wrong_calls_are_refused_in_a_sentence(group):

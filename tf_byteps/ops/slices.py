@@ -123,7 +123,8 @@ def unpack(
         indices, rows = tf.gather(all_indices, own), tf.gather(rows, own)
         rows = rows if workers is None else rows / tf.cast(workers, rows.dtype)
     shape = tf.concat([tf.shape(rows)[:1], tf.cast(form.row_shape, tf.int32)], 0)
-    result = tf.ensure_shape(tf.reshape(rows, shape), [None, *form.static_row_shape])
+    static_shape = tf.TensorShape([None]).concatenate(form.static_row_shape)
+    result = tf.ensure_shape(tf.reshape(rows, shape), static_shape)
     return tf.IndexedSlices(result, tf.cast(indices, form.index_dtype), form.dense_shape)
 
 
