@@ -406,6 +406,32 @@ def disagreements():
     return results
 
 
+def refused_by_one():
+    """Worker 0's calls are wrong on their own, the others' are right: the message that each gets,
+    and what a right call of all gives after that."""
+    is_wrong = bps.rank() == 0
+    whole, half = tf.ones([2], tf.int32), tf.ones([2])
+    calls = {
+        "average": lambda name: bps.push_pull(whole if is_wrong else half, name=name),
+        "list": lambda name: bps.push_pull([whole, half] if is_wrong else [half, half], name=name),
+        "op": lambda name: bps.push_pull(half, op="median" if is_wrong else "sum", name=name),
+        "root": lambda name: bps.broadcast(half, bps.size() if is_wrong else 0, name=name),
+        "scalar": lambda name: bps.gather(half[0] if is_wrong else half, name=name),
+    }
+    results = {}
+    for case, call in calls.items():
+        for name in (f"refused.{case}", None):
+            try:
+                call(name)
+            except (TypeError, ValueError, tf.errors.OpError) as error:
+                results[case, name] = (type(error).__name__, str(error))
+        results[case, "after"] = [
+            float(tf.reduce_sum(bps.push_pull(half, name=f"refused.{case}"))),
+            *(float(each[0]) for each in bps.push_pull([half, half], name=f"refused.{case}")),
+        ]
+    return results
+
+
 def one_name_in_two_threads():
     """Two exchanges of one name, alive at once in one worker; the others send theirs later."""
     ready = threading.Event()

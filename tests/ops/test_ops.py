@@ -30,6 +30,7 @@ SCENARIOS = [
     "slices_of_several_ranks",
     "refusals",
     "disagreements",
+    "refused_by_one",
     "one_name_in_two_threads",
     "overlap",
     "eager_lists",
@@ -248,6 +249,23 @@ def test_disagreements_are_errors_on_every_worker(group):
             assert message.startswith('tensor "') == (mode == "eager"), message
             assert "[Op:" not in message or mode == "graph", message
             assert len(set(re.findall(r"worker \d sent", message))) >= 2, message
+
+
+def test_what_one_worker_refuses_is_an_error_on_all(group):
+    """Nobody waits for it."""
+    alone, *others = group["refused_by_one"]
+    for (case, name), result in alone.items():
+        for other in others:
+            if name == "after":
+                assert other[case, name] == result == [2.0, 1.0, 1.0]
+                continue
+            kind, message = result
+            assert kind in ("TypeError", "ValueError")
+            assert (
+                f"worker 0 has given it up: it refused the call: {kind}: {message}"
+                in (other[case, name][1])
+            )
+            assert (name or "ops_programs.py:") in other[case, name][1]
 
 
 def test_one_name_twice_at_once_is_an_error(group):

@@ -1,5 +1,6 @@
 """`push_pull`, `broadcast` and `gather`, eager and within `tf.function`."""
 
+from collections.abc import Callable
 from typing import Any, overload
 
 import tensorflow as tf
@@ -23,6 +24,23 @@ from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.plain_errors import in_plain_words
 from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.ops.refusals import told_to_the_others
+
+
+def _names_of(tensor: Any, scope: str, name: str | None, **_: Any) -> list[str]:
+    """Of what `push_pull` sends, whatever else it is called with."""
+    tensors = tensor if isinstance(tensor, (list, tuple)) else [tensor]
+    found = [names.in_scope(scope, _push_pull_name(name, each)) for each in tensors]
+    if tensors is tensor:
+        found = [f"{each}/{index}" for index, each in enumerate(found)]
+    return [
+        f"{its}/rows" if isinstance(each, tf.IndexedSlices) else its
+        for each, its in zip(tensors, found, strict=True)
+    ]
+
+
+def _names_for(kind: str) -> Callable[..., list[str]]:
+    return lambda name, **_: [exchange_name(name, kind)]
 
 
 @overload
@@ -75,6 +93,7 @@ def push_pull(
 ) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
+@told_to_the_others(_names_of)
 def push_pull(
     tensor: Any,
     scope: str = "",
@@ -170,6 +189,7 @@ def _push_pull_name(name: str | None, tensor: Any) -> str:
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
+@told_to_the_others(_names_for("broadcast"))
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -236,6 +256,7 @@ def _broadcast(
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
+@told_to_the_others(_names_for("gather"))
 def gather(
     tensor: Any, name: str | None = None, priority: int | None = None, gradient: str = "average"
 ) -> tf.Tensor:
