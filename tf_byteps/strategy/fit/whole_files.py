@@ -1,51 +1,105 @@
-"""Saved models and weights appear under their path only when they are whole.
+"""Saved models and weights of Keras, and datasets, that all workers save to one path.
 
-All workers may be told to save to one path, at the same time, and may read it at once. Each writes
-beside the path and moves the result there. Nobody waits for another worker, so that a program may
-as well save on one worker alone, and paths may be each host's own.
+`strategy.saving` says what must hold.
 """
 
+import collections
+import hashlib
+import json
 import os
 import pathlib
-import tempfile
+import re
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import tensorflow as tf
 from keras.src.legacy.saving import legacy_h5_format
 from keras.src.saving import saving_lib
 from keras.src.utils import file_utils
+from tensorflow.python.data.ops import save_op
 
-from tf_byteps import runtime
+from tf_byteps.strategy.input import content
+from tf_byteps.strategy.saving import beside, checkpoints, turns
+from tf_byteps.wrapping import Change
+
+_ADDRESS = re.compile(r'"shared_object_id": \d+')  # of an object in this process's memory
+_saves = collections.Counter()  # path -> how often this process has saved a dataset there
 
 
-def changes() -> list[Any]:
-    """The changes to Keras, as `callbacks.changes` returns them."""
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
     return [
         (saving_lib, "save_model", _save),
         (saving_lib, "save_weights_only", _save),
         (legacy_h5_format, "save_model_to_hdf5", _save),
+        (save_op, "_save", _save_dataset),
     ]
 
 
 def _save(
-    original: Callable[..., Any], model: Any, filepath: str, *args: Any, **kwargs: Any
+    original: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any
 ) -> None:
-    is_local = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
-    if not is_local or not runtime.is_initialized() or runtime.size() == 1:
+    is_path = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
+    if not is_path or not checkpoints.is_shared(filepath):
         original(model, filepath, *args, **kwargs)
         return
     target = pathlib.Path(os.path.realpath(filepath))
-    with tempfile.TemporaryDirectory(prefix=".saving-", dir=target.parent) as folder:
-        original(model, os.path.join(folder, target.name), *args, **kwargs)
-        _move_content(pathlib.Path(folder), target.parent)
+
+    def write() -> list[pathlib.Path]:
+        with beside.folder(target) as folder:
+            original(model, os.fspath(folder / target.name), *args, **kwargs)
+            return beside.move(folder, target, lambda file: file.suffix == ".json")
+
+    how = [original.__name__, *map(repr, args), *map(repr, sorted(kwargs.items()))]
+    turns.save_once(target, _identity(model, how) if turns.are_needed() else "", write)
 
 
-def _move_content(source: Any, destination: Any) -> None:
-    """Moves files, replacing those that are there; files that name others come last."""
-    for path in sorted(source.rglob("*"), key=lambda path: path.suffix == ".json"):
-        moved = destination / path.relative_to(source)
-        if path.is_dir():
-            moved.mkdir(parents=True, exist_ok=True)
-        else:
-            moved.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(moved)
+def _identity(model: Any, how: list[str]) -> str:
+    """A number for all that is saved of a model; "" if its layers save what is not known."""
+    parts = list(model._flatten_layers())
+    if any(map(_saves_itself, parts)):
+        return ""
+    how += [f"{type(part).__module__}.{type(part).__qualname__}" for part in parts]
+    if how[0] != saving_lib.save_weights_only.__name__:
+        config, _ = saving_lib._serialize_model_as_json(model)
+        how.append(_ADDRESS.sub("", config))
+    digest = hashlib.blake2b("\n".join(how).encode(), digest_size=16)
+    optimizer = getattr(model, "optimizer", None)
+    for variable in [*model.variables, *(optimizer.variables if optimizer is not None else ())]:
+        checkpoints.add(digest, variable.value, variable.path)
+    return digest.hexdigest()
+
+
+def _saves_itself(layer: Any) -> bool:
+    """Whether what a layer saves may be more than its configuration and variables."""
+    save = type(layer).save_own_variables
+    is_own = save is not keras.Layer.save_own_variables and not save.__module__.startswith("keras.")
+    return is_own or hasattr(layer, "save_assets")
+
+
+def _save_dataset(
+    original: Callable[..., Any],
+    dataset: Any,
+    path: Any,
+    compression: Any = None,
+    shard_func: Any = None,
+    checkpoint_args: Any = None,
+) -> Any:
+    """With `checkpoint_args` a save that was interrupted goes on where it was: in its place."""
+    is_path = isinstance(path, (str, os.PathLike)) and checkpoints.is_shared(path)
+    if not is_path or checkpoint_args or not tf.executing_eagerly():
+        return original(dataset, path, compression, shard_func, checkpoint_args)
+    target = pathlib.Path(os.path.realpath(path))
+    _saves[target] += 1
+
+    def write() -> list[pathlib.Path]:
+        with beside.folder(target) as folder:
+            original(dataset, os.fspath(folder / target.name), compression, shard_func)
+            return beside.move(folder, target, lambda file: file.name == "snapshot.metadata")
+
+    # What functions and files give cannot be compared: the workers' saves are those of one program.
+    known = [_saves[target], compression, shard_func is None, str(dataset.element_spec)]
+    known += [[type(stage).__name__ for stage in content.stages(dataset)]]
+    turns.save_once(target, json.dumps([*known, content.of_dataset(dataset)]), write)
+    return None

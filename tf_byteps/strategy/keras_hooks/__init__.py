@@ -46,11 +46,12 @@ before.
 * `TensorFlowTrainer.evaluate` and `predict`: their batches are no samples of the training.
 * `TensorFlowTrainer.fit`, `evaluate`, `train_on_batch` and `test_on_batch`: metrics that are not
   reset go on with each worker's own counts.
-* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`: only worker 0 writes files,
-  of what belongs to all workers (see `callbacks`).
+* `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger`, `TensorBoard` and `OrbaxCheckpoint`: only
+  worker 0 writes files, of what belongs to all workers (see `callbacks`).
 * `CallbackList.__init__`: only worker 0 shows a progress bar (see `progress_bar`).
-* `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all workers
-  may save to one path.
+* `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`,
+  `Dataset.save`, checkpoints and SavedModels: all workers may save to one path (see `saving`).
+* `tf_keras.Model.compile`, `fit` and others, if the program imports it: refused (see `keras2`).
 * `CallbackList._on_train_batch_end`, `on_test_begin`, `on_epoch_end` and `on_train_begin`: the logs
   of a step are read when the next one has been started (see `late_logs`).
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
@@ -69,6 +70,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tf_byteps.ops import input_waits
 from tf_byteps.strategy.fit import callbacks, late_logs, whole_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
+from tf_byteps.strategy.saving import checkpoints, saved_models
 from tf_byteps.timeline import python_steps
 from tf_byteps.wrapping import wrap
 
@@ -84,7 +86,8 @@ def install() -> None:
             return
         _installed = True
     python_steps.install()
-    for part in (gradients, training, input, callbacks, late_logs, whole_files):
+    parts = (gradients, training, input, callbacks, late_logs, whole_files)
+    for part in (*parts, checkpoints, saved_models):
         for owner, name, replacement in part.changes():
             wrap(owner, name, replacement)
     gradients.replace_value()
