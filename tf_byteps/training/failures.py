@@ -12,6 +12,9 @@ from tf_byteps import _engine, runtime
 # What the engine says of an exchange (cc/worker), among what TensorFlow adds around it.
 _SENTENCE = re.compile(r'tensor "[^"\n]*"[^\n]*?(?:, round \d+:|: round \d+)[^\n]*?(?= \[Op:|\n|$)')
 
+# Of `tf.data.Dataset.cache`, where a function of the pipeline calls it.
+_CACHE_IN_USE = re.compile(r"cache lockfile already exists \('([^']*)'\)")
+
 _NOT_COMPILED = "unsupported operations when trying to compile graph"  # as XLA says it
 
 
@@ -32,6 +35,15 @@ def shortened_errors() -> Iterator[Any]:
         yield
     except tf.errors.OpError as error:
         found = _SENTENCE.search(error.message)
+        cache = _CACHE_IN_USE.search(error.message)
+        if cache is not None and isinstance(error, tf.errors.AlreadyExistsError):
+            sentence = (
+                "a dataset caches to a file that another process writes, or that a killed run has "
+                f"left: {cache.group(1)}. Give each worker a file name of its own in "
+                "Dataset.cache, with tf_byteps.rank() in it; delete the lockfile if no process "
+                "uses it"
+            )
+            raise type(error)(error.node_def, error.op, sentence) from None
         if _NOT_COMPILED in error.message:
             hint = "XLA cannot compile this model: pass jit_compile=False to Model.compile"
             message = f"{error.message}\n{hint}"

@@ -20,7 +20,7 @@ from tf_byteps.errors import on_all_workers
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.ops.device import own_device
-from tf_byteps.strategy.input import building, content, fetching, lengths, shuffle
+from tf_byteps.strategy.input import building, caches, content, fetching, lengths, shuffle
 
 _logger = logging.getLogger("tf_byteps")
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
@@ -151,11 +151,14 @@ def distribute(dataset: Any, strategy: Any) -> Any:
             "elements": str(dataset.element_spec),
             _EARLIER_USES: _earlier_uses(dataset),
             "use of functions by which the length may differ": may_differ,
+            "number of files that are caches": (cached := len(caches.files(dataset))),
         },
         lambda: _content(dataset),
     )
     if size == 1:
         return BytePSDataset(dataset)
+    if cached:
+        dataset = caches.with_own_files(dataset, f"dataset@{names.call_site()}")
     share = split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
     if may_differ:
         share = _until_all_end(share, f"dataset@{names.call_site()}/more")
@@ -248,9 +251,12 @@ def distribute_own(dataset: Any) -> Any:
         int(dataset.cardinality()),
         building.known_shapes(dataset.element_spec),
         _own_content(dataset),
+        len(caches.files(dataset)),
     ]
-    everyones, known, contents = zip(*gather_objects(name, mine), strict=True)
+    everyones, known, contents, cached = zip(*gather_objects(name, mine), strict=True)
     shuffle.next_generation()
+    if any(cached):
+        dataset = caches.with_own_files(dataset, name, is_whole=False)
     if contents[0] is not None and all(each == contents[0] for each in contents):
         _warn_of_same_data()
     ends_alike = len(set(everyones)) == 1 and everyones[0] != _UNKNOWN
