@@ -14,10 +14,15 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.agreement import gather_objects
-from tf_byteps.strategy.fit import metrics, statistics, stopping, weights
+from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
 from tf_byteps.training import leaving, progress_bar
 
-_SAVING = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
+_SAVING = tuple(
+    filter(
+        None,
+        (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore, orbax.OrbaxCheckpoint),
+    )
+)
 
 
 class FitCallback(keras.callbacks.Callback):
@@ -130,6 +135,7 @@ def changes() -> list[Any]:
         (classes.TensorBoard, "set_model", _set_model),
         (classes.ModelCheckpoint, "_save_model", _decide_and_save),
         (classes.BackupAndRestore, "_save_model", _back_up),
+        *orbax.changes(),
         progress_bar.change(_has_our_strategy),
     ]
 
