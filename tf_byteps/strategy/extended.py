@@ -16,6 +16,7 @@ from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
 from tf_byteps.ops.device import own_device
+from tf_byteps.strategy import keras2
 from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues
 from tf_byteps.strategy.input import sharding, shuffle
@@ -91,6 +92,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     # Variables.
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        keras2.refuse_trainer()
         if kwargs.get("synchronization") in (None, tf.VariableSynchronization.AUTO):
             # As variables of other strategies show it.
             kwargs["synchronization"] = tf.VariableSynchronization.ON_WRITE
@@ -197,6 +199,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
         _refuse_per_replica(options)
+        keras2.refuse_trainer()
         share = sharding.distribute(dataset, self._container_strategy())
         return _where_asked_for(share, options)
 
