@@ -29,6 +29,8 @@ inline void ThrowIfError(const Status& status) {
 void DefineOptions(pybind11::module_& module);
 // Endpoint and JobDescription; after the options.
 void DefineJob(pybind11::module_& module);
+// What a process says when it ends with code 0.
+void DefineGoodEnd(pybind11::module_& module);
 
 }  // namespace byteps
 

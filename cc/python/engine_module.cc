@@ -643,6 +643,7 @@ PYBIND11_MODULE(_engine, module) {
   DefineJob(module);
   DefineProcesses(module);
   DefineWorker(module);
+  DefineGoodEnd(module);
   DefineTimeline(module);
   module.def("set_log_level", &SetLogLevelByName, py::arg("level"));
   module.def("set_log_format", &SetLogFormat, py::arg("process"),

@@ -66,6 +66,62 @@ def fail():
     sys.exit(3)
 
 
+def exit_first(code):
+    """Counts, but the first worker calls `sys.exit`."""
+    if os.environ["BYTEPS_MEMBER"] == "0":
+        tf_byteps.init()
+        sys.exit(int(code))
+    count()
+
+
+def exit_in_function(code):
+    """Trains by `elastic.run`; in one worker the function calls `sys.exit`."""
+    import tensorflow as tf
+
+    state = tf_byteps.elastic.ObjectState(step=0)
+
+    @tf_byteps.elastic.run
+    def train(state):
+        member = os.environ["BYTEPS_MEMBER"]
+        print(f"member {member}: rank {tf_byteps.rank()} of {tf_byteps.size()}", flush=True)
+        while True:
+            total = tf_byteps.push_pull(tf.ones(3), name="x", op=tf_byteps.Sum)
+            assert total.numpy().tolist() == [tf_byteps.size()] * 3
+            state.step += 1
+            state.commit()
+            if member == "1" and state.step == 5:
+                sys.exit(int(code))
+            if _sum("stop", np.array([os.path.exists(os.environ["TESTS_STOP_FILE"])])):
+                return
+
+    train(state)
+    print(f"finished with {tf_byteps.size()}", flush=True)
+
+
+def end(how, who="all"):
+    """Exchanges for a moment, then ends in one of some ways.
+
+    Args:
+        how: an exit code, "raise", "kill" or "fall": off the end, without `shutdown`.
+        who: "one" worker, rank 1; the other exchanges until that fails and leaves with code 4.
+    """
+    tf_byteps.init()
+    for _ in range(20):
+        _sum("steps", np.ones(10, np.float32))
+    if who == "one" and tf_byteps.rank() != 1:
+        try:
+            while True:
+                _sum("steps", np.ones(10, np.float32))
+        except _engine.EngineError:
+            sys.exit(4)
+    if how == "raise":
+        raise ValueError("an error of the program")
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how != "fall":
+        sys.exit(int(how))
+
+
 def _count(step, compression):
     """Returns whether all is done, and the last commit."""
     compressed = sums.Exchanges(compression, "compressed", _LENGTH) if compression else None
@@ -95,5 +151,7 @@ def _sum(name, array, codec=""):
 
 
 if __name__ == "__main__":
-    programs = {"count": count, "fail": fail, "fail_on": fail_on, "vanish": vanish}
+    programs = {
+        f.__name__: f for f in (count, end, exit_first, exit_in_function, fail, fail_on, vanish)
+    }
     programs[sys.argv[1]](*sys.argv[2:])

@@ -51,7 +51,11 @@ def run(function: FunctionT) -> FunctionT:
                 membership.begin_epoch(is_first=not has_begun)
                 state.sync()
                 has_begun = True
+                runtime.note_exit(code=0)
                 return function(state, *args, **kwargs)
+            except SystemExit as end:
+                runtime.note_exit(end.code)
+                raise
             except HostsUpdatedInterrupt as change:
                 _logger.warning(
                     "the workers change: %s", change, extra=logs.event("workers_change")

@@ -58,6 +58,7 @@ class ElasticJob(Job):
         self._leaving = set()  # numbers of workers
         self._next_number = 0
         self._has_finished = False  # a worker has, or the scheduler says that the job is over
+        self._has_ended_well = False  # a worker has, with code 0
         self._last_failed: RunningTask | None = None
         self._address: tuple[str, int] | None = None
         self._is_alone = False
@@ -194,7 +195,8 @@ class ElasticJob(Job):
         if place is not None:
             place.running = None
         if running.code == 0:
-            self._has_finished |= running.task.number not in self._leaving
+            self._has_ended_well |= running.task.number not in self._leaving
+            self._has_finished |= self._has_ended_well
             return
         if running.told_to_end or self._ending_since is not None:
             return
@@ -231,6 +233,11 @@ class ElasticJob(Job):
             return False
         usable = [place for place in self._places if place.host.name not in self._blocked]
         return not usable and not self._alive(role="worker")
+
+    def _exit_code(self) -> int:
+        if not self._has_ended_well:  # the scheduler takes workers' word for it that they are done
+            self._first_failed = self._first_failed or self._last_failed
+        return super()._exit_code()
 
     def _workers_have_ended(self) -> bool:
         return self._has_finished and super()._workers_have_ended()

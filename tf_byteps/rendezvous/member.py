@@ -12,7 +12,9 @@ import threading
 import typing
 
 import zmq
+import zmq.backend.cython
 
+from tf_byteps import _engine
 from tf_byteps.errors import RendezvousError
 from tf_byteps.rendezvous import messages
 from tf_byteps.rendezvous.client import open_socket
@@ -67,6 +69,21 @@ class Member:
         """Tells the scheduler that this process needs the job no more."""
         with self._lock:
             self._socket.send(messages.encode(messages.Done(self.name)), zmq.NOBLOCK)
+
+    def say_done_at_good_end(self) -> None:
+        """Tells it that when this process ends, if that is with code 0; called while it ends.
+
+        Nothing else may be called any more. Otherwise the scheduler sees the connection end, as it
+        does when the process is killed.
+        """
+        with self._lock:
+            self._socket.linger = _LINGER_MILLISECONDS
+            _engine.send_at_good_end(
+                zmq.backend.cython._zmq.__file__,
+                self._socket,
+                self._context,
+                messages.encode(messages.Done(self.name)),
+            )
 
     def close(self) -> None:
         """Ends the connection. Idempotent."""

@@ -27,6 +27,7 @@ from tf_byteps.runtime.life import (
     init as init,
     is_initialized as is_initialized,
     leave_epoch as leave_epoch,
+    note_exit as note_exit,
     shutdown as shutdown,
     start_timeline as start_timeline,
     stop_timeline as stop_timeline,

@@ -24,6 +24,7 @@ _logger = logging.getLogger("tf_byteps")
 _lock = threading.RLock()
 _stay = None
 _member = None  # of an elastic job: outlives `_stay`
+_is_failing = False  # an elastic job's function has called sys.exit with a code
 _RETRY_SECONDS = 0.5
 
 
@@ -115,6 +116,16 @@ def shutdown() -> None:
     finally:
         if member is not None:
             member.close()
+
+
+def note_exit(code: object) -> None:
+    """Notes that `SystemExit` leaves the function which an elastic job trains in.
+
+    Args:
+        code: the exception's. Unless it stands for 0, the process ends without a goodbye.
+    """
+    global _is_failing
+    _is_failing = code not in (None, 0)
 
 
 def leave_epoch() -> None:
@@ -233,15 +244,21 @@ def _leave_at_exit() -> None:
     so before it runs atexit functions; unlike sys.excepthook nobody replaces that. Such a process
     ends without a goodbye, and the others learn that it has failed (protocol rule 21). In an
     interactive session every mistake at the prompt sets it: there it says nothing.
+
+    An elastic job goes on until somebody is done. Nobody is who ends with another code than 0.
     """
+    global _member
     running = _stay
     if running is None or running.process != os.getpid():
         return
     failed = uncaught_exception() is not running.last_exception
-    if failed and not hasattr(sys, "ps1") and not sys.flags.interactive:
+    if _is_failing or (failed and not hasattr(sys, "ps1") and not sys.flags.interactive):
         running.abandon()
-    else:
-        shutdown()
+        return
+    member, _member = _member, None
+    shutdown()
+    if member is not None:
+        member.say_done_at_good_end()
 
 
 def _forget_in_child() -> None:
