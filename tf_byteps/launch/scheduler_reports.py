@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+_READ_BYTES = 4096
+
 
 class SchedulerReports:
     """The pipe, and what has come through it so far.
@@ -22,6 +24,7 @@ class SchedulerReports:
         self.rendezvous_done = False
         self.lost = ""
         self.members: set[str] = set()
+        self._rest = b""  # of a line whose end has not come
         self.descriptor, end = os.pipe2(os.O_CLOEXEC)
         self._scheduler_end: int | None = end
 
@@ -44,9 +47,10 @@ class SchedulerReports:
 
     def read(self) -> bool:
         """Reads what has come; returns whether more may come."""
-        lines = os.read(self.descriptor, 1024).decode()
-        for line in lines.splitlines():
-            kind, _, value = line.partition(" ")
+        data = os.read(self.descriptor, _READ_BYTES)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            kind, _, value = line.decode().partition(" ")
             if kind == "port":
                 self.port = int(value)
             elif kind == "joined":
@@ -58,4 +62,4 @@ class SchedulerReports:
                 self.members = set(value.split())
             elif kind == "lost":
                 self.lost = self.lost or value
-        return bool(lines)
+        return bool(data)
