@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import os
@@ -20,7 +21,7 @@ if typing.TYPE_CHECKING:
 
     from tf_byteps.metrics.pages import Content
 
-_MOST_REQUESTS = 8  # at a time; those beyond are refused
+_MOST_REQUESTS = 8  # at a time; a newer one takes the place of the oldest that is not complete
 _NEVER_SECONDS = 3600.0  # between looks whether it is closed: closing it wakes the thread
 _NO_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.5
@@ -46,7 +47,9 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
     base_environ: ClassVar = {"SCRIPT_NAME": ""}
 
     def __init__(self, address: Any, pages: Mapping[str, Content]) -> None:
-        self._free = threading.BoundedSemaphore(_MOST_REQUESTS)
+        self._lock = threading.Lock()  # guards the two below
+        self._incoming: dict[Any, None] = {}  # requests that are not complete, the oldest first
+        self._answered: set[Any] = set()
         self._pages = pages
         super().__init__(address, socketserver.BaseRequestHandler)
         thread = threading.Thread(
@@ -78,20 +81,44 @@ class Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: Any, client_address: Any) -> Any:
         """Answers in a thread."""
-        if not self._free.acquire(blocking=False):
+        if not self._admit(request):
             return self.shutdown_request(request)
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread can be started
-            self._free.release()
+            self._forget(request)
             raise
+
+    def _admit(self, request: Any) -> bool:
+        with self._lock:
+            if len(self._incoming) + len(self._answered) >= _MOST_REQUESTS:
+                if not self._incoming:
+                    return False
+                oldest = next(iter(self._incoming))
+                del self._incoming[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes, and ends
+            self._incoming[request] = None
+            return True
+
+    def note_request(self, request: Any) -> None:
+        """Called by the handler: the request is complete, and is about to be answered."""
+        with self._lock:
+            if request in self._incoming:
+                del self._incoming[request]
+                self._answered.add(request)
+
+    def _forget(self, request: Any) -> None:
+        with self._lock:
+            self._incoming.pop(request, None)
+            self._answered.discard(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """What that thread does."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._forget(request)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Answers."""

@@ -6,7 +6,10 @@ and most processes are never asked.
 
 from __future__ import annotations
 
+import io
 import os
+import socket
+import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,16 +30,48 @@ from tf_byteps.metrics.sources import Source
 if typing.TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
 
+    from tf_byteps.metrics.listener import Listener
+
 _REQUEST_SECONDS = 5.0
+_MOST_REQUEST_BYTES = 1 << 16
+_END_OF_REQUEST = (b"\r\n\r\n", b"\n\n")
 
 
 class Handler(WSGIRequestHandler):
     """Answers a request to a `Listener`."""
 
-    timeout = _REQUEST_SECONDS  # between bytes; nobody keeps a thread for ever
+    timeout = _REQUEST_SECONDS  # for sending the answer
+    server: Listener
+
+    def setup(self) -> None:
+        """Reads the request, which has to come as a whole in some seconds."""
+        super().setup()
+        self.rfile = io.BytesIO(_read_request(self.connection))
+        self.connection.settimeout(self.timeout)
+        self.server.note_request(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+def _read_request(connection: socket.socket) -> bytes:
+    """Its lines: no request for a page has more.
+
+    Raises:
+        TimeoutError: the whole has not come in time.
+        ValueError: it is too long.
+    """
+    deadline = time.monotonic() + _REQUEST_SECONDS
+    request = b""
+    while not any(end in request for end in _END_OF_REQUEST):
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        data = connection.recv(_MOST_REQUEST_BYTES)
+        if not data:
+            break
+        request += data
+        if len(request) > _MOST_REQUEST_BYTES:
+            raise ValueError("a request for metrics is not that long")
+    return request
 
 
 class Collector:
