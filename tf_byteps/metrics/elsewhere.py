@@ -53,6 +53,11 @@ def page_of(scheduler: JobScheduler) -> bytes:
     return json.dumps(told).encode()
 
 
+def printable(text: str) -> str:
+    """A text of another process, as it may go to a terminal: without control characters."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 def read_page(page: str) -> dict[Elsewhere, str | None]:
     """The answers of processes; `None` of one that has not answered in time.
 
@@ -61,7 +66,7 @@ def read_page(page: str) -> dict[Elsewhere, str | None]:
     """
     try:
         return {
-            Elsewhere(str(name)): None if text is None else str(text)
+            Elsewhere(printable(str(name))): None if text is None else str(text)
             for name, text in json.loads(page)
         }
     except TypeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -59,7 +60,8 @@ def find_here(process: int | None = None) -> Address | LocalJob:
     """The job of this user on this host.
 
     Args:
-        process: the number of one of its processes; None: it is the only job.
+        process: the number of one of its processes; None: it is the only job, or the only one of
+            its own that root has.
 
     Returns:
         A `LocalJob`; or the address of one that has no local sockets here: it may run in another
@@ -78,6 +80,8 @@ def find_here(process: int | None = None) -> Address | LocalJob:
         for job, sockets in jobs.items()
         if process is None or process in [socket.process for socket in sockets]
     }
+    if process is None:  # others may have sockets here, which root sees
+        asked = {job: jobs[job] for job in jobs if job.user == os.geteuid()} or asked
     if len(asked) == 1:
         return next(iter(asked))
     if asked:

@@ -199,7 +199,12 @@ def _read(text: str, when: float) -> Reading | Silence:
                 labels = dict(_LABEL.findall(told))
                 place = _ROLES[labels["role"]], int(labels["rank"])
                 values = [(label, labels[label]) for label in _LABELS[name]]
-                key = name, tuple(v if label in _TEXTS else int(v) for label, v in values)
+                key = (
+                    name,
+                    tuple(
+                        elsewhere.printable(v) if label in _TEXTS else int(v) for label, v in values
+                    ),
+                )
                 places.setdefault(place, {})[key] = _finite(value)
     except (ValueError, KeyError):
         return _no_metrics(repr(text[:_SHOWN]))
