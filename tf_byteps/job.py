@@ -256,12 +256,16 @@ class JobScheduler:
         """No process can join any more, and the port is free. Idempotent."""
         self._rendezvous.close()
 
-    def answer_late_joins(self) -> None:
+    def answer_late_joins(self, come_again: bool = False) -> None:
         """Answers processes that come too late, and lets lost servers come back.
 
         Needed only while the port is open.
+
+        Args:
+            come_again: they may be workers that have left, and wait for the next job.
         """
-        self._rendezvous.answer_late_joins(bool(self.failure), self.lost_servers, self._take_back)
+        wait = come_again or bool(self.failure)
+        self._rendezvous.answer_late_joins(wait, self.lost_servers, self._take_back)
 
     def request_stop(self) -> None:
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import sys
 import typing
@@ -29,7 +30,10 @@ _logger = logging.getLogger("tf_byteps")
 
 
 def schedule(
-    config: Config, report: Callable[[str], None] = lambda line: None, orders: int | None = None
+    config: Config,
+    report: Callable[[str], None] = lambda line: None,
+    orders: int | None = None,
+    stays: bool = False,
 ) -> str:
     """Runs the scheduler until its job is over.
 
@@ -39,6 +43,8 @@ def schedule(
             worker has, with "started" when all have, and with "lost <who, in a sentence>"; in an
             elastic job with "members <names>" each time when workers have come together.
         orders: see `ElasticScheduler`.
+        stays: when all workers have left in order it reports "over" and waits for them, who may
+            call `init` again, until it is told to end. An elastic job's ends all the same.
 
     Returns:
         "" or a sentence about who was lost.
@@ -55,8 +61,14 @@ def schedule(
     report(f"port {scheduler.address.port}")
     # Who comes back looks for it at the same place.
     config = config.replace(scheduler_port=scheduler.address.port)
-    failure = _run_job(config, scheduler, report)
-    while failure and config.restart_timeout:
+    failure = _run_job(config, scheduler, report, come_again=stays)
+    while stays or (failure and config.restart_timeout):
+        if not failure:
+            report("over")
+            failure = _run_job(config, JobScheduler(config), report, math.inf, stays)
+            continue
+        if not config.restart_timeout:
+            break
         _logger.warning(
             "the job has failed: %s. Waiting %g s for its processes to come back",
             failure,
@@ -64,7 +76,8 @@ def schedule(
             extra=logs.event("job_failed"),
         )
         try:
-            failure = _run_job(config, JobScheduler(config), report, config.restart_timeout)
+            patience = config.restart_timeout
+            failure = _run_job(config, JobScheduler(config), report, patience, stays)
         except RendezvousError as error:
             _logger.error("the job was not started again: %s", error)
             break
@@ -92,12 +105,14 @@ def _run_job(
     scheduler: JobScheduler,
     report: Callable[[str], None],
     patience: float | None = None,
+    come_again: bool = False,
 ) -> str:
+    """Runs a job; with `come_again` workers that have left may come for the next meanwhile."""
     try:
         with _metrics(config, scheduler):
             scheduler.run_rendezvous(patience, lambda: report("joined"))
             report("started")
-            _await_end(scheduler, report)
+            _await_end(scheduler, report, come_again)
         return scheduler.failure
     except StartInterruptedError as error:
         return str(error)
@@ -105,7 +120,7 @@ def _run_job(
         scheduler.stop()
 
 
-def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
+def _await_end(scheduler: JobScheduler, report: Callable[[str], None], come_again: bool) -> None:
     is_over, lost = False, ""
     while not is_over:
         is_over = scheduler.wait(WAIT_SECONDS)
@@ -114,7 +129,7 @@ def _await_end(scheduler: JobScheduler, report: Callable[[str], None]) -> None:
             lost = scheduler.failure
             report(f"lost {lost}")
         if not is_over:
-            scheduler.answer_late_joins()
+            scheduler.answer_late_joins(come_again)
 
 
 def _metrics(config: Config, scheduler: JobScheduler) -> AbstractContextManager[Endpoint]:
@@ -126,7 +141,8 @@ def main() -> int:
     """Runs this process as the scheduler; returns its exit code."""
     arguments = _parse_arguments()
     report = _reporter(arguments.report_fd)
-    return process.run("scheduler", lambda config: schedule(config, report, arguments.orders_fd))
+    orders, stays = arguments.orders_fd, arguments.stay
+    return process.run("scheduler", lambda config: schedule(config, report, orders, stays))
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -145,6 +161,11 @@ def _parse_arguments() -> argparse.Namespace:
         type=int,
         metavar="N",
         help="open descriptor with what launchers say of an elastic job's workers",
+    )
+    parser.add_argument(
+        "--stay",
+        action="store_true",
+        help='when all workers have left in order, write "over" and wait for them to come again',
     )
     return parser.parse_args()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 import typing
 
@@ -25,11 +26,12 @@ if typing.TYPE_CHECKING:
 _logger = logging.getLogger("tf_byteps")
 
 
-def serve(config: Config) -> str:
+def serve(config: Config, stays: bool = False) -> str:
     """Runs a server until its job is over.
 
     Args:
         config: a `Config` with role "server".
+        stays: it joins again when the job has ended in order, until it is told to end.
 
     Returns:
         "" or a sentence about who was lost.
@@ -42,7 +44,16 @@ def serve(config: Config) -> str:
     if config.elastic:
         return _serve_elastic_job(config)
     failure = _serve_job(config)
-    while failure and config.restart_timeout:
+    while stays or (failure and config.restart_timeout):
+        if not failure:
+            try:
+                failure = _serve_job(config, math.inf)
+            except RendezvousError as error:  # nobody has come; the scheduler and others say it
+                _logger.info("%s", error)
+                return ""
+            continue
+        if not config.restart_timeout:
+            break
         _logger.warning(
             "the job has failed: %s. Joining again", failure, extra=logs.event("job_failed")
         )
@@ -87,10 +98,14 @@ def _serve_job(config: Config, patience: float | None = None) -> str:
 
 def main() -> int:
     """Runs this process as a server; returns its exit code."""
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tf_byteps.server", description=__doc__.partition("\n")[2]
-    ).parse_args()
-    return process.run("server", serve)
+    )
+    parser.add_argument(
+        "--stay", action="store_true", help="join again when the job has ended in order"
+    )
+    stays = parser.parse_args().stay
+    return process.run("server", lambda config: serve(config, stays))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,20 @@ def train_steps(steps, end=""):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def come_again(rounds, leaver_rounds=""):
+    """Takes part in one job after the other; rank 1 in fewer of them, if it is told so."""
+    mine = int(rounds)
+    if leaver_rounds and os.environ["BYTEPS_GLOBAL_RANK"] == "1":
+        mine = int(leaver_rounds)
+    for number in range(mine):
+        tf_byteps.init()
+        given = np.full(3, tf_byteps.rank() + number, np.float32)
+        total = _engine.exchange(given, name="x").wait(30)[0]
+        sys.stdout.write(f"round {number}: {total}\n")
+        sys.stdout.flush()
+        tf_byteps.shutdown()
+
+
 def only_rank_0_joins():
     """Rank 1 has nothing to do, it thinks."""
     if os.environ["BYTEPS_GLOBAL_RANK"] == "0":

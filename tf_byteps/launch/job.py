@@ -232,15 +232,17 @@ class Job:
             # The scheduler may be about to report that the job has begun.
             if self._ending_since is None and time.monotonic() - since > _EARLY_SECONDS:
                 self._missed = running
+                again = " again" if self._reports.ended else ""
                 self._screen.say(
-                    f"{running.task.label} has ended with exit code 0 before the job began, and "
-                    "others wait for it: all workers must call tf_byteps.init() or make a "
+                    f"{running.task.label} has ended with exit code 0 before the job began{again}, "
+                    "and others wait for it: all workers must call tf_byteps.init() or make a "
                     "BytePSStrategy"
                 )
                 self._end(signal.SIGTERM)
 
     def _warn_if_nobody_joined(self) -> None:
-        if self._has_scheduler and self._left_early and not self._reports.worker_joined:
+        has_begun = self._reports.worker_joined or self._reports.ended > 0
+        if self._has_scheduler and self._left_early and not has_begun:
             self._screen.say(
                 "no worker has joined the job: each has run alone. To train together, call "
                 "tf_byteps.init() or make a BytePSStrategy"
@@ -346,8 +348,12 @@ class Job:
             self._end(number, "worker" if self._alive(role="worker") else None)
 
     def _take_reports(self) -> None:
+        ended = self._reports.ended
         if not self._reports.read():
             self._selector.unregister(self._reports.descriptor)
+        if self._reports.ended > ended:  # whoever calls `init` again may wait for these
+            now, workers = time.monotonic(), (r for r in self._tasks if r.task.role == "worker")
+            self._left_early = [(running, now) for running in workers if running.code == 0]
 
     def _drain(self) -> None:
         """Prints what is left in the pipes of processes that have ended."""

@@ -130,8 +130,10 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         address, port = "", 0
         if plan.needs_scheduler:
             address = _scheduler_address(options, launcher, plan.host_names())
-            port = job.start_scheduler(plan.scheduler_task(address, job.report_descriptor))
-        job.start_all(plan.server_tasks(address, port) + plan.worker_tasks(address, port))
+            task = plan.scheduler_task(address, job.report_descriptor, stays=True)
+            port = job.start_scheduler(task)
+        servers = plan.server_tasks(address, port, stay=True)
+        job.start_all(servers + plan.worker_tasks(address, port))
         return job.run()
 
 

@@ -91,19 +91,22 @@ class Plan:
         address: str,
         report_descriptor: int | None = None,
         orders_descriptor: int | None = None,
+        stays: bool = False,
     ) -> Task:
-        """The scheduler; it runs on this machine and chooses its port."""
+        """The scheduler; it runs on this machine and chooses its port. `stays`: see `scheduler`."""
         module = (sys.executable, "-m", "tf_byteps.scheduler")
         if report_descriptor is not None:
             module += ("--report-fd", str(report_descriptor))
         if orders_descriptor is not None:
             module += ("--orders-fd", str(orders_descriptor))
+        if stays:
+            module += ("--stay",)
         variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}
         return Task("scheduler", 0, "localhost", module, variables)
 
-    def server_tasks(self, address: str, port: int) -> list[Task]:
-        """The servers, on their hosts in turn."""
-        module = (sys.executable, "-m", "tf_byteps.server")
+    def server_tasks(self, address: str, port: int, stay: bool = False) -> list[Task]:
+        """The servers, on their hosts in turn. `stay`: see `server`."""
+        module = (sys.executable, "-m", "tf_byteps.server", *(("--stay",) if stay else ()))
         tasks = []
         for number in range(self.servers):
             host = self.server_hosts[number % len(self.server_hosts)]

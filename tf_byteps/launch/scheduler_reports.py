@@ -14,6 +14,8 @@ class SchedulerReports:
         port: where the scheduler listens; 0 until it says so.
         worker_joined: whether a worker has come.
         rendezvous_done: whether all have: the job has begun.
+        ended: how often it has ended in order since, and the scheduler waits for workers that come
+            again.
         lost: whom the scheduler has lost first, in a sentence, or "".
         members: of an elastic job: who takes part, by name.
     """
@@ -22,6 +24,7 @@ class SchedulerReports:
         self.port = 0
         self.worker_joined = False
         self.rendezvous_done = False
+        self.ended = 0
         self.lost = ""
         self.members: set[str] = set()
         self._rest = b""  # of a line whose end has not come
@@ -57,6 +60,9 @@ class SchedulerReports:
                 self.worker_joined = True
             elif kind == "started":
                 self.rendezvous_done = True
+            elif kind == "over":
+                self.ended += 1
+                self.worker_joined = self.rendezvous_done = False
             elif kind == "members":
                 self.rendezvous_done = True
                 self.members = set(value.split())

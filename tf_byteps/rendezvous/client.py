@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import socket
@@ -51,7 +52,8 @@ def join(
         start_server: called with the `Book` and the server's rank when all are there.
         scheduler_address: `Address` of the scheduler. Default: the configured one.
         patience: seconds until the scheduler must have answered. Default: the configured ones
-            for the whole rendezvous, as a machine with rank 0 may start last.
+            for the whole rendezvous, as a machine with rank 0 may start last. `math.inf`: however
+            long all of it takes, and without a word.
         member: a worker's name in an elastic job.
         metrics: `Address` at which this process serves its metrics, if it does.
 
@@ -139,7 +141,7 @@ def _wait_for_assignment(
                 next_request = now + interval
         silent = now - asked if asked else 0.0
         _check_patience(line, config, patience, now - begin, silent, progress)
-        if now > next_log:
+        if now > next_log and patience < math.inf:
             next_log = now + _LOG_SECONDS
             _logger.warning(
                 "waiting for the job to begin: %s",
@@ -178,7 +180,7 @@ def _check_patience(
             f"({_diagnose(line.address)}); before, {progress or 'the job was starting'}"
         )
     # How long a newcomer waits for a commit is not known, and the scheduler watches over the rest.
-    if waited > config.rendezvous_timeout and not config.elastic:
+    if waited > config.rendezvous_timeout and not config.elastic and patience < math.inf:
         raise RendezvousError(
             f"the job did not begin in {waited:.0f} s: {progress or _no_answer(line)}. "
             f"BYTEPS_RENDEZVOUS_TIMEOUT sets how long to wait"
