@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import os
+import resource
 import socket
+import threading
 import time
 
 import numpy as np
@@ -10,9 +13,10 @@ import pytest
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from benchmarks.sessions import within
-from tests.cluster import ROOT
+from tests.cluster import ROOT, wait_until
 from tests.launch.conftest import Launch, start_sshd
 from tf_byteps import _engine
+from tf_byteps.doctor import links
 from tf_byteps.doctor.examination import HostRow, LinkRow, Report, read_clock
 from tf_byteps.doctor.facts import gather, usable_memory, usable_processors
 from tf_byteps.doctor.links import Listener, measure, rounds
@@ -96,6 +100,32 @@ def test_strangers_are_not_served():
         stranger.settimeout(10)
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
+    assert measure("127.0.0.1", listener.port, listener.token, 0.05)["rate"] > 0
+
+
+def test_silent_strangers_take_few_threads_and_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr(links, "_SLACK_SECONDS", 600.0)  # they would not be given up soon
+    listener = Listener("127.0.0.1")
+    before = threading.active_count()
+    with contextlib.ExitStack() as opened:
+        for _ in range(200):
+            opened.enter_context(socket.create_connection(("127.0.0.1", listener.port)))
+        assert measure("127.0.0.1", listener.port, listener.token, 0.05)["rate"] > 0
+        wait_until(lambda: threading.active_count() <= before + 20)
+
+
+def test_a_listener_goes_on_after_a_lack_of_descriptors():
+    listener = Listener("127.0.0.1")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        with open(os.devnull) as next_file:
+            most = next_file.fileno()
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, limits[1]))
+            client.connect(("127.0.0.1", listener.port))
+            time.sleep(0.3)  # it cannot accept
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert measure("127.0.0.1", listener.port, listener.token, 0.05)["rate"] > 0
 
 

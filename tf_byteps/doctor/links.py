@@ -25,6 +25,8 @@ _LATENCY_SECONDS = 0.5  # of all round trips together
 _PING_BYTES = 64
 _PIECE_BYTES = 1 << 18
 _MOST_SECONDS = 2.0  # of one direction, whatever a peer asks for
+_MOST_STRANGERS = 16  # at a time that have not sent the token; a newer one ends the oldest
+_PAUSE_SECONDS = 0.1  # for lack of descriptors
 
 _REQUEST = struct.Struct("!cd")  # what to do, for how many seconds
 _RESULT = struct.Struct("!Qd")  # bytes, seconds
@@ -46,18 +48,48 @@ class Listener:
         self._socket = socket.create_server((address, 0), family=family)
         self.port: int = self._socket.getsockname()[1]
         self.token = secrets.token_bytes(TOKEN_BYTES)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
         while True:
-            peer, _ = self._socket.accept()
-            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:  # it has gone again; or there are no descriptors, and it waits
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            self._make_room_for(peer)
+            try:
+                threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+            except RuntimeError:  # no thread can be started
+                self._forget(peer)
+                peer.close()
+
+    def _make_room_for(self, peer: socket.socket) -> None:
+        with self._lock:
+            if len(self._strangers) >= _MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes, and closes it
+            self._strangers[peer] = None
+
+    def _forget(self, peer: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(peer, None)
+
+    def _is_known(self, peer: socket.socket) -> bool:
+        try:
+            return hmac.compare_digest(_receive(peer, TOKEN_BYTES), self.token)
+        finally:
+            self._forget(peer)
 
     def _serve(self, peer: socket.socket) -> None:
         # A stranger, or a link that broke: the other end says what it has seen.
         with peer, contextlib.suppress(OSError):
             peer.settimeout(_SLACK_SECONDS)
-            if not hmac.compare_digest(_receive(peer, TOKEN_BYTES), self.token):
+            if not self._is_known(peer):
                 return
             kind, seconds = _REQUEST.unpack(_receive(peer, _REQUEST.size))
             seconds = min(seconds, _MOST_SECONDS)
