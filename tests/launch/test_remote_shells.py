@@ -69,6 +69,15 @@ def test_srun_gets_no_secret_and_not_the_shape_of_our_own_step():
     assert set(shell(given).own_environment(given)) == {"HOME", "SLURM_JOB_ID", "SLURM_CONF"}
 
 
+def test_ssh_gets_no_secret_and_its_agent(monkeypatch):
+    monkeypatch.setenv("BYTEPS_JOB_SECRET", "s")
+    monkeypatch.setenv("BYTEPS_JOB_SECRET_FILE", "/s")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
+    own = Ssh().own_environment({})
+    assert own["SSH_AUTH_SOCK"] == "/agent"
+    assert not {"BYTEPS_JOB_SECRET", "BYTEPS_JOB_SECRET_FILE"} & set(own)
+
+
 def test_workers_take_the_tasks_of_nodes():
     allocation = read_allocation(ALLOCATION)
     assert slots(allocation.worker_hosts()) == [("gpu07", 2), ("gpu08", 1), ("gpu09", 1)]

@@ -101,9 +101,10 @@ class Ssh:
         # The account's shell may be any; this much all of them understand.
         return [*line, "--", host, f"exec sh -c {shlex.quote(script)}"]
 
-    def own_environment(self, environment: Mapping[str, str]) -> None:
-        """See `RemoteShell`: ssh passes nothing on, and may need what bpslaunch has, such as its
-        agent."""
+    def own_environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """See `RemoteShell`: ssh may need what bpslaunch has, such as its agent. Its configuration
+        may have it pass variables on (SendEnv)."""
+        return {name: value for name, value in os.environ.items() if name not in NEVER_PASSED}
 
     def remark(self, host: str, code: int) -> str:
         """See `RemoteShell`."""
