@@ -90,6 +90,8 @@ class ElasticJob(Job):
         port = self.start_scheduler(task, keep=(orders,))
         os.close(orders)
         self._orders = None
+        if self._ending_since is not None:
+            return
         for server in self._plan.server_tasks(address, port):
             self.start(server)
         self._address = address, port

@@ -102,6 +102,9 @@ class Job:
             task: what to start.
             keep: further descriptors that it inherits.
 
+        Returns:
+            The port; 0 if a signal has ended the job meanwhile.
+
         Raises:
             BytePSError: it does not run.
         """
@@ -112,6 +115,8 @@ class Job:
         deadline = time.monotonic() + _SCHEDULER_READY_SECONDS
         while not self._reports.port:
             self._step()
+            if self._interrupted_by:
+                return 0
             if self._ending_since is not None or time.monotonic() > deadline:
                 raise BytePSError("the scheduler did not start")
         return self._reports.port
