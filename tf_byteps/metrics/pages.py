@@ -41,14 +41,13 @@ class Handler(WSGIRequestHandler):
     """Answers a request to a `Listener`."""
 
     timeout = _REQUEST_SECONDS  # for sending the answer
-    server: Listener
 
     def setup(self) -> None:
         """Reads the request, which has to come as a whole in some seconds."""
         super().setup()
         self.rfile = io.BytesIO(_read_request(self.connection))
         self.connection.settimeout(self.timeout)
-        self.server.note_request(self.connection)
+        typing.cast("Listener", self.server).note_request(self.connection)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
