@@ -1,6 +1,5 @@
 """The job's secret: where it comes from, who gets in with it, and that nobody sees it."""
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -14,7 +13,6 @@ from tests.access import programs
 from tests.cluster import clean_environment, describe, outcome_of, run_processes, run_workers
 from tf_byteps.config import Config
 from tf_byteps.errors import ConfigError
-from tf_byteps.rendezvous import gate as gate_module
 from tf_byteps.rendezvous.gate import Gate, peer_address
 from tf_byteps.rendezvous.secret import curve_keys, engine_key, job_secret, new_secret
 
@@ -131,55 +129,6 @@ def test_a_refusal_names_the_address(caplog):
         gate.close()
         context.destroy(linger=0)
     assert "the scheduler refused a connection from 127.0.0.1" in caplog.text
-
-
-def test_silent_strangers_leave_descriptors_for_others(monkeypatch):
-    """A newer handshake ends the oldest, and one who knows the secret gets through."""
-    most = 20
-    monkeypatch.setattr(gate_module, "_MOST_HANDSHAKES", most)
-    monkeypatch.setattr(gate_module, "_HANDSHAKE_MILLISECONDS", 600_000)
-    context = zmq.Context()
-    guarded = context.socket(zmq.ROUTER)
-    gate = Gate(context, guarded, SECRET)
-    port = guarded.bind_to_random_port("tcp://127.0.0.1")
-    try:
-        with contextlib.ExitStack() as opened:
-            silent = []
-            for _ in range(3 * most):
-                stranger = socket.create_connection(("127.0.0.1", port))
-                silent.append(opened.enter_context(stranger))
-                stranger.setblocking(False)
-            participant = opened.enter_context(context.socket(zmq.DEALER))
-            participant.linger = 0
-            participant.curve_publickey, participant.curve_secretkey = curve_keys(
-                SECRET, "participant"
-            )
-            participant.curve_serverkey = curve_keys(SECRET, "scheduler")[0]
-            participant.connect(f"tcp://127.0.0.1:{port}")
-            participant.send(b"here")
-
-            deadline = time.monotonic() + 60
-            while not gate.poll(milliseconds=100):
-                assert time.monotonic() < deadline
-            assert guarded.recv_multipart()[-1] == b"here"
-            while sum(map(_is_open, silent)) > most:
-                gate.poll(milliseconds=100)
-                assert time.monotonic() < deadline
-            assert _is_open(silent[-1])
-    finally:
-        gate.close()
-        context.destroy(linger=0)
-
-
-def _is_open(connection):
-    try:
-        while connection.recv(1000):  # ZeroMQ's greeting
-            pass
-        return False
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        return False
 
 
 def test_where_a_connection_comes_from():

@@ -6,11 +6,10 @@ that does not know it cannot even begin to speak, as it lacks the scheduler's pu
 
 import contextlib
 import logging
-import resource
+import os
 import socket
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import zmq
@@ -23,7 +22,7 @@ from tf_byteps.rendezvous.secret import curve_keys
 _DOMAIN = b"tf_byteps"
 _HANDSHAKE_MILLISECONDS = 2_000
 _MOST_PEERS = 4096
-_MOST_HANDSHAKES = 1024  # at a time, or a quarter of the descriptors
+_MOST_EVENTS = 1000  # at a time
 # Refusals that are logged at once, and how often one more.
 _LOG_BURST = 10
 _LOG_SECONDS = 2.0
@@ -44,10 +43,6 @@ class Gate:
     def __init__(self, context: zmq.Context, guarded: zmq.Socket, secret: str) -> None:
         self._participant = z85.decode(curve_keys(secret, "participant")[0])
         self._peers = {}  # address by descriptor
-        self._in_handshake: dict[int, str] = {}  # those of them that are, the oldest first
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        is_limited = descriptors != resource.RLIM_INFINITY
-        self._most_handshakes = min(_MOST_HANDSHAKES, descriptors // 4 if is_limited else sys.maxsize)
         self._failed = False
         self._refused = 0  # not logged yet
         self._budget = float(_LOG_BURST)
@@ -58,7 +53,6 @@ class Gate:
         self._monitor = guarded.get_monitor_socket(
             zmq.EVENT_ACCEPTED
             | zmq.EVENT_DISCONNECTED
-            | zmq.EVENT_HANDSHAKE_SUCCEEDED
             | zmq.EVENT_HANDSHAKE_FAILED_AUTH
             | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
             | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -80,7 +74,7 @@ class Gate:
             if self._answers in ready:
                 self._admit()
             if self._monitor in ready:
-                self._note(recv_monitor_message(self._monitor))
+                self._take_events()
             if self._guarded in ready:
                 return True
             if not ready or time.monotonic() >= end:
@@ -100,30 +94,24 @@ class Gate:
         code, text = (b"200", b"OK") if known else (b"400", b"unknown key")
         self._answers.send_multipart([version, request, code, text, b"", b""])
 
+    def _take_events(self) -> None:
+        """All that have come: strangers may make more of them than there are polls."""
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_MOST_EVENTS):
+                self._note(recv_monitor_message(self._monitor, zmq.NOBLOCK))
+
     def _note(self, event: Mapping[str, Any]) -> None:
         kind, descriptor = event["event"], event["value"]
         if kind == zmq.EVENT_ACCEPTED:
-            address = peer_address(descriptor)
             if len(self._peers) < _MOST_PEERS:
-                self._peers[descriptor] = address
-            self._in_handshake[descriptor] = address
-            self._limit_handshakes()
-        elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._in_handshake.pop(descriptor, None)
+                self._peers[descriptor] = peer_address(descriptor)
         elif kind == zmq.EVENT_DISCONNECTED:
-            self._in_handshake.pop(descriptor, None)
             address = self._peers.pop(descriptor, _UNKNOWN)
             if self._failed:  # what has failed is disconnected next
                 self._failed = False
                 self._log_refusal(address)
         else:
             self._failed = True
-
-    def _limit_handshakes(self) -> None:
-        """A newer one ends the oldest: descriptors are left for the job's own connections."""
-        while len(self._in_handshake) > self._most_handshakes:
-            descriptor = next(iter(self._in_handshake))
-            end_connection(descriptor, self._in_handshake.pop(descriptor))
 
     def _log_refusal(self, address: str) -> None:
         now = time.monotonic()
@@ -147,32 +135,8 @@ class Gate:
 def peer_address(descriptor: int) -> str:
     """Where an accepted connection comes from, as text; ZeroMQ may have closed it already."""
     try:
-        with _borrowed(descriptor) as peer:
-            return _address(peer)
+        with socket.socket(fileno=os.dup(descriptor)) as peer:
+            host, port = peer.getpeername()[:2]
+            return f"{host}:{port}"
     except (OSError, ValueError):
         return _UNKNOWN
-
-
-def end_connection(descriptor: int, address: str) -> None:
-    """Ends a connection that ZeroMQ has accepted from this address, unless it has done so itself.
-
-    ZeroMQ notices that, and closes the descriptor.
-    """
-    with contextlib.suppress(OSError, ValueError), _borrowed(descriptor) as peer:
-        if _address(peer) == address:
-            peer.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """A socket of this descriptor, which stays open; that needs no further one."""
-    borrowed = socket.socket(fileno=descriptor)
-    try:
-        yield borrowed
-    finally:
-        borrowed.detach()
-
-
-def _address(peer: socket.socket) -> str:
-    host, port = peer.getpeername()[:2]
-    return f"{host}:{port}"
