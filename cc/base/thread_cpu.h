@@ -1,4 +1,4 @@
-// For tests: what the calling thread has cost, whatever else the machine is doing.
+// What the calling thread has cost, whatever else the machine is doing.
 #ifndef TF_BYTEPS_CC_BASE_THREAD_CPU_H_
 #define TF_BYTEPS_CC_BASE_THREAD_CPU_H_
 

@@ -97,9 +97,10 @@ void Reconnector::Run() {
     if (status.ok() || over() || life != lives_) continue;
     lost_ = true;
     lock.unlock();
-    on_lost_(
-        Unavailable(broke.message() + "; it could not be connected again: " + status.message()),
-        life);
+    on_lost_(Unavailable(broke.message() + "; it could not be connected again in " +
+                         std::to_string(static_cast<int>(kReconnectSeconds)) +
+                         " s: " + status.message()),
+             life);
     lock.lock();
   }
 }

@@ -6,6 +6,10 @@
 namespace byteps {
 namespace {
 
+// Of the processor's time, whatever a busy machine has made a handshake cost: who waits has 2 s to
+// connect again (van/reconnector.h).
+constexpr double kMostDebtSeconds = 0.01;
+
 // Without a lock: it is the connections' business how they end.
 void End(const std::vector<std::shared_ptr<Stranger>>& strangers, const char* why) {
   for (const auto& stranger : strangers) {
@@ -38,12 +42,24 @@ Strangers::Bucket& Strangers::BucketOf(const std::string& host, int64_t now_ns) 
   return it->second;
 }
 
-bool Strangers::MayTry(const std::string& host, int64_t now_ns) {
+bool Strangers::HasFailedTooOften(const std::string& host, int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = hosts_.find(host);
-  if (it == hosts_.end()) return true;
+  if (it == hosts_.end()) return false;
   Fill(&it->second, kBurst, kPerSecond, now_ns);
-  return it->second.level >= 1;
+  return it->second.level < 1;
+}
+
+bool Strangers::HasTime(int64_t now_ns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Fill(&processor_, kBurstSeconds, kShare, now_ns);
+  return processor_.level > 0;
+}
+
+void Strangers::Spend(double processor_seconds, int64_t now_ns) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Fill(&processor_, kBurstSeconds, kShare, now_ns);
+  processor_.level = std::max(-kMostDebtSeconds, processor_.level - processor_seconds);
 }
 
 void Strangers::Expect(size_t connections) {

@@ -23,21 +23,27 @@ class Stranger {
 
 // Thread-safe.
 //
-// A host whose handshakes fail again and again is not listened to for a while: its connections are
-// closed at once, without a word. Nobody is shut out for long, because processes of the job may run
-// on that host too, and try again. So many handshakes are open at most: a newer one ends the oldest
-// of those that have not said a Hello, or else the oldest.
+// Nobody is closed unheard for what others at the same address have done: processes of the job may
+// run on that host, too. But the connections of hosts whose handshakes fail again and again have to
+// wait while handshakes have taken more than their share of the processor. So many handshakes are
+// open at most: a newer one ends the oldest of those that have not said a Hello, or else the
+// oldest.
 class Strangers {
  public:
-  static constexpr double kBurst = 20;         // failures of a host at once
-  static constexpr double kPerSecond = 10;     // and lasting
-  static constexpr size_t kMostWaiting = 256;  // or twice as many as are expected
-  static constexpr size_t kMostHosts = 1024;   // that are told apart
+  static constexpr double kBurst = 20;          // failures of a host at once
+  static constexpr double kPerSecond = 10;      // and lasting
+  static constexpr double kBurstSeconds = 0.1;  // of the processor's time, for handshakes at once
+  static constexpr double kShare = 0.05;        // and lasting
+  static constexpr size_t kMostWaiting = 256;   // or twice as many as are expected
+  static constexpr size_t kMostHosts = 1024;    // that are told apart
   static constexpr double kLogsPerSecond = 0.5;
   static constexpr double kLogBurst = 10;
 
-  // `host`: a numeric address. False: close it.
-  bool MayTry(const std::string& host, int64_t now_ns);
+  // Whether connections of `host`, a numeric address, have to wait while there is no time.
+  bool HasFailedTooOften(const std::string& host, int64_t now_ns);
+  // Whether there is; and a handshake has taken so much of it.
+  bool HasTime(int64_t now_ns);
+  void Spend(double processor_seconds, int64_t now_ns);
 
   // So many connections of the job may come at once.
   void Expect(size_t connections);
@@ -75,6 +81,7 @@ class Strangers {
   std::mutex mutex_;  // guards all below
   std::unordered_map<std::string, Bucket> hosts_;
   Bucket all_others_{kBurst, 0};
+  Bucket processor_{kBurstSeconds, 0};
   size_t most_waiting_ = kMostWaiting;
   std::list<Stranger*> silent_, greeted_;  // those before and after their Hello; the oldest first
   std::unordered_map<Stranger*, Place> places_;

@@ -10,6 +10,7 @@
 #include "cc/base/clock.h"
 #include "cc/base/guarded.h"
 #include "cc/base/logging.h"
+#include "cc/base/thread_cpu.h"
 
 namespace byteps {
 namespace {
@@ -159,12 +160,15 @@ std::string TcpConnection::local_host() const {
 
 void TcpConnection::OnEvents(uint32_t events) {
   if (!stream_.socket().valid()) return;  // ended while ContinueReading waited for its turn
+  const bool was_stranger = is_stranger_;
+  const double before = was_stranger ? ThreadCpuSeconds() : 0;
   Status status = Guarded([&] { return HandleEvents(events); });
   if (closing_) {
     std::lock_guard<std::mutex> lock(send_mutex_);
     status = close_reason_;
   }
   if (!status.ok() || closing_) Finish(status);
+  if (was_stranger) strangers_->Spend(ThreadCpuSeconds() - before, MonotonicNanos());
 }
 
 Status TcpConnection::HandleEvents(uint32_t events) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -14,33 +15,47 @@
 #include "cc/base/descriptors.h"
 #include "cc/base/fork.h"
 #include "cc/base/logging.h"
+#include "cc/base/thread_cpu.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/socket.h"
 #include "cc/van/tcp/stream.h"
 #include "cc/van/tcp/tcp_connection.h"
+#include "cc/van/tcp/waiting_room.h"
 #include "cc/van/tls/tls.h"
 #include "cc/van/van.h"
 
 namespace byteps {
 namespace {
 
-// Accepts and hands each new socket to the next loop.
+// The error of one whose peer has ended the connection before it has said anything.
+Status Unheard(const Status& status) {
+  if (status.code() != StatusCode::kUnavailable) return status;
+  return Unavailable(status.message() +
+                     ", before it had said a word: too many others may connect to it, or another "
+                     "program listens there");
+}
+
+// "2 s", "0.1 s".
+std::string InSeconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), seconds < 1 ? "%.1f s" : "%.0f s", seconds);
+  return text;
+}
+
+// Accepts and hands each new socket to a waiting room, which runs on the same loop.
 class Listener : public Watcher {
  public:
-  using OnAccept = std::function<void(Socket)>;
-
-  Listener(Socket socket, EventLoop* loop, Strangers* strangers, OnAccept on_accept)
-      : socket_(std::move(socket)),
-        loop_(loop),
-        strangers_(strangers),
-        on_accept_(std::move(on_accept)) {}
+  Listener(Socket socket, EventLoop* loop, Strangers* strangers, std::shared_ptr<WaitingRoom> room)
+      : socket_(std::move(socket)), loop_(loop), strangers_(strangers), room_(std::move(room)) {}
 
   int descriptor() const { return socket_.get(); }
 
   void OnEvents(uint32_t) override {
+    const double before = ThreadCpuSeconds();
     const int descriptor = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (descriptor >= 0) {
-      on_accept_(Socket(descriptor));
+      room_->Enter(Socket(descriptor));
+      strangers_->Spend(ThreadCpuSeconds() - before, MonotonicNanos());
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       OnShortage(ErrnoMessage("cannot accept a connection"));
     }
@@ -68,6 +83,7 @@ class Listener : public Watcher {
                    "; raise the hard limit (ulimit -Hn) if the job needs more",
                {"descriptors_short", {}});
     }
+    room_->MakeRoom();
     strangers_->MakeRoom();
     disarmed_ = true;
     loop_->Modify(socket_.get(), 0);
@@ -76,7 +92,7 @@ class Listener : public Watcher {
   Socket socket_;
   EventLoop* const loop_;
   Strangers* const strangers_;
-  const OnAccept on_accept_;
+  const std::shared_ptr<WaitingRoom> room_;
   bool disarmed_ = false;
   int64_t logged_at_ns_ = 0;
 };
@@ -96,14 +112,16 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
-    auto listener = std::make_shared<Listener>(
-        std::move(socket), loops_[0].get(), &strangers_, [this, acceptor](Socket accepted) {
-          if (!strangers_.MayTry(HostOf(PeerAddress(accepted)), MonotonicNanos())) return;
-          if (!PrepareDataSocket(accepted, options_.silence_timeout).ok()) return;
-          Stream stream(std::move(accepted), tls_.get(), TlsSide::kListening, &counters_);
-          TcpConnection::Accept(NextLoop(), std::move(stream), acceptor, options_, &counters_,
-                                &strangers_);
-        });
+    auto room = std::make_shared<WaitingRoom>(&strangers_, [this, acceptor](Socket accepted) {
+      if (!PrepareDataSocket(accepted, options_.silence_timeout).ok()) return;
+      Stream stream(std::move(accepted), tls_.get(), TlsSide::kListening, &counters_);
+      TcpConnection::Accept(NextLoop(), std::move(stream), acceptor, options_, &counters_,
+                            &strangers_);
+    });
+    BYTEPS_RETURN_IF_ERROR(room->Open());
+    auto listener =
+        std::make_shared<Listener>(std::move(socket), loops_[0].get(), &strangers_, room);
+    loops_[0]->Add(room->descriptor(), EPOLLIN, room);
     const int descriptor = listener->descriptor();
     loops_[0]->Add(descriptor, EPOLLIN, std::move(listener));
     return OkStatus();
@@ -143,9 +161,8 @@ class TcpVan : public Van {
       if (!may_come_up || MonotonicNanos() + pause_ns + kFirstPauseNanos >= deadline_ns) {
         return Status(status.code(), "cannot reach " + peer.PeerName() + " at " +
                                          endpoint.ToString() + " (" + std::to_string(attempts) +
-                                         " attempts in " +
-                                         std::to_string(static_cast<int>(patience.seconds)) +
-                                         " s): " + status.message());
+                                         (attempts == 1 ? " attempt" : " attempts") + " in " +
+                                         InSeconds(patience.seconds) + "): " + status.message());
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
     }
@@ -194,7 +211,7 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(socket, options_.silence_timeout));
     Stream& stream = made->emplace(std::move(socket), tls_.get(), TlsSide::kConnecting, &counters_);
     const std::string name = "the peer";
-    BYTEPS_RETURN_IF_ERROR(stream.ShakeHands(name, wait));
+    BYTEPS_RETURN_IF_ERROR(Unheard(stream.ShakeHands(name, wait)));
     memory->emplace(hello.same_host && options_.SharesMemory(), options_.lend_to_own_process);
     hello.nonce = (*memory)->nonce();
     hello.to_role = peer.role;
@@ -205,7 +222,7 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(stream.SendExactly(name, out, sizeof(out), wait));
     uint8_t challenge_bytes[kChallengeBytes];
     BYTEPS_RETURN_IF_ERROR(
-        stream.ReceiveExactly(name, challenge_bytes, sizeof(challenge_bytes), wait));
+        Unheard(stream.ReceiveExactly(name, challenge_bytes, sizeof(challenge_bytes), wait)));
     BYTEPS_RETURN_IF_ERROR(handshake.ReadChallenge(challenge_bytes, challenge));
     uint8_t response[kResponseBytes];
     const MemoryOffer offer = (*memory)->Offer(stream.socket(), challenge->nonce);
