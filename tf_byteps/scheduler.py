@@ -69,7 +69,9 @@ def schedule(
             continue
         if not config.restart_timeout:
             break
-        _logger.warning(
+        # Who has started this process with `stays` says how the job has failed.
+        _logger.log(
+            logging.INFO if stays else logging.WARNING,
             "the job has failed: %s. Waiting %g s for its processes to come back",
             failure,
             config.restart_timeout,
@@ -142,7 +144,7 @@ def main() -> int:
     arguments = _parse_arguments()
     report = _reporter(arguments.report_fd)
     orders, stays = arguments.orders_fd, arguments.stay
-    return process.run("scheduler", lambda config: schedule(config, report, orders, stays))
+    return process.run("scheduler", lambda config: schedule(config, report, orders, stays), stays)
 
 
 def _parse_arguments() -> argparse.Namespace:

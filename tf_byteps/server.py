@@ -54,8 +54,12 @@ def serve(config: Config, stays: bool = False) -> str:
             continue
         if not config.restart_timeout:
             break
-        _logger.warning(
-            "the job has failed: %s. Joining again", failure, extra=logs.event("job_failed")
+        # Who has started this process with `stays` says how the job has failed.
+        _logger.log(
+            logging.INFO if stays else logging.WARNING,
+            "the job has failed: %s. Joining again",
+            failure,
+            extra=logs.event("job_failed"),
         )
         try:
             failure = _serve_job(config, config.restart_timeout)
@@ -105,7 +109,7 @@ def main() -> int:
         "--stay", action="store_true", help="join again when the job has ended in order"
     )
     stays = parser.parse_args().stay
-    return process.run("server", lambda config: serve(config, stays))
+    return process.run("server", lambda config: serve(config, stays), stays)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,15 @@ constexpr double kSoonSeconds = 0.05;
 constexpr int64_t kCollectNanos = 600 * int64_t{1000000};
 constexpr int64_t kAnswerNanos = 2 * int64_t{1000000000};
 
+// How the end of a peer without a goodbye begins to be told. One that hosts a server is a worker.
+std::string DescribeEnd(const JobDescription& job, Role role, int32_t rank,
+                        const std::string& name) {
+  const std::string ended = " ended without a goodbye: ";
+  const int32_t worker = role == Role::kServer ? job.HostOfServer(rank) : -1;
+  if (worker < 0) return name + ended;
+  return "worker " + std::to_string(worker) + ended + name + job.InProcessOf(rank) + ": ";
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const EngineOptions& options)
@@ -173,10 +182,8 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
   if (connected_ == 0) changed_.notify_all();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
-  const std::string process =
-      peer->role == Role::kServer ? job_->InProcessOf(peer->rank) : std::string();
   peer->closed_why =
-      connection.peer_name() + process + " ended without a goodbye: " + reason.message();
+      DescribeEnd(*job_, peer->role, peer->rank, connection.peer_name()) + reason.message();
   if (reason.code() == StatusCode::kUnavailable)
     return absent_.Add(IndexOf(*peer), peer->listens_at);
   Lose(peer, peer->closed_why, &outbox);

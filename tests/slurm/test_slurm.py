@@ -63,7 +63,7 @@ def test_a_task_that_fails_ends_the_others(slurm, program):
     assert done.returncode != 0
     # Who hears of it first tells: of its server, or of itself.
     first = next(line for line in done.stderr.splitlines() if " ERROR " in line)
-    said = r"in the process of worker 1\) is lost: |worker 1 at \S+ ended without a goodbye: "
+    said = r"in the process of worker 1\) is lost: |worker 1( at \S+)? ended without a goodbye: "
     assert re.search(said, first), done.stderr
 
 
