@@ -7,6 +7,7 @@
 // (gpu_handlers.cc); or it blocks its thread until the exchange has ended, where a done would.
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,12 +35,46 @@ Status CopyOnGpu(CudaStreamHandle stream, void* to, const void* from, size_t byt
       "cuMemcpyDtoDAsync");
 }
 
+// The exchanges that one call starts. The exchanger gets them at once, but for those that come
+// later, which had to wait for others of their names. Thread-safe.
+class Together {
+ public:
+  Together(GpuExchanger* exchanger, CudaStreamHandle stream)
+      : exchanger_(exchanger), stream_(stream) {}
+
+  void Add(DeviceRequest request) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      requests_.push_back(std::move(request));
+      if (!has_gone_) return;
+    }
+    Enqueue();
+  }
+
+  void Enqueue() {
+    std::vector<DeviceRequest> requests;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      has_gone_ = true;
+      requests.swap(requests_);
+    }
+    exchanger_->Enqueue(stream_, std::move(requests));
+  }
+
+ private:
+  GpuExchanger* const exchanger_;
+  const CudaStreamHandle stream_;
+  std::mutex mutex_;  // guards all below
+  std::vector<DeviceRequest> requests_;
+  bool has_gone_ = false;
+};
+
 ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
                     ffi::RemainingRets) {
   GpuExchanger* exchanger = nullptr;
   const Status found = GpuExchanger::OfStream(stream, &exchanger);
   if (!found.ok()) return ToCallError(found);
-  std::vector<DeviceRequest> together;
+  const auto together = std::make_shared<Together>(exchanger, stream);
   HandOverWay way;
   way.memory = AllGpuAllocators().Of(stream);
   if (way.memory == nullptr)
@@ -51,18 +86,19 @@ ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::Rem
   way.on_stream = [stream](const std::string& name) {
     return std::make_shared<StreamExchange>(name, stream, /*uses_programs_memory=*/false);
   };
-  way.enqueue = [&together](ExchangeRequest request, const StreamExchangePointer& exchange) {
+  way.enqueue = [together](ExchangeRequest request, const StreamExchangePointer& exchange) {
     request.done = [exchange, done = std::move(request.done)](const Status& status) {
       AllStreamExchanges().End(exchange, status);
       done(status);
     };
-    DeviceRequest& added = together.emplace_back();
+    DeviceRequest added;
     added.request = std::move(request);
     AllStreamExchanges().Begin(exchange, &added);
+    together->Add(std::move(added));
   };
   const absl::Status handed_over = HandOverTensors(attributes, operands, way);
   // Also after a failure: others may wait for those that have been started.
-  exchanger->Enqueue(stream, std::move(together));
+  together->Enqueue();
   return ToCallError(handed_over);
 }
 

@@ -5,8 +5,8 @@
 // A done makes the program's stream wait for the result: for the end of the collective that gives
 // it to all ranks of a host, or for what servers send to a worker that is alone on its host. All
 // starts come before it (compiled_call.h), so that the host waits for other threads at most, not
-// for the GPU. Where several ranks of a host share what servers send, collectives follow later, and
-// done waits for the end of the exchange.
+// for the GPU. Where several ranks of a host share what servers send, each stream copies it from
+// the memory that they share (staging/shared_results.h), and no collective follows.
 #include <deque>
 #include <map>
 #include <memory>

@@ -56,8 +56,10 @@ inline absl::Status HandOverTensors(const CallAttributes& attributes,
     auto started = std::make_shared<StartedExchange>(copy, way.memory, way.in_place, on_stream);
     ExchangeRequest request;
     TF_RETURN_IF_ERROR(MakeRequest({tensor, each.priority}, started, &request));
-    TF_RETURN_IF_ERROR(AllStarted().Add(tensor.name, started));
-    way.enqueue(std::move(request), on_stream);
+    TF_RETURN_IF_ERROR(AllStarted().Start(
+        tensor.name, started, [enqueue = way.enqueue, request = std::move(request), on_stream] {
+          enqueue(request, on_stream);
+        }));
   }
   return absl::OkStatus();
 }

@@ -24,9 +24,8 @@ absl::Status StartExchange(OpKernelContext* context, int input, const NamedExcha
                                                    context->get_allocator(AllocatorAttributes()));
   ExchangeRequest request;
   TF_RETURN_IF_ERROR(MakeRequest(exchange, started, &request));
-  TF_RETURN_IF_ERROR(AllStarted().Add(exchange.tensor.name, started));
-  enqueue(std::move(request));
-  return absl::OkStatus();
+  return AllStarted().Start(exchange.tensor.name, started,
+                            [enqueue, request = std::move(request)] { enqueue(request); });
 }
 
 template <typename Op>

@@ -92,12 +92,29 @@ class StartedExchange : public ExchangeBuffers {
 // Thread-safe.
 class StartedExchanges {
  public:
-  absl::Status Add(const std::string& name, std::shared_ptr<StartedExchange> exchange) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ++starts_and_waits_;
-    if (exchanges_.emplace(name, std::move(exchange)).second) return absl::OkStatus();
-    return absl::FailedPreconditionError("the exchange '" + name +
-                                         "' was started before and nobody has waited for it");
+  // Keeps an exchange, and has it enqueued: at once, or when one of this name that was forgotten in
+  // flight has ended, by the engine's thread.
+  absl::Status Start(const std::string& name, std::shared_ptr<StartedExchange> exchange,
+                     std::function<void()> enqueue) {
+    std::shared_ptr<StartedExchange> before;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++starts_and_waits_;
+      if (!exchanges_.emplace(name, std::move(exchange)).second) {
+        return absl::FailedPreconditionError("the exchange '" + name +
+                                             "' was started before and nobody has waited for it");
+      }
+      const auto found = forgotten_.find(name);
+      if (found != forgotten_.end()) {
+        before = found->second.lock();
+        forgotten_.erase(found);
+      }
+    }
+    if (before == nullptr)
+      enqueue();
+    else
+      before->WhenFinished([enqueue = std::move(enqueue)](const absl::Status&) { enqueue(); });
+    return absl::OkStatus();
   }
 
   // For who waits for it.
@@ -113,10 +130,13 @@ class StartedExchanges {
                                       ", not with " + tensorflow::DataTypeString(type));
   }
 
-  // Nobody will wait for it.
+  // Nobody will wait for it. Its name is free for another one.
   void Forget(const std::string& name) {
     const std::shared_ptr<StartedExchange> exchange = Remove(name);
-    if (exchange != nullptr) exchange->LetGo();
+    if (exchange == nullptr) return;
+    exchange->LetGo();
+    std::lock_guard<std::mutex> lock(mutex_);
+    forgotten_[name] = exchange;
   }
 
   // How many have been added or taken so far.
@@ -136,6 +156,8 @@ class StartedExchanges {
   std::atomic<int64_t> starts_and_waits_{0};
   std::mutex mutex_;
   std::unordered_map<std::string, std::shared_ptr<StartedExchange>> exchanges_;
+  // The last one of each name that was forgotten, for as long as the engine has it.
+  std::unordered_map<std::string, std::weak_ptr<StartedExchange>> forgotten_;
 };
 
 inline StartedExchanges& AllStarted() {

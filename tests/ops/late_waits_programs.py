@@ -1,5 +1,6 @@
 """What the workers of test_late_waits.py do: steps whose sums the next one waits for."""
 
+import functools
 import re
 
 import tensorflow as tf
@@ -72,6 +73,41 @@ def order():
         elif layer and " dot(" in line:
             found.append(f"layer {layer[1]}")
     return found
+
+
+def forgotten():
+    """Names of exchanges that were forgotten in flight, as the other worker is late, are free.
+
+    Each is given and forgotten twice while nobody answers.
+
+    Returns:
+        The sums of the third exchange, not compiled and compiled.
+    """
+    bps.init()
+
+    def start(name, value):
+        split.start_reductions(
+            [tf.fill([1000], float(value))], [name], [(1000,)], Reduction(bps.Sum)
+        )
+
+    sums = []
+    for compiled in (False, True):
+        name = f"forgotten/{compiled}"
+        functions = [
+            tf.function(functools.partial(start, name, value), jit_compile=compiled)
+            for value in (1, 10, 100 + bps.rank())
+        ]
+        if bps.rank() == 1:  # it begins when the other has started all three
+            bps.push_pull(tf.zeros([]), name=f"{name}/go").numpy()
+        for number, function in enumerate(functions):
+            function()
+            if number < 2:
+                split.forget([name])
+        if bps.rank() == 0:
+            bps.push_pull(tf.zeros([]), name=f"{name}/go").numpy()
+        started = split.StartedReduction(name, tf.float32, (1000,), bps.Sum)
+        sums.append(started.wait().numpy().tolist())
+    return sums
 
 
 def numbers():

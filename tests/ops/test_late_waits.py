@@ -17,7 +17,7 @@ WIDTH = 512
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, ["order", "numbers"], 2)
+    return workers.run(PROGRAM, ["order", "numbers", "forgotten"], 2)
 
 
 def test_xla_waits_for_a_layers_sums_when_the_layer_before_has_been_computed(group):
@@ -35,6 +35,11 @@ def test_xla_waits_for_a_layers_sums_when_the_layer_before_has_been_computed(gro
 def test_the_numbers_are_those_of_functions_that_are_not_compiled(group):
     for compiled, plain in group["numbers"]:
         assert_close(compiled, plain)
+
+
+def test_names_of_forgotten_exchanges_are_free_at_once(group):
+    for sums in group["forgotten"]:
+        assert sums == [[201.0] * 1000] * 2
 
 
 def _wait(number, shape):
