@@ -1,8 +1,8 @@
 // The door to the engine for the two libraries that use it: the TensorFlow ops (cc/tf) and the
 // Python module (cc/python).
 //
-// A process has at most one worker engine. Python owns its life (tf_byteps/runtime.py calls Start
-// and Stop through cc/python); the TensorFlow ops only find it here. Every function may be called
+// A process has at most one worker engine. Python owns its life (tf_byteps/runtime calls Start and
+// Stop through cc/python); the TensorFlow ops only find it here. Every function may be called
 // from any thread.
 #ifndef TF_BYTEPS_CC_ENGINE_ENGINE_H_
 #define TF_BYTEPS_CC_ENGINE_ENGINE_H_
