@@ -12,7 +12,6 @@ import pathlib
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
@@ -93,7 +92,7 @@ def _rewritten(dataset: Any, replaced: dict[str, str]) -> Any:
         serialized = dataset._as_serialized_graph(
             external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE
         )
-        graph = graph_pb2.GraphDef.FromString(serialized.numpy())
+        graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
         _replace(graph, replaced)
         variant = gen_experimental_dataset_ops.dataset_from_graph(graph.SerializeToString())
     except tf.errors.OpError as error:
@@ -104,7 +103,7 @@ def _rewritten(dataset: Any, replaced: dict[str, str]) -> Any:
                 f"without a file name, or write the cache in one process first ({error.message})"
             )
         ) from error
-    result = dataset_ops.from_variant(variant, dataset.element_spec)
+    result: Any = dataset_ops.from_variant(variant, dataset.element_spec)
     result._byteps_original = dataset  # Python functions live as long as it does
     return result.with_options(dataset.options())
 

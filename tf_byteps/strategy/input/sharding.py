@@ -220,14 +220,15 @@ def _rows(tensor: Any, begin: Any, end: Any) -> Any:
     """
     if not isinstance(tensor, tf.RaggedTensor):
         return tf.gather(tensor, tf.range(begin, end))
+    ragged: Any = tf.RaggedTensor
     length = tensor.uniform_row_length
     if length is not None:
         begin, end = (tf.cast(bound, length.dtype) for bound in (begin, end))
         values = _rows(tensor.values, begin * length, end * length)
-        return tf.RaggedTensor.from_uniform_row_length(values, length, nrows=end - begin)
+        return ragged.from_uniform_row_length(values, length, nrows=end - begin)
     splits = _rows(tensor.row_splits, begin, end + 1)
     values = _rows(tensor.values, splits[0], splits[-1])
-    return tf.RaggedTensor.from_row_splits(values, splits - splits[0], validate=False)
+    return ragged.from_row_splits(values, splits - splits[0], validate=False)
 
 
 def distribute_own(dataset: Any) -> Any:

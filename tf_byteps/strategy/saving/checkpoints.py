@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.checkpoint import checkpoint, checkpoint_management, functional_saver
 from tensorflow.python.lib.io import file_io
-from tensorflow.python.trackable.base import OBJECT_GRAPH_PROTO_KEY
+from tensorflow.python.trackable.base import OBJECT_GRAPH_PROTO_KEY  # pyright: ignore[reportAttributeAccessIssue]
 
 from tf_byteps import runtime
 from tf_byteps.strategy.saving import beside, turns
