@@ -60,7 +60,8 @@ def test_the_summary_has_what_workers_have_counted(launch, program, tmp_path):
     (line,) = running.err.splitlines()
     steps = r"4 steps of \d+\.\d ms, \d+% of it exposed communication"
     sent = r"20\.0 KB sent per worker"
-    assert re.search(f"; {steps}; {sent}; timeline in {trace}; logs in {logs}$", line), line
+    files = f"timeline in {trace}; logs in {logs}/run-0001"
+    assert re.search(f"; {steps}; {sent}; {files}$", line), line
 
 
 def test_the_summary_says_how_many_workers_it_is_of(launch, program):
@@ -78,25 +79,6 @@ def test_quiet_is_one_line_when_all_is_well(launch, program):
     assert launch("-np", "1", "--quiet", "--verbose", "true").wait() == 2
 
 
-def test_a_log_file_for_each_process(launch, program, tmp_path):
-    folder = tmp_path / "logs" / "today"
-    arguments = ["-np", "2", "--servers", "1", "--log-dir", str(folder), "--verbose"]
-    running = launch(*arguments, *program("train"))
-    assert running.wait() == 0
-    names = ["scheduler.log", "server-0.log", "worker-0.log", "worker-1.log"]
-    assert sorted(path.name for path in folder.iterdir()) == names
-    for rank in range(2):
-        assert (folder / f"worker-{rank}.log").read_text() == f"trained {rank} 2 {rank} 2 1.0\n"
-        assert f"[worker {rank}] trained" in running.out
-
-
-def test_both_streams_are_in_the_log_file(launch, tmp_path):
-    (tmp_path / "worker-0.log").write_text("of another job\n")
-    running = launch("-np", "1", "--log-dir", str(tmp_path), "sh", "-c", "echo a; echo b >&2")
-    assert running.wait() == 0
-    assert sorted((tmp_path / "worker-0.log").read_text().split()) == ["a", "b"]
-
-
 def test_only_the_ranks_that_are_asked_for_are_shown(launch, tmp_path):
     arguments = ["-np", "4", "--show", "0,2-3", "--log-dir", str(tmp_path)]
     running = launch(*arguments, "sh", "-c", _SPEAK)
@@ -104,7 +86,7 @@ def test_only_the_ranks_that_are_asked_for_are_shown(launch, tmp_path):
     for rank in range(4):
         for text, shown in (("out", running.out), ("err", running.err)):
             assert (f"[worker {rank}] {text} of {rank}" in shown) == (rank != 1)
-    assert "out of 1" in (tmp_path / "worker-1.log").read_text()
+    assert "out of 1" in (tmp_path / "latest" / "worker-1.log").read_text()
 
 
 def test_a_worker_that_is_not_shown_and_fails_is(launch):
@@ -127,7 +109,7 @@ def test_lines_with_the_time(launch, tmp_path):
     assert len(lines) > 5
     assert begin - datetime.timedelta(seconds=1) < min(times)
     assert max(times) <= datetime.datetime.now().astimezone()
-    assert "out of 1" in (tmp_path / "worker-1.log").read_text().splitlines()
+    assert "out of 1" in (tmp_path / "latest" / "worker-1.log").read_text().splitlines()
 
 
 def test_a_module_with_arguments(launch):

@@ -221,7 +221,8 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--log-dir",
         metavar="DIR",
-        help="also write the output of each process to a file there, such as worker-0.log",
+        help="also write the output of each process to a file in a new folder there, such as "
+        "DIR/run-0001/worker-0.log; DIR/latest leads to the last one",
     )
     group.add_argument(
         "--timeline",

@@ -20,6 +20,7 @@ from tf_byteps.launch.elastic import ElasticJob
 from tf_byteps.launch.hosts import Host, address_for, given_hosts, is_local
 from tf_byteps.launch.job import Job
 from tf_byteps.launch.launcher import Launcher
+from tf_byteps.launch.log_folder import LogFolder
 from tf_byteps.launch.output import Choice, Screen, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.remote_shells import Ssh
@@ -121,7 +122,7 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     settings = {
         "server_failover": read_setting(launcher.environment, "server_failover"),
         "server_restarts": options.server_restarts,
-        "choice": _choice(options),
+        "choice": _choice(options, environment),
         "screen": Screen(timestamps=options.timestamps),
     }
     with Job(launcher, verbose=options.verbose, **settings) as job:
@@ -153,7 +154,8 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     launcher = new_launcher(options, environment, True)
     most, failures = options.max_workers, options.host_failures
     screen = Screen(timestamps=options.timestamps)
-    settings = {"verbose": options.verbose, "choice": _choice(options), "screen": screen}
+    choice = _choice(options, environment)
+    settings = {"verbose": options.verbose, "choice": choice, "screen": screen}
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
         least = int(limits["BYTEPS_MIN_WORKERS"])
         workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
@@ -194,9 +196,11 @@ def _discovery(
     return HostScript(options.host_script, options.slots_per_host, say)
 
 
-def _choice(options: argparse.Namespace) -> Choice:
+def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choice:
     ranks = None if options.show is None else read_ranks(options.show)
-    return Choice(options.log_dir, ranks)
+    if options.log_dir is None:
+        return Choice(None, ranks)
+    return Choice(LogFolder(options.log_dir, options.command, environment), ranks)
 
 
 def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | None = None) -> str:
@@ -278,7 +282,8 @@ def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> i
         _require_command(options)
     launcher = Launcher(environment, {}, Ssh(), options.grace)
     screen = Screen(timestamps=options.timestamps)
-    with Job(launcher, screen, verbose=options.verbose) as job:
+    choice = _choice(options, environment)
+    with Job(launcher, screen, verbose=options.verbose, choice=choice) as job:
         job.start_all(tasks_of_one_role(config, tuple(options.command)))
         return job.run()
 

@@ -7,10 +7,11 @@ import datetime
 import os
 import sys
 import time
-from typing import TextIO
+from typing import IO, TextIO
 
 from tf_byteps import logs
 from tf_byteps.errors import ConfigError
+from tf_byteps.launch.log_folder import LogFolder
 from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -185,13 +186,14 @@ class LogFile:
     """All that a process prints, without prefixes.
 
     Args:
-        path: of the file, which begins anew unless `append` is set.
+        path: of the file, for messages.
+        file: the open file.
         screen: where an error is said.
     """
 
-    def __init__(self, path: str, screen: Screen, append: bool = False) -> None:
+    def __init__(self, path: str, file: IO[bytes], screen: Screen) -> None:
         self._path, self._screen = path, screen
-        self._file = open(path, "ab" if append else "wb", buffering=0)
+        self._file: IO[bytes] | None = file
 
     def write(self, data: bytes) -> None:
         """Writes; after an error, which is said once, it does nothing more."""
@@ -213,21 +215,12 @@ class Choice:
     """Which output goes where.
 
     Args:
-        folder: gets a file for each process, such as "worker-0.log"; None: no files.
+        folder: a `LogFolder`, which gets a file for each process; None: no files.
         ranks: the workers whose output is shown, a set; None: all. That of others always is.
-
-    Raises:
-        ConfigError: the folder cannot be made.
     """
 
-    def __init__(self, folder: str | None = None, ranks: set[int] | None = None) -> None:
+    def __init__(self, folder: LogFolder | None = None, ranks: set[int] | None = None) -> None:
         self._folder, self._ranks = folder, ranks
-        self._labels = set()  # who has a file; one that is started again goes on with it
-        if folder is not None:
-            try:
-                os.makedirs(folder, exist_ok=True)
-            except OSError as error:
-                raise ConfigError(f"--log-dir {folder} cannot be made: {error.strerror}") from None
 
     def open_log(self, task: Task, screen: Screen) -> LogFile | None:
         """A task's `LogFile`, or None.
@@ -235,20 +228,12 @@ class Choice:
         Raises:
             ConfigError: it cannot be written.
         """
-        if self._folder is None:
-            return None
-        path = os.path.join(self._folder, task.label.replace(" ", "-") + ".log")
-        try:
-            log = LogFile(path, screen, append=task.label in self._labels)
-        except OSError as error:
-            raise ConfigError(f"--log-dir: {path}: {error.strerror}") from None
-        self._labels.add(task.label)
-        return log
+        return None if self._folder is None else LogFile(*self._folder.open(task), screen)
 
     @property
     def where(self) -> str:
         """Where the files are, for the last line."""
-        return f"; logs in {self._folder}" if self._labels else ""
+        return f"; logs in {self._folder.path}" if self._folder else ""
 
     def shows(self, task: Task) -> bool:
         """Whether the screen gets a task's output."""
