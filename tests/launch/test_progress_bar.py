@@ -1,8 +1,12 @@
 """Lines that a process writes again and again, above all Keras's progress bar."""
 
+import fcntl
 import os
 import pty
+import struct
+import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -73,12 +77,12 @@ def test_the_report_of_a_failure_has_a_bar_once(launch):
     assert running.err.count("bar 3 end") == 1 and "bar 2" not in running.err
 
 
-def test_a_terminal(tmp_path):
-    """What was longer is erased."""
-    command = [sys.executable, "-m", "tf_byteps.launch"]
-    command += _script(r"printf 'long'; sleep 1; printf '\rnew'; sleep 1; echo")
+def _on_a_terminal(script, columns=80):
+    """What a terminal of this width is sent."""
+    command = [sys.executable, "-m", "tf_byteps.launch", *_script(script)]
     pid, terminal = pty.fork()
     if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
         os.chdir(ROOT)
         os.execve(command[0], command, clean_environment(NO_COLOR="1", TERM="xterm"))
     shown = b""
@@ -90,4 +94,38 @@ def test_a_terminal(tmp_path):
     finally:
         os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert b"[worker 0] long\r\x1b[K[worker 0] new\r\n" in shown
+    return shown.decode()
+
+
+def test_a_terminal():
+    """What was longer is erased."""
+    shown = _on_a_terminal(r"printf 'long'; sleep 1; printf '\rnew'; sleep 1; echo")
+    assert "[worker 0] long\r\x1b[K[worker 0] new\r\n" in shown
+
+
+def test_a_bar_is_cut_to_the_terminals_width():
+    """Else it takes two lines, of which only one is replaced. What does not fit comes at its end.
+
+    Colours and wide letters count as what they take.
+    """
+    steps = [rf"\033[1m{n}/3\033[0m \346\227\245----------- loss: 0.5" for n in (1, 2, 3)]
+    script = "; ".join(f"printf '\\r{step}'; sleep 1" for step in steps)
+    shown = _on_a_terminal(f"{script}; echo", columns=29)
+    cut = "[worker 0] \x1b[1m{}/3\x1b[0m \u65e5-----------\r\x1b[K"
+    whole = "[worker 0] \x1b[1m3/3\x1b[0m \u65e5----------- loss: 0.5\r\n"
+    assert cut.format(1) + cut.format(2) + whole in shown, shown
+
+
+def test_a_line_of_another_worker_begins_anew_wherever_both_go(launch, tmp_path):
+    """To the output of one and the errors of the other, which are one file."""
+    script = (
+        "case $BYTEPS_GLOBAL_RANK in"
+        f" 0) printf '12/30 bar'; until test -e {tmp_path}/said; do sleep 0.1; done;;"
+        f" 1) sleep 1; echo cause >&2; touch {tmp_path}/said;; esac"
+    )
+    command = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--quiet", "sh", "-c", script]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 0 and lines[:2] == ["[worker 0] 12/30 bar", "[worker 1] cause"]

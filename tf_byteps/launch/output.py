@@ -7,11 +7,14 @@ import datetime
 import os
 import sys
 import time
+import typing
+from collections.abc import Sequence
 from typing import IO, TextIO
 
 from tf_byteps import logs
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.log_folder import LogFolder
+from tf_byteps.launch.open_line import OpenLine, columns_of, place_of
 from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -23,6 +26,12 @@ _READ_BYTES = 1 << 16
 
 # The last ones of a process.
 Lines = collections.deque[str]
+
+
+class Writer(typing.Protocol):
+    """Who prints lines."""
+
+    prefix: str
 
 
 class Screen:
@@ -45,7 +54,9 @@ class Screen:
             file.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
         self._timestamps = timestamps
         self._closed = set()  # targets that nobody reads any more
-        self._open = dict.fromkeys(self._files)  # the stream whose line has no end yet
+        # One for both, if they are one terminal or one file.
+        lines = {place_of(file): OpenLine() for file in self._files.values()}
+        self._open = {name: lines[place_of(file)] for name, file in self._files.items()}
         self._color = {name: _colors(file) for name, file in self._files.items()}
         # What goes before a line that takes the place of another.
         self._again = {
@@ -62,7 +73,7 @@ class Screen:
             text = Style(color=color).render(text)
         return text + " "
 
-    def write(self, target: str, stream: Stream | _Own, text: str) -> None:
+    def write(self, target: str, stream: Writer, text: str) -> None:
         """Writes text that ends at the end of a line, or of what there is of it.
 
         A progress bar writes its line again and again: what is before the last "\\r" has been
@@ -76,20 +87,23 @@ class Screen:
             self._closed.add(target)
             raise
 
-    def _write(self, target: str, stream: Stream | _Own, text: str) -> None:
-        file = self._files[target]
-        if self._open[target] not in (None, stream):
-            file.write("\n")
-            self._open[target] = None
+    def _write(self, target: str, stream: Writer, text: str) -> None:
+        file, line = self._files[target], self._open[target]
+        columns = columns_of(file)
+        if line.owner not in (None, stream):
+            file.write(line.clear() + "\n")
         _, replaces, text = text.rpartition("\r")
-        if replaces and self._open[target] is stream:
+        if replaces and line.owner is stream:
+            line.clear()
             file.write(self._again[target])
-            self._open[target] = None
         # A line of JSON says itself whose it is, and programs read it.
-        if self._open[target] is None and not text.startswith(logs.JSON_BEGIN):
-            file.write(self._time() + stream.prefix)
-        file.write(text)
-        self._open[target] = None if text.endswith("\n") else stream
+        if line.owner is None and not text.startswith(logs.JSON_BEGIN):
+            text = self._time() + stream.prefix + text
+        if text.endswith("\n"):
+            file.write(line.clear() + text)
+        else:
+            file.write(line.add(text, columns))
+            line.owner = stream
         file.flush()
 
     def _time(self) -> str:

@@ -1,0 +1,79 @@
+"""The last line of a terminal or a file while it has no end: whose it is, and what is seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import typing
+import unicodedata
+from typing import TextIO
+
+if typing.TYPE_CHECKING:
+    from tf_byteps.launch.output import Writer
+
+_ESCAPE = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z])")  # colours: they take no room
+
+
+@dataclasses.dataclass
+class OpenLine:
+    """A line without an end.
+
+    Attributes:
+        owner: who writes it; None: there is no such line.
+        width: columns that are taken.
+        hidden: what does not fit into the terminal's width. It is printed when the line ends; what
+            is to be replaced, as a progress bar is, must not take a second line.
+    """
+
+    owner: Writer | None = None
+    width: int = 0
+    hidden: str = ""
+
+    def add(self, text: str, columns: int | None) -> str:
+        """What is to be printed of a text that goes on with the line.
+
+        Args:
+            text: without the end of a line.
+            columns: the terminal's; None: it is none.
+        """
+        if columns is None:
+            return text
+        if self.hidden:
+            self.hidden += _ESCAPE.sub("", text)
+            return ""
+        shown, hidden = [], []
+        for number, piece in enumerate(_ESCAPE.split(text)):
+            if number % 2:
+                shown.append(piece)
+                continue
+            for character in piece:
+                width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+                fits = not hidden and self.width + width < columns
+                self.width += width if fits else 0
+                (shown if fits else hidden).append(character)
+        self.hidden = "".join(hidden)
+        return "".join(shown)
+
+    def clear(self) -> str:
+        """Forgets the line; returns what has not been seen of it."""
+        hidden = self.hidden
+        self.owner, self.width, self.hidden = None, 0, ""
+        return hidden
+
+
+def place_of(file: TextIO) -> object:
+    """What a file is: equal for those that are one terminal, one pipe or one file on a disk."""
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:  # a file in memory
+        return id(file)
+    return status.st_dev, status.st_ino
+
+
+def columns_of(file: TextIO) -> int | None:
+    """A terminal's width as it is now; None: it is no terminal, or does not say."""
+    try:
+        return os.get_terminal_size(file.fileno()).columns or None
+    except OSError:
+        return None
