@@ -89,6 +89,14 @@ def test_only_the_ranks_that_are_asked_for_are_shown(launch, tmp_path):
     assert "out of 1" in (tmp_path / "latest" / "worker-1.log").read_text()
 
 
+def test_a_line_that_is_shown_and_never_ends_is_a_last_line(launch):
+    """It has been printed when its process ends."""
+    script = "[ $BYTEPS_GLOBAL_RANK = 0 ] || exec sleep 60; printf 'no end'; sleep 2; exit 3"
+    running = launch("-np", "2", "sh", "-c", script)
+    assert running.wait() == 3
+    assert running.out == "[worker 0] no end\n" and "bpslaunch:   no end\n" in running.err
+
+
 def test_a_worker_that_is_not_shown_and_fails_is(launch):
     running = launch("-np", "2", "--show", "0", "sh", "-c", f"{_SPEAK}; exit $BYTEPS_GLOBAL_RANK")
     assert running.wait() == 1

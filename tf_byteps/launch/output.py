@@ -182,7 +182,8 @@ class Stream:
         late = time.monotonic() - self._rest_since >= _PATIENCE_SECONDS
         # Some bars end with "\r": it is kept for what takes their place.
         text = self._rest.rstrip(b"\r")
-        if (text and late) or (self._rest and at_end):
+        has_begun = bool(self._rest or self._line)
+        if (text and late) or (has_begun and at_end):
             self._print(text.decode(errors="replace") + ("\n" if at_end else ""))
             self._rest = b"" if at_end else self._rest[len(text) :]
             self._rest_since = time.monotonic()
