@@ -13,7 +13,7 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.caught_signals import CaughtSignals
 from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.output import Choice, Screen, Stream
+from tf_byteps.launch.output import Choice, Screen, Stream, telling_lines
 from tf_byteps.launch.plan import Task
 from tf_byteps.launch.running_task import RunningTask
 from tf_byteps.launch.scheduler_reports import SchedulerReports
@@ -388,5 +388,5 @@ class Job:
             self._screen.say(remark)
         if len(self._tasks) > 1 and failed.last_lines:
             self._screen.say(f"the last lines of {failed.task.label}:")
-            for line in failed.last_lines:
+            for line in telling_lines(failed.last_lines):
                 self._screen.say(f"  {line}")

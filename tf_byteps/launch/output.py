@@ -18,7 +18,9 @@ from tf_byteps.launch.open_line import OpenLine, columns_of, place_of
 from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-_KEPT_LINES = 15
+_KEPT_LINES = 200  # of a process, and how many of them are shown
+_SHOWN_LINES = 15
+_TRACEBACK = "Traceback (most recent call last):"
 # A line without an end (a prompt, a progress bar) is shown after this time.
 _PATIENCE_SECONDS = 0.2
 _READ_BYTES = 1 << 16
@@ -272,6 +274,19 @@ def read_ranks(text: str) -> set[int] | None:
             )
         ranks.update(range(int(first), int(last or first) + 1))
     return ranks
+
+
+def telling_lines(lines: Sequence[str]) -> list[str]:
+    """Of a process's last lines those that say why it failed, a few of them.
+
+    Of a traceback the beginning, where the program's own lines are, and the end.
+    """
+    begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    of_it = list(lines)[begins[-1] :] if begins else list(lines)[-_SHOWN_LINES:]
+    if len(of_it) <= _SHOWN_LINES:
+        return of_it
+    half = _SHOWN_LINES // 2
+    return [*of_it[:half], "  ...", *of_it[-half:]]
 
 
 def last_lines() -> Lines:
