@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import os
 import socket
 import sys
 import typing
 
 from tf_byteps import _engine
+from tf_byteps.config.variables import mention_unused_variables
 
 if typing.TYPE_CHECKING:
     from tf_byteps.config import Config
@@ -74,10 +76,18 @@ def configure(config: Config, rank: int | None = None) -> None:
     """
     _engine.set_log_level(config.log_level)
     _logger.setLevel(config.log_level)
+    _set_form(config, rank)
+    if config.speaks_for_all:
+        mention_unused_variables(os.environ)
+
+
+def _set_form(config: Config, rank: int | None) -> None:
     of_json = [h for h in _logger.handlers if isinstance(h.formatter, JsonFormatter)]
     if config.log_format == "text":
         for handler in of_json:
             _logger.removeHandler(handler)
+        if not any(isinstance(handler, _Plain) for handler in _logger.handlers):
+            _logger.addHandler(_Plain())
         _logger.propagate = _logger.propagate or bool(of_json)
         _engine.set_log_format(None)
         return
@@ -88,6 +98,19 @@ def configure(config: Config, rank: int | None = None) -> None:
     if not of_json:
         _logger.addHandler(handler)
         _logger.propagate = False  # or another handler would print it a second time, as text
+
+
+class _Plain(logging.StreamHandler):
+    """Prints what no handler of the program prints; Python itself would leave out the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(_FORMAT, _TIME))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if _logger.propagate and not logging.getLogger().handlers:
+            self.stream = sys.stderr  # which notebooks and tests replace
+            super().emit(record)
 
 
 def _members_of(role: str, rank: int | None) -> dict[str, str | int]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster import clean_environment
 from tf_byteps import _engine, config as config_module, job
-from tf_byteps.config import OPTIONS, Config, variables
+from tf_byteps.config import OPTIONS, Config, original_variables, variables
 from tf_byteps.errors import BytePSError, ConfigError
 
 SCHEDULER = {"DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000"}
@@ -244,24 +244,62 @@ class TestVan:
 
 class TestUnknownVariables:
     @pytest.fixture(autouse=True)
-    def forget(self, monkeypatch, caplog):
+    def forget(self, monkeypatch):
         monkeypatch.setattr(variables, "_mentioned", set())
-        caplog.set_level(logging.INFO, "tf_byteps")
+
+    def warnings(self, caplog, env):
+        caplog.clear()
+        variables.mention_unused_variables(env)
+        assert all(record.levelno == logging.WARNING for record in caplog.records)
+        return [record.message for record in caplog.records]
 
     def test_a_misspelt_variable_is_warned_of_once(self, caplog):
-        for _ in range(2):
-            Config.from_environment({"BYTEPS_PARTITON_BYTES": "1"})
-        [record] = caplog.records
-        assert record.levelno == logging.WARNING
-        assert "BYTEPS_PARTITON_BYTES; did you mean BYTEPS_PARTITION_BYTES?" in record.message
+        env = {"BYTEPS_PARTITON_BYTES": "1"}
+        [message] = self.warnings(caplog, env)
+        assert "BYTEPS_PARTITON_BYTES; did you mean BYTEPS_PARTITION_BYTES?" in message
+        assert self.warnings(caplog, env) == []
 
-    def test_original_variables_are_named_at_info(self, caplog):
-        Config.from_environment({"BYTEPS_NCCL_GROUP_SIZE": "4", "DMLC_LOCAL": "0"})
-        assert [record.levelno for record in caplog.records] == [logging.INFO] * 2
+    def test_a_prefix_alone_makes_no_two_names_alike(self, caplog):
+        [message] = self.warnings(caplog, {"BYTEPS_FOO": "1"})
+        assert message == "there is no setting BYTEPS_FOO; see python -m tf_byteps.config"
+
+    def test_it_is_said_where_something_is_missing(self, caplog):
+        with pytest.raises(ConfigError, match="DMLC_PS_ROOT_URI"):
+            Config.from_environment({"DMLC_NUM_WORKER": "2", "BYTEPS_JOBID": "x"})
+        assert "did you mean BYTEPS_JOB_ID?" in caplog.text
+
+    def test_others_variables_are_explained(self, caplog):
+        env = {"BYTEPS_USE_HASH_KEY": "1", "DMLC_LOCAL": "0", "HOROVOD_TIMELINE": "t.json"}
+        found = self.warnings(caplog, env)
+        assert [message.split(" has no effect in tf_byteps: ")[0] for message in found] == [*env]
+        assert "use BYTEPS_TIMELINE" in found[2]
+
+    def test_all_that_are_known_are_in_the_guide(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs" / "migration.md").read_text()
+        known = {**original_variables.IGNORED, **original_variables.REFUSED}
+        assert not [name for name in known if f"`{name}`" not in page]
 
     def test_other_variables_are_nobodys_business(self, caplog):
-        Config.from_environment({"HOME": "/", "TF_CPP_MIN_LOG_LEVEL": "2"})
-        assert caplog.records == []
+        assert self.warnings(caplog, {"HOME": "/", "TF_CPP_MIN_LOG_LEVEL": "2"}) == []
+
+    def test_another_way_of_training_is_refused(self):
+        with pytest.raises(ConfigError, match="BYTEPS_ENABLE_ASYNC is '1': .* unset it"):
+            Config.from_environment({"BYTEPS_ENABLE_ASYNC": "1"})
+        Config.from_environment({"BYTEPS_ENABLE_ASYNC": "0"})
+
+    @pytest.mark.parametrize(
+        "env, speaks",
+        [
+            ({}, True),
+            ({"DMLC_NUM_WORKER": "2", "DMLC_WORKER_ID": "0", **SCHEDULER}, True),
+            ({"DMLC_NUM_WORKER": "2", "DMLC_WORKER_ID": "1", **SCHEDULER}, False),
+            ({"BYTEPS_MIN_WORKERS": "1", "BYTEPS_MEMBER": "1", **SCHEDULER}, False),
+            ({"DMLC_ROLE": "server", **SCHEDULER}, True),  # begun by hand
+            ({"DMLC_ROLE": "scheduler", "BYTEPS_GLOBAL_SIZE": "2", **SCHEDULER}, False),
+        ],
+    )
+    def test_one_process_of_a_job_speaks_for_all(self, env, speaks):
+        assert Config.from_environment(env).speaks_for_all == speaks
 
 
 def test_log_levels_of_the_original():

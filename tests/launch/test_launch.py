@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -69,6 +70,19 @@ def test_workers_get_their_place_and_variables(launch):
         assert f"[worker {rank}] worker 1 {rank} 2 mine a b\n" in running.out
 
 
+def test_a_variable_without_effect_is_said_once(launch, program):
+    running = launch(
+        *("-np", "2", "--servers", "1", *program("train")),
+        BYTEPS_PARTITON_BYTES="4",
+        BYTEPS_SCHEDULING_CREDIT="4",
+    )
+    assert running.wait() == 0
+    lines = [line for line in running.err.splitlines() if "CREDIT" in line or "PARTITON" in line]
+    assert len(lines) == 2
+    for line in lines:  # with time and level, as those of servers
+        assert re.match(r"\[worker 0\] \d{4}-\S+ \S+ WARNING tf_byteps: ", line), line
+
+
 def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
     path = tmp_path / "secret"
     path.write_text("a secret that the user has chosen\n")
@@ -102,7 +116,16 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
             "localhost:2 takes only 2 workers: -H gives more",
         ),
         (["-np", "1", "--env", "NOT_THERE", "true"], 2, "there is no such variable here"),
-        (["-H", "no-such-host.invalid:2", "true"], 2, "give it with --scheduler-host"),
+        (["-H", "me@nobody.invalid:2", "true"], 2, "the name 'nobody.invalid' cannot be resolved"),
+        (["-H", "no-such-host.invalid:2", "true"], 2, "is the host name right? If only ssh"),
+        (["-H", "::1", "true"], 2, "; IPv6 addresses stand in brackets"),
+        (["--nproc_per_node", "2", "train.py"], 2, "its place bpslaunch has -np, the number of"),
+        (["--num_processes=2", "train.py"], 2, "--num_processes is another launcher's option"),
+        (["--no-such-option", "train.py"], 2, "unrecognized arguments: --no-such-option"),
+        (["-np", "1", "--env", "FOO BAR=1", "true"], 2, "'FOO BAR' is no variable's name"),
+        (["-np", "2", "python3", "-u", "-"], 2, "reads its program from standard input"),
+        (["-np", "2", "python"], 2, "python reads its program from standard input"),
+        (["-np", "2", "--env", "BYTEPS_ENABLE_ASYNC=1", "true"], 2, "no asynchronous training"),
         (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 2, "can see a command line"),
     ],
 )

@@ -12,7 +12,11 @@ from typing import Any
 from tf_byteps.config import checks
 from tf_byteps.config.options import FIELDS, OPTIONS, Options
 from tf_byteps.config.topology import Topology, topology_of
-from tf_byteps.config.variables import mention_unknown_variables, merge_enable_rdma
+from tf_byteps.config.variables import (
+    mention_unused_variables,
+    merge_enable_rdma,
+    refuse_other_training,
+)
 from tf_byteps.environments import SOURCES
 from tf_byteps.environments.merging import add_place
 from tf_byteps.errors import ConfigError
@@ -63,7 +67,7 @@ class Config(Options):
             ConfigError: a variable or argument has the wrong form, or they contradict each other.
         """
         env = os.environ if env is None else env
-        mention_unknown_variables(env)
+        refuse_other_training(env)
         values, sources = {}, {}
         for name, described in OPTIONS.items():
             if env.get(described.variable, "").strip():
@@ -75,7 +79,11 @@ class Config(Options):
         values.update(overrides)
         sources.update(dict.fromkeys(overrides, "argument"))
         values.setdefault("role", default_role)
-        return cls(**values, sources=sources)
+        try:
+            return cls(**values, sources=sources)
+        except ConfigError:  # perhaps for want of one that is misspelt
+            mention_unused_variables(env)
+            raise
 
     def replace(self, source: str = "argument", **changes: Any) -> Config:
         """A copy with other values.
@@ -143,6 +151,13 @@ class Config(Options):
     def distributed(self) -> bool:
         """Whether this process takes part in a job with a scheduler and servers."""
         return bool(self.topology.reason)
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether this process warns of what all processes of the job have in common."""
+        if self.role in ("server", "scheduler"):  # of bpslaunch, or begun by hand
+            return self.global_size is None and not self.elastic
+        return self.rank == 0 or (self.rank is None and self.member in (None, "0"))
 
     @property
     def elastic(self) -> bool:

@@ -1,4 +1,4 @@
-"""Variables of the original BytePS and ps-lite that tf_byteps knows and does not use, and why."""
+"""Variables of the original BytePS, ps-lite and Horovod that tf_byteps does not use, and why."""
 
 _TRANSPORT = "BYTEPS_VAN chooses TCP or RDMA, and neither has settings of this kind"
 _THREADS = "threads are set with BYTEPS_IO_THREADS"
@@ -6,9 +6,13 @@ _PLACEMENT = "parts are placed by size, deterministically, not by a hash"
 _SCHEDULING = "scheduling is always on; BYTEPS_CREDIT_BYTES sets the bytes in flight"
 _GPU = "reduction on one machine goes through servers"
 _DEBUG = "BYTEPS_LOG_LEVEL=DEBUG prints what the engine does"
-_MODE = "this way of training is not supported"
 _TRACE = "use BYTEPS_TIMELINE, or tf_byteps.start_timeline() and stop_timeline()"
 _LAUNCHER = "bpslaunch does not bind processes to cores"
+_FUSION = "tensors are not fused, but cut into parts: see BYTEPS_PARTITION_BYTES"
+_TUNING = "parts and credit tune themselves"
+_HIERARCHY = "the GPUs of a host reduce among themselves first, always"
+_STALL = "use BYTEPS_STALL_WARNING_SECONDS and BYTEPS_STALL_SHUTDOWN_SECONDS"
+_SERVERS = "gradients go through servers, and within a host through NCCL"
 _HEARTBEAT = "use BYTEPS_HEARTBEAT_INTERVAL and BYTEPS_HEARTBEAT_TIMEOUT"
 
 IGNORED = {
@@ -27,7 +31,6 @@ IGNORED = {
     "BYTEPS_BUILT_IN_HASH_COEF": _PLACEMENT,
     "BYTEPS_ENABLE_MIXED_MODE": "shares follow from where servers run; see BYTEPS_COLOCATED_SERVER",
     "BYTEPS_MIXED_MODE_BOUND": _PLACEMENT,
-    "BYTEPS_ENABLE_ASYNC": _MODE,
     "BYTEPS_LOG_HIDE_TIME": "every line of the log has its time",
     "BYTEPS_DEBUG_SAMPLE_TENSOR": _DEBUG,
     "BYTEPS_SERVER_DEBUG": _DEBUG,
@@ -69,4 +72,37 @@ IGNORED = {
     "PS_DROP_MSG": _TRANSPORT,
     "PS_HEARTBEAT_INTERVAL": _HEARTBEAT,
     "PS_HEARTBEAT_TIMEOUT": _HEARTBEAT,
+    "BYTEPS_USE_HASH_KEY": _PLACEMENT,
+    "HOROVOD_TIMELINE": _TRACE,
+    "HOROVOD_TIMELINE_MARK_CYCLES": _TRACE,
+    "HOROVOD_FUSION_THRESHOLD": _FUSION,
+    "HOROVOD_CYCLE_TIME": _FUSION,
+    "HOROVOD_CACHE_CAPACITY": _FUSION,
+    "HOROVOD_DISABLE_GROUP_FUSION": _FUSION,
+    "HOROVOD_BATCH_D2D_MEMCOPIES": _FUSION,
+    "HOROVOD_AUTOTUNE": _TUNING,
+    "HOROVOD_AUTOTUNE_LOG": _TUNING,
+    "HOROVOD_HIERARCHICAL_ALLREDUCE": _HIERARCHY,
+    "HOROVOD_HIERARCHICAL_ALLGATHER": _HIERARCHY,
+    "HOROVOD_NUM_NCCL_STREAMS": _HIERARCHY,
+    "HOROVOD_STALL_CHECK_DISABLE": _STALL,
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": _STALL,
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": _STALL,
+    "HOROVOD_LOG_LEVEL": "use BYTEPS_LOG_LEVEL",
+    "HOROVOD_ELASTIC_TIMEOUT": "use BYTEPS_ELASTIC_TIMEOUT, or bpslaunch --elastic-timeout",
+    "HOROVOD_GLOO_IFACE": "use DMLC_INTERFACE, or bpslaunch --network-interface",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "use BYTEPS_RENDEZVOUS_TIMEOUT and BYTEPS_OPERATION_TIMEOUT",
+    "HOROVOD_START_TIMEOUT": "use BYTEPS_RENDEZVOUS_TIMEOUT",
+    "HOROVOD_CPU_OPERATIONS": _SERVERS,
+    "HOROVOD_GPU_OPERATIONS": _SERVERS,
+    "HOROVOD_CONTROLLER": _SERVERS,
+    "HOROVOD_MPI_THREADS_DISABLE": _SERVERS,
+    "HOROVOD_THREAD_AFFINITY": _LAUNCHER,
+    "HOROVOD_ENABLE_XLA_OPS": "exchanges are part of steps that XLA compiles, always",
+}
+
+# Set to anything but no, they ask for other results.
+REFUSED = {
+    "BYTEPS_ENABLE_ASYNC": "tf_byteps has no asynchronous training, whose results are others: "
+    "unset it. BYTEPS_BACKUP_WORKERS does not wait for stragglers (docs/stragglers.md)",
 }
