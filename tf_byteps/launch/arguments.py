@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from tf_byteps import __version__
 from tf_byteps.errors import ConfigError
-from tf_byteps.launch import job_file, kubernetes, remote_shells
+from tf_byteps.launch import job_file, kubernetes, other_launchers, remote_shells
 
 _DESCRIPTION = """\
 Starts a training job: a scheduler, servers, and the workers that run the command.
@@ -105,8 +105,15 @@ def _seconds(text: str) -> float:
     return number
 
 
+class _Parser(argparse.ArgumentParser):
+    """Knows options of other launchers, too, and says what takes their place."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(other_launchers.answer(message))
+
+
 def new_parser(
-    kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+    kind: type[argparse.ArgumentParser] = _Parser,
 ) -> argparse.ArgumentParser:
     """A parser of bpslaunch's arguments, of this class."""
     parser = kind(
