@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.plan import TOPOLOGY
 from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.rendezvous.secret import MIN_BYTES, new_secret, read_secret_file
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def new_launcher(
@@ -87,6 +90,11 @@ def _read_variable(text: str, environment: Mapping[str, str]) -> tuple[str, str]
         raise ConfigError(
             "--env BYTEPS_JOB_SECRET=...: everybody on this machine can see a command line; set "
             "the variable in the environment of bpslaunch, or BYTEPS_JOB_SECRET_FILE"
+        )
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"--env {text!r}: {name!r} is no variable's name: give --env once for each variable, "
+            f"as NAME=VALUE"
         )
     if has_value:
         return name, value
