@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import secrets
 import signal
 import sys
@@ -291,6 +292,26 @@ def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> i
 def _require_command(options: argparse.Namespace) -> None:
     if not options.command:
         _refuse("the command that the workers run is missing")
+    if _reads_program(options.command):
+        _refuse(
+            f"{' '.join(options.command)} reads its program from standard input, which workers do "
+            f"not have: put it into a file"
+        )
+
+
+def _reads_program(command: Sequence[str]) -> bool:
+    """Whether this is Python without a program of its own."""
+    if not re.fullmatch(r"python[\d.]*", os.path.basename(command[0])):
+        return False
+    words = iter(command[1:])
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif word == "-":
+            return True
+        elif re.match(r"-[a-zA-Z]*[cmVh]|--|[^-]", word):
+            return False
+    return True
 
 
 if __name__ == "__main__":
