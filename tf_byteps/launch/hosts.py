@@ -79,7 +79,8 @@ def given_hosts(hosts: str | None, hostfile: str | None) -> list[Host] | None:
 def _read_host(entry: str, where: str) -> Host:
     match = _HOST.fullmatch(entry)
     if match is None or match["slots"] == "0":
-        raise ConfigError(f'{where}: {entry!r} is not of the form "host" or "host:workers"')
+        hint = "; IPv6 addresses stand in brackets, [fd00::2]:4" if entry.count(":") > 1 else ""
+        raise ConfigError(f'{where}: {entry!r} is not of the form "host" or "host:workers"{hint}')
     return Host(match["name"] or match["address"], int(match["slots"] or 1))
 
 
@@ -106,14 +107,16 @@ def address_for(names: Iterable[str]) -> str:
     remote = [name for name in names if not is_local(name)]
     if not remote:
         return "127.0.0.1"
+    name = remote[0].rpartition("@")[2]  # "user@host"
     try:
-        socket.getaddrinfo(remote[0], None)
+        socket.getaddrinfo(name, None)
     except socket.gaierror as error:
         raise ConfigError(
-            f"the name {remote[0]!r} cannot be resolved ({error.strerror}), so that it is not "
-            f"known which address of this machine it can reach: give it with --scheduler-host"
+            f"the name {name!r} cannot be resolved ({error.strerror}): is the host name right? If "
+            f"only ssh knows it, say with --scheduler-host at which address of this machine it "
+            f"finds the scheduler"
         ) from None
-    return route_address(remote[0])
+    return route_address(name)
 
 
 def passed_environment(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
