@@ -10,5 +10,5 @@ def test_import_says_what_to_install():
     assert result.returncode == 1
     assert result.stderr.endswith(
         "ImportError: tf_byteps.ray needs Ray, which is not installed here: "
-        "pip install 'tf_byteps[ray]'\n"
+        "run pip install '.[ray]' in the sources of tf_byteps\n"
     )

@@ -10,12 +10,13 @@ except ModuleNotFoundError as _error:
     if _error.name != "ray":
         raise
     raise ImportError(
-        "tf_byteps.ray needs Ray, which is not installed here: pip install 'tf_byteps[ray]'"
+        "tf_byteps.ray needs Ray, which is not installed here: run pip install '.[ray]' in the "
+        "sources of tf_byteps"
     ) from None
 if not hasattr(_ray, "__version__"):  # a folder of that name, which is not a package
     raise ImportError(
         f"tf_byteps.ray needs Ray, but 'import ray' finds {list(_ray.__path__)}: rename that "
-        f"folder, and pip install 'tf_byteps[ray]'"
+        f"folder, and run pip install '.[ray]' in the sources of tf_byteps"
     )
 
 from tf_byteps.ray.launcher import RayLauncher  # noqa: E402

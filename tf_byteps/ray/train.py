@@ -32,7 +32,7 @@ def setup() -> None:
     except ImportError as error:
         raise ImportError(
             "tf_byteps.ray.setup needs Ray Train, which is not installed here: "
-            "pip install 'tf_byteps[ray]'"
+            "run pip install '.[ray]' in the sources of tf_byteps"
         ) from error
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
