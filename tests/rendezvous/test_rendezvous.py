@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import logging
 import pickle
 import socket
 import threading
@@ -480,3 +481,15 @@ class TestMessages:
     def test_addresses_are_written_as_in_a_url(self):
         assert str(Address("h", 1)) == "h:1"
         assert str(Address("::1", 1)) == "[::1]:1"
+
+
+def test_a_start_of_a_minute_is_usual_under_bpslaunch():
+    """It sees whether processes run. Without an answer of the scheduler something may be wrong."""
+    place = {"scheduler_host": "127.0.0.1", "scheduler_port": 1}
+    by_hand = Config(role="server", **place)
+    launched = Config(role="server", job_id="j", global_rank=0, global_size=2, **place)
+    progress = "0 of 2 workers have joined"
+    assert client._level(launched, 20, progress) == logging.INFO
+    assert client._level(launched, 61, progress) == logging.WARNING
+    assert client._level(launched, 20, "") == logging.WARNING
+    assert client._level(by_hand, 20, progress) == logging.WARNING

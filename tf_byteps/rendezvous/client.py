@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
 _JOIN_SECONDS = 1.0
 # A scheduler that does not answer may start later, or be at another address: said soon.
 _FIRST_LOG_SECONDS = 10.0
+_USUAL_SECONDS = 60.0  # of a start
 _LOG_SECONDS = 30.0
 _PROBE_SECONDS = 2.0
 _RECONNECT_MILLISECONDS = 250
@@ -143,11 +144,19 @@ def _wait_for_assignment(
         _check_patience(line, config, patience, now - begin, silent, progress)
         if now > next_log and patience < math.inf:
             next_log = now + _LOG_SECONDS
-            _logger.warning(
+            _logger.log(
+                _level(config, now - begin, progress),
                 "waiting for the job to begin: %s",
                 progress or _no_answer(line),
                 extra=logs.event("job_awaited"),
             )
+
+
+def _level(config: Config, waited: float, progress: str) -> int:
+    """bpslaunch sees whether processes run: while they import TensorFlow, nobody need worry."""
+    by_launcher = config.job_id is not None and (config.global_size is not None or config.elastic)
+    is_usual = by_launcher and bool(progress) and waited < _USUAL_SECONDS
+    return logging.INFO if is_usual else logging.WARNING
 
 
 def _read_answer(message: messages.Message, line: _Line, config: Config) -> str:
