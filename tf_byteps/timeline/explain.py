@@ -19,7 +19,7 @@ _ADVICE = {
     "link": _LINKS,
     "server link": _LINKS,
     "worker link": "check its link and its load, or compress (docs/compression.md)",
-    "latency": _LINKS,
+    "latency": "check its CPUs and its load; where steps are this short, a larger batch helps",
     "sum": "check its CPUs and its load, or add servers",
     "queue": "check its CPUs, and set BYTEPS_IO_THREADS higher (docs/tuning.md)",
 }
@@ -135,10 +135,14 @@ def _lines(job: _Job) -> Iterable[str]:
     )
     own_input = Cause("input", worker)
     times[own_input] = times.get(own_input, 0.0) + cost.input
-    for cause in sorted(times, key=lambda each: -times[each])[:_SHOWN]:
-        if times[cause] > _LEAST_SHARE * cost.length:
-            advice = _ADVICE.get(cause.kind, _OTHER_ADVICE)
-            yield f"  {times[cause] / 1e6:.2f} ms a step: {job.described(cause)}: {advice}"
+    most = sorted(times, key=lambda each: -times[each])[:_SHOWN]
+    costly = [cause for cause in most if times[cause] > _LEAST_SHARE * cost.length]
+    if not costly:
+        share = (cost.exposed + cost.input) / max(1.0, cost.length)
+        yield f"  nothing to gain here: at most {share:.1%} of a step"
+    for cause in costly:
+        advice = _ADVICE.get(cause.kind, _OTHER_ADVICE)
+        yield f"  {times[cause] / 1e6:.2f} ms a step: {job.described(cause)}: {advice}"
 
 
 def _waited_for(cause: Cause) -> str:

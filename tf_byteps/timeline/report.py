@@ -13,7 +13,14 @@ from tf_byteps.files import write_whole
 from tf_byteps.timeline.job_trace import job_trace
 from tf_byteps.timeline.parts import STAGES, Part, read_credits, read_threads
 from tf_byteps.timeline.recording import notes_of, recording_of
-from tf_byteps.timeline.steps import by_workers, cost_of, covered, rounds_of, steps_of
+from tf_byteps.timeline.steps import (
+    by_workers,
+    cost_of,
+    covered,
+    rounds_of,
+    steps_of,
+    without_start,
+)
 
 MERGED = "job.json"
 _NOTHING_DONE = 2
@@ -55,6 +62,7 @@ def breakdown(parts: Any) -> dict[Any, Any]:
 
 
 def _lines(parts: Any, waits: Any) -> Iterator[Any]:
+    parts = without_start(parts)
     by_worker = by_workers(parts)
     by_waits = collections.defaultdict(list)
     for wait in waits:
@@ -62,7 +70,10 @@ def _lines(parts: Any, waits: Any) -> Iterator[Any]:
     for worker in by_worker:
         found = breakdown(by_worker[worker])
         step = f"a step takes {_ms(found['step'])}; " if found["step"] else ""
-        yield f"worker {worker}, {found['steps']} steps: {step}exchanges {_ms(found['exchange'])}"
+        yield (
+            f"worker {worker}, {found['steps']} steps: {step}of a step "
+            f"{_ms(found['exchange'])} have exchanges in flight"
+        )
         if cost := cost_of(steps_of(by_worker[worker], by_waits[worker])):
             waited = f", input {_ms(cost.input)}" if by_waits[worker] else ""
             yield (

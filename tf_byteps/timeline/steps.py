@@ -86,8 +86,26 @@ def by_workers(parts: Iterable[Part]) -> dict[int, list[Part]]:
 def gradients(parts: Iterable[Part]) -> list[Part]:
     """The gradients; where nothing is named so, all sums."""
     sums = [part for part in parts if part.kind == "sum"]
-    named = [p for p in sums if "/gradient/" in f"/{p.tensor}" or "/gradient@" in f"/{p.tensor}"]
-    return named or sums
+    return [part for part in sums if _is_gradient(part)] or sums
+
+
+def _is_gradient(part: Part) -> bool:
+    name = f"/{part.tensor}"
+    return part.kind == "sum" and ("/gradient/" in name or "/gradient@" in name)
+
+
+def without_start(parts: Iterable[Part]) -> list[Part]:
+    """The parts but for those before a worker's first gradient of a membership epoch.
+
+    Those exchange initial values, and what the workers agree on. Where nothing is named a gradient,
+    all stay.
+    """
+    parts = list(parts)
+    first: dict[tuple[int, int], int] = {}
+    for part in filter(_is_gradient, parts):
+        key = part.worker, part.epoch
+        first[key] = min(part.enqueued, first.get(key, part.enqueued))
+    return [part for part in parts if part.enqueued >= first.get((part.worker, part.epoch), 0)]
 
 
 def steps_of(parts: Iterable[Part], waits: Iterable[InputWait] = ()) -> list[Step]:
