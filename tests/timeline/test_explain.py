@@ -10,6 +10,8 @@ import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tf_byteps import _engine, timeline
 from tf_byteps.timeline.explain import explain
+from tf_byteps.timeline.parts import Part
+from tf_byteps.timeline.steps import without_start
 
 SECONDS = 40
 
@@ -43,5 +45,77 @@ def test_bpslaunch_records_and_merges(tmp_path):
     names = sorted(path.name for path in (tmp_path / "job.json.d").iterdir())
     servers = ["timeline-scheduler.json", "timeline-server-0.json"]
     assert names == [*servers, "worker-0.json", "worker-1.json"]
+    # Initial values and agreements, before the first step, are not of a step.
+    assert "/sizes" not in done.stderr
     again = subprocess.run(command, timeout=60, **how)
     assert again.returncode == 2 and "name another file" in again.stderr
+
+
+def launched(file, *command, workers=2):
+    words = [sys.executable, "-m", "tf_byteps.launch", "-np", str(workers)]
+    words += ["--timeline", str(file)]
+    how = {"env": clean_environment(), "cwd": ROOT, "text": True}
+    how |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*words, *command], **how)
+
+
+def test_a_good_job_ends_well_without_a_timeline(tmp_path):
+    running = launched(tmp_path / "job.json", "true", workers=1)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "WARNING no timeline: no process of the job wrote one into" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_timeline_that_cannot_be_merged_is_a_warning(tmp_path):
+    """Only the scheduler wrote one."""
+    running = launched(tmp_path / "job.json", "true")
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "have not been merged" in said
+
+
+def test_where_no_timeline_can_be_written_nothing_starts(tmp_path):
+    (tmp_path / "file").touch()
+    running = launched(tmp_path / "file" / "job.json", "touch", f"{tmp_path}/begun")
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 2 and "cannot be written: Not a directory" in said
+    assert not (tmp_path / "begun").exists()
+
+
+def test_two_jobs_at_once_do_not_share_a_timeline(tmp_path):
+    with launched(tmp_path / "job.json", "sh", "-c", "echo begun; sleep 600") as first:
+        try:
+            first.stdout.readline()
+            second = launched(tmp_path / "job.json", "true")
+            _, said = second.communicate(timeout=60)
+        finally:
+            first.terminate()
+    assert second.returncode == 2
+    assert "a job that runs writes there: name another file" in said
+
+
+def a_part(worker, number, at, name="gradient/x"):
+    """An exchange of half a millisecond."""
+    times = dict.fromkeys(["computed", "reduced", "copied_out", "copied_in", "broadcast"])
+    stages = ["placed", "pushed", "arrival_began", "arrived", "answered"]
+    stages += ["reply_began", "reply_received"]
+    times |= {stage: at + 50_000 * n for n, stage in enumerate(stages, 1)}
+    about = {"kind": "sum", "dtype": "float32", "priority": 0, "status": "OK", "part": 0}
+    about |= {"parts": 1, "bytes": 4000, "server": 0, "enqueued": at, "done": at + 500_000}
+    return Part(worker=worker, tensor=name, round=number, **about, **times)
+
+
+def test_where_nothing_is_to_be_gained_it_says_so():
+    """Steps of 100 ms."""
+    parts = [a_part(w, n, 100_000_000 * n + 1) for w in range(2) for n in range(6)]
+    _, *lines = explain(parts)
+    assert lines == ["  nothing to gain here: at most 0.5% of a step"]
+
+
+def test_what_comes_before_the_first_step_is_left_out():
+    first = a_part(0, 0, 100, name="initial value/adam/iteration")
+    steps = [a_part(0, n, 100_000_000 * (n + 1)) for n in range(3)]
+    assert without_start([first, *steps]) == steps
+    others = [a_part(0, n, 100 + n, name="mine") for n in range(3)]
+    assert without_start(others) == others

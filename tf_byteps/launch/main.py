@@ -25,7 +25,13 @@ from tf_byteps.launch.log_folder import LogFolder
 from tf_byteps.launch.output import Choice, Screen, read_ranks
 from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
 from tf_byteps.launch.remote_shells import Ssh
-from tf_byteps.launch.settings import new_launcher, read_setting, take_secret, variables_of
+from tf_byteps.launch.settings import (
+    new_launcher,
+    read_setting,
+    take_secret,
+    timeline_folder,
+    variables_of,
+)
 from tf_byteps.rendezvous.host import interface_address
 from tf_byteps.timeline import report as timeline_report
 
@@ -54,23 +60,32 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
         return _print_manifests(options, environment)
     if options.min_workers or options.host_script:
         _require_command(options)
-        return _merge_timeline(options.timeline, _run_elastic_job(options, environment))
+        code = _run_elastic_job(options, environment)
+        return code if options.dry_run else _merge_timeline(options.timeline, code)
     if not (options.workers or options.hosts or options.hostfile):
         if environment.get("DMLC_ROLE"):
             return _run_one_role(options, environment)
         if read_allocation(environment) is None:
             _refuse("-np is missing: how many workers? (or set DMLC_ROLE)")
     _require_command(options)
-    return _merge_timeline(options.timeline, _run_job(options, environment))
+    code = _run_job(options, environment)
+    return code if options.dry_run else _merge_timeline(options.timeline, code)
 
 
 def _merge_timeline(file: str | None, code: int) -> int:
-    """Merges and explains what was recorded; returns the job's exit code, or its own."""
-    if not file:
+    """Merges and explains what was recorded, if it can be; returns the job's exit code."""
+    folder = timeline_folder(file) if file else ""
+    if not (file and os.path.isdir(folder)):
+        return code
+    if not os.listdir(folder):
+        _say(f"WARNING no timeline: no process of the job wrote one into {folder}")
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
         return code
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the workers'
-        merged = timeline_report.main([f"{os.path.abspath(file)}.d", "--out", file, "--explain"])
-    return code or merged
+        if timeline_report.main([folder, "--out", file, "--explain"]):
+            _say(f"WARNING the timelines in {folder} have not been merged")
+    return code
 
 
 def _refuse(message: str) -> NoReturn:
@@ -191,10 +206,11 @@ def _discovery(
             f"{given} and --host-discovery-script both say which hosts to use: give one of them"
         )
 
-    def say(text: str) -> None:
-        print(f"bpslaunch: {text}", file=sys.stderr)
+    return HostScript(options.host_script, options.slots_per_host, _say)
 
-    return HostScript(options.host_script, options.slots_per_host, say)
+
+def _say(text: str) -> None:
+    print(f"bpslaunch: {text}", file=sys.stderr)
 
 
 def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choice:

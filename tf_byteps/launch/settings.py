@@ -1,6 +1,8 @@
 """Which variables a job's processes get: from options, and from the environment of bpslaunch."""
 
 import argparse
+import errno
+import fcntl
 import os
 import re
 from collections.abc import Mapping
@@ -28,17 +30,38 @@ def new_launcher(
     environment.update(given)
     refuse_other_training(environment)
     secret = take_secret(environment) if needs_secret else None
+    if options.timeline and not options.dry_run:
+        _prepare_timeline(options.timeline)
     remote = passed_environment(environment, given)
     shell = new_remote_shell(options, environment)
     return Launcher(environment, remote, shell, options.grace, secret)
 
 
-def _timeline_folder(file: str) -> str:
-    """Where the processes write theirs; a job before this one has left nothing there."""
-    folder = os.path.abspath(f"{file}.d")
-    if os.path.isdir(folder) and os.listdir(folder):
-        raise ConfigError(f"--timeline {file}: {folder} has files: remove it, or name another file")
-    return f"{folder}/"
+def timeline_folder(file: str) -> str:
+    """Where the processes of a job with --timeline FILE write theirs."""
+    return f"{os.path.abspath(file)}.d"
+
+
+def _prepare_timeline(file: str) -> None:
+    """Makes the folder, for this job alone; a job before this one has left nothing there."""
+    folder = timeline_folder(file)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        # Never closed: as long as this process lives, no other job has the folder.
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.listdir(folder):
+            raise ConfigError(
+                f"--timeline {file}: {folder} has files: remove it, or name another file"
+            )
+        for place in (folder, os.path.dirname(folder)):
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, f"nobody may write to {place}")
+    except BlockingIOError:
+        raise ConfigError(
+            f"--timeline {file}: a job that runs writes there: name another file"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"--timeline {file} cannot be written: {error.strerror}") from None
 
 
 def variables_of(options: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
@@ -49,7 +72,7 @@ def variables_of(options: argparse.Namespace, environment: Mapping[str, str]) ->
     if options.metrics_port:
         variables["BYTEPS_METRICS_PORT"] = options.metrics_port
     if options.timeline:
-        variables["BYTEPS_TIMELINE"] = _timeline_folder(options.timeline)
+        variables["BYTEPS_TIMELINE"] = f"{timeline_folder(options.timeline)}/"
     if options.network_interface:
         variables["DMLC_INTERFACE"] = options.network_interface
     if options.tls:
