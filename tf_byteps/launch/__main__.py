@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-_DOCTOR = "doctor"
+_DOCTOR, _TEST, _ENV = "doctor", "test", "env"
 
 
 def main() -> int:
@@ -15,6 +15,14 @@ def main() -> int:
             from tf_byteps.doctor.main import main as examine  # what no job needs
 
             return examine(words[1:])
+        if words[:1] == [_TEST]:
+            from tf_byteps.launch.trial import main as try_out
+
+            return try_out(words[1:])
+        if words[:1] == [_ENV]:
+            from tf_byteps.doctor.environment import main as describe
+
+            return describe(words[1:])
         from tf_byteps.launch.main import main as launch
 
         return launch(words)
