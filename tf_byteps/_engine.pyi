@@ -44,6 +44,7 @@ class NetworkOptions:
     connections_per_server: int
     io_threads: int
     read_peer_memory: bool
+    ports: Sequence[int]
 
 class SecurityOptions:
     secret: str

@@ -56,6 +56,7 @@ def engine_options(values: Mapping[str, float], config: Config) -> _engine.Engin
     network.io_threads = config.io_threads or _default_io_threads(config)
     network.read_peer_memory = config.read_peer_memory
     network.transport = config.van
+    network.ports = config.listening_ports
     network.rdma = _rdma_options(config)
     options.compression.narrow = config.narrow
     options.security.secret = engine_key(job_secret(config))
@@ -129,6 +130,14 @@ def nccl_libraries() -> list[str]:
     return names
 
 
+def _of_ports(config: Config) -> str:
+    """The setting of the port that a server cannot have, to go after the error."""
+    for name in ("server_port", "ports"):
+        if getattr(config, name):
+            return f"; {config.named(name)}"
+    return ""
+
+
 class SummationServer:
     """A summation server that listens, and belongs to a job once it is started.
 
@@ -148,7 +157,7 @@ class SummationServer:
                 listening_address(config, host), config.server_port, options
             )
         except _engine.EngineError as error:
-            raise BytePSError(f"the server cannot start: {error}") from error
+            raise BytePSError(f"the server cannot start: {error}{_of_ports(config)}") from error
         self.address = Address(host, self._server.endpoint.port)
         self._rank = None
         self._job_id = None

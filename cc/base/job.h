@@ -78,6 +78,8 @@ struct NetworkOptions {
   int32_t connections_per_server = 1;
   int32_t io_threads = 2;        // threads that move bytes, per Van
   bool read_peer_memory = true;  // between processes of one host, see van/van.h
+  // Where no port is given, one of these that is free is listened at; empty: any.
+  std::vector<uint16_t> ports;
 };
 
 struct SecurityOptions {

@@ -39,6 +39,7 @@ Coordinator::Coordinator(const EngineOptions& options)
       absent_([this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
+  van_options.ports = options.network.ports;
   van_options.secret = options.security.secret;
   van_options.tls = options.security.tls;
   van_ = NewTcpVan(van_options);

@@ -52,7 +52,8 @@ void DefineOptions(py::module_& module) {
       .def_readwrite("rdma", &NetworkOptions::rdma)
       .def_readwrite("connections_per_server", &NetworkOptions::connections_per_server)
       .def_readwrite("io_threads", &NetworkOptions::io_threads)
-      .def_readwrite("read_peer_memory", &NetworkOptions::read_peer_memory);
+      .def_readwrite("read_peer_memory", &NetworkOptions::read_peer_memory)
+      .def_readwrite("ports", &NetworkOptions::ports);
   py::class_<SecurityOptions>(module, "SecurityOptions", "Who may take part, and read.")
       .def_readwrite("secret", &SecurityOptions::secret)
       .def_readwrite("tls", &SecurityOptions::tls);

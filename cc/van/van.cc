@@ -31,6 +31,7 @@ VanOptions VanOptionsOf(const EngineOptions& options) {
   van.ping_interval = std::max(kLeastPingSeconds, options.timeouts.heartbeat_interval);
   van.silence_timeout = std::max(kLeastSilenceSeconds, options.timeouts.heartbeat_timeout);
   van.read_peer_memory = options.network.read_peer_memory;
+  van.ports = options.network.ports;
   van.secret = options.security.secret;
   van.tls = options.security.tls;
   van.transport = options.network.transport;

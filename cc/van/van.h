@@ -177,10 +177,11 @@ struct VanOptions {
   // Payloads between two processes of one host may be read from the sender's memory by the
   // receiver, where both ends want it, the kernel allows it, and there is a secret.
   bool read_peer_memory = true;
-  bool lend_to_own_process = true;  // false: also what is in this process is read by the kernel
-  std::string secret = {};          // that peers must know (wire/authentication.h); empty: none
-  uint64_t features = 0;            // of wire/handshake.h: what is offered besides a secret
-  bool tls = false;                 // everything in TLS 1.3, with keys from the secret (tls/tls.h)
+  bool lend_to_own_process = true;   // false: also what is in this process is read by the kernel
+  std::string secret = {};           // that peers must know (wire/authentication.h); empty: none
+  uint64_t features = 0;             // of wire/handshake.h: what is offered besides a secret
+  std::vector<uint16_t> ports = {};  // of NetworkOptions
+  bool tls = false;                  // everything in TLS 1.3, with keys from the secret (tls/tls.h)
   uint64_t tls_records_per_key = kTlsRecordsPerKey;
   Transport transport = Transport::kTcp;  // for NewVan
   RdmaOptions rdma;

@@ -45,6 +45,13 @@ def test_every_object_is_what_the_api_takes(kind):
     check_forms(found)
 
 
+def test_the_scheduler_of_pods_listens_within_the_range():
+    found = manifests("kubernetes", "true", options=("--ports", "20000-20063"))
+    (container,) = found[2]["spec"]["template"]["spec"]["containers"]
+    told = {each["name"]: each.get("value") for each in container["env"]}
+    assert (told["DMLC_PS_ROOT_PORT"], told["BYTEPS_PORTS"]) == ("20000", "20000-20063")
+
+
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
 def test_every_object_of_an_elastic_job_is_what_the_api_takes(kind):
     options = ("--min-np", "2", "--max-np", "5", "--metrics-port", "9000")

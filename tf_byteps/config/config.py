@@ -19,6 +19,7 @@ from tf_byteps.config.variables import (
 )
 from tf_byteps.environments import SOURCES
 from tf_byteps.environments.merging import add_place
+from tf_byteps.environments.place import ports_in
 from tf_byteps.errors import ConfigError
 
 # Shared values that processes need to reach each other: none can take them from another one.
@@ -136,6 +137,16 @@ class Config(Options):
     def topology(self) -> Topology:
         """Where this process stands in its job, a `Topology`."""
         return topology_of(self)
+
+    @property
+    def listening_ports(self) -> list[int]:
+        """The ports at which this process may listen where none is named; empty: any.
+
+        That of the scheduler is not among them: it may not be there yet.
+        """
+        if self.ports is None:
+            return []
+        return [port for port in ports_in(self.ports) if port != self.scheduler_port]
 
     @property
     def size(self) -> int:

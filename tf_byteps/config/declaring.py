@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tf_byteps.environments.place import MAX_PORT, ports_in
 from tf_byteps.errors import ConfigError
 
 
@@ -67,6 +68,19 @@ def text(maximum: int | None = None, minimum: int = 1) -> Kind:
         return maximum is None or len(value.encode()) <= maximum
 
     return Kind("a text" + limit, str, accepts)
+
+
+def port_range() -> Kind:
+    """A first and a last port."""
+
+    def accepts(value: Any) -> bool:
+        try:
+            return isinstance(value, str) and bool(ports_in(value))
+        except ValueError:
+            return False
+
+    description = f'a first and a last port, such as "20000-20063", from 1 to {MAX_PORT}'
+    return Kind(description, str, accepts)
 
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from tf_byteps import _engine
-from tf_byteps.config.declaring import choice, flag, option, seconds, text, whole
+from tf_byteps.config.declaring import choice, flag, option, port_range, seconds, text, whole
+from tf_byteps.environments.place import MAX_PORT
 
-_MAX_PORT = 65535
 # What the engine has as well has its default in cc/base/job.h, and only there.
 _ENGINE = _engine.EngineOptions()
 
@@ -28,7 +28,7 @@ class Options:
     scheduler_port: int | None = option(
         None,
         "DMLC_PS_ROOT_PORT",
-        whole(0, _MAX_PORT),
+        whole(0, MAX_PORT),
         "The scheduler's port. 0, for the scheduler only: any free one.",
     )
     num_worker_machines: int = option(
@@ -82,7 +82,15 @@ class Options:
         None, "DMLC_INTERFACE", text(), "Network interface whose address is used, such as eth0."
     )
     server_port: int = option(
-        0, "BYTEPS_SERVER_PORT", whole(0, _MAX_PORT), "Port of this process's server. 0: any free."
+        0, "BYTEPS_SERVER_PORT", whole(0, MAX_PORT), "Port of this process's server. 0: any free."
+    )
+    ports: str | None = option(
+        None,
+        "BYTEPS_PORTS",
+        port_range(),
+        "Where no other setting names a port, a process listens at the first free one of these, "
+        "such as 20000-20063. bpslaunch --ports.",
+        default_text="any free ones",
     )
     host_id: str | None = option(
         None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_byteps.environments import find_place
-from tf_byteps.environments.place import Place
+from tf_byteps.environments.place import Place, port_for, ports_in
 from tf_byteps.errors import ConfigError
 
 
@@ -26,6 +26,11 @@ def add_place(
         return
     free = {"node_host", "server_port", "job_id", "colocated_scheduler", "one_machine"}
     fields = dict(place.fields)
+    job_id = fields.get("job_id", "")
+    if "ports" in values and fields.get("scheduler_port") == port_for(
+        job_id
+    ):  # it is no launcher's
+        fields["scheduler_port"] = port_for(job_id, ports_in(values["ports"]))
     if place.source != "TF_CONFIG":  # another address may be better, and its own may be missing
         free |= {"scheduler_host", "scheduler_port"}
     if "num_worker_machines" in values and "num_worker_machines" not in fields:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_byteps.errors import ConfigError
 
 # Below the ports that Linux gives to those who ask for any.
-_FIRST_PORT, _PORTS = 10_000, 20_000
+_PORTS = range(10_000, 30_000)
+MAX_PORT = 65535
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,24 @@ def quote(environment: Mapping[str, str], *names: str) -> str:
     return ", ".join(f"{name}={environment[name]}" for name in names if has(environment, name))
 
 
-def port_for(job_id: str) -> int:
-    """A port that all processes of a job find alike, and jobs side by side hardly share."""
+def port_for(job_id: str, ports: Sequence[int] = _PORTS) -> int:
+    """One of some ports, which all processes of a job find alike.
+
+    Jobs side by side hardly share it, if there are many.
+    """
     digest = hashlib.sha256(job_id.encode()).digest()
-    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS
+    return ports[int.from_bytes(digest[:4], "big") % len(ports)]
+
+
+def ports_in(text: str) -> range:
+    """The ports in "20000-20063".
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    first, dash, last = (word.strip() for word in text.partition("-"))
+    if not (dash and first.isdecimal() and last.isdecimal()):
+        raise ValueError(text)
+    if not 1 <= int(first) <= int(last) <= MAX_PORT:
+        raise ValueError(text)
+    return range(int(first), int(last) + 1)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tf_byteps import __version__
+from tf_byteps.config import OPTIONS
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch import job_file, kubernetes, other_launchers, remote_shells
 
@@ -88,6 +89,16 @@ def _positive(text: str) -> int:
 def _port(text: str) -> str:
     if not 1 <= _whole(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a port: 1 to 65535")
+    return text
+
+
+def _ports(text: str) -> str:
+    try:
+        OPTIONS["ports"].read(text)
+    except ConfigError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not {OPTIONS['ports'].kind.description}"
+        ) from None
     return text
 
 
@@ -188,6 +199,7 @@ def _add_job_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="MODULE",
         help="the command is this module of Python, with the arguments that follow",
     )
+    add_ports_argument(group)
     group.add_argument(
         "--network-interface",
         metavar="NAME",
@@ -204,6 +216,17 @@ def add_host_arguments(group: argparse._ArgumentGroup) -> None:
         "--hostfile",
         metavar="FILE",
         help='a file instead of -H, with a line for each host: "host", "host:4" or "host slots=4"',
+    )
+
+
+def add_ports_argument(group: argparse._ArgumentGroup) -> None:
+    """Adds --ports, for a firewall between the hosts."""
+    group.add_argument(
+        "--ports",
+        type=_ports,
+        metavar="FIRST-LAST",
+        help="every process listens at free ones of these ports, such as 20000-20063 (sets "
+        "BYTEPS_PORTS)",
     )
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from tf_byteps.config import OPTIONS
+from tf_byteps.environments.place import ports_in
 from tf_byteps.errors import ConfigError
 
 KINDS = ("kubernetes", "jobset", "trainjob")
@@ -190,10 +192,11 @@ class PodJob:
 
     def _roles(self, address: str) -> list[tuple[str, int, list[Manifest]]]:
         """For each kind of pod its name, the number of pods, and their containers."""
+        ports = self._variables.get(OPTIONS["ports"].variable)
         common = {
             **self._variables,
             "DMLC_PS_ROOT_URI": address,
-            "DMLC_PS_ROOT_PORT": str(_PORT),
+            "DMLC_PS_ROOT_PORT": str(ports_in(ports)[0] if ports else _PORT),
             "DMLC_NUM_WORKER": str(self._workers),
             "DMLC_NUM_SERVER": str(self._servers),
             "BYTEPS_JOB_ID": self._name,

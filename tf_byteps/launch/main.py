@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 import os
 import re
@@ -13,7 +14,8 @@ from typing import NoReturn
 
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, ConfigError
-from tf_byteps.launch import kubernetes
+from tf_byteps.gpus import devices_in_words
+from tf_byteps.launch import kubernetes, ports
 from tf_byteps.launch.allocation import read_allocation
 from tf_byteps.launch.arguments import new_parser, read
 from tf_byteps.launch.discovery import FixedHosts, HostScript
@@ -135,6 +137,8 @@ def _limits(options: argparse.Namespace) -> dict[str, str]:
 def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     plan = _plan(options, environment)
     launcher = new_launcher(options, environment, plan.needs_scheduler)
+    if plan.needs_scheduler:
+        ports.check(plan, launcher.environment)
     settings = {
         "server_failover": read_setting(launcher.environment, "server_failover"),
         "server_restarts": options.server_restarts,
@@ -159,6 +163,7 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     hosts = discovery.first() if isinstance(discovery, HostScript) else discovery.poll()
     limits = _limits(options)
     plan = ElasticPlan(
+        scheduler_port=ports.scheduler_port(environment, variables_of(options, environment)),
         workers=0,
         servers=_number_of_servers(options, environment),
         hosts=(),
@@ -169,6 +174,9 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     )
     launcher = new_launcher(options, environment, True)
     most, failures = options.max_workers, options.host_failures
+    slots = sum(host.slots for host in hosts)
+    first = dataclasses.replace(plan, workers=min(slots, most or slots), hosts=tuple(hosts))
+    ports.check(first, launcher.environment)
     screen = Screen(timestamps=options.timestamps)
     choice = _choice(options, environment)
     settings = {"verbose": options.verbose, "choice": choice, "screen": screen}
@@ -255,6 +263,7 @@ def _plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
     workers = options.workers or sum(host.slots for host in hosts)
     hosts = hosts or [Host("localhost", workers)]
     return Plan(
+        scheduler_port=ports.scheduler_port(environment, variables_of(options, environment)),
         workers=workers,
         servers=_number_of_servers(options, environment),
         hosts=tuple(hosts),

@@ -61,6 +61,7 @@ class Plan:
         server_hosts: where servers run, in turn.
         job_id: tells this job from others on the same hosts.
         command: what a worker runs.
+        scheduler_port: the scheduler's; 0: it chooses one.
     """
 
     workers: int
@@ -69,6 +70,7 @@ class Plan:
     server_hosts: tuple[str, ...]
     job_id: str
     command: tuple[str, ...]
+    scheduler_port: int = dataclasses.field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         slots = sum(host.slots for host in self.hosts)
@@ -82,6 +84,10 @@ class Plan:
     def needs_scheduler(self) -> bool:
         return self.workers > 1 or self.servers > 0
 
+    def workers_on_hosts(self) -> list[tuple[str, int]]:
+        """Pairs of a host and how many workers it gets."""
+        return [(host.name, count) for host, count in self._placed()]
+
     def host_names(self) -> list[str]:
         """All hosts that run something."""
         return [host.name for host, _ in self._placed()] + list(self.server_hosts)
@@ -93,7 +99,7 @@ class Plan:
         orders_descriptor: int | None = None,
         stays: bool = False,
     ) -> Task:
-        """The scheduler; it runs on this machine and chooses its port. `stays`: see `scheduler`."""
+        """The scheduler; it runs on this machine. `stays`: see `scheduler`."""
         module = (sys.executable, "-m", "tf_byteps.scheduler")
         if report_descriptor is not None:
             module += ("--report-fd", str(report_descriptor))
@@ -101,7 +107,7 @@ class Plan:
             module += ("--orders-fd", str(orders_descriptor))
         if stays:
             module += ("--stay",)
-        variables = {**self._common(address, 0), "DMLC_ROLE": "scheduler"}
+        variables = {**self._common(address, self.scheduler_port), "DMLC_ROLE": "scheduler"}
         return Task("scheduler", 0, "localhost", module, variables)
 
     def server_tasks(self, address: str, port: int, stay: bool = False) -> list[Task]:

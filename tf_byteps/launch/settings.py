@@ -71,6 +71,8 @@ def variables_of(options: argparse.Namespace, environment: Mapping[str, str]) ->
         variables["BYTEPS_STALL_SHUTDOWN_SECONDS"] = str(options.stall_shutdown_seconds)
     if options.metrics_port:
         variables["BYTEPS_METRICS_PORT"] = options.metrics_port
+    if options.ports:
+        variables["BYTEPS_PORTS"] = options.ports
     if options.timeline:
         variables["BYTEPS_TIMELINE"] = f"{timeline_folder(options.timeline)}/"
     if options.network_interface:

@@ -3,7 +3,8 @@
 import os
 import secrets
 
-from tf_byteps.environments.place import port_for
+from tf_byteps.config import OPTIONS
+from tf_byteps.environments.place import port_for, ports_in
 from tf_byteps.rendezvous.secret import new_secret
 
 
@@ -43,7 +44,9 @@ def setup() -> None:
     shared = {"BYTEPS_JOB_SECRET": new_secret(), "BYTEPS_JOB_ID": job_id}
     if "TF_CONFIG" not in os.environ:
         shared["DMLC_PS_ROOT_URI"] = address
-        shared["DMLC_PS_ROOT_PORT"] = str(port_for(job_id))
+        given = os.environ.get(OPTIONS["ports"].variable, "")
+        ports = [ports_in(OPTIONS["ports"].read(given))] if given.strip() else []
+        shared["DMLC_PS_ROOT_PORT"] = str(port_for(job_id, *ports))
     os.environ.update(broadcast_from_rank_zero(shared))
     if "TF_CONFIG" not in os.environ:
         os.environ.update(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import zmq
 
 from tf_byteps.errors import RendezvousError
+from tf_byteps.rendezvous.binding import bind
 from tf_byteps.rendezvous.client import open_socket
 from tf_byteps.rendezvous.messages import MAX_BYTES, Address
 from tf_byteps.rendezvous.secret import curve_keys
@@ -34,19 +35,19 @@ class Relay:
     Args:
         host: the numeric address to listen at.
         secret: the job's.
+        ports: it listens at the first one that is free; 0: any.
 
     Raises:
         RendezvousError: nobody can listen there.
     """
 
-    def __init__(self, host: str, secret: str) -> None:
+    def __init__(self, host: str, secret: str, ports: Sequence[int] = (0,)) -> None:
         self._lock = threading.Lock()
         self._last = 0  # number of a question
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.curve_server = True
         self._socket.curve_secretkey = curve_keys(secret, "scheduler")[1]
-        self._socket.setsockopt(zmq.IPV6, int(":" in host))
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, _MOST_QUEUED)
@@ -56,13 +57,11 @@ class Relay:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found again
         try:
-            self._socket.bind(f"tcp://{Address(host, 0)}")
+            self.port = bind(self._socket, host, ports)
         except zmq.ZMQError as error:
             self.close()
             reason = error.strerror or error
             raise RendezvousError(f"the scheduler cannot listen at {host}: {reason}") from None
-        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.port = int(bound.rpartition(":")[2])
 
     def ask(self, names: Iterable[str], seconds: float) -> Mapping[str, bytes | None]:
         """Asks processes at the same time.

@@ -15,6 +15,7 @@ import zmq
 from tf_byteps import logs
 from tf_byteps.errors import RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous import messages
+from tf_byteps.rendezvous.binding import bind
 from tf_byteps.rendezvous.gate import Gate
 from tf_byteps.rendezvous.host import ALL_INTERFACES, host_id, listening_address
 from tf_byteps.rendezvous.relay import Relay
@@ -144,7 +145,7 @@ class Scheduler:
         if self.relay is None:
             try:
                 host = listening_address(self._config, self.address.host)
-                self.relay = Relay(host, self._secret)
+                self.relay = Relay(host, self._secret, self._config.listening_ports or [0])
             except RendezvousError as error:
                 _logger.warning("%s. bpstop will not show the processes on other hosts", error)
                 return None
@@ -298,17 +299,21 @@ class Scheduler:
                 "listens at all interfaces",
                 host,
             )
-        self._socket.setsockopt(zmq.IPV6, int(":" in numeric))
         try:
-            self._socket.bind(f"tcp://{messages.Address(numeric, port)}")  # port 0: any
+            ports = [port] if port else self._config.listening_ports or [0]
+            return messages.Address(host, bind(self._socket, numeric, ports))
         except zmq.ZMQError as error:
             self.close()
+            reason = error.strerror or error
+            if not port and self._config.ports:
+                raise RendezvousError(
+                    f"the scheduler can listen at none of the ports of {host} that "
+                    f"{self._config.named('ports')} allows ({reason}): give it more"
+                ) from None
             raise RendezvousError(
-                f"the scheduler cannot listen at {host}:{port} ({error.strerror or error}): is "
-                f"another one running there? Choose another DMLC_PS_ROOT_PORT"
+                f"the scheduler cannot listen at {host}:{port} ({reason}): is another one running "
+                f"there? Choose another DMLC_PS_ROOT_PORT"
             ) from None
-        bound = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        return messages.Address(host, int(bound.rpartition(":")[2]))
 
     def _wait(self, done: Callable[[], bool], timeout: float, explain: Callable[[], str]) -> None:
         """Serves messages until `done()`; `explain()` says what is missing if that takes longer."""

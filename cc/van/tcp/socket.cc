@@ -181,6 +181,18 @@ Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpo
   return status;
 }
 
+Status ListenOnOneOf(const std::string& address, const std::vector<uint16_t>& ports, Socket* socket,
+                     Endpoint* bound) {
+  Status status;
+  for (const uint16_t port : ports) {
+    status = ListenOn(address, port, socket, bound);
+    if (status.ok()) return status;
+  }
+  return Unavailable("none of the " + std::to_string(ports.size()) + " ports from " +
+                     std::to_string(ports.front()) + " to " + std::to_string(ports.back()) +
+                     " can be used: " + status.message());
+}
+
 Status WaitFor(const Socket& socket, short events, const SocketWait& wait, const char* what) {
   while (true) {
     const int64_t left_ms = (wait.deadline_ns - MonotonicNanos()) / 1000000;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cc/base/job.h"
 #include "cc/base/status.h"
@@ -40,6 +41,10 @@ void LimitUnsent(const Socket& socket, uint64_t bytes);
 // Binds and listens; port 0 picks a free one. `bound` is the address that was given with the port
 // in use.
 Status ListenOn(const std::string& address, uint16_t port, Socket* socket, Endpoint* bound);
+
+// The same at the first of these ports that is free; there is at least one.
+Status ListenOnOneOf(const std::string& address, const std::vector<uint16_t>& ports, Socket* socket,
+                     Endpoint* bound);
 
 // How long the functions below wait.
 struct SocketWait {

@@ -51,6 +51,21 @@ TEST(SocketTest, WhoStopsNeedNotWaitForANameServer) {
   g_answer = true;
 }
 
+TEST(SocketTest, TheFirstFreePortOfSeveralIsListenedAt) {
+  Socket taken, free_one, other;
+  Endpoint first, second, bound;
+  ASSERT_TRUE(ListenOn("127.0.0.1", 0, &taken, &first).ok());
+  ASSERT_TRUE(ListenOn("127.0.0.1", 0, &free_one, &second).ok());
+  free_one.Reset();
+  const std::vector<uint16_t> ports = {first.port, second.port};
+  ASSERT_TRUE(ListenOnOneOf("127.0.0.1", ports, &free_one, &bound).ok());
+  EXPECT_EQ(bound.port, second.port);
+  const Status status = ListenOnOneOf("127.0.0.1", ports, &other, &bound);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("none of the 2 ports from "), std::string::npos)
+      << status.message();
+}
+
 TEST(SocketTest, NamesAndDigitsAreFound) {
   Socket listener;
   Endpoint bound;

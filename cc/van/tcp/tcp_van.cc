@@ -111,7 +111,9 @@ class TcpVan : public Van {
     BYTEPS_RETURN_IF_ERROR(has_tls_);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     Socket socket;
-    BYTEPS_RETURN_IF_ERROR(ListenOn(address, port, &socket, bound));
+    BYTEPS_RETURN_IF_ERROR(port == 0 && !options_.ports.empty()
+                               ? ListenOnOneOf(address, options_.ports, &socket, bound)
+                               : ListenOn(address, port, &socket, bound));
     auto room = std::make_shared<WaitingRoom>(&strangers_, [this, acceptor](Socket accepted) {
       if (!PrepareDataSocket(accepted, options_.silence_timeout).ok()) return;
       Stream stream(std::move(accepted), tls_.get(), TlsSide::kListening, &counters_);
