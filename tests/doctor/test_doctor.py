@@ -42,6 +42,20 @@ def test_this_machine(launch):
     assert host["facts"]["processors"] > 0 and host["facts"]["sum_rate"] > 0
 
 
+def test_without_hosts_it_is_this_machine(launch):
+    (host,) = examined(launch("doctor", "--json"))["hosts"]
+    assert (host["name"], host["error"]) == ("localhost", "")
+
+
+def test_the_ports_of_a_job_are_counted(launch):
+    running = launch("doctor", "-H", "localhost:4")
+    running.wait()
+    assert "Ports of a job with these workers: 10 on localhost" in running.out
+    running = launch("doctor", "-H", "localhost:4", "--ports", "20000-20003")
+    assert running.wait() == 1
+    assert "a job with these workers listens at 10 ports, and --ports has 4" in running.out
+
+
 def test_hosts_and_the_link_between_them(launch, sshd):
     report = examined(launch("doctor", "-H", HOSTS, "--json", *sshd.options))
     assert [host["error"] for host in report["hosts"]] == ["", ""]
@@ -79,7 +93,6 @@ def test_an_unreachable_host_is_one_row(launch, sshd):
 @pytest.mark.parametrize(
     ("arguments", "variables", "sentence"),
     [
-        ((), {}, "-H or --hostfile is missing"),
         (("-H", "a:0"), {}, "'a:0' is not of the form"),
         (("-H", "nobody.invalid"), {}, "no host can be examined: nobody.invalid: ssh: Could not"),
         (("-H", "127.0.0.2"), {"PATH": "/nowhere"}, "cannot run ssh, to start doctor 0 on"),
@@ -89,6 +102,14 @@ def test_bad_input_is_one_sentence(launch, arguments, variables, sentence):
     running = launch("doctor", *arguments, **variables)
     assert running.wait() == 2
     assert sentence in running.err and running.err.count("\n") == 1
+
+
+def test_links_are_measured_at_ports_that_are_allowed():
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        ports = [taken.getsockname()[1], probe.getsockname()[1]]
+        probe.close()
+        assert Listener("127.0.0.1", ports).port == ports[1]
 
 
 def test_strangers_are_not_served():

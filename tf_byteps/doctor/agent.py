@@ -37,10 +37,10 @@ def main() -> int:
     return 0
 
 
-def _listen(towards: str, interface: str) -> dict[str, Any]:
+def _listen(towards: str, interface: str, ports: list[int]) -> dict[str, Any]:
     """Listens where a worker would: at the interface's address, or that towards the scheduler."""
     address = interface_address(interface) if interface else route_address(towards)
-    listener = links.Listener(address)
+    listener = links.Listener(address, range(*ports))
     _listeners.append(listener)
     return {"address": address, "port": listener.port, "token": listener.token.hex()}
 

@@ -77,15 +77,21 @@ class Report:
         hosts: in the order of -H.
         links: those that were measured, or should have been.
         seconds: how long it took.
+        ports: at how many ports a job with these workers listens on each host.
     """
 
     hosts: list[HostRow]
     links: list[LinkRow]
     seconds: float = 0.0
+    ports: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def examine(
-    launcher: Launcher, hosts: Sequence[Host], scheduler_address: str, interface: str = ""
+    launcher: Launcher,
+    hosts: Sequence[Host],
+    scheduler_address: str,
+    interface: str = "",
+    ports: range = range(1),
 ) -> Report:
     """Examines hosts and the links between them.
 
@@ -94,22 +100,29 @@ def examine(
         hosts: at least one.
         scheduler_address: of this machine; hosts listen at their address towards it.
         interface: name of a network interface to listen at instead, or "".
+        ports: hosts listen at the first of these that is free; 0: any.
 
     Raises:
         BytePSError: not even ssh can be started.
     """
-    return _Examination(launcher, hosts, scheduler_address, interface).run()
+    return _Examination(launcher, hosts, scheduler_address, interface, ports).run()
 
 
 class _Examination:
     def __init__(
-        self, launcher: Launcher, hosts: Sequence[Host], scheduler_address: str, interface: str
+        self,
+        launcher: Launcher,
+        hosts: Sequence[Host],
+        scheduler_address: str,
+        interface: str,
+        ports: range,
     ) -> None:
         self._began = time.monotonic()
         self._launcher = launcher
         self._rows = [HostRow(host.name, host.slots) for host in hosts]
         self._hosts = hosts
-        self._towards = {"towards": scheduler_address, "interface": interface}
+        place = [ports.start, ports.stop]
+        self._towards = {"towards": scheduler_address, "interface": interface, "ports": place}
         self._remotes: list[Remote] = []
         self._listening: dict[int, dict[str, Any]] = {}
 

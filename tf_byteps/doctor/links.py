@@ -7,6 +7,7 @@ examination lasts, and serves only those that send its token first. Every wait h
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import ipaddress
 import secrets
@@ -15,6 +16,7 @@ import statistics
 import struct
 import threading
 import time
+from collections.abc import Sequence
 
 TOKEN_BYTES = 32
 _CONNECT_SECONDS = 3.0
@@ -38,14 +40,21 @@ class Listener:
 
     Args:
         address: numeric, of this host.
+        ports: it listens at the first that is free; 0: any.
 
     Raises:
         OSError: nothing can listen there.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, ports: Sequence[int] = (0,)) -> None:
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
-        self._socket = socket.create_server((address, 0), family=family)
+        for port in ports:
+            try:
+                self._socket = socket.create_server((address, port), family=family)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or port == ports[-1]:
+                    raise
         self.port: int = self._socket.getsockname()[1]
         self.token = secrets.token_bytes(TOKEN_BYTES)
         self._lock = threading.Lock()

@@ -14,12 +14,20 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from tf_byteps import __version__
+from tf_byteps.config import OPTIONS
 from tf_byteps.doctor.examination import examine
 from tf_byteps.doctor.table import show
 from tf_byteps.doctor.verdicts import judge
+from tf_byteps.environments.place import ports_in
 from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps.gpus import visible_gpus
+from tf_byteps.launch import ports
 from tf_byteps.launch.allocation import read_allocation
-from tf_byteps.launch.arguments import add_host_arguments, add_remote_arguments
+from tf_byteps.launch.arguments import (
+    add_host_arguments,
+    add_ports_argument,
+    add_remote_arguments,
+)
 from tf_byteps.launch.hosts import (
     Host,
     address_for,
@@ -28,7 +36,7 @@ from tf_byteps.launch.hosts import (
     passed_environment,
 )
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.plan import TOPOLOGY
+from tf_byteps.launch.plan import TOPOLOGY, Plan
 from tf_byteps.launch.remote_shells import new_remote_shell
 from tf_byteps.launch.settings import read_setting
 from tf_byteps.rendezvous.roster import MOST_CONNECTIONS
@@ -62,10 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bpslaunch doctor",
-        description="Finds what would fail or be slow on a job's hosts, in 30 s at most "
-        "(docs/doctor.md).",
+        description="Finds what would fail or be slow on a job's hosts, in 30 s at most; "
+        "without -H on this machine (docs/doctor.md).",
     )
-    add_host_arguments(parser.add_argument_group("the job"))
+    job = parser.add_argument_group("the job")
+    add_host_arguments(job)
+    add_ports_argument(job)
     parser.add_argument("--scheduler-host", metavar="ADDRESS", help="as for bpslaunch")
     parser.add_argument("--network-interface", metavar="NAME", help="measure this network's links")
     add_remote_arguments(parser)
@@ -80,18 +90,23 @@ def _run(options: argparse.Namespace) -> int:
     if not hosts and allocation:
         hosts = [host for group in allocation.groups for host in group]
     if not hosts:
-        raise ConfigError("-H or --hostfile is missing: which hosts?")
+        hosts = [Host("localhost", max(1, len(visible_gpus(os.environ))))]
     environment = {name: value for name, value in os.environ.items() if name not in TOPOLOGY}
     shell = new_remote_shell(options, environment, _SSH_OPTIONS)
     launcher = Launcher(environment, passed_environment(environment, ()), shell, 1.0)
     interface = options.network_interface or read_setting(environment, "interface") or ""
     address = options.scheduler_host or _address(hosts)
-    report = examine(launcher, hosts, address, interface)
+    allowed = options.ports or environment.get(OPTIONS["ports"].variable, "").strip()
+    allowed = ports_in(OPTIONS["ports"].read(allowed)) if allowed else range(0, 1)
+    report = examine(launcher, hosts, address, interface, allowed)
+    report.ports = _needed_ports(hosts)
     if all(row.error for row in report.hosts):
         reasons = "; ".join(f"{row.name}: {row.error}" for row in report.hosts)
         raise ConfigError(f"no host can be examined: {reasons}")
     verdicts = judge(
-        report, read_setting(environment, "connections_per_server") or MOST_CONNECTIONS
+        report,
+        read_setting(environment, "connections_per_server") or MOST_CONNECTIONS,
+        len(allowed) if allowed.start else None,
     )
     if options.json:
         judged = [dataclasses.asdict(each) for each in verdicts]
@@ -99,6 +114,13 @@ def _run(options: argparse.Namespace) -> int:
     else:
         show(report, verdicts, Console(width=None if sys.stdout.isatty() else _WIDTH))
     return 0 if all(each.is_note for each in verdicts) else _TO_FIX
+
+
+def _needed_ports(hosts: Sequence[Host]) -> dict[str, int]:
+    """How many ports each host needs for a job with a worker and its server in each slot."""
+    workers = sum(host.slots for host in hosts)
+    plan = Plan(workers, 0, tuple(hosts), (), "", ())
+    return ports.needed(plan) if plan.needs_scheduler else {}
 
 
 def _address(hosts: Sequence[Host]) -> str:

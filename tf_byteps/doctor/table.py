@@ -21,6 +21,10 @@ def show(report: Report, verdicts: Sequence[Verdict], console: Console) -> None:
     if report.links:
         ends = [f"{link.source} - {link.target}" for link in report.links]
         console.print(_table("link", ends, [_link(link) for link in report.links]))
+    if report.ports:
+        counts = ", ".join(f"{count} on {name}" for name, count in report.ports.items())
+        text = f"Ports of a job with these workers: {counts} (bpslaunch --ports chooses which)."
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
     for title, is_note in (("What to fix", False), ("Worth a note", True)):
         chosen = [each for each in verdicts if each.is_note == is_note]
         if chosen:

@@ -37,18 +37,23 @@ class Verdict:
     is_note: bool = False
 
 
-def judge(report: Report, connections_per_server: int) -> list[Verdict]:
+def judge(report: Report, connections_per_server: int, ports: int | None = None) -> list[Verdict]:
     """All verdicts on a report.
 
     Args:
         report: a `Report`.
         connections_per_server: the job's setting.
+        ports: how many the job may use on each host; None: all.
     """
     workers = sum(row.slots for row in report.hosts)
     needed = 2 * workers * connections_per_server + SPARE_DESCRIPTORS
     found: list[Verdict] = []
     for row in report.hosts:
         found += _of_host(row, needed) if not row.error else [_unusable(row)]
+    for name, count in report.ports.items():
+        if ports is not None and count > ports:
+            problem = f"a job with these workers listens at {count} ports, and --ports has {ports}"
+            found.append(Verdict(name, problem, "allow more, as in --ports 20000-20063"))
     return [*found, *_versions(report.hosts), *_links(report.links)]
 
 
