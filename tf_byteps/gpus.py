@@ -44,6 +44,12 @@ def own_gpu(environment: Mapping[str, str], device_folder: str = "/dev") -> str 
     return gpus[0] if gpus else None
 
 
+def devices_in_words(environment: Mapping[str, str], device_folder: str = "/dev") -> str:
+    """What workers of this machine compute on: "CPU", "1 GPU" or "4 GPUs"."""
+    gpus = len(visible_gpus(environment, device_folder)) if _count(device_folder) else 0
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}" if gpus else "CPU"
+
+
 def assigned_gpu(
     environment: Mapping[str, str], device_folder: str = "/dev"
 ) -> tuple[dict[str, str], str]:
@@ -65,7 +71,13 @@ def assigned_gpu(
     local_rank = int(environment["BYTEPS_LOCAL_RANK"])
     local_size = int(environment.get("BYTEPS_LOCAL_SIZE", "1"))
     remark = ""
-    if local_size > len(gpus) and local_rank == 0:
+    if not _count(device_folder):
+        if local_rank == 0:
+            remark = (
+                f"WARNING CUDA_VISIBLE_DEVICES is {','.join(gpus)}, but this machine has no GPU "
+                f"(there is no {device_folder}/nvidia0): its workers train on the CPU"
+            )
+    elif local_size > len(gpus) and local_rank == 0:
         remark = (
             f"{local_size} workers share {len(gpus)} GPU(s): they need "
             f"TF_FORCE_GPU_ALLOW_GROWTH=true, because TensorFlow takes all of a GPU's memory; or "

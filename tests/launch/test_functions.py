@@ -44,7 +44,9 @@ def fail_on_rank_1():
 def test_a_function_of_a_module(capfd):
     results = tf_byteps.launch.run(place, ["a"], np=2, env=clean_environment(GIVEN="yes"))
     assert results == [[0, 2, "yes", "a"], [1, 2, "yes", "a"]]
-    assert "2 workers on 1 host, servers inside the workers, TLS off" in capfd.readouterr().out
+    assert (
+        "2 workers on 1 host (CPU), servers inside the workers, TLS off" in capfd.readouterr().out
+    )
 
 
 def test_one_worker():

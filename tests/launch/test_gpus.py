@@ -2,15 +2,23 @@
 
 import pytest
 
-from tf_byteps.gpus import assigned_gpu, beside_gpu, own_gpu, visible_gpus
+from tf_byteps.gpus import (
+    assigned_gpu,
+    beside_gpu,
+    devices_in_words,
+    own_gpu,
+    visible_gpus,
+)
 
 
 @pytest.fixture
 def devices(tmp_path):
     """A folder of device files as on a machine with four GPUs."""
+    folder = tmp_path / "dev"
+    folder.mkdir()
     for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "null"):
-        (tmp_path / name).touch()
-    return tmp_path
+        (folder / name).touch()
+    return folder
 
 
 def worker(local_rank, local_size, **variables):
@@ -83,7 +91,9 @@ def test_bpslaunch_gives_them_out(launch):
 def test_bpslaunch_says_that_workers_share(launch):
     running = launch("-np", "2", "true", CUDA_VISIBLE_DEVICES="5")
     assert running.wait() == 0, running.err
-    assert running.err.count("2 workers share 1 GPU(s)") == 1
+    has_none = devices_in_words({}) == "CPU"
+    said = "but this machine has no GPU" if has_none else "2 workers share 1 GPU(s)"
+    assert running.err.count(said) == 1
 
 
 @pytest.fixture
@@ -123,3 +133,18 @@ def test_where_nothing_is_known_of_nodes_workers_run_anywhere(machine, tmp_path)
     assert beside("0", driver="none") == []
     (machine / "pci" / "0000:0f:00.0" / "numa_node").write_text("-1\n")
     assert beside("0") == []
+
+
+def test_gpus_that_are_asked_for_and_not_there(tmp_path, devices):
+    asked = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    _, remark = assigned_gpu(worker(0, 2, **asked), tmp_path)
+    expected = "WARNING CUDA_VISIBLE_DEVICES is 0,1, but this machine has no GPU"
+    assert remark.startswith(expected)
+    assert assigned_gpu(worker(1, 2, **asked), tmp_path)[1] == ""
+    assert assigned_gpu(worker(0, 2, **asked), devices)[1] == ""
+
+
+def test_devices_in_words(tmp_path, devices):
+    assert devices_in_words({"CUDA_VISIBLE_DEVICES": "0,1"}, tmp_path) == "CPU"
+    assert devices_in_words({"CUDA_VISIBLE_DEVICES": "0"}, devices) == "1 GPU"
+    assert devices_in_words({}, devices) == "4 GPUs"

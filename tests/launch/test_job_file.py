@@ -23,7 +23,7 @@ def test_a_job_in_a_file_trains(launch, program, file):
     text = f"np: 2\nservers: 1\nenv:\n  GREETING: good morning\ncommand: [{words}]\n"
     running = launch("--config", file(text))
     assert running.wait() == 0, running.err
-    assert "bpslaunch: 2 workers on 1 host, 1 server, TLS off\n" in running.err
+    assert "bpslaunch: 2 workers on 1 host (CPU), 1 server, TLS off\n" in running.err
     assert running.out.count("trained") == 2
 
 

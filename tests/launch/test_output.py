@@ -18,14 +18,14 @@ def test_a_headline_and_a_summary(launch, program):
     running = launch("-np", "2", "--servers", "1", *program("train"))
     assert running.wait() == 0
     first, *_, last = running.err.splitlines()
-    assert first == "bpslaunch: 2 workers on 1 host, 1 server, TLS off"
+    assert first == "bpslaunch: 2 workers on 1 host (CPU), 1 server, TLS off"
     assert last.startswith("bpslaunch: 2 of 2 workers ended with code 0, after ")
 
 
 def test_the_headline_knows_tls_and_elastic_jobs(launch):
     running = launch("--min-np", "1", "--max-np", "2", "--tls", "true")
     running.wait_for_error(
-        "bpslaunch: 1 to 2 workers on 1 host, servers inside the workers, TLS on"
+        "bpslaunch: 1 to 2 workers on 1 host (CPU), servers inside the workers, TLS on"
     )
     assert running.wait() == 0
 

@@ -145,12 +145,13 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         "choice": _choice(options, environment),
         "screen": Screen(timestamps=options.timestamps),
     }
+    address, port = "", 0
+    if plan.needs_scheduler:
+        address = _scheduler_address(options, launcher, plan.host_names())
     with Job(launcher, verbose=options.verbose, **settings) as job:
         if not options.quiet:
             job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
-        address, port = "", 0
         if plan.needs_scheduler:
-            address = _scheduler_address(options, launcher, plan.host_names())
             task = plan.scheduler_task(address, job.report_descriptor, stays=True)
             port = job.start_scheduler(task)
         servers = plan.server_tasks(address, port, stay=True)
@@ -180,14 +181,15 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     screen = Screen(timestamps=options.timestamps)
     choice = _choice(options, environment)
     settings = {"verbose": options.verbose, "choice": choice, "screen": screen}
+    names = [*(host.name for host in hosts), *plan.server_hosts]
+    address = _scheduler_address(options, launcher, names)
+    least = int(limits["BYTEPS_MIN_WORKERS"])
+    workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
-        least = int(limits["BYTEPS_MIN_WORKERS"])
-        workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
         if not options.quiet:
             job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
-        names = [*(host.name for host in hosts), *plan.server_hosts]
         is_alone = not options.scheduler_host and all(map(is_local, names))
-        job.begin(_scheduler_address(options, launcher, names), is_alone)
+        job.begin(address, is_alone)
         return job.run()
 
 
@@ -237,12 +239,13 @@ def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | N
         launcher: a `Launcher`.
         hosts: names of the hosts that are known. Default: those of the plan.
     """
-    number = len(set(hosts or plan.host_names()))
+    names = set(hosts or plan.host_names())
+    devices = f" ({devices_in_words(launcher.environment)})" if all(map(is_local, names)) else ""
     tls = "on" if read_setting(launcher.environment, "tls") else "off"
     servers = _counted(plan.servers, "server") if plan.servers else "servers inside the workers"
     if not plan.needs_scheduler:
-        return f"{workers}, alone"
-    return f"{workers} on {_counted(number, 'host')}, {servers}, TLS {tls}"
+        return f"{workers}{devices}, alone"
+    return f"{workers} on {_counted(len(names), 'host')}{devices}, {servers}, TLS {tls}"
 
 
 def _counted(number: int, noun: str) -> str:
