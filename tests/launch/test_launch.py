@@ -11,6 +11,7 @@ import pytest
 
 import tf_byteps
 from tests.cluster import ROOT, clean_environment, free_port
+from tf_byteps.launch.hosts import address_for
 
 
 @pytest.mark.parametrize("servers", [0, 1, 2])
@@ -134,6 +135,40 @@ def test_wrong_use(launch, arguments, code, expected):
     assert running.wait() == code
     assert expected in running.err
     assert "Traceback" not in running.err
+
+
+def test_what_is_wrong_is_said_before_what_starts(launch):
+    running = launch("-H", "no-such-host.invalid:2", "true")
+    assert running.wait() == 2
+    assert running.err.count("\n") == 1
+
+
+def test_the_user_of_a_host_is_no_part_of_its_name():
+    assert address_for(["root@localhost"]) == "127.0.0.1"
+
+
+def test_a_dry_run_starts_nothing(launch, tmp_path):
+    command = ("touch", str(tmp_path / "begun"))
+    running = launch("-np", "2", "--servers", "1", "--dry-run", *command)
+    assert running.wait() == 0
+    first, *lines, last = running.out.splitlines()
+    assert first == "2 workers on 1 host (CPU), 1 server, TLS off; nothing is started"
+    names = [line.partition(" on localhost: ")[0] for line in lines]
+    assert names == ["[scheduler]", "[server 0]", "[worker 0]", "[worker 1]"]
+    assert lines[3].endswith(f" touch {tmp_path}/begun") and "BYTEPS_GLOBAL_RANK=1" in lines[3]
+    assert "SECRET" not in running.out and "chooses its port" in last
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_dry_run_on_several_hosts(launch):
+    arguments = ("-H", "127.0.0.2:1,localhost:1", "--env", "DMLC_PS_ROOT_PORT=20001")
+    running = launch(*arguments, "--dry-run", "train", "--dry-run")
+    assert running.wait() == 0, running.err
+    assert "[worker 0] on 127.0.0.2 by ssh: " in running.out
+    assert running.out.count("DMLC_PS_ROOT_PORT=20001") == 3
+    assert running.out.count(" train --dry-run\n") == 2
+    running = launch("--min-np", "1", "--max-np", "2", "--dry-run", "train")
+    assert running.wait() == 0 and running.out.count("] on localhost: ") == 3
 
 
 def test_a_script_is_started_with_python(launch, tmp_path):

@@ -33,6 +33,10 @@ on meanwhile (docs/elastic.md).
 """
 
 
+_DRY_RUN = "--dry-run"
+PROCESSES = "processes"  # what it prints without a word behind it
+
+
 def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Reads a command line, and the file that it names with --config.
 
@@ -43,6 +47,7 @@ def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         ConfigError: the file cannot be read, or says what bpslaunch does not understand.
         SystemExit: the command line is wrong, or asks for help.
     """
+    arguments = _with_kind(new_parser(), sys.argv[1:] if arguments is None else arguments)
     options = new_parser().parse_args(arguments)
     if options.config:
         given = _of_file(options.config)
@@ -53,6 +58,21 @@ def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if options.module:
         options.command = [sys.executable, "-m", *options.module]
     return options
+
+
+def _with_kind(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words with "=processes" behind a --dry-run that says no kind, before the command."""
+    found, position = list(words), 0
+    known = parser._option_string_actions
+    while position < len(found) and found[position].startswith("-") and found[position] != "--":
+        word = found[position]
+        if word == _DRY_RUN:
+            if found[position + 1 : position + 2] not in [[kind] for kind in kubernetes.KINDS]:
+                found[position] = f"{_DRY_RUN}={PROCESSES}"
+                return found
+        takes_value = word in known and known[word].nargs is None
+        position += 2 if takes_value else 1
+    return found
 
 
 def _of_file(path: str) -> argparse.Namespace:
@@ -284,9 +304,10 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--dry-run",
-        choices=kubernetes.KINDS,
-        help="start nothing, but print the job's manifests for `kubectl apply -f -`: Indexed Jobs, "
+        _DRY_RUN,
+        choices=(*kubernetes.KINDS, PROCESSES),
+        help="start nothing, but print which process would be started where; with kubernetes, "
+        "jobset or trainjob behind it the job's manifests for `kubectl apply -f -`: Indexed Jobs, "
         "a JobSet, or a TrainJob of Kubeflow Trainer",
     )
     group.add_argument("--image", help="the container image, with tf_byteps and the program")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import IO
@@ -82,9 +83,10 @@ class Launcher:
         return "" if is_local(host) else self._shell.remark(host, code)
 
     def describe(self, task: Task) -> str:
-        """What is started, for --verbose."""
+        """What is started, for --verbose and --dry-run."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
-        return f"[{task.label}] on {task.host}: {variables} {' '.join(task.command)}"
+        how = "" if is_local(task.host) else f" by {self._shell.name}"
+        return f"[{task.label}] on {task.host}{how}: {variables} {shlex.join(task.command)}"
 
     def _through_shell(
         self, host: str, command: Sequence[str], variables: Mapping[str, str]

@@ -25,7 +25,7 @@ from tf_byteps.launch.job import Job
 from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.log_folder import LogFolder
 from tf_byteps.launch.output import Choice, Screen, read_ranks
-from tf_byteps.launch.plan import ElasticPlan, Plan, tasks_of_one_role
+from tf_byteps.launch.plan import ElasticPlan, Plan, Task, tasks_of_one_role
 from tf_byteps.launch.remote_shells import Ssh
 from tf_byteps.launch.settings import (
     new_launcher,
@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
     most = options.max_workers or options.workers
     if options.min_workers and most and options.min_workers > most:
         _refuse(f"--min-np {options.min_workers} is more than the {most} workers at most")
-    if options.dry_run:
+    if options.dry_run in kubernetes.KINDS:
         _require_command(options)
         return _print_manifests(options, environment)
     if options.min_workers or options.host_script:
@@ -148,6 +148,12 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     address, port = "", 0
     if plan.needs_scheduler:
         address = _scheduler_address(options, launcher, plan.host_names())
+    if options.dry_run:
+        alone = [] if not plan.needs_scheduler else [plan.scheduler_task(address)]
+        tasks = plan.server_tasks(address, plan.scheduler_port)
+        tasks = alone + tasks + plan.worker_tasks(address, plan.scheduler_port)
+        workers = _counted(plan.workers, "worker")
+        return _print_tasks(_plan_in_words(workers, plan, launcher, tasks))
     with Job(launcher, verbose=options.verbose, **settings) as job:
         if not options.quiet:
             job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
@@ -185,6 +191,14 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
     address = _scheduler_address(options, launcher, names)
     least = int(limits["BYTEPS_MIN_WORKERS"])
     workers = f"{least} to {most} workers" if most else f"at least {_counted(least, 'worker')}"
+    if options.dry_run:
+        port = plan.scheduler_port
+        tasks = [plan.scheduler_task(address), *plan.server_tasks(address, port)]
+        places = [(host, slot) for host in hosts for slot in range(host.slots)][:most]
+        for number, (host, slot) in enumerate(places):
+            tasks.append(plan.worker_task(address, port, number, host, slot))
+        known = [host.name for host in hosts]
+        return _print_tasks(_plan_in_words(workers, plan, launcher, tasks, known))
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
         if not options.quiet:
             job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
@@ -227,6 +241,8 @@ def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choi
     ranks = None if options.show is None else read_ranks(options.show)
     if options.log_dir is None:
         return Choice(None, ranks)
+    if options.dry_run:
+        return Choice(None, ranks)
     return Choice(LogFolder(options.log_dir, options.command, environment), ranks)
 
 
@@ -246,6 +262,27 @@ def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | N
     if not plan.needs_scheduler:
         return f"{workers}{devices}, alone"
     return f"{workers} on {_counted(len(names), 'host')}{devices}, {servers}, TLS {tls}"
+
+
+def _print_tasks(lines: Sequence[str]) -> int:
+    for line in lines:
+        print(line)
+    return 0
+
+
+def _plan_in_words(
+    workers: str,
+    plan: Plan,
+    launcher: Launcher,
+    tasks: Sequence[Task],
+    hosts: list[str] | None = None,
+) -> list[str]:
+    """What --dry-run prints."""
+    lines = [f"{_headline(workers, plan, launcher, hosts)}; nothing is started"]
+    lines += map(launcher.describe, tasks)
+    if plan.needs_scheduler and not plan.scheduler_port:
+        lines.append("The scheduler chooses its port when it starts; above it is 0.")
+    return lines
 
 
 def _counted(number: int, noun: str) -> str:
@@ -310,10 +347,13 @@ def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> i
     if config.role == "worker":
         _require_command(options)
     launcher = Launcher(environment, {}, Ssh(), options.grace)
+    tasks = tasks_of_one_role(config, tuple(options.command))
+    if options.dry_run:
+        return _print_tasks([launcher.describe(task) for task in tasks])
     screen = Screen(timestamps=options.timestamps)
     choice = _choice(options, environment)
     with Job(launcher, screen, verbose=options.verbose, choice=choice) as job:
-        job.start_all(tasks_of_one_role(config, tuple(options.command)))
+        job.start_all(tasks)
         return job.run()
 
 

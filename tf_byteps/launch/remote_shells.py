@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.allocation import Allocation, read_allocation
@@ -27,7 +27,13 @@ _OF_THE_CLUSTER = ("SLURM_CLUSTER", "SLURM_WORKING_CLUSTER")
 
 
 class RemoteShell(Protocol):
-    """A way to start commands on other hosts."""
+    """A way to start commands on other hosts.
+
+    Attributes:
+        name: of the program that does it.
+    """
+
+    name: ClassVar[str]
 
     def require(self) -> None:
         """Returns if it can be used here, as far as that can be told before a host is reached.
@@ -75,6 +81,7 @@ class Ssh:
         options: further "Name=value" options.
     """
 
+    name: ClassVar[str] = SSH
     port: int | None = None
     identity: str | None = None
     options: tuple[str, ...] = ()
@@ -122,6 +129,7 @@ class Srun:
         allocation: an `Allocation`.
     """
 
+    name: ClassVar[str] = SRUN
     allocation: Allocation
 
     def require(self) -> None:
