@@ -10,6 +10,7 @@ done a little later, or when the next `fit` begins.
 
 import atexit
 import contextlib
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +23,10 @@ _MEETING = "callbacks"  # see `meet`
 _ROUNDS = "rounds after an error"
 # The exchanges in which workers meet are not given up.
 _KEPT = {name + rest for name in (_MEETING, _ROUNDS) for rest in ("", "/sizes")}
+
+_PYTHONS = re.compile(r"(?:^|\s)((?:\w+\.)*\w+(?:Error|Exception): .+)")
+_AROUND = re.compile(r"\s|Graph execution error|Detected at node|<stack|\d+ root error|Traceback")
+_MOST_LETTERS = 300
 
 _SECONDS = 3.0  # from the exception to giving up
 
@@ -73,9 +78,22 @@ def telling_the_others() -> Iterator[None]:
             raise
         if runtime.is_initialized() and runtime.size() > 1:
             _has_left = True
-            _wait(f"it has left fit by {type(error).__name__}: {error}".splitlines()[0])
+            _wait(f"it has left fit by {type(error).__name__}: {cause_in(str(error))}")
         raise
     _note_names(before)
+
+
+def cause_in(message: str) -> str:
+    """The line of an error's message that says what has happened, of at most 300 characters.
+
+    The first one, but TensorFlow puts others before it: that it was in a graph, and where.
+    """
+    lines = message.splitlines()
+    for line in lines if _AROUND.match(message) else []:
+        if raised := _PYTHONS.search(line):
+            return raised[1][:_MOST_LETTERS]
+    said = [line for line in lines if line.strip() and not _AROUND.match(line)]
+    return (said or lines or [""])[0].strip()[:_MOST_LETTERS]
 
 
 def _wait(reason: str) -> None:
