@@ -1,6 +1,7 @@
 """A training that one worker leaves by an exception, in a program that goes on."""
 
 import contextlib
+import traceback
 
 import keras
 import numpy as np
@@ -68,3 +69,57 @@ def left_by_an_exception(distributed_optimizer=False):
         "said": said,
         "total": float(total),
     }
+
+
+def left_by_an_error_of_tensorflow():
+    """On worker 0 a label is out of range, then an image cannot be read."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(3)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, jit_compile=False)
+    labels = np.zeros([40], "int64")
+    labels[1] = 7  # among the rows of worker 0
+    good = tf.data.Dataset.from_tensor_slices((_ROWS, np.zeros([40], "int64")))
+
+    def read(row, label):
+        if bps.rank() == 0:
+            raise ValueError("broken image img_500.jpg")
+        return row, label
+
+    def broken(row, label):
+        row, label = tf.numpy_function(read, [row, label], [tf.float32, tf.int64])
+        return tf.ensure_shape(row, [6]), tf.ensure_shape(label, [])
+
+    wrong = tf.data.Dataset.from_tensor_slices((_ROWS, labels)).batch(10)
+    said = []
+    for dataset in (wrong, good.map(broken).batch(10)):
+        try:
+            model.fit(dataset, shuffle=False, verbose=0)
+        except (ValueError, tf.errors.OpError) as error:
+            said.append(str(error))
+    bps.push_pull(tf.constant(1.0), op=bps.Sum)  # who leaves the job gives up nothing
+    return said
+
+
+class _Mistaken(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        {}["accurcy"]
+
+
+def frames_of_an_error():
+    """Whose frames a traceback shows: the files, without folders, of a callback's mistake."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    shown = []
+    for filters in (True, False):
+        if not filters:
+            keras.config.disable_traceback_filtering()
+        try:
+            model.fit(_ROWS, _ROWS[:, :1], verbose=0, callbacks=[_Mistaken()])
+        except KeyError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            shown.append([frame.filename for frame in frames])
+        finally:
+            keras.config.enable_traceback_filtering()
+    return shown

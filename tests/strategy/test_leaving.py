@@ -5,6 +5,9 @@ import os
 import pytest
 import workers
 
+import tf_byteps
+
+_PACKAGE = os.path.join(os.path.dirname(tf_byteps.__file__), "")
 PROGRAM = os.path.join(os.path.dirname(__file__), "leaving_programs.py")
 # How often the others wait for who has left: at a step, and with the strategy where the last epoch
 # ends, too.
@@ -12,11 +15,12 @@ SCENARIOS = {
     "left_by_an_exception": 2,
     'left_by_an_exception={"distributed_optimizer": true}': 1,
 }
+_OTHERS = ("left_by_an_error_of_tensorflow", "frames_of_an_error")
 
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, [*SCENARIOS], 3)
+    return workers.run(PROGRAM, [*SCENARIOS, *_OTHERS], 3)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -30,3 +34,20 @@ def test_the_others_are_told_and_all_train_on(group, scenario):
             assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
         assert other["weights"] == first["weights"]
         assert other["total"] == first["total"] == 3.0
+
+
+def test_the_others_learn_what_tensorflow_says(group):
+    """Not the line above it, that it was in a graph."""
+    first, *others = group["left_by_an_error_of_tensorflow"]
+    assert "label value of 7" in first[0] and "img_500" in first[1]
+    for label, image in others:
+        assert "worker 0 has given it up: it has left fit by InvalidArgumentError: " in label
+        assert "label value of 7 which is outside the valid range of [0, 3)" in label
+        assert "ValueError: broken image img_500.jpg" in image
+
+
+def test_a_traceback_has_no_frames_of_ours_unless_they_are_asked_for(group):
+    for filtered, whole in group["frames_of_an_error"]:
+        assert filtered[0] == filtered[-1] == PROGRAM
+        assert not any(name.startswith(_PACKAGE) for name in filtered)
+        assert any(name.startswith(_PACKAGE) for name in whole)

@@ -17,6 +17,7 @@ from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous.member import Member
 from tf_byteps.runtime.stay import Stay, uncaught_exception
+from tf_byteps.wrapping import shorten_uncaught_errors
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -52,6 +53,7 @@ def init(config: Config | None = None, **overrides: Any) -> None:
     with _lock:
         if _stay is not None and config is None and not overrides:
             return
+        shorten_uncaught_errors()
         config = _resolve(config, overrides)
         if _stay is not None:
             _check_same(config)
