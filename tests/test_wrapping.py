@@ -1,5 +1,6 @@
 """Whose frames an error shows."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -39,6 +40,19 @@ def test_an_error_of_the_program_shows_its_own_frames():
 def test_what_tf_byteps_says_shows_the_programs_frames():
     with pytest.raises(ValueError) as caught:
         raise_within(ValueError("the workers' data differ"))
+    hide_own_frames(caught.value)
+    assert set(frames(caught.value)) == {__file__}
+
+
+def test_a_context_of_tf_byteps_leaves_no_frame():
+    names = {"contextlib": contextlib}
+    lines = ["@contextlib.contextmanager", "def context():", "    try:", "        yield"]
+    lines += ["    except KeyError:", "        raise ValueError('short') from None"]
+    lines += ["def call(f):", "    with context():", "        f()", ""]
+    exec(compile("\n".join(lines), _OURS, "exec"), names)
+    with pytest.raises(ValueError) as caught:
+        names["call"](lambda: {}["missing"])
+    assert contextlib.__file__ in frames(caught.value)
     hide_own_frames(caught.value)
     assert set(frames(caught.value)) == {__file__}
 

@@ -1,5 +1,6 @@
 """How tf_byteps changes methods of other libraries while they run, without a trace in errors."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -48,7 +49,9 @@ def hide_own_frames(error: BaseException) -> None:
     is_ours = False
     trace = error.__traceback__
     while trace is not None:
-        is_ours = trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+        name = trace.tb_frame.f_code.co_filename
+        # A context manager of ours leaves a frame of contextlib.
+        is_ours = name.startswith(_PACKAGE) or (is_ours and name == contextlib.__file__)
         if not is_ours:
             shown.append(trace)
         trace = trace.tb_next

@@ -26,6 +26,13 @@ def test_the_exit_code_is_that_of_the_first_that_failed(launch, program):
     assert "bpslaunch: the last lines of worker 1:\nbpslaunch:   going to fail\n" in running.err
 
 
+def test_a_worker_that_fails_is_not_reported_as_its_server(launch, program):
+    running = launch("-np", "2", *program("fail", "7"))
+    assert running.wait() == 7
+    assert "bpslaunch: worker 1 failed first, with exit code 7\n" in running.err
+    assert "bpslaunch: the job has failed" not in running.err
+
+
 def test_a_server_that_ends_because_of_a_worker_is_not_blamed(launch, program):
     """Worker 1 takes its time to end after its connections are closed; worker 0 does not mind."""
     running = launch("-np", "2", "--servers", "1", *program("fail_slowly"))

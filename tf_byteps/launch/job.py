@@ -381,8 +381,10 @@ class Job:
         how = f"exit code {failed.code}"
         if failed.code > 128 and failed.code - 128 in set(signal.Signals):
             how += f" ({signal.Signals(failed.code - 128).name})"
-        if self._reports.lost and not self._reports.lost.startswith(f"{failed.task.label} "):
-            self._screen.say(f"the job has failed: {self._reports.lost}")
+        lost, label = self._reports.lost, failed.task.label
+        # A worker's server is lost with it.
+        if lost and not lost.startswith(f"{label} ") and f"in the process of {label})" not in lost:
+            self._screen.say(f"the job has failed: {lost}")
         self._screen.say(f"{failed.task.label} failed first, with {how}")
         if remark := self._launcher.remark(failed.task.host, failed.code or 0):
             self._screen.say(remark)
