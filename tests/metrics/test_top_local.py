@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 
+import psutil
 import pytest
 
 from tests.cluster import ROOT, Cluster, clean_environment, wait_until, worker_command
@@ -75,6 +77,16 @@ def shown(done):
     return {role: [row["state"] for row in view[role]] for role in roles}
 
 
+def addresses(room, number):
+    """Where the processes of the job answer that a process belongs to, once all are there."""
+    runs = []
+    wait_until(
+        lambda: shown(runs.append(bpstop(room, "--pid", str(number))) or runs[-1]) == WHOLE, SECONDS
+    )
+    view = json.loads(runs[-1].stdout)
+    return {row["address"] for role in WHOLE for row in view[role]}
+
+
 WHOLE = {"workers": ["runs"] * 2, "servers": ["runs"], "schedulers": ["runs"]}
 
 
@@ -90,18 +102,21 @@ def test_bpstop_finds_a_job_with_default_settings_and_tells_two_apart(room, tmp_
         assert view["unseen"] == view["elsewhere"] == []
         with launched(room, tmp_path / "b"):
             wait_until(lambda: "several jobs" in bpstop(room).stderr, SECONDS)
-            of_b = lambda: bpstop(room).stderr.rpartition(": ")[2].split("; ")  # noqa: E731
-            wait_until(lambda: [len(job.split()) for job in of_b()] == [4, 4], SECONDS)
+            jobs = re.findall(r"(\d+) \((.*?), for \d+ (?:s|min), 2 workers\)", bpstop(room).stderr)
+            assert len(jobs) == 2 and jobs[0] != jobs[1], jobs
             first = {row["address"] for role in WHOLE for row in view[role]}
-            for job in of_b():
-                numbers = [f"process {number}" for number in job.split()]
-                wait_until(lambda: shown(bpstop(room, "--pid", job.split()[-1])) == WHOLE, SECONDS)  # noqa: B023
-                chosen = json.loads(bpstop(room, "--pid", job.split()[0]).stdout)
-                found = {row["address"] for role in WHOLE for row in chosen[role]}
-                assert found == set(numbers)
-                assert found == first or not found & first
-            done = bpstop(room, "--pid", "1")
-            assert done.returncode == 1 and "process 1 belongs to no job of yours" in done.stderr
+            for process, command in jobs:
+                # A scheduler or a server stands for its job until a worker is there.
+                assert "-m tests.cluster" in command or "-m tf_byteps." in command
+                launcher = psutil.Process(int(process)).parents()[1]  # above its guard
+                found = [addresses(room, number) for number in (process, launcher.pid)]
+                assert found[0] == found[1] and f"process {process}" in found[0]
+                assert found[0] == first or not found[0] & first
+            with subprocess.Popen(["sleep", "600"]) as other:
+                done = bpstop(room, "--pid", str(other.pid))
+                other.kill()
+            assert done.returncode == 1
+            assert f"process {other.pid} belongs to no job of yours" in done.stderr
 
 
 def running(stop, **settings):

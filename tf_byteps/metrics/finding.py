@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps.metrics import proc
 from tf_byteps.metrics.endpoint import MAX_PORT, ports_from, read_port
 from tf_byteps.metrics.local import LocalJob, LocalSocket, local_jobs
 from tf_byteps.metrics.reading import Direct
@@ -18,7 +19,7 @@ _PROCESSES = pathlib.Path("/proc")
 _PORT = OPTIONS["metrics_port"].variable
 _HOST = OPTIONS["metrics_address"].variable
 _HERE = Config().metrics_address
-_MOST_LISTED = 8  # processes of a job
+_MOST_LETTERS = 80  # of a command
 
 
 def addresses_of(given: Address | LocalJob) -> Sequence[Direct]:
@@ -60,8 +61,8 @@ def find_here(process: int | None = None) -> Address | LocalJob:
     """The job of this user on this host.
 
     Args:
-        process: the number of one of its processes; None: it is the only job, or the only one of
-            its own that root has.
+        process: the number of one of its processes, or of one that has started them, such as
+            bpslaunch; None: it is the only job, or the only one of its own that root has.
 
     Returns:
         A `LocalJob`; or the address of one that has no local sockets here: it may run in another
@@ -76,9 +77,7 @@ def find_here(process: int | None = None) -> Address | LocalJob:
         if any(socket.is_genuine for socket in sockets)
     }
     asked = {
-        job: sockets
-        for job, sockets in jobs.items()
-        if process is None or process in [socket.process for socket in sockets]
+        job: sockets for job, sockets in jobs.items() if process is None or _has(sockets, process)
     }
     if process is None:  # others may have sockets here, which root sees
         asked = {job: jobs[job] for job in jobs if job.user == os.geteuid()} or asked
@@ -95,13 +94,32 @@ def find_here(process: int | None = None) -> Address | LocalJob:
     return told_here()
 
 
+def _has(sockets: Sequence[LocalSocket], process: int) -> bool:
+    """Whether a process is one of a job's, or has started one of them."""
+    return any(process in proc.with_ancestors(socket.process) for socket in sockets)
+
+
 def _listed(jobs: Mapping[LocalJob, Sequence[LocalSocket]]) -> str:
-    """The numbers of each job's processes."""
+    """For each job the number of a process, its command, its age, and how many workers it has."""
     lists = []
     for sockets in jobs.values():
-        more = f" and {len(sockets) - _MOST_LISTED} more" if len(sockets) > _MOST_LISTED else ""
-        lists.append(" ".join(str(s.process) for s in sockets[:_MOST_LISTED]) + more)
+        numbers = sorted(socket.process for socket in sockets)
+        roles = {number: proc.variable(number, "DMLC_ROLE") or "worker" for number in numbers}
+        workers = [number for number in numbers if roles[number] == "worker"]
+        shown = (workers or numbers)[0]
+        size = proc.variable(shown, "BYTEPS_GLOBAL_SIZE")
+        known = [proc.command(shown)[:_MOST_LETTERS], _lasting(proc.age(shown))]
+        known.append(f"{size or len(workers)} workers")
+        lists.append(f"{shown} ({', '.join(filter(None, known))})")
     return "; ".join(lists)
+
+
+def _lasting(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < 120:
+        return f"for {seconds:.0f} s"
+    return f"for {seconds / 60:.0f} min" if seconds < 7200 else f"for {seconds / 3600:.0f} h"
 
 
 def told_here(processes: pathlib.Path = _PROCESSES) -> Address:
