@@ -80,7 +80,7 @@ def _work() -> None:
     if not (total == size * (size - 1) / 2).all():
         raise SystemExit(f"the sum of the ranks of {size} workers is {total[0]}")
     rows = np.random.default_rng(1).normal(size=[_STEPS * _ROWS * size, 16]).astype(np.float32)
-    history = model.fit(rows, rows[:, :1], batch_size=_ROWS * size, epochs=1, verbose=0)
+    history = model.fit(rows, rows[:, :1], batch_size=_ROWS * size, epochs=1, verbose=0)  # pyright: ignore[reportArgumentType]
     steps, loss = int(model.optimizer.iterations), history.history["loss"][0]
     if steps != _STEPS or not np.isfinite(loss):
         raise SystemExit(f"{steps} of {_STEPS} steps are done, with a loss of {loss}")
