@@ -7,13 +7,15 @@
 #include <cstdint>
 #include <random>
 
+#include "cc/base/schedule.h"
+
 namespace byteps {
 
 class Backoff {
  public:
   // Nanoseconds of the first pause and of the longest, on average.
   Backoff(int64_t first_ns, int64_t most_ns)
-      : mean_ns_(first_ns), most_ns_(most_ns), random_(std::random_device()()) {}
+      : mean_ns_(first_ns), most_ns_(most_ns), random_(Seed()) {}
 
   // Between half of the mean and one and a half; the mean grows by half each time.
   int64_t NextNanos() {
@@ -23,6 +25,11 @@ class Backoff {
   }
 
  private:
+  static uint32_t Seed() {
+    Schedule* const schedule = CurrentSchedule();
+    return schedule != nullptr ? schedule->Random() : std::random_device()();
+  }
+
   int64_t mean_ns_;
   const int64_t most_ns_;
   std::minstd_rand random_;

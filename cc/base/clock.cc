@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "cc/base/schedule.h"
+
 namespace byteps {
 namespace {
 
@@ -18,9 +20,15 @@ int64_t Read(clockid_t clock) {
 
 }  // namespace
 
-int64_t MonotonicNanos() { return Read(CLOCK_MONOTONIC); }
+int64_t MonotonicNanos() {
+  if (Schedule* const schedule = CurrentSchedule()) return schedule->NowNanos();
+  return Read(CLOCK_MONOTONIC);
+}
 
-int64_t WallNanos() { return Read(CLOCK_REALTIME) + wall_shift.load(std::memory_order_relaxed); }
+int64_t WallNanos() {
+  if (Schedule* const schedule = CurrentSchedule()) return schedule->NowNanos();
+  return Read(CLOCK_REALTIME) + wall_shift.load(std::memory_order_relaxed);
+}
 
 void ShiftWallClock(int64_t nanoseconds) { wall_shift = nanoseconds; }
 

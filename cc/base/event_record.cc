@@ -8,7 +8,7 @@
 namespace byteps {
 
 void EventRecord::Start(uint64_t max_events) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   recorded_ = Recording();
   max_events_ = max_events;
   recording_ = true;
@@ -20,7 +20,7 @@ void EventRecord::Add(const std::string& message, const LogEvent& event) {
   if (!recording_.load(std::memory_order_relaxed) || event.name[0] == '\0') return;
   // The lock may have been held by a thread that a forked child does not have.
   if (!CheckNotForked().ok()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!recording_) return;
   if (recorded_.events.size() == max_events_) {
     ++recorded_.dropped;
@@ -30,7 +30,7 @@ void EventRecord::Add(const std::string& message, const LogEvent& event) {
 }
 
 EventRecord::Recording EventRecord::Take() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(recorded_, Recording());
 }
 

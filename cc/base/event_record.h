@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cc/base/logging.h"
+#include "cc/base/mutex.h"
 
 namespace byteps {
 
@@ -40,9 +40,9 @@ class EventRecord {
 
  private:
   std::atomic<bool> recording_{false};
-  std::mutex mutex_;  // guards all below
-  uint64_t max_events_ = 0;
-  Recording recorded_;
+  Mutex mutex_;
+  uint64_t max_events_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  Recording recorded_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 // That of this process. It outlives every thread.

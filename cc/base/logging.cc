@@ -13,12 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 
 #include "cc/base/clock.h"
 #include "cc/base/event_record.h"
 #include "cc/base/fork.h"
 #include "cc/base/json.h"
+#include "cc/base/mutex.h"
 
 namespace byteps {
 namespace {
@@ -29,9 +29,9 @@ std::atomic<LogLevel> g_level{LogLevel::kWarning};
 constexpr size_t kMostWaitingBytes = 64 * 1024;
 
 struct WaitingLines {
-  std::mutex mutex;  // guards all below; held while writing, which does not wait
-  std::string text;
-  uint64_t left_out = 0;  // lines
+  Mutex mutex;  // held while writing, which does not wait
+  std::string text BYTEPS_GUARDED_BY(mutex);
+  uint64_t left_out BYTEPS_GUARDED_BY(mutex) = 0;  // lines
   std::atomic<bool> is_empty{true};
 };
 
@@ -126,8 +126,7 @@ std::string LineOf(LogLevel level, const std::string& message, const LogEvent& e
          ", \"message\": " + JsonString(message) + MembersOf(event.fields) + "}\n";
 }
 
-// With the mutex held.
-void WriteWaiting(WaitingLines* waiting) {
+void WriteWaiting(WaitingLines* waiting) BYTEPS_REQUIRES(waiting->mutex) {
   while (!waiting->text.empty()) {
     const size_t written = WriteSome(waiting->text.data(), waiting->text.size());
     if (written == 0) break;
@@ -165,7 +164,7 @@ void Log(LogLevel level, const std::string& message, const LogEvent& event) {
     return;
   }
   WaitingLines& waiting = Waiting();
-  std::lock_guard<std::mutex> lock(waiting.mutex);
+  MutexLock lock(waiting.mutex);
   WriteWaiting(&waiting);
   if (waiting.text.size() + line.size() > kMostWaitingBytes) {
     ++waiting.left_out;
@@ -179,7 +178,7 @@ void Log(LogLevel level, const std::string& message, const LogEvent& event) {
 void FlushLog() {
   WaitingLines& waiting = Waiting();
   if (waiting.is_empty || !CheckNotForked().ok()) return;
-  std::lock_guard<std::mutex> lock(waiting.mutex);
+  MutexLock lock(waiting.mutex);
   WriteWaiting(&waiting);
 }
 

@@ -2,16 +2,15 @@
 #ifndef TF_BYTEPS_CC_BASE_PERIODIC_THREAD_H_
 #define TF_BYTEPS_CC_BASE_PERIODIC_THREAD_H_
 
-#include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include "cc/base/clock.h"
 #include "cc/base/guarded.h"
 #include "cc/base/logging.h"
+#include "cc/base/mutex.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 
@@ -22,19 +21,20 @@ class PeriodicThread {
 
   // Calls `task` every `seconds` on a thread of its own; once per object.
   void Start(const std::string& name, double seconds, std::function<void()> task) {
-    thread_ = std::thread([this, name, seconds, task = std::move(task)] {
-      SetThreadName(name);
-      std::unique_lock<std::mutex> lock(mutex_);
+    thread_ = Thread(name, [this, name, seconds, task = std::move(task)] {
+      MutexLock lock(mutex_);
       while (!stopping_) {
-        wake_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });
+        const int64_t due_ns = MonotonicNanos() + SecondsToNanos(seconds);
+        while (!stopping_ && MonotonicNanos() < due_ns)
+          wake_.WaitFor(mutex_, due_ns - MonotonicNanos());
         if (stopping_) return;
-        lock.unlock();
+        lock.Unlock();
         const Status status = Guarded([&] {
           task();
           return OkStatus();
         });
         if (!status.ok()) LogError(name + ": " + status.ToString());
-        lock.lock();
+        lock.Lock();
       }
     });
   }
@@ -42,18 +42,18 @@ class PeriodicThread {
   // Waits for a running call. Idempotent; not from inside the task.
   void Stop() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       stopping_ = true;
     }
-    wake_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    wake_.NotifyAll();
+    if (thread_.joinable()) thread_.Join();
   }
 
  private:
-  std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
+  Thread thread_;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

@@ -17,38 +17,38 @@ WorkThreads::WorkThreads(const std::string& name, int count) {
 
 void WorkThreads::Add(std::function<void()> work) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!stopping_) {
       waiting_.push_back(std::move(work));
       work = nullptr;
     }
   }
   if (work != nullptr) return work();
-  changed_.notify_one();
+  changed_.NotifyOne();
 }
 
 void WorkThreads::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
 }
 
 void WorkThreads::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    while (!stopping_ && waiting_.empty()) changed_.Wait(mutex_);
     if (waiting_.empty()) return;
     std::function<void()> next = std::move(waiting_.front());
     waiting_.pop_front();
-    lock.unlock();
+    lock.Unlock();
     next();
     next = nullptr;  // what it owns goes before the next wait
-    lock.lock();
+    lock.Lock();
   }
 }
 

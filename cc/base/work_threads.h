@@ -2,13 +2,13 @@
 #ifndef TF_BYTEPS_CC_BASE_WORK_THREADS_H_
 #define TF_BYTEPS_CC_BASE_WORK_THREADS_H_
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "cc/base/mutex.h"
 
 namespace byteps {
 
@@ -29,10 +29,10 @@ class WorkThreads {
  private:
   void Run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> waiting_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> waiting_ BYTEPS_GUARDED_BY(mutex_);
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -55,7 +55,7 @@ void EncodeOnly(const BlockCodec& codec, const float* values, uint64_t elements,
 
 std::shared_ptr<const uint8_t[]> ErrorFeedback::Encode(const BlockCodec& codec, const float* values,
                                                        uint64_t elements, const PartSeed& seed) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (encoded_ != nullptr && seed.round <= round_) return encoded_;
   residual_.resize(elements);
   // Uninitialized.
@@ -72,7 +72,7 @@ std::shared_ptr<const uint8_t[]> ErrorFeedback::Encode(const BlockCodec& codec, 
 }
 
 void ErrorFeedback::Read(uint64_t elements, float* residual) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (residual_.empty())
     std::fill_n(residual, elements, 0.0f);
   else
@@ -80,7 +80,7 @@ void ErrorFeedback::Read(uint64_t elements, float* residual) const {
 }
 
 void ErrorFeedback::Begin(const float* residual, uint64_t elements) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   residual_.assign(residual, residual + elements);
 }
 

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/codec/block_codec.h"
 
 namespace byteps {
@@ -30,10 +30,11 @@ class ErrorFeedback {
   void Begin(const float* residual, uint64_t elements);
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<float> residual_;  // empty: zero
-  uint64_t round_ = 0;
-  std::shared_ptr<const uint8_t[]> encoded_;  // of round_; null: there was none yet
+  mutable Mutex mutex_;
+  std::vector<float> residual_ BYTEPS_GUARDED_BY(mutex_);  // empty: zero
+  uint64_t round_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<const uint8_t[]> encoded_
+      BYTEPS_GUARDED_BY(mutex_);  // of round_; null: there was none yet
 };
 
 }  // namespace byteps

@@ -1,9 +1,9 @@
 #include "cc/codec/part_forms.h"
 
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "cc/base/mutex.h"
 #include "cc/codec/narrow.h"
 
 namespace byteps {
@@ -35,11 +35,11 @@ std::string CodecInUse(const std::string& codec) {
 // As many as programs name: few.
 const PartForms& FormsOf(const TensorDescription& tensor) {
   static const PartForms& raw = *new PartForms(nullptr, nullptr);
-  static std::mutex& mutex = *new std::mutex;
+  static Mutex& mutex = *new Mutex;
   static auto& known = *new std::map<std::string, PartForms>;
   if (tensor.codec.empty() || tensor.codec == kAutoCodec || tensor.kind == ExchangeKind::kGather)
     return raw;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   const auto found = known.find(tensor.codec);
   if (found != known.end()) return found->second;
   std::unique_ptr<BlockCodec> push = ParseFullName(CodecInUse(tensor.codec));

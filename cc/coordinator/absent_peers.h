@@ -4,15 +4,14 @@
 #ifndef TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
 #define TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
-#include <thread>
 
 #include "cc/base/job.h"
+#include "cc/base/mutex.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 
@@ -22,7 +21,11 @@ class AbsentPeers {
   // Called at most once for each Add, without a lock, on the thread of this object.
   using OnStaysAway = std::function<void(size_t peer, const std::string& why)>;
 
-  explicit AbsentPeers(OnStaysAway on_stays_away) : on_stays_away_(std::move(on_stays_away)) {}
+  // Van::IsRefusedAt.
+  using IsRefusedAt = std::function<bool(const Endpoint& endpoint, double timeout)>;
+
+  AbsentPeers(IsRefusedAt is_refused_at, OnStaysAway on_stays_away)
+      : is_refused_at_(std::move(is_refused_at)), on_stays_away_(std::move(on_stays_away)) {}
   ~AbsentPeers() { Stop(); }
 
   // `listens_at`: where the process listens as long as it lives; port 0: unknown.
@@ -45,13 +48,14 @@ class AbsentPeers {
   void Run();
   int64_t NextLook(const Absence& absence) const;
 
+  const IsRefusedAt is_refused_at_;
   const OnStaysAway on_stays_away_;
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::thread thread_;
-  std::map<size_t, Absence> absent_;
-  uint64_t next_id_ = 0;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  Thread thread_;
+  std::map<size_t, Absence> absent_ BYTEPS_GUARDED_BY(mutex_);
+  uint64_t next_id_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

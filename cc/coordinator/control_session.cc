@@ -22,7 +22,7 @@ void ControlSession::Send(const ControlMessage& message) {
 
 // Sent with the mutex held, so that messages leave in the order of their numbers.
 void ControlSession::SendFrame(OutgoingFrame frame, bool is_heartbeat) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   frame.header.watermark = received_;
   frame.is_sign_of_life = is_heartbeat;
   uint64_t left = frame.header.payload_bytes;
@@ -41,7 +41,7 @@ void ControlSession::SendFrame(OutgoingFrame frame, bool is_heartbeat) {
 }
 
 void ControlSession::Attach(const std::shared_ptr<Connection>& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   connection_ = connection;
   for (OutgoingFrame& frame : kept_) {
     frame.header.watermark = received_;
@@ -50,21 +50,21 @@ void ControlSession::Attach(const std::shared_ptr<Connection>& connection) {
 }
 
 bool ControlSession::Detach(const Connection& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (connection_.get() != &connection) return false;
   connection_ = nullptr;
   return true;
 }
 
 std::shared_ptr<Connection> ControlSession::connection() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return connection_;
 }
 
 Status ControlSession::Receive(const Connection& connection, const FrameHeader& header,
                                bool* is_new) {
   *is_new = false;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (connection_.get() != &connection) return OkStatus();
   has_heard_ = true;
   if (header.watermark > last_number_ || header.round > received_ + 1) {
@@ -86,7 +86,7 @@ Status ControlSession::Assemble(const Connection& connection, const FrameHeader&
     *message = std::move(piece);
     return OkStatus();
   }
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const uint64_t bytes = begun_.size() + piece.size();
   if (header.element_count > kMostMessageBytes || bytes + header.element_count > kMostMessageBytes)
     return InvalidArgument(connection.peer_name() + " sent a message of more than " +
@@ -100,7 +100,7 @@ Status ControlSession::Assemble(const Connection& connection, const FrameHeader&
 }
 
 bool ControlSession::has_heard() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return has_heard_;
 }
 
@@ -110,7 +110,7 @@ int64_t ControlSession::last_heard_ns() const {
 }
 
 void ControlSession::Forget() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   kept_.clear();
   forgotten_ = true;
 }

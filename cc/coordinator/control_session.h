@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "cc/base/mutex.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
@@ -62,14 +62,15 @@ class ControlSession {
   void Forget();
 
  private:
-  mutable std::mutex mutex_;  // guards all below
-  std::shared_ptr<Connection> connection_;
-  std::deque<OutgoingFrame> kept_;  // not acknowledged; the numbers are consecutive
-  uint64_t last_number_ = 0;        // that was sent
-  uint64_t received_ = 0;           // of the peer's messages
-  std::string begun_;               // the pieces of a message that are here
-  bool has_heard_ = false;
-  bool forgotten_ = false;
+  mutable Mutex mutex_;
+  std::shared_ptr<Connection> connection_ BYTEPS_GUARDED_BY(mutex_);
+  std::deque<OutgoingFrame> kept_
+      BYTEPS_GUARDED_BY(mutex_);  // not acknowledged; the numbers are consecutive
+  uint64_t last_number_ BYTEPS_GUARDED_BY(mutex_) = 0;  // that was sent
+  uint64_t received_ BYTEPS_GUARDED_BY(mutex_) = 0;     // of the peer's messages
+  std::string begun_ BYTEPS_GUARDED_BY(mutex_);         // the pieces of a message that are here
+  bool has_heard_ BYTEPS_GUARDED_BY(mutex_) = false;
+  bool forgotten_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

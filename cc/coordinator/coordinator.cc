@@ -34,9 +34,13 @@ std::string DescribeEnd(const JobDescription& job, Role role, int32_t rank,
 
 }  // namespace
 
-Coordinator::Coordinator(const EngineOptions& options)
+Coordinator::Coordinator(const EngineOptions& options, std::unique_ptr<Van> van)
     : options_(options),
-      absent_([this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
+      van_(std::move(van)),
+      absent_([this](const Endpoint& endpoint,
+                     double timeout) { return van_->IsRefusedAt(endpoint, timeout); },
+              [this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
+  if (van_ != nullptr) return;
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
   van_options.ports = options.network.ports;
@@ -54,7 +58,7 @@ Status Coordinator::Listen(const std::string& address, uint16_t port) {
 Status Coordinator::Start(const JobDescription& job) {
   BYTEPS_RETURN_IF_ERROR(van_->Expect(job.num_workers() + job.num_servers()));
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (job_.has_value()) return FailedPrecondition("the coordinator serves a job already");
     job_ = job;
     table_ = std::make_unique<TensorTable>(job);
@@ -76,7 +80,7 @@ Status Coordinator::Start(const JobDescription& job) {
 }
 
 bool Coordinator::Wait(double timeout) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const int64_t deadline = MonotonicNanos() + SecondsToNanos(timeout);
   while (true) {
     if (stopping_) return true;
@@ -92,22 +96,21 @@ bool Coordinator::Wait(double timeout) {
         now > failed_at_ns_ + SecondsToNanos(options_.timeouts.shutdown_timeout))
       return true;
     if (now >= deadline || std::exchange(failure_is_news_, false)) return false;
-    changed_.wait_for(lock,
-                      std::chrono::nanoseconds(std::min<int64_t>(deadline - now, 200 * 1000000)));
+    changed_.WaitFor(mutex_, std::min<int64_t>(deadline - now, 200 * 1000000));
   }
 }
 
 std::string Coordinator::failure() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 void Coordinator::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   heartbeat_.Stop();
   soon_.Stop();
   absent_.Stop();
@@ -116,7 +119,7 @@ void Coordinator::Stop() {
 
 Status Coordinator::OnHello(const Hello& hello, const std::string& peer_address,
                             ConnectionHandler** handler) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!job_.has_value()) return Unavailable("rendezvous is not complete yet");
   BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_->job_id, job_->epoch, Role::kCoordinator, 0));
   Peer* const peer = FindPeer(hello);
@@ -141,7 +144,7 @@ Status Coordinator::CheckMayCome(const Hello& hello, const Peer& peer) const {
 }
 
 void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   Peer* peer = FindPeer(connection->peer());
   // The other connection of a new process may have said something meanwhile.
@@ -170,17 +173,17 @@ void Coordinator::OnOpen(const std::shared_ptr<Connection>& connection) {
 }
 
 std::shared_ptr<ControlSession> Coordinator::SessionOf(Connection& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return FindPeer(connection.peer())->session;
 }
 
 void Coordinator::OnClosed(Connection& connection, const Status& reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   Peer* peer = FindPeer(connection.peer());
   if (!peer->session->Detach(connection)) return;  // it has another one
   if (peer->presence != Presence::kLost) --connected_;
-  if (connected_ == 0) changed_.notify_all();
+  if (connected_ == 0) changed_.NotifyAll();
   if (stopping_ || peer->presence != Presence::kConnected) return;
   if (peer->role == Role::kServer && AllWorkersGone()) return;
   peer->closed_why =
@@ -197,7 +200,7 @@ void Coordinator::SetListensAt(Peer* peer, const Endpoint& endpoint) {
 }
 
 void Coordinator::OnStaysAway(size_t index, const std::string& why) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   Peer& peer = peers_[index];
   if (stopping_ || peer.presence != Presence::kConnected || peer.session->connection() != nullptr)
@@ -343,7 +346,7 @@ void Coordinator::Leave(Peer* peer, Outbox* outbox) {
   RetuneIfReady(outbox);
   failover_->OnGone(peer->rank);
   MovePartsIfReady(outbox);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Coordinator::BeginSoon() {
@@ -354,7 +357,7 @@ void Coordinator::BeginSoon() {
 
 // Only servers hear who has left: a worker learns of it when it waits for the leaver.
 void Coordinator::DoSoon() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   if (!have_left_.empty()) ToRole(Role::kServer, Goodbye{std::exchange(have_left_, {})}, &outbox);
   if (stall_digest_ != nullptr) AttendToStalls(&outbox);
@@ -409,7 +412,7 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   }
   peer->session->Forget();
   EndJobIfOver(outbox);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
@@ -443,7 +446,7 @@ std::vector<int32_t> Coordinator::SilentServers(int64_t now_ns) const {
 }
 
 void Coordinator::BeatAndCheck() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   const int64_t now = MonotonicNanos();
   const OutgoingFrame to_workers = ControlFrame(Heartbeat{SilentServers(now)});

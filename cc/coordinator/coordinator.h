@@ -8,11 +8,9 @@
 #ifndef TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
 #define TF_BYTEPS_CC_COORDINATOR_COORDINATOR_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "cc/base/job.h"
 #include "cc/base/logging.h"
 #include "cc/base/lowest_round.h"
+#include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/absent_peers.h"
 #include "cc/coordinator/control_session.h"
@@ -35,7 +34,8 @@ namespace byteps {
 // Thread-safe.
 class Coordinator : private ControlHandler, public ConnectionAcceptor {
  public:
-  explicit Coordinator(const EngineOptions& options);
+  // `van`: null for one of TCP.
+  explicit Coordinator(const EngineOptions& options, std::unique_ptr<Van> van = nullptr);
   ~Coordinator() override;
 
   // Takes a port, so that the address book can name it. Peers that come before Start are told to
@@ -112,55 +112,60 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
 
   // With mutex_ held.
   // Why the message cannot be, to go after the sender's name; see coordinator_messages.cc.
-  Status On(const Heartbeat& beat, Peer* from, Outbox* outbox);
-  Status On(const Reachable& at, Peer* from, Outbox* outbox);
-  Status On(const DeclareRequest& request, Peer* from, Outbox* outbox);
-  Status On(const TableAck& ack, Peer* from, Outbox* outbox);
-  Status On(const Goodbye& goodbye, Peer* from, Outbox* outbox);
-  Status On(const PeerLost& lost, Peer* from, Outbox* outbox);
-  Status On(const LinkReport& report, Peer* from, Outbox* outbox);
-  Status On(const RoundsHeld& held, Peer* from, Outbox* outbox);
-  Status On(const PartsHeld& held, Peer* from, Outbox* outbox);
-  Status On(const ResultsHeld& held, Peer* from, Outbox* outbox);
-  Status On(Relay& relay, Peer* from, Outbox* outbox);
-  Status On(const StallQuery& query, Peer* from, Outbox* outbox);
-  Status On(const StallAnswer& answer, Peer* from, Outbox* outbox);
+  Status On(const Heartbeat& beat, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const Reachable& at, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const DeclareRequest& request, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const TableAck& ack, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const Goodbye& goodbye, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const PeerLost& lost, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const LinkReport& report, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const RoundsHeld& held, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const PartsHeld& held, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const ResultsHeld& held, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(Relay& relay, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const StallQuery& query, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  Status On(const StallAnswer& answer, Peer* from, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
 
-  Status CheckMayCome(const Hello& hello, const Peer& peer) const;
-  Peer* FindPeer(Role role, int32_t rank);
-  size_t IndexOf(const Peer& peer) const { return &peer - peers_.data(); }
-  Peer* FindPeer(const Hello& hello) { return FindPeer(hello.role, hello.rank); }
-  void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox);
-  void SendReadyReplies(Outbox* outbox);
-  void SendReply(const PendingReply& pending, Outbox* outbox);
+  Status CheckMayCome(const Hello& hello, const Peer& peer) const BYTEPS_REQUIRES(mutex_);
+  Peer* FindPeer(Role role, int32_t rank) BYTEPS_REQUIRES(mutex_);
+  size_t IndexOf(const Peer& peer) const BYTEPS_REQUIRES(mutex_) { return &peer - peers_.data(); }
+  Peer* FindPeer(const Hello& hello) BYTEPS_REQUIRES(mutex_) {
+    return FindPeer(hello.role, hello.rank);
+  }
+  void Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox)
+      BYTEPS_REQUIRES(mutex_);
+  void SendReadyReplies(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void SendReply(const PendingReply& pending, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
   // Updates that all servers have taken in, but for those that are lost.
-  uint64_t AckedByAll() const { return acked_updates_->lowest(); }
-  void OnServersAck(Outbox* outbox);
-  void Tune(const TunedSizes& sizes, Outbox* outbox);
-  void RetuneIfReady(Outbox* outbox);
-  void SetPresence(Peer* peer, Presence presence);
-  void Leave(Peer* peer, Outbox* outbox);
+  uint64_t AckedByAll() const BYTEPS_REQUIRES(mutex_) { return acked_updates_->lowest(); }
+  void OnServersAck(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void Tune(const TunedSizes& sizes, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void RetuneIfReady(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void SetPresence(Peer* peer, Presence presence) BYTEPS_REQUIRES(mutex_);
+  void Leave(Peer* peer, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
   void DoSoon();
-  void AttendToStalls(Outbox* outbox);
-  void EndJobIfOver(Outbox* outbox);
-  void Lose(Peer* peer, const std::string& what, Outbox* outbox);
-  bool CanGoOnWithout(const Peer& server) const;
-  void GoOnWithout(Peer* server, const std::string& what, Outbox* outbox);
-  void LoseReturning(Peer* server, const std::string& what, Outbox* outbox);
-  void Greet(const Peer& server, Outbox* outbox);
-  void WelcomeBackIfReady(Outbox* outbox);
-  void MovePartsIfReady(Outbox* outbox);
-  void EndFailoverIfReady(Outbox* outbox);
-  void ToAll(const ControlMessage& message, Outbox* outbox);
-  void ToRole(Role role, const ControlMessage& message, Outbox* outbox);
-  bool AllWorkersGone() const { return job_.has_value() && workers_here_ == 0; }
-  bool AnyWorkerHasLeft() const { return workers_left_ > 0; }
+  void AttendToStalls(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void EndJobIfOver(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void Lose(Peer* peer, const std::string& what, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  bool CanGoOnWithout(const Peer& server) const BYTEPS_REQUIRES(mutex_);
+  void GoOnWithout(Peer* server, const std::string& what, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void LoseReturning(Peer* server, const std::string& what, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void Greet(const Peer& server, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void WelcomeBackIfReady(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void MovePartsIfReady(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void EndFailoverIfReady(Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void ToAll(const ControlMessage& message, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  void ToRole(Role role, const ControlMessage& message, Outbox* outbox) BYTEPS_REQUIRES(mutex_);
+  bool AllWorkersGone() const BYTEPS_REQUIRES(mutex_) {
+    return job_.has_value() && workers_here_ == 0;
+  }
+  bool AnyWorkerHasLeft() const BYTEPS_REQUIRES(mutex_) { return workers_left_ > 0; }
 
   void BeatAndCheck();
-  bool IsSilent(const Peer& peer, int64_t now_ns, int64_t limit_ns) const;
-  std::vector<int32_t> SilentServers(int64_t now_ns) const;
-  void BeginSoon();
-  void SetListensAt(Peer* peer, const Endpoint& endpoint);
+  bool IsSilent(const Peer& peer, int64_t now_ns, int64_t limit_ns) const BYTEPS_REQUIRES(mutex_);
+  std::vector<int32_t> SilentServers(int64_t now_ns) const BYTEPS_REQUIRES(mutex_);
+  void BeginSoon() BYTEPS_REQUIRES(mutex_);
+  void SetListensAt(Peer* peer, const Endpoint& endpoint) BYTEPS_REQUIRES(mutex_);
   void OnStaysAway(size_t peer, const std::string& why);
 
   const EngineOptions options_;
@@ -170,34 +175,39 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   PeriodicThread soon_;  // what is worth collecting for a moment; from the first time on
   AbsentPeers absent_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::optional<JobDescription> job_;
-  std::unique_ptr<TensorTable> table_;
-  std::vector<Peer> peers_;   // workers by rank, then servers by rank
-  int32_t workers_here_ = 0;  // or expected
-  int32_t workers_left_ = 0;
-  int32_t connected_ = 0;           // that are not lost
-  std::vector<int32_t> have_left_;  // workers of which the servers have not been told
-  uint64_t next_update_id_ = 1;
-  std::unique_ptr<LowestRound> acked_updates_;  // by server
-  std::deque<PendingReply> pending_replies_;
-  EncodedReply encoded_reply_;  // the last one; void once parts have moved
-  std::unique_ptr<Tuning> tuning_;
-  std::optional<Retune> retune_;  // waits until all hold their rounds and the servers know
-  uint64_t retune_update_ = 0;    // what the servers must have taken in
-  std::unique_ptr<Failover> failover_;
-  std::optional<PartsMoved> moved_;            // waits until the servers know
-  uint64_t unsent_bytes_ = 0;                  // what Retune has told the servers; 0: nothing
-  std::unique_ptr<StallDigest> stall_digest_;  // that waits for answers
-  uint64_t next_stall_id_ = 1;
-  bool has_soon_ = false;  // soon_ has been started
-  std::string failure_;
-  std::optional<PeerLost> first_lost_;  // that ended the job
-  int64_t failed_at_ns_ = 0;
-  bool failure_is_news_ = false;  // to who waits
-  int64_t over_at_ns_ = 0;        // when Wait first saw that all workers have gone
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::optional<JobDescription> job_ BYTEPS_GUARDED_BY(mutex_);
+  std::unique_ptr<TensorTable> table_ BYTEPS_GUARDED_BY(mutex_);
+  std::vector<Peer> peers_ BYTEPS_GUARDED_BY(mutex_);   // workers by rank, then servers by rank
+  int32_t workers_here_ BYTEPS_GUARDED_BY(mutex_) = 0;  // or expected
+  int32_t workers_left_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  int32_t connected_ BYTEPS_GUARDED_BY(mutex_) = 0;  // that are not lost
+  std::vector<int32_t> have_left_
+      BYTEPS_GUARDED_BY(mutex_);  // workers of which the servers have not been told
+  uint64_t next_update_id_ BYTEPS_GUARDED_BY(mutex_) = 1;
+  std::unique_ptr<LowestRound> acked_updates_ BYTEPS_GUARDED_BY(mutex_);  // by server
+  std::deque<PendingReply> pending_replies_ BYTEPS_GUARDED_BY(mutex_);
+  EncodedReply encoded_reply_
+      BYTEPS_GUARDED_BY(mutex_);  // the last one; void once parts have moved
+  std::unique_ptr<Tuning> tuning_ BYTEPS_GUARDED_BY(mutex_);
+  std::optional<Retune> retune_
+      BYTEPS_GUARDED_BY(mutex_);  // waits until all hold their rounds and the servers know
+  uint64_t retune_update_ BYTEPS_GUARDED_BY(mutex_) = 0;  // what the servers must have taken in
+  std::unique_ptr<Failover> failover_ BYTEPS_GUARDED_BY(mutex_);
+  std::optional<PartsMoved> moved_ BYTEPS_GUARDED_BY(mutex_);  // waits until the servers know
+  uint64_t unsent_bytes_ BYTEPS_GUARDED_BY(mutex_) =
+      0;  // what Retune has told the servers; 0: nothing
+  std::unique_ptr<StallDigest> stall_digest_ BYTEPS_GUARDED_BY(mutex_);  // that waits for answers
+  uint64_t next_stall_id_ BYTEPS_GUARDED_BY(mutex_) = 1;
+  bool has_soon_ BYTEPS_GUARDED_BY(mutex_) = false;  // soon_ has been started
+  std::string failure_ BYTEPS_GUARDED_BY(mutex_);
+  std::optional<PeerLost> first_lost_ BYTEPS_GUARDED_BY(mutex_);  // that ended the job
+  int64_t failed_at_ns_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  bool failure_is_news_ BYTEPS_GUARDED_BY(mutex_) = false;  // to who waits
+  int64_t over_at_ns_ BYTEPS_GUARDED_BY(mutex_) =
+      0;  // when Wait first saw that all workers have gone
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

@@ -51,7 +51,7 @@ void Coordinator::GoOnWithout(Peer* server, const std::string& what, Outbox* out
   server->session->Forget();
   ToRole(Role::kWorker, ServerLost{version, server->rank}, outbox);
   MovePartsIfReady(outbox);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 // The workers have said where they are: finds new owners, and tells the servers first.
@@ -77,7 +77,7 @@ void Coordinator::EndFailoverIfReady(Outbox* outbox) {
 }
 
 std::vector<int32_t> Coordinator::lost_servers() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<int32_t> lost;
   if (stopping_ || !failure_.empty() || AnyWorkerHasLeft()) return lost;
   for (const Peer& peer : peers_) {
@@ -87,7 +87,7 @@ std::vector<int32_t> Coordinator::lost_servers() const {
 }
 
 Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Peer* const server = FindPeer(Role::kServer, rank);
   if (server == nullptr || server->presence != Presence::kLost || !failure_.empty() || stopping_ ||
       AnyWorkerHasLeft())
@@ -111,7 +111,7 @@ void Coordinator::LoseReturning(Peer* server, const std::string& what, Outbox* o
   server->session->Forget();
   SetPresence(server, Presence::kLost);
   server->is_returning = false;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 // What has been said before it came. It learns of tensors when it gets parts of them.

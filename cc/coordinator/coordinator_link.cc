@@ -114,7 +114,7 @@ Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
   last_seen_ns_ = MonotonicNanos();
   if (reconnector_ != nullptr) reconnector_->NoteProgress();
   if (auto* beat = std::get_if<Heartbeat>(&message)) {
-    std::lock_guard<std::mutex> lock(silent_mutex_);
+    MutexLock lock(silent_mutex_);
     silent_servers_ = std::move(beat->silent_servers);
   } else if (!quiet_) {
     on_message_(std::move(message));
@@ -124,7 +124,7 @@ Status CoordinatorLink::OnMessage(Connection&, ControlMessage message) {
 
 bool CoordinatorLink::KnowsToLive(int32_t server) const {
   if (MonotonicNanos() - last_seen_ns_ > SecondsToNanos(1.2 * heartbeat_interval_)) return false;
-  std::lock_guard<std::mutex> lock(silent_mutex_);
+  MutexLock lock(silent_mutex_);
   return std::find(silent_servers_.begin(), silent_servers_.end(), server) == silent_servers_.end();
 }
 

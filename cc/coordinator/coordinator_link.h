@@ -6,9 +6,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/van/reconnector.h"
@@ -76,8 +76,9 @@ class CoordinatorLink : public ControlHandler, private ConnectionAcceptor {
   std::atomic<bool> started_{false};
   std::atomic<int64_t> last_seen_ns_{0};
   std::atomic<double> heartbeat_interval_{0};
-  mutable std::mutex silent_mutex_;
-  std::vector<int32_t> silent_servers_;  // guarded: as the coordinator last said
+  mutable Mutex silent_mutex_;
+  std::vector<int32_t> silent_servers_
+      BYTEPS_GUARDED_BY(silent_mutex_);  // as the coordinator last said
   std::atomic<bool> quiet_{false};       // lost has been reported, or does not matter
   PeriodicThread heartbeat_;
 };

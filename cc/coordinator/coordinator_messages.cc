@@ -20,12 +20,12 @@ constexpr size_t kMostRelayed = 4096;
 }  // namespace
 
 Status Coordinator::OnMessage(Connection& connection, ControlMessage message) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outbox outbox;
   Peer* const peer = FindPeer(connection.peer());
   peer->last_seen_ns = MonotonicNanos();
   Status status = std::visit(
-      [&](auto& each) {
+      [&](auto& each) BYTEPS_REQUIRES(mutex_) {
         constexpr MessageRule kRule = kMessageRule<std::decay_t<decltype(each)>>;
         if (!MaySend(peer->role, kRule.senders))
           return InvalidArgument(std::string("may not ") + kRule.what);

@@ -1,9 +1,9 @@
 #include "cc/engine/engine.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "cc/base/fork.h"
+#include "cc/base/mutex.h"
 #include "cc/worker/stall_signal.h"
 #include "cc/worker/worker.h"
 
@@ -11,9 +11,9 @@ namespace byteps {
 namespace {
 
 struct Current {
-  std::mutex mutex;
-  std::shared_ptr<Worker> worker;
-  WorkerPlace place;
+  Mutex mutex;
+  std::shared_ptr<Worker> worker BYTEPS_GUARDED_BY(mutex);
+  WorkerPlace place BYTEPS_GUARDED_BY(mutex);
   Timeline timeline;
 };
 
@@ -34,7 +34,7 @@ Status StartWorker(const JobDescription& job, const WorkerPlace& place) {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
   Current& current = GetCurrent();
   // Held while connecting: a second init waits, and is then refused.
-  std::lock_guard<std::mutex> lock(current.mutex);
+  MutexLock lock(current.mutex);
   if (current.worker != nullptr)
     return FailedPrecondition("this process is a worker already; call shutdown() first");
   auto worker = std::make_shared<Worker>(job, place.rank, &current.timeline);
@@ -49,7 +49,7 @@ void StopWorker() {
   std::shared_ptr<Worker> worker;
   {
     Current& current = GetCurrent();
-    std::lock_guard<std::mutex> lock(current.mutex);
+    MutexLock lock(current.mutex);
     worker.swap(current.worker);
   }
   if (worker != nullptr) worker->Stop();
@@ -57,13 +57,13 @@ void StopWorker() {
 
 std::shared_ptr<Worker> CurrentWorker() {
   Current& current = GetCurrent();
-  std::lock_guard<std::mutex> lock(current.mutex);
+  MutexLock lock(current.mutex);
   return current.worker;
 }
 
 Status CurrentPlace(WorkerPlace* place) {
   Current& current = GetCurrent();
-  std::lock_guard<std::mutex> lock(current.mutex);
+  MutexLock lock(current.mutex);
   if (current.worker == nullptr) return NotInitialized();
   *place = current.place;
   return OkStatus();

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/server/part_rounds.h"
 #include "cc/wire/control.h"
 
@@ -20,7 +20,7 @@ class ArrivalLags {
 
   void Add(const std::vector<Arrival>& arrivals) {
     if (arrivals.empty() || workers_.size() < 2) return;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Arrival& arrival : arrivals) {
       WorkerLag& worker = workers_[arrival.worker];
       const uint64_t lag = std::max<int64_t>(0, arrival.lag_ns);  // the clock may be set
@@ -38,7 +38,7 @@ class ArrivalLags {
   // take turns.
   ArrivalReport TakeReport() {
     ArrivalReport report;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (report.rows.size() == ArrivalReport::kMostRows) break;
       const size_t rank = next_;
@@ -52,15 +52,15 @@ class ArrivalLags {
 
   // By rank.
   std::vector<WorkerLag> workers() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return workers_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<WorkerLag> workers_;
-  std::vector<uint64_t> reported_;  // contributions, by rank
-  size_t next_ = 0;                 // the rank to look at first
+  mutable Mutex mutex_;
+  std::vector<WorkerLag> workers_ BYTEPS_GUARDED_BY(mutex_);
+  std::vector<uint64_t> reported_ BYTEPS_GUARDED_BY(mutex_);  // contributions, by rank
+  size_t next_ BYTEPS_GUARDED_BY(mutex_) = 0;                 // the rank to look at first
 };
 
 }  // namespace byteps

@@ -25,7 +25,8 @@ BlockSum::BlockSum(Options options)
       wire_size_(DTypeSize(options_.dtype)),
       accumulator_size_(DTypeSize(AccumulatorDType(options_.dtype))),
       block_elements_(BlockElementsOf(options_)),
-      blocks_((options_.element_count + block_elements_ - 1) / block_elements_) {}
+      block_count_((options_.element_count + block_elements_ - 1) / block_elements_),
+      blocks_(block_count_) {}
 
 uint64_t BlockSum::BlockElements(size_t block) const {
   return std::min(block_elements_, options_.element_count - block * block_elements_);
@@ -42,7 +43,7 @@ size_t BlockSum::BlockBytes(size_t block, const BlockCodec* form) const {
 uint8_t* BlockSum::Claim(size_t index, const BlockCodec* form) {
   // Needs a conversion.
   if (options_.accumulator != options_.result || form != nullptr) return nullptr;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Block& block = blocks_[index];
   if (block.busy || block.contributions > 0) return nullptr;
   block.busy = true;
@@ -58,7 +59,7 @@ void BlockSum::EndClaim(size_t block) {
 void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire, const BlockCodec* form) {
   int32_t contributions_before = 0;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     Block& block = blocks_[index];
     if (block.busy) return block.waiting.push_back({std::move(wire), form});
     block.busy = true;
@@ -72,7 +73,7 @@ void BlockSum::Contribute(size_t index, std::unique_ptr<Scratch> wire, const Blo
 bool BlockSum::ContributeInPlace(size_t index, const uint8_t* wire, const BlockCodec* form) {
   int32_t contributions_before = 0;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     Block& block = blocks_[index];
     if (block.busy) return false;
     block.busy = true;
@@ -89,7 +90,7 @@ void BlockSum::Leave(size_t index) {
     Waiting next;
     int32_t contributions_before = 0;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       Block& block = blocks_[index];
       contributions_before = ++block.contributions;
       if (block.waiting.empty()) {
@@ -105,10 +106,10 @@ void BlockSum::Leave(size_t index) {
 }
 
 void BlockSum::ContributeAll(const uint8_t* wire, const BlockCodec* form) {
-  for (size_t index = 0; index < blocks_.size(); ++index) {
+  for (size_t index = 0; index < block_count_; ++index) {
     int32_t contributions_before = 0;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       contributions_before = blocks_[index].contributions++;
     }
     Combine(index, contributions_before, wire + index * WireBytes(block_elements_, form), form);

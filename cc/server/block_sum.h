@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/tensor_description.h"
 #include "cc/codec/block_codec.h"
 #include "cc/server/buffer.h"
@@ -105,8 +105,10 @@ class BlockSum {
   const size_t wire_size_;
   const size_t accumulator_size_;
   const uint64_t block_elements_;
-  std::mutex mutex_;           // guards blocks_; never held while bytes are touched
-  std::vector<Block> blocks_;  // their memory belongs to the thread that made them busy
+  const size_t block_count_;
+  Mutex mutex_;  // never held while bytes are touched
+  // Their memory belongs to the thread that made them busy.
+  std::vector<Block> blocks_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 // Receives one worker's contribution to a sum.

@@ -45,7 +45,7 @@ std::shared_ptr<BufferPool> BufferPool::New(uint64_t bytes, HeldBytes held,
 Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
   std::unique_ptr<Buffer> acquired;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (in_use_ >= kMostBuffers + more_) {
       return Internal("results of " + std::to_string(in_use_) +
                       " earlier rounds have not been sent yet, though a worker may push a round "
@@ -68,7 +68,7 @@ Status BufferPool::Acquire(std::shared_ptr<Buffer>* buffer) {
 }
 
 void BufferPool::Return(std::unique_ptr<Buffer> buffer) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   --in_use_;
   if (in_use_ + free_.size() < kKeptBuffers + more_) free_.push_back(std::move(buffer));
 }

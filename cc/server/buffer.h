@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/van/van.h"
 
@@ -73,9 +73,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   const HeldBytes held_;
   const std::shared_ptr<MemoryRegistry> registry_;
   const size_t more_;
-  std::mutex mutex_;
-  size_t in_use_ = 0;
-  std::vector<std::unique_ptr<Buffer>> free_;
+  Mutex mutex_;
+  size_t in_use_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  std::vector<std::unique_ptr<Buffer>> free_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

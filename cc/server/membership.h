@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 
 namespace byteps {
@@ -16,7 +16,7 @@ class Membership {
   // `rank` said goodbye. Also after Disconnect: the end of a connection may overtake the goodbye,
   // which comes by way of the coordinator.
   void Leave(int32_t rank) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     gone_[rank] = OkStatus();
     any_gone_ = true;
   }
@@ -24,14 +24,14 @@ class Membership {
   // The connection of `rank` has ended, and nobody knows yet whether that is a death. Nothing after
   // Leave.
   void Disconnect(int32_t rank, const Status& reason) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     gone_.emplace(rank, reason);
     any_gone_ = true;
   }
 
   // Whether one of the above has happened to `rank`, or to anybody.
   bool HasGone(int32_t rank) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return gone_.count(rank) > 0;
   }
   bool AnyGone() const { return any_gone_; }
@@ -39,7 +39,7 @@ class Membership {
   // One that has gone and for which `matches`; -1: there is none.
   template <typename Predicate>
   int32_t FindGone(Predicate matches) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [rank, reason] : gone_) {
       if (matches(rank)) return rank;
     }
@@ -48,7 +48,7 @@ class Membership {
 
   // Why `rank` has gone; OK if it said goodbye.
   Status ReasonOf(int32_t rank) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const auto it = gone_.find(rank);
     return it == gone_.end() ? OkStatus() : it->second;
   }
@@ -56,21 +56,21 @@ class Membership {
   // The coordinator says that a worker is dead: nothing goes on. The first reason is the one to
   // tell.
   void Lose(const Status& reason) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (lost_.ok()) lost_ = reason;
     any_gone_ = true;
   }
   // OK while nobody is lost.
   Status lost() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return lost_;
   }
 
  private:
   std::atomic<bool> any_gone_{false};  // spares the mutex as long as all is well
-  mutable std::mutex mutex_;
-  std::map<int32_t, Status> gone_;
-  Status lost_;
+  mutable Mutex mutex_;
+  std::map<int32_t, Status> gone_ BYTEPS_GUARDED_BY(mutex_);
+  Status lost_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

@@ -35,7 +35,7 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                          std::vector<Reply>* replies) {
   const int32_t worker = push.header.worker;
   const uint64_t round = push.header.round;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   // Its exchange has failed on the worker, which has gone on, and the newer push has overtaken it:
   // it comes too late (protocol rule 31).
   if (round + 1 < pushed_rounds_.of(worker)) return OkStatus();
@@ -177,7 +177,7 @@ Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSin
 
 PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {
   const uint64_t round = push.header.round;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Outcome outcome;
   if (!IsOpen(round)) {
     EndLate(push, &outcome, replies);

@@ -27,13 +27,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cc/base/host_map.h"
 #include "cc/base/lowest_round.h"
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/counted_sink.h"
@@ -178,66 +178,80 @@ class PartRounds {
   // the text.
   enum class Cause { kNone, kDisagreement, kGone, kOther };
 
-  void Admit(const Push& push);
-  Status CheckOrder(const Push& push) const;
-  void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies);
-  void CheckRound(const Push& push, std::vector<Reply>* replies);
-  Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink);
-  bool CanComplete() const;
-  std::vector<int32_t> Lacking(const TableEntry& entry) const;
-  Status EncodeSum(AggregationResult* result) const;
-  void CompleteRound(Outcome* outcome, std::vector<Reply>* replies);
-  void EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies);
-  void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies);
-  void CloseRound();
-  Status DescribeFailure() const;
-  Status DescribeGone() const;
-  Status FailureOf(uint64_t round) const;
-  std::string Title(uint64_t round) const;
-  std::string WhoSentWhat() const;
-  std::string Contributors() const;
-  bool HasContributions() const { return begun_ > 0; }
-  void Name(const Contribution& contribution, int32_t worker);
-  void OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies);
-  bool Contributes(const TableEntry& entry, int32_t worker) const;
-  bool IsOpen(uint64_t round) const { return round == round_ && cause_ == Cause::kNone; }
-  uint64_t Watermark(const TableEntry& entry) const;
-  void NotePush(const TableEntry& entry, int32_t worker, uint64_t round);
-  bool IsInherited(uint64_t round) const;
-  void AnswerInherited(Contribution late, std::vector<Reply>* replies);
-  void FailInherited(const Status& status, std::vector<Reply>* replies);
-  Reply InheritedReply(const Contribution& to) const;
-  Reply EndedReply(const Contribution& to, const Ended& ended) const;
-  Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink);
-  void HandOut(Reply reply, std::vector<Reply>* replies);
-  Reply NewReply(const Contribution& to, uint64_t round) const;
-  Reply ResultReply(const Contribution& to, uint64_t round, const AggregationResult& result) const;
-  Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const;
+  void Admit(const Push& push) BYTEPS_REQUIRES(mutex_);
+  Status CheckOrder(const Push& push) const BYTEPS_REQUIRES(mutex_);
+  void OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void CheckRound(const Push& push, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Status StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink)
+      BYTEPS_REQUIRES(mutex_);
+  bool CanComplete() const BYTEPS_REQUIRES(mutex_);
+  std::vector<int32_t> Lacking(const TableEntry& entry) const BYTEPS_REQUIRES(mutex_);
+  Status EncodeSum(AggregationResult* result) const BYTEPS_REQUIRES(mutex_);
+  void CompleteRound(Outcome* outcome, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies)
+      BYTEPS_REQUIRES(mutex_);
+  void FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies)
+      BYTEPS_REQUIRES(mutex_);
+  void CloseRound() BYTEPS_REQUIRES(mutex_);
+  Status DescribeFailure() const BYTEPS_REQUIRES(mutex_);
+  Status DescribeGone() const BYTEPS_REQUIRES(mutex_);
+  Status FailureOf(uint64_t round) const BYTEPS_REQUIRES(mutex_);
+  std::string Title(uint64_t round) const BYTEPS_REQUIRES(mutex_);
+  std::string WhoSentWhat() const BYTEPS_REQUIRES(mutex_);
+  std::string Contributors() const BYTEPS_REQUIRES(mutex_);
+  bool HasContributions() const BYTEPS_REQUIRES(mutex_) { return begun_ > 0; }
+  void Name(const Contribution& contribution, int32_t worker) BYTEPS_REQUIRES(mutex_);
+  void OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  bool Contributes(const TableEntry& entry, int32_t worker) const BYTEPS_REQUIRES(mutex_);
+  bool IsOpen(uint64_t round) const BYTEPS_REQUIRES(mutex_) {
+    return round == round_ && cause_ == Cause::kNone;
+  }
+  uint64_t Watermark(const TableEntry& entry) const BYTEPS_REQUIRES(mutex_);
+  void NotePush(const TableEntry& entry, int32_t worker, uint64_t round) BYTEPS_REQUIRES(mutex_);
+  bool IsInherited(uint64_t round) const BYTEPS_REQUIRES(mutex_);
+  void AnswerInherited(Contribution late, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void FailInherited(const Status& status, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Reply InheritedReply(const Contribution& to) const BYTEPS_REQUIRES(mutex_);
+  Reply EndedReply(const Contribution& to, const Ended& ended) const BYTEPS_REQUIRES(mutex_);
+  Status GoOn(const Push& push, std::shared_ptr<PayloadSink>* sink) BYTEPS_REQUIRES(mutex_);
+  void HandOut(Reply reply, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  Reply NewReply(const Contribution& to, uint64_t round) const BYTEPS_REQUIRES(mutex_);
+  Reply ResultReply(const Contribution& to, uint64_t round, const AggregationResult& result) const
+      BYTEPS_REQUIRES(mutex_);
+  Reply ErrorReply(const Contribution& to, uint64_t round, const Status& status) const
+      BYTEPS_REQUIRES(mutex_);
 
   const Options options_;
-  std::mutex mutex_;                         // guards all below
-  uint64_t round_ = 0;                       // the open round; those below have ended
-  std::vector<Contribution> contributions_;  // to the open round, by rank; empty: none has begun
-  int32_t begun_ = 0;                        // how many are not absent
-  int32_t waiting_ = 0;
-  std::vector<int32_t> named_;  // of those that have begun: who is told of in texts
-  Cause cause_ = Cause::kNone;
-  int32_t gone_rank_ = -1;  // kGone
-  Status failure_;          // kOther
-  Status last_failure_;     // how round last_failed_round_ ended, for those who push it late
-  uint64_t last_failed_round_ = 0;
-  std::vector<Standing> workers_;  // by rank
+  Mutex mutex_;
+  uint64_t round_ BYTEPS_GUARDED_BY(mutex_) = 0;  // the open round; those below have ended
+  std::vector<Contribution> contributions_
+      BYTEPS_GUARDED_BY(mutex_);  // to the open round, by rank; empty: none has begun
+  int32_t begun_ BYTEPS_GUARDED_BY(mutex_) = 0;  // how many are not absent
+  int32_t waiting_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  std::vector<int32_t> named_
+      BYTEPS_GUARDED_BY(mutex_);  // of those that have begun: who is told of in texts
+  Cause cause_ BYTEPS_GUARDED_BY(mutex_) = Cause::kNone;
+  int32_t gone_rank_ BYTEPS_GUARDED_BY(mutex_) = -1;  // kGone
+  Status failure_ BYTEPS_GUARDED_BY(mutex_);          // kOther
+  Status last_failure_
+      BYTEPS_GUARDED_BY(mutex_);  // how round last_failed_round_ ended, for those who push it late
+  uint64_t last_failed_round_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  std::vector<Standing> workers_ BYTEPS_GUARDED_BY(mutex_);  // by rank
   // How many rounds each has begun to push: the newest, plus one. By rank, and, for tensors that
   // are per_host, by host.
-  LowestRound pushed_rounds_;
-  std::unique_ptr<LowestRound> pushed_rounds_by_host_;
-  std::unique_ptr<Ended> ended_;   // the newest round; null: all have its result
-  std::map<int32_t, Reply> kept_;  // other replies to workers' newest pushes, by rank
-  RoundHistory history_;
-  std::unique_ptr<Inherited> inherited_;  // until nobody can lack it; null: none
-  std::unique_ptr<Aggregation> aggregation_;
-  std::shared_ptr<BufferPool> encoded_sums_;  // null: they are sent as they are
-  const TableEntry* aggregation_entry_ = nullptr;
+  LowestRound pushed_rounds_ BYTEPS_GUARDED_BY(mutex_);
+  std::unique_ptr<LowestRound> pushed_rounds_by_host_ BYTEPS_GUARDED_BY(mutex_);
+  std::unique_ptr<Ended> ended_
+      BYTEPS_GUARDED_BY(mutex_);  // the newest round; null: all have its result
+  std::map<int32_t, Reply> kept_
+      BYTEPS_GUARDED_BY(mutex_);  // other replies to workers' newest pushes, by rank
+  RoundHistory history_ BYTEPS_GUARDED_BY(mutex_);
+  std::unique_ptr<Inherited> inherited_
+      BYTEPS_GUARDED_BY(mutex_);  // until nobody can lack it; null: none
+  std::unique_ptr<Aggregation> aggregation_ BYTEPS_GUARDED_BY(mutex_);
+  std::shared_ptr<BufferPool> encoded_sums_
+      BYTEPS_GUARDED_BY(mutex_);  // null: they are sent as they are
+  const TableEntry* aggregation_entry_ BYTEPS_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace byteps

@@ -9,7 +9,7 @@
 namespace byteps {
 
 void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   // Another variant of the tensor may have had a part of this number here before.
   if (round_ < next_round && !HasContributions()) {
     CloseRound();
@@ -29,7 +29,7 @@ void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
 Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
   const FrameHeader& header = push->header;
   push->result = nullptr;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   // One that comes twice, because a connection has broken, is read and dropped.
   if (inherited_ == nullptr || inherited_->is_here) return OkStatus();
   if (header.round != inherited_->ended.round || header.worker != inherited_->from) {
@@ -49,7 +49,7 @@ Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
 
 void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
   const std::shared_ptr<Buffer> result = std::exchange(push->result, nullptr);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (result == nullptr || inherited_ == nullptr || inherited_->is_here ||
       push->header.round != inherited_->ended.round)
     return;

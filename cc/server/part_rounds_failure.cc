@@ -29,7 +29,7 @@ void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply
 
 void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
                           const Status& status, std::vector<Reply>* replies) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (round < round_ || !Contributes(entry, worker)) return;
   if (round > round_) OpenRound(round, worker, replies);
   if (cause_ != Cause::kNone) return;
@@ -41,14 +41,14 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
 
 void PartRounds::OnLost(std::vector<Reply>* replies) {
   const Status lost = options_.membership->lost();
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   FailInherited(lost, replies);
   if (cause_ != Cause::kNone || !HasContributions()) return;
   FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
 }
 
 void PartRounds::OnGone(const std::vector<GoneWorker>& gone, std::vector<Reply>* replies) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (inherited_ == nullptr && !HasContributions()) return;
   for (const GoneWorker& worker : gone) OnOneGone(worker, replies);
 }

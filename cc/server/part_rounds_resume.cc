@@ -15,7 +15,7 @@ void PartRounds::HandOut(Reply reply, std::vector<Reply>* replies) {
 
 Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                           std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Standing& worker = workers_[from->rank()];
   const uint64_t pushed_rounds = pushed_rounds_.of(from->rank());
   if (round >= pushed_rounds) {
@@ -59,7 +59,7 @@ Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_
 }
 
 void PartRounds::OnResultsHeld(uint64_t next_round) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (HasContributions() || round_ > next_round || !history_.empty()) return;
   ended_.reset();
   kept_.clear();

@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "cc/base/mutex.h"
 
 namespace byteps {
 
@@ -23,7 +24,7 @@ struct alignas(64) Scratch {
 class ScratchPool {
  public:
   std::unique_ptr<Scratch> Take() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     // Uninitialized: only what has been received is read.
     if (free_.empty()) return std::unique_ptr<Scratch>(new Scratch);
     std::unique_ptr<Scratch> scratch = std::move(free_.back());
@@ -33,13 +34,13 @@ class ScratchPool {
 
   void Return(std::unique_ptr<Scratch> scratch) {
     if (scratch == nullptr) return;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     free_.push_back(std::move(scratch));
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> free_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

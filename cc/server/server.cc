@@ -1,20 +1,21 @@
 #include "cc/server/server.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "cc/base/clock.h"
 #include "cc/base/logging.h"
 
 namespace byteps {
 namespace {
 
-constexpr auto kFarewell = std::chrono::milliseconds(500);
+constexpr int64_t kFarewellNanos = 500 * int64_t{1000000};
 
 }  // namespace
 
-Server::Server(const EngineOptions& options) : options_(options) {
-  van_ = NewVan(VanOptionsOf(options));
+Server::Server(const EngineOptions& options, std::unique_ptr<Van> van)
+    : options_(options), van_(std::move(van)) {
+  if (van_ == nullptr) van_ = NewVan(VanOptionsOf(options));
 }
 
 Server::~Server() { Stop(); }
@@ -26,7 +27,7 @@ Status Server::Listen(const std::string& address, uint16_t port) {
 Status Server::Start(const JobDescription& job, int32_t rank) {
   CoordinatorLink* link = nullptr;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (link_ != nullptr) return FailedPrecondition("this server has joined a job already");
     job_ = job;
     rank_ = rank;
@@ -57,47 +58,53 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
 }
 
 bool Server::Wait(double timeout) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (!changed_.wait_for(lock, std::chrono::duration<double>(timeout), [this] { return over_; }))
-    return false;
+  MutexLock lock(mutex_);
+  const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout);
+  while (!over_) {
+    const int64_t left_ns = deadline_ns - MonotonicNanos();
+    if (left_ns <= 0) return false;
+    changed_.WaitFor(mutex_, left_ns);
+  }
   // Not to close the connections before the workers have read why.
-  if (coordinator_lost_) changed_.wait_for(lock, kFarewell, [this] { return stopped_; });
+  const int64_t farewell_ns = MonotonicNanos() + kFarewellNanos;
+  while (coordinator_lost_ && !stopped_ && MonotonicNanos() < farewell_ns)
+    changed_.WaitFor(mutex_, farewell_ns - MonotonicNanos());
   return true;
 }
 
 std::string Server::failure() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 SummationCounters Server::counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return service_ ? service_->counters() : SummationCounters();
 }
 
 std::vector<TensorCounters> Server::tensor_counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return service_ ? service_->tensor_counters() : std::vector<TensorCounters>();
 }
 
 std::vector<WorkerLag> Server::arrival_lags() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return service_ ? service_->arrival_lags() : std::vector<WorkerLag>();
 }
 
 ServerTimeline* Server::timeline() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return service_ ? &service_->timeline() : nullptr;
 }
 
 void Server::Stop() {
   CoordinatorLink* link = nullptr;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     over_ = stopped_ = true;
     link = link_.get();
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   reports_.Stop();
   if (link != nullptr) link->Stop();
   van_->Stop();
@@ -105,7 +112,7 @@ void Server::Stop() {
 
 Status Server::OnHello(const Hello& hello, const std::string& peer_address,
                        ConnectionHandler** handler) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (service_ == nullptr) return Unavailable("this server has not joined its job yet");
   BYTEPS_RETURN_IF_ERROR(CheckHello(hello, job_.job_id, job_.epoch, Role::kServer, rank_));
   if (hello.role != Role::kWorker || hello.rank < 0 || hello.rank >= job_.num_workers()) {
@@ -148,21 +155,21 @@ void Server::OnMessage(const ControlMessage& message) {
 }
 
 void Server::EndJob() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   over_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Server::OnCoordinatorLost(const Status& reason) {
   Fail(reason.message());
   service_->SendToWorkers(ControlFrame(PeerLost{Role::kCoordinator, 0, reason.message()}));
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   over_ = coordinator_lost_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Server::Fail(const std::string& what) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (failure_.empty()) failure_ = what;
 }
 

@@ -3,13 +3,12 @@
 #ifndef TF_BYTEPS_CC_SERVER_SERVER_H_
 #define TF_BYTEPS_CC_SERVER_SERVER_H_
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/server/summation_service.h"
@@ -20,7 +19,8 @@ namespace byteps {
 // Thread-safe.
 class Server : private ConnectionAcceptor {
  public:
-  explicit Server(const EngineOptions& options);
+  // `van`: null for the one that the options name.
+  explicit Server(const EngineOptions& options, std::unique_ptr<Van> van = nullptr);
   ~Server() override;
 
   // Takes a port, so that the address book can name it. Workers that come before Start are told to
@@ -61,16 +61,18 @@ class Server : private ConnectionAcceptor {
   std::unique_ptr<Van> van_;
   PeriodicThread reports_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  JobDescription job_;
-  int32_t rank_ = -1;                          // set by Start, then unchanged
-  std::shared_ptr<SummationService> service_;  // set by Start, then unchanged
+  mutable Mutex mutex_;
+  // These three are set by Start, with the mutex locked, and then unchanged: what comes by way of
+  // link_ reads them without it.
+  int32_t rank_ = -1;
+  std::shared_ptr<SummationService> service_;
   std::unique_ptr<CoordinatorLink> link_;
-  std::string failure_;
-  bool over_ = false;
-  bool coordinator_lost_ = false;
-  bool stopped_ = false;
+  CondVar changed_;
+  JobDescription job_ BYTEPS_GUARDED_BY(mutex_);
+  std::string failure_ BYTEPS_GUARDED_BY(mutex_);
+  bool over_ BYTEPS_GUARDED_BY(mutex_) = false;
+  bool coordinator_lost_ BYTEPS_GUARDED_BY(mutex_) = false;
+  bool stopped_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

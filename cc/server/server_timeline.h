@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/server/worker_connection.h"
 
 namespace byteps {
@@ -32,7 +32,7 @@ class ServerTimeline {
  public:
   // Forgets what it has. Of more than `max_replies` until Stop, further ones are only counted.
   void Start(uint64_t max_replies) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     recorded_ = Recording();
     replies_left_ = max_replies;
     recording_ = true;
@@ -43,7 +43,7 @@ class ServerTimeline {
   void Add(const std::string& tensor, const Reply& reply) {
     if (!recording_.load(std::memory_order_relaxed)) return;
     const FrameHeader& header = reply.frame.header;
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (replies_left_ == 0) {
       ++recorded_.dropped;
       return;
@@ -60,7 +60,7 @@ class ServerTimeline {
     uint64_t dropped = 0;  // replies beyond the limit
   };
   Recording Take() {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return std::exchange(recorded_, Recording());
   }
 
@@ -71,9 +71,9 @@ class ServerTimeline {
 
  private:
   std::atomic<bool> recording_{false};
-  std::mutex mutex_;  // guards all below
-  uint64_t replies_left_ = 0;
-  Recording recorded_;
+  Mutex mutex_;
+  uint64_t replies_left_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  Recording recorded_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

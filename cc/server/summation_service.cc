@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <shared_mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/base/mutex.h"
 #include "cc/codec/part_forms.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/server/arrival_lags.h"
@@ -97,11 +96,10 @@ class SummationService::Impl {
     if (!options.worker_hosts.empty()) return HostMap(options.worker_hosts);
     return HostMap(std::vector<std::string>(options.num_workers));
   }
-  // With tensors_mutex_ held.
-  Status AddAll(const std::vector<TableEntry>& entries);
-  Status AddEntry(const TableEntry& entry);
-  void DropMoved(const PartsMoved& moved);
-  void GoOnWith(const PartsMoved& moved);
+  Status AddAll(const std::vector<TableEntry>& entries) BYTEPS_REQUIRES(tensors_mutex_);
+  Status AddEntry(const TableEntry& entry) BYTEPS_REQUIRES(tensors_mutex_);
+  void DropMoved(const PartsMoved& moved) BYTEPS_REQUIRES(tensors_mutex_);
+  void GoOnWith(const PartsMoved& moved) BYTEPS_REQUIRES(tensors_mutex_);
 
   Status Answer(WorkerConnection* worker, const ResumeQuery& query);
   Status FindPart(const FrameHeader& header, Arriving* arriving);
@@ -118,22 +116,24 @@ class SummationService::Impl {
   ArrivalLags lags_;
   ServerTimeline timeline_;
   // Tensors are added, never removed: a pointer to one stays valid without the mutex.
-  mutable std::shared_mutex tensors_mutex_;
-  std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_;
-  std::mutex connections_mutex_;  // guards all below
+  mutable SharedMutex tensors_mutex_;
+  std::unordered_map<uint64_t, std::unique_ptr<ServedTensor>> tensors_
+      BYTEPS_GUARDED_BY(tensors_mutex_);
+  Mutex connections_mutex_;
   // By rank, then by path; also those that are broken. Null: has not come yet.
-  std::vector<std::vector<std::shared_ptr<WorkerConnection>>> connections_;
-  uint64_t unsent_bytes_ = 0;  // 0: no limit has been set
+  std::vector<std::vector<std::shared_ptr<WorkerConnection>>> connections_
+      BYTEPS_GUARDED_BY(connections_mutex_);
+  uint64_t unsent_bytes_ BYTEPS_GUARDED_BY(connections_mutex_) = 0;  // 0: no limit has been set
 };
 
 Status SummationService::Impl::AddEntries(const std::vector<TableEntry>& entries) {
-  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  WriterLock lock(tensors_mutex_);
   return AddAll(entries);
 }
 
 // All at once: nobody meets a part that has left and is still said to live here.
 Status SummationService::Impl::MoveParts(const PartsMoved& moved) {
-  std::unique_lock<std::shared_mutex> lock(tensors_mutex_);
+  WriterLock lock(tensors_mutex_);
   DropMoved(moved);
   const Status status = AddAll(moved.entries);
   GoOnWith(moved);
@@ -203,7 +203,7 @@ void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
 
 // Messages do not say who pushed: texts are made only for pushes that are refused.
 Status SummationService::Impl::FindPart(const FrameHeader& header, Arriving* arriving) {
-  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+  ReaderLock lock(tensors_mutex_);
   const auto it = tensors_.find(header.key);
   if (it == tensors_.end()) {
     return InvalidArgument("of a tensor that this server has not been told of (key " +
@@ -334,7 +334,7 @@ void SummationService::Impl::AskFor(const FrameHeader& pushed,
 std::vector<std::shared_ptr<WorkerConnection>> SummationService::Impl::IdleConnections(
     const std::vector<int32_t>& ranks) {
   std::vector<std::shared_ptr<WorkerConnection>> idle;
-  std::lock_guard<std::mutex> lock(connections_mutex_);
+  MutexLock lock(connections_mutex_);
   for (const int32_t rank : ranks) {
     std::shared_ptr<WorkerConnection> found;
     bool is_idle = true;
@@ -373,13 +373,13 @@ void SummationService::Impl::Send(ServedTensor* tensor, std::vector<Reply> repli
 }
 
 bool SummationService::Impl::Knows(int32_t rank, uint32_t path) {
-  std::lock_guard<std::mutex> lock(connections_mutex_);
+  MutexLock lock(connections_mutex_);
   return path < connections_[rank].size() && connections_[rank][path] != nullptr;
 }
 
 std::shared_ptr<WorkerConnection> SummationService::Impl::Open(
     const std::shared_ptr<Connection>& connection) {
-  std::lock_guard<std::mutex> lock(connections_mutex_);
+  MutexLock lock(connections_mutex_);
   const Hello& peer = connection->peer();
   std::vector<std::shared_ptr<WorkerConnection>>& paths = connections_[peer.rank];
   if (paths.size() <= peer.path) paths.resize(peer.path + 1);
@@ -406,7 +406,7 @@ void SummationService::Impl::Close(Connection& connection) {
 }
 
 bool SummationService::Impl::HasConnectionInUse(int32_t rank) {
-  std::lock_guard<std::mutex> lock(connections_mutex_);
+  MutexLock lock(connections_mutex_);
   const auto& paths = connections_[rank];
   return std::any_of(paths.begin(), paths.end(),
                      [](const auto& worker) { return worker != nullptr && worker->is_in_use(); });
@@ -420,7 +420,7 @@ Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuer
     ServedTensor* tensor = nullptr;
     std::shared_ptr<PartRounds> rounds;
     {
-      std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+      ReaderLock lock(tensors_mutex_);
       const auto it = tensors_.find(push.key);
       if (it != tensors_.end()) tensor = it->second.get();
       if (tensor != nullptr) rounds = tensor->FindPart(push.part);
@@ -449,7 +449,7 @@ Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuer
 void SummationService::Impl::SendToWorkers(const OutgoingFrame& frame) {
   std::vector<std::shared_ptr<WorkerConnection>> one_of_each;
   {
-    std::lock_guard<std::mutex> lock(connections_mutex_);
+    MutexLock lock(connections_mutex_);
     for (const auto& paths : connections_) {
       const auto found = std::find_if(paths.begin(), paths.end(), [](const auto& worker) {
         return worker != nullptr && worker->is_in_use();
@@ -466,7 +466,7 @@ void SummationService::Impl::ReportArrivals() {
 }
 
 void SummationService::Impl::LimitUnsent(uint64_t bytes) {
-  std::lock_guard<std::mutex> lock(connections_mutex_);
+  MutexLock lock(connections_mutex_);
   unsent_bytes_ = bytes;
   for (const auto& paths : connections_) {
     for (const std::shared_ptr<WorkerConnection>& worker : paths) {
@@ -492,7 +492,7 @@ template <typename Function>
 void SummationService::Impl::ForEachPart(Function function) {
   std::vector<std::pair<ServedTensor*, std::shared_ptr<PartRounds>>> parts;
   {
-    std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+    ReaderLock lock(tensors_mutex_);
     for (const auto& [key, tensor] : tensors_) {
       for (const auto& [part, rounds] : tensor->parts()) parts.emplace_back(tensor.get(), rounds);
     }
@@ -505,7 +505,7 @@ void SummationService::Impl::ForEachPart(Function function) {
 }
 
 void SummationService::Impl::OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) {
-  std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+  ReaderLock lock(tensors_mutex_);
   for (const RoundsHeld::Tensor& tensor : all_have) {
     const auto known = tensors_.find(tensor.key);
     if (known == tensors_.end()) continue;
@@ -539,7 +539,7 @@ SummationCounters SummationService::Impl::counters() const {
 std::vector<TensorCounters> SummationService::Impl::tensor_counters() const {
   std::vector<TensorCounters> all;
   {
-    std::shared_lock<std::shared_mutex> lock(tensors_mutex_);
+    ReaderLock lock(tensors_mutex_);
     for (const auto& [key, tensor] : tensors_) {
       const Tally& tally = tensor->tally();
       all.push_back({tensor->last_used(), tally.pushes, tally.pushed_bytes, tally.replied_bytes,

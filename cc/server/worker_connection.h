@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "cc/base/mutex.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
@@ -34,7 +34,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
 
   // From OnOpen.
   void Open(const std::shared_ptr<Connection>& connection) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const std::shared_ptr<Connection> before = in_use_.lock();
     if (before != nullptr) before->Close(Unavailable("another connection has taken its place"));
     opened_ = connection;
@@ -46,7 +46,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   // the question, else when the connection before has ended. INVALID_ARGUMENT if there is nothing
   // to ask.
   Status Ask(const Connection& connection, ResumeQuery query, std::optional<ResumeQuery>* due) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (opened_.lock().get() != &connection || query_.has_value())
       return InvalidArgument(connection.peer_name() + " asks what it knows");
     if (is_in_use_) {
@@ -60,7 +60,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
 
   // From OnClosed. Returns the question that is to be answered now, if there is one.
   std::optional<ResumeQuery> Close(const Connection& connection) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (in_use_raw_ != &connection) return std::nullopt;
     is_in_use_ = false;
     in_use_raw_ = nullptr;
@@ -77,11 +77,11 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   }
 
   bool is_in_use() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return is_in_use_;
   }
   bool is_in_use(const Connection& connection) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return in_use_raw_ == &connection;
   }
 
@@ -118,8 +118,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   }
 
  private:
-  // With mutex_ held.
-  void Use() {
+  void Use() BYTEPS_REQUIRES(mutex_) {
     in_use_ = opened_;
     in_use_raw_ = opened_.lock().get();
     opened_.reset();
@@ -129,7 +128,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   }
 
   std::shared_ptr<Connection> Current(uint64_t generation) const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return generation == generation_ ? in_use_.lock() : nullptr;
   }
 
@@ -137,12 +136,15 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   const std::string name_;
   std::atomic<uint64_t> generation_{0};
   std::atomic<uint64_t> credit_{0};
-  mutable std::mutex mutex_;          // guards all below
-  std::weak_ptr<Connection> in_use_;  // they own contexts that refer to this object
-  std::weak_ptr<Connection> opened_;
-  const Connection* in_use_raw_ = nullptr;  // also when nobody else holds it: for comparing
-  bool is_in_use_ = false;
-  std::optional<ResumeQuery> query_;  // waits for the end of the connection before
+  mutable Mutex mutex_;
+  std::weak_ptr<Connection> in_use_
+      BYTEPS_GUARDED_BY(mutex_);  // they own contexts that refer to this object
+  std::weak_ptr<Connection> opened_ BYTEPS_GUARDED_BY(mutex_);
+  const Connection* in_use_raw_ BYTEPS_GUARDED_BY(mutex_) =
+      nullptr;  // also when nobody else holds it: for comparing
+  bool is_in_use_ BYTEPS_GUARDED_BY(mutex_) = false;
+  std::optional<ResumeQuery> query_
+      BYTEPS_GUARDED_BY(mutex_);  // waits for the end of the connection before
 };
 
 // A reply, to be sent once no mutex is held.

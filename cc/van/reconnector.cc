@@ -1,7 +1,6 @@
 #include "cc/van/reconnector.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "cc/base/backoff.h"
@@ -31,13 +30,13 @@ Reconnector::~Reconnector() { Stop(); }
 
 void Reconnector::OnClosed(const Status& reason, int life) {
   if (reason.code() == StatusCode::kCancelled) return;
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (over() || life != lives_) return;
   const bool is_final = reason.code() != StatusCode::kUnavailable;
   if (is_final || ++fruitless_ > kMostFruitless) {
     lost_ = true;
-    lock.unlock();
-    changed_.notify_all();
+    lock.Unlock();
+    changed_.NotifyAll();
     return on_lost_(
         is_final ? reason
                  : Unavailable(reason.message() + "; so did " + std::to_string(kMostFruitless) +
@@ -47,21 +46,17 @@ void Reconnector::OnClosed(const Status& reason, int life) {
   Wake(reason);
 }
 
-// With mutex_ held.
 void Reconnector::Wake(const Status& reason) {
   reason_ = reason;
   broken_ = true;
   if (!thread_.joinable()) {
-    thread_ = std::thread([this] {
-      SetThreadName("byteps-again");
-      Run();
-    });
+    thread_ = Thread("byteps-again", [this] { Run(); });
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Reconnector::Revive(const Status& reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopped_) return;
   lost_ = false;
   fruitless_ = 0;
@@ -70,47 +65,47 @@ void Reconnector::Revive(const Status& reason) {
 }
 
 void Reconnector::NoteProgress() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   fruitless_ = 0;
 }
 
 void Reconnector::Stop() {
-  std::thread thread;
+  Thread thread;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopped_ = true;
-    thread.swap(thread_);
+    thread.Swap(thread_);
   }
-  changed_.notify_all();
-  if (thread.joinable()) thread.join();
+  changed_.NotifyAll();
+  if (thread.joinable()) thread.Join();
 }
 
 void Reconnector::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopped_) {
-    changed_.wait(lock, [this] { return (broken_ && !lost_) || stopped_; });
+    while ((!broken_ || lost_) && !stopped_) changed_.Wait(mutex_);
     if (stopped_) return;
     broken_ = false;
     const int life = lives_;
     const Status broke = reason_;
-    const Status status = ConnectAgain(&lock);
+    const Status status = ConnectAgain();
     if (status.ok() || over() || life != lives_) continue;
     lost_ = true;
-    lock.unlock();
+    lock.Unlock();
     on_lost_(Unavailable(broke.message() + "; it could not be connected again in " +
                          std::to_string(static_cast<int>(kReconnectSeconds)) +
                          " s: " + status.message()),
              life);
-    lock.lock();
+    lock.Lock();
   }
 }
 
-Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
+Status Reconnector::ConnectAgain() {
   int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(kReconnectSeconds);
   const int life = lives_;
   Backoff backoff(kFirstPauseNanos, kMostPauseNanos);
   while (true) {
-    lock->unlock();
+    mutex_.Unlock();
     const double left = std::max(kLeastAttemptNanos, deadline_ns - MonotonicNanos()) * 1e-9;
     const Status status = Guarded([&] { return attempt_(std::min(kAttemptSeconds, left)); });
     const bool may_come =
@@ -121,10 +116,11 @@ Status Reconnector::ConnectAgain(std::unique_lock<std::mutex>* lock) {
       is_last = false;
       deadline_ns = MonotonicNanos() + SecondsToNanos(kAttemptSeconds);
     }
-    lock->lock();
+    mutex_.Lock();
     if (status.ok() || over() || life != lives_ || !may_come || is_last) return status;
-    changed_.wait_for(*lock, std::chrono::nanoseconds(backoff.NextNanos()),
-                      [this] { return over(); });
+    const int64_t next_ns = MonotonicNanos() + backoff.NextNanos();
+    while (!over() && MonotonicNanos() < next_ns)
+      changed_.WaitFor(mutex_, next_ns - MonotonicNanos());
   }
 }
 

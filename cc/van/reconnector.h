@@ -3,13 +3,12 @@
 #ifndef TF_BYTEPS_CC_VAN_RECONNECTOR_H_
 #define TF_BYTEPS_CC_VAN_RECONNECTOR_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
-#include <thread>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/base/thread.h"
 
 namespace byteps {
 
@@ -48,23 +47,23 @@ class Reconnector {
   void Stop();
 
  private:
-  bool over() const { return lost_ || stopped_; }
-  void Wake(const Status& reason);
+  bool over() const BYTEPS_REQUIRES(mutex_) { return lost_ || stopped_; }
+  void Wake(const Status& reason) BYTEPS_REQUIRES(mutex_);
   void Run();
-  Status ConnectAgain(std::unique_lock<std::mutex>* lock);
+  Status ConnectAgain() BYTEPS_REQUIRES(mutex_);
 
   const Attempt attempt_;
   const OnLost on_lost_;
   const MayGoOn may_go_on_;
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::thread thread_;
-  bool broken_ = false;
-  bool lost_ = false;  // until Revive
-  bool stopped_ = false;
-  int lives_ = 0;      // calls of Revive
-  Status reason_;      // of the last break
-  int fruitless_ = 0;  // breaks since the last progress
+  Mutex mutex_;
+  CondVar changed_;
+  Thread thread_;
+  bool broken_ BYTEPS_GUARDED_BY(mutex_) = false;
+  bool lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // until Revive
+  bool stopped_ BYTEPS_GUARDED_BY(mutex_) = false;
+  int lives_ BYTEPS_GUARDED_BY(mutex_) = 0;      // calls of Revive
+  Status reason_ BYTEPS_GUARDED_BY(mutex_);      // of the last break
+  int fruitless_ BYTEPS_GUARDED_BY(mutex_) = 0;  // breaks since the last progress
 };
 
 }  // namespace byteps

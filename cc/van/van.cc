@@ -24,6 +24,10 @@ size_t PayloadSink::Take(const void* data, size_t bytes, uint64_t remaining) {
   return taken;
 }
 
+bool Van::IsRefusedAt(const Endpoint& endpoint, double timeout) const {
+  return byteps::IsRefusedAt(endpoint, timeout);
+}
+
 VanOptions VanOptionsOf(const EngineOptions& options) {
   VanOptions van;
   van.io_threads = options.network.io_threads;

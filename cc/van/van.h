@@ -253,6 +253,10 @@ class Van {
 
   virtual VanCounters counters() const = 0;
 
+  // Whether a process that has listened there does so no more: its host refuses the connection.
+  // False also if that cannot be found out within `timeout` seconds. Blocks.
+  virtual bool IsRefusedAt(const Endpoint& endpoint, double timeout) const;
+
   // Null if it makes no difference to this Van. May outlive it.
   virtual std::shared_ptr<MemoryRegistry> memory_registry() { return nullptr; }
 };

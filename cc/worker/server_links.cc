@@ -169,10 +169,12 @@ void ServerLinks::Clear(Dropped* dropped) {
   }
 }
 
-void ServerLinks::StopReconnecting() {
-  for (ServerLink& link : links_) {
-    for (ServerPath& path : link.paths) path.reconnector->Stop();
+std::vector<Reconnector*> ServerLinks::reconnectors() const {
+  std::vector<Reconnector*> all;
+  for (const ServerLink& link : links_) {
+    for (const ServerPath& path : link.paths) all.push_back(path.reconnector.get());
   }
+  return all;
 }
 
 }  // namespace byteps

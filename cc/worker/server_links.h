@@ -66,8 +66,7 @@ struct ServerLink {
 };
 
 // Owns the connections and their reconnectors, whose threads call the functions that Prepare was
-// given. Not thread-safe: all but StopReconnecting is guarded by Worker's mutex. Nothing else
-// blocks, and nothing is sent.
+// given. Not thread-safe: guarded by Worker's mutex. Nothing blocks, and nothing is sent.
 class ServerLinks {
  public:
   // Keeps callers' memory alive, until the mutex is free: to drop it may need Python's lock.
@@ -109,8 +108,8 @@ class ServerLinks {
   // Nothing will be sent any more but what is.
   void Clear(Dropped* dropped);
 
-  // Waits for running attempts to connect: without Worker's mutex.
-  void StopReconnecting();
+  // For who stops them, which waits for running attempts to connect: without Worker's mutex.
+  std::vector<Reconnector*> reconnectors() const;
 
  private:
   std::vector<ServerLink> links_;

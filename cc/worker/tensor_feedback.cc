@@ -1,12 +1,12 @@
 #include "cc/worker/tensor_feedback.h"
 
 #include <atomic>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "cc/base/logging.h"
+#include "cc/base/mutex.h"
 #include "cc/codec/part_forms.h"
 
 namespace byteps {
@@ -21,9 +21,9 @@ std::vector<uint64_t> LengthsOf(const TableEntry& entry) {
 
 // A worker of another epoch had residuals; they ended with it, but for those that were restored.
 void NoteEpoch(uint32_t epoch, bool is_restored) {
-  static std::mutex& mutex = *new std::mutex;
+  static Mutex& mutex = *new Mutex;
   static std::optional<uint32_t> last;
-  std::lock_guard<std::mutex> lock(mutex);
+  MutexLock lock(mutex);
   if (last.has_value() && *last != epoch && !is_restored)
     LogWarning("the workers have changed: error feedback of compressed gradients begins at zero",
                {"feedback_reset", {}});

@@ -23,7 +23,7 @@ void ExchangeTrace::OnPlaced(const TableEntry& entry) {
 }
 
 void Timeline::Start(uint64_t max_parts) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   recorded_ = Recording();
   parts_left_ = inputs_left_ = max_parts;
   recording_ = true;
@@ -46,7 +46,7 @@ void Timeline::Add(std::unique_ptr<ExchangeTrace> trace, const Status& status) {
   trace->status = status.code();
   trace->done_ns = WallNanos();
   const uint64_t parts = std::max<uint64_t>(1, trace->parts.size());
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!recording_) return;
   if (parts > parts_left_) {
     parts_left_ = 0;  // the end of what was recorded has no holes
@@ -58,14 +58,14 @@ void Timeline::Add(std::unique_ptr<ExchangeTrace> trace, const Status& status) {
 }
 
 void Timeline::AddInput(const InputWait& wait) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!recording_ || inputs_left_ == 0) return;
   --inputs_left_;
   recorded_.inputs.push_back(wait);
 }
 
 Timeline::Recording Timeline::Take() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(recorded_, Recording());
 }
 

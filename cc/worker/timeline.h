@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/wire/control.h"
@@ -83,10 +83,10 @@ class Timeline {
 
  private:
   std::atomic<bool> recording_{false};
-  std::mutex mutex_;  // guards all below
-  uint64_t parts_left_ = 0;
-  uint64_t inputs_left_ = 0;
-  Recording recorded_;
+  Mutex mutex_;
+  uint64_t parts_left_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  uint64_t inputs_left_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  Recording recorded_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

@@ -1,6 +1,6 @@
 #include "cc/worker/worker.h"
 
-#include <chrono>
+#include <utility>
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
@@ -12,20 +12,22 @@ namespace {
 constexpr double kWatchSeconds = 0.5;
 // The coordinator answers a goodbye at once; a process on its way out does not wait long for a dead
 // one.
-constexpr auto kGoodbyePatience = std::chrono::seconds(5);
+constexpr int64_t kGoodbyePatienceNanos = 5 * int64_t{1000000000};
 // After a failure even less: the coordinator may be what does not answer.
-constexpr auto kGoodbyePatienceAfterFailure = std::chrono::seconds(1);
-constexpr auto kGoodbyeLook = std::chrono::milliseconds(100);
+constexpr int64_t kGoodbyePatienceAfterFailureNanos = 1000000000;
+constexpr int64_t kGoodbyeLookNanos = 100 * 1000000;
 
 }  // namespace
 
-Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline)
+Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline,
+               std::unique_ptr<Van> van)
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
       keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       form_(job_),
+      van_(std::move(van)),
       keys_(job_),
       queue_(job.options.flow.Credit(0), job.options.flow.CreditKeptBack()),
       link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr),
@@ -42,7 +44,7 @@ Status Worker::Start() {
   if (local_) return OkStatus();
   if (job_.num_servers() == 0)
     return InvalidArgument("a job of several workers needs at least one server");
-  van_ = NewVan(VanOptionsOf(job_.options));
+  if (van_ == nullptr) van_ = NewVan(VanOptionsOf(job_.options));
   PreparePaths();
   coordinator_ = std::make_unique<CoordinatorLink>(
       [this](ControlMessage message) { OnControl(std::move(message)); },
@@ -55,22 +57,22 @@ Status Worker::Start() {
 }
 
 bool Worker::CoordinatorIsLost() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return coordinator_is_lost_;
 }
 
 Status Worker::failure() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 std::optional<LostPeer> Worker::lost_peer() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return lost_peer_;
 }
 
 WorkerCounters Worker::counters() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   WorkerCounters counters = counters_;
   counters.credit_bytes = queue_.credit_bytes();
   counters.unanswered_bytes = queue_.unanswered();
@@ -85,7 +87,7 @@ WorkerCounters Worker::counters() const {
 }
 
 std::vector<WorkerLag> Worker::arrival_lags() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return arrivals_.Lags();
 }
 
@@ -96,7 +98,7 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
   std::vector<Relay> relayed;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     BYTEPS_RETURN_IF_ERROR(Refusal());
     if (companion_ != nullptr) {
       return FailedPrecondition("worker " + std::to_string(rank_) +
@@ -117,7 +119,7 @@ void Worker::RelayTo(int32_t worker, std::string bytes) {
 void Worker::OnRelay(const Relay& relay) {
   std::shared_ptr<WorkerCompanion> companion;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     companion = companion_;
     if (companion == nullptr) relayed_.push_back(relay);
   }
@@ -127,17 +129,16 @@ void Worker::OnRelay(const Relay& relay) {
 void Worker::Stop() {
   std::shared_ptr<WorkerCompanion> companion;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (!stopping_) companion = companion_;
   }
   if (companion != nullptr) companion->OnStop();
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     if (stopping_) return;
     stopping_ = true;
-    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"),
-              &actions);
+    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"), actions);
   }
   watch_.Stop();
   if (local_ || van_ == nullptr) {
@@ -146,14 +147,20 @@ void Worker::Stop() {
   // The coordinator may only be stopped: it must not take this for a good end when it goes on.
   if (coordinator_->connected() && !CoordinatorIsLost()) {
     coordinator_->Send(Goodbye{{rank_}});
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto deadline = std::chrono::steady_clock::now() +
-                          (failure_.ok() ? kGoodbyePatience : kGoodbyePatienceAfterFailure);
-    while (!left_ && coordinator_->connected() && std::chrono::steady_clock::now() < deadline)
-      goodbye_answered_.wait_for(lock, kGoodbyeLook);
+    MutexLock lock(mutex_);
+    const int64_t deadline_ns =
+        MonotonicNanos() +
+        (failure_.ok() ? kGoodbyePatienceNanos : kGoodbyePatienceAfterFailureNanos);
+    while (!left_ && coordinator_->connected() && MonotonicNanos() < deadline_ns)
+      goodbye_answered_.WaitFor(mutex_, kGoodbyeLookNanos);
   }
   coordinator_->Stop();
-  servers_.StopReconnecting();
+  std::vector<Reconnector*> reconnectors;
+  {
+    MutexLock lock(mutex_);
+    reconnectors = servers_.reconnectors();
+  }
+  for (Reconnector* const reconnector : reconnectors) reconnector->Stop();
   van_->Stop();
 }
 
@@ -166,7 +173,7 @@ void Worker::OnControl(ControlMessage message) {
   if (const auto* relay = std::get_if<Relay>(&message)) return OnRelay(*relay);
   if (const auto* lost = std::get_if<PeerLost>(&message)) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       coordinator_is_lost_ = coordinator_is_lost_ || lost->role == Role::kCoordinator;
     }
     return Fail(Unavailable(lost->description), LostPeer{lost->role, lost->rank});
@@ -174,34 +181,34 @@ void Worker::OnControl(ControlMessage message) {
   Status status;
   std::string stall_text;
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     if (auto* reply = std::get_if<DeclareReply>(&message)) {
-      status = OnDeclareReply(std::move(*reply), &actions);
+      status = OnDeclareReply(std::move(*reply), actions);
     } else if (std::holds_alternative<byteps::HoldRounds>(message)) {
-      HoldRounds(&actions);
+      HoldRounds(actions);
     } else if (auto* retune = std::get_if<Retune>(&message)) {
-      status = OnRetune(std::move(*retune), &actions);
+      status = OnRetune(std::move(*retune), actions);
     } else if (const auto* server = std::get_if<ServerLost>(&message)) {
-      OnServerLost(*server, &actions);
+      OnServerLost(*server, actions);
     } else if (const auto* back = std::get_if<ServerBack>(&message)) {
-      status = OnServerBack(*back, &actions);
+      status = OnServerBack(*back, actions);
     } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
-      OnResultsHeld(*all_have, &actions);
+      OnResultsHeld(*all_have, actions);
     } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
-      status = OnPartsMoved(*moved, &actions);
+      status = OnPartsMoved(*moved, actions);
     } else if (std::holds_alternative<Goodbye>(message)) {
       left_ = true;
-      goodbye_answered_.notify_all();
+      goodbye_answered_.NotifyAll();
     } else if (const auto* query = std::get_if<StallQuery>(&message)) {
-      actions.messages.push_back(stalls_.Answer(*query));
+      actions->messages.push_back(stalls_.Answer(*query));
     } else if (const auto* notice = std::get_if<StallNotice>(&message)) {
       stall_text = stalls_.Text(*notice);
     }
   }
   if (!stall_text.empty()) {
     LogWarning(stall_text, {"stalled", {}});
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stalls_.NoteLogged(MonotonicNanos());
   }
   if (!status.ok()) Fail(status);
@@ -210,13 +217,13 @@ void Worker::OnControl(ControlMessage message) {
 void Worker::Fail(const Status& reason, const std::optional<LostPeer>& lost) {
   std::shared_ptr<WorkerCompanion> companion;
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     if (!failure_.ok() || stopping_) return;
     failure_ = reason;
     lost_peer_ = lost;
     LogError(reason.message(), {"job_failed", {}});
-    FinishAll(reason, &actions);
+    FinishAll(reason, actions);
     companion = companion_;
   }
   if (companion != nullptr) companion->OnFailure(reason);

@@ -17,17 +17,16 @@
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
 #include "cc/van/van.h"
@@ -69,8 +68,10 @@ class WorkerCompanion {
 // Thread-safe.
 class Worker : private ConnectionHandler {
  public:
-  // `timeline` outlives the worker; null: nothing is recorded.
-  Worker(const JobDescription& job, int32_t rank, Timeline* timeline = nullptr);
+  // `timeline` outlives the worker; null: nothing is recorded. `van`: null for the one that the
+  // job's options name.
+  Worker(const JobDescription& job, int32_t rank, Timeline* timeline = nullptr,
+         std::unique_ptr<Van> van = nullptr);
   ~Worker() override;
 
   // Connects to the coordinator and all servers; once. A job of one worker without servers connects
@@ -139,8 +140,9 @@ class Worker : private ConnectionHandler {
  private:
   using Key = KeyTable::Key;
   using Variant = KeyTable::Variant;
-  // What has to happen once the mutex is free.
+  // What has to happen once the mutex is free, and who locks the mutex and sees to that.
   struct Actions;
+  class Transaction;
 
   // ConnectionHandler, for the connections to servers.
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
@@ -156,7 +158,7 @@ class Worker : private ConnectionHandler {
   void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
   bool CoordinatorIsLost() const;
   // With mutex_ held.
-  Status Refusal() const;
+  Status Refusal() const BYTEPS_REQUIRES(mutex_);
 
   // worker_exchanges.cc: tensors that callers give, until they end.
   Status CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const;
@@ -165,52 +167,59 @@ class Worker : private ConnectionHandler {
   void FinishLocally(const ExchangeRequest& request);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request, uint64_t round) const;
   // With mutex_ held.
-  Status CheckMayBegin(const Key& key, const TensorDescription& tensor) const;
-  void BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions);
+  Status CheckMayBegin(const Key& key, const TensorDescription& tensor) const
+      BYTEPS_REQUIRES(mutex_);
+  void BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
   // With `last` a step's exchanges in forward order are all there.
-  void CompleteStep(const Exchange& last);
-  void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions);
-  void FinishAll(const Status& reason, Actions* actions);
-  void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions);
-  void Revoke(const Exchange& exchange, Actions* actions);
-  void CountStart(int64_t now_ns);
-  void CountEnd(bool well, int64_t now_ns);
+  void CompleteStep(const Exchange& last) BYTEPS_REQUIRES(mutex_);
+  void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
+  void FinishAll(const Status& reason, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
+  void Revoke(const Exchange& exchange, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void CountStart(int64_t now_ns) BYTEPS_REQUIRES(mutex_);
+  void CountEnd(bool well, int64_t now_ns) BYTEPS_REQUIRES(mutex_);
 
   // worker_placement.cc: declarations, parts and owners, new cuts. With mutex_ held.
-  void SendDeclarations(Actions* actions);
-  Status OnDeclareReply(DeclareReply reply, Actions* actions);
+  void SendDeclarations(Actions* actions) BYTEPS_REQUIRES(mutex_);
+  Status OnDeclareReply(DeclareReply reply, Actions* actions) BYTEPS_REQUIRES(mutex_);
   // Places and sends the exchange that a key has, unless it must wait: for its placement, or for
   // new cuts.
-  void DispatchIfPlaced(Key& key, Actions* actions);
-  void RaiseCredit(const TableEntry& entry);
-  void HoldRounds(Actions* actions);
-  Status OnRetune(Retune retune, Actions* actions);
-  void MeasureLink(uint64_t taken_in, Actions* actions);
+  void DispatchIfPlaced(Key& key, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void RaiseCredit(const TableEntry& entry) BYTEPS_REQUIRES(mutex_);
+  void HoldRounds(Actions* actions) BYTEPS_REQUIRES(mutex_);
+  Status OnRetune(Retune retune, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void MeasureLink(uint64_t taken_in, Actions* actions) BYTEPS_REQUIRES(mutex_);
 
   // worker_pushes.cc: parts on their way to the servers. With mutex_ held.
-  void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions);
-  int32_t PriorityOf(const Exchange& exchange, uint32_t part) const;
+  void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
+  int32_t PriorityOf(const Exchange& exchange, uint32_t part) const BYTEPS_REQUIRES(mutex_);
   // Before the part is queued.
-  void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form);
-  void Pump(Actions* actions);
-  void SendPush(PartTask task, Actions* actions);
+  void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form) BYTEPS_REQUIRES(mutex_);
+  void Pump(Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void SendPush(PartTask task, Actions* actions) BYTEPS_REQUIRES(mutex_);
   // The part has been answered, or what was sent of it is void.
-  void ExpectNoAnswer(Exchange* exchange, uint32_t part);
-  void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions);
-  void ReturnCredit(const Connection& from, uint64_t bytes);
+  void ExpectNoAnswer(Exchange* exchange, uint32_t part) BYTEPS_REQUIRES(mutex_);
+  void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void ReturnCredit(const Connection& from, uint64_t bytes) BYTEPS_REQUIRES(mutex_);
 
   // worker_replies.cc: what comes from the servers.
   Status OnServersNews(Connection& connection, PayloadSink* sink);
   // With mutex_ held.
-  void OnWanted(const FrameHeader& header);
+  void OnWanted(const FrameHeader& header) BYTEPS_REQUIRES(mutex_);
   // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
   // such reply.
   Status FindReplied(Connection& connection, const FrameHeader& header,
-                     std::shared_ptr<Exchange>* exchange);
+                     std::shared_ptr<Exchange>* exchange) BYTEPS_REQUIRES(mutex_);
   Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
-                 const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const;
+                 const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
+      BYTEPS_REQUIRES(mutex_);
   Status FinishPart(const std::string& server, const std::shared_ptr<Exchange>& exchange,
-                    const FrameHeader& header, PayloadSink* sink, Actions* actions);
+                    const FrameHeader& header, PayloadSink* sink, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
 
   // worker_paths.cc: connections that are made, break, and are made again.
   void PreparePaths();
@@ -223,30 +232,34 @@ class Worker : private ConnectionHandler {
   void LoseServer(int32_t server, int life, const Status& reason);
   // With mutex_ held.
   // Pushes may go this way from now on, and what waited for it does.
-  void Use(ServerLink* server, ServerPath* path, Actions* actions);
-  Status OnResumeAnswer(Connection& connection, const ResumeAnswer& answer, Actions* actions);
+  void Use(ServerLink* server, ServerPath* path, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  Status OnResumeAnswer(Connection& connection, const ResumeAnswer& answer, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
 
   // worker_failover.cc: servers that are lost or come back. With mutex_ held.
-  bool MayGoOnWithout(int32_t server) const;
-  void OnServerLost(const ServerLost& lost, Actions* actions);
-  Status OnServerBack(const ServerBack& back, Actions* actions);
-  bool IsMoving(const Exchange& exchange, uint32_t part) const;
-  void HoldPartsIfClosed(Actions* actions);
-  Status OnPartsMoved(const PartsMoved& moved, Actions* actions);
-  void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version);
-  void SendResult(const PartsMoved::Part& part, Actions* actions);
-  void MoveWithdrawals(Actions* actions);
+  bool MayGoOnWithout(int32_t server) const BYTEPS_REQUIRES(mutex_);
+  void OnServerLost(const ServerLost& lost, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  Status OnServerBack(const ServerBack& back, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  bool IsMoving(const Exchange& exchange, uint32_t part) const BYTEPS_REQUIRES(mutex_);
+  void HoldPartsIfClosed(Actions* actions) BYTEPS_REQUIRES(mutex_);
+  Status OnPartsMoved(const PartsMoved& moved, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version)
+      BYTEPS_REQUIRES(mutex_);
+  void SendResult(const PartsMoved::Part& part, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void MoveWithdrawals(Actions* actions) BYTEPS_REQUIRES(mutex_);
   // An exchange that has ended well, in place of the one before.
-  void Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions);
-  void ReportResults(int64_t now, Actions* actions);
-  void OnResultsHeld(const ResultsHeld& all_have, Actions* actions);
-  void DropResults(Key* key, int32_t server, const FrameHeader& reply, Actions* actions);
+  void Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
+  void ReportResults(int64_t now, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void OnResultsHeld(const ResultsHeld& all_have, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void DropResults(Key* key, int32_t server, const FrameHeader& reply, Actions* actions)
+      BYTEPS_REQUIRES(mutex_);
 
   // worker_watch.cc: what takes long.
   void Watch();
   // With mutex_ held.
-  int64_t EndOverdue(int64_t now, Actions* actions);
-  void NameStraggler(int64_t now);
+  int64_t EndOverdue(int64_t now, Actions* actions) BYTEPS_REQUIRES(mutex_);
+  void NameStraggler(int64_t now) BYTEPS_REQUIRES(mutex_);
 
   const JobDescription job_;
   const int32_t rank_;
@@ -258,34 +271,36 @@ class Worker : private ConnectionHandler {
   std::unique_ptr<CoordinatorLink> coordinator_;
   PeriodicThread watch_;
 
-  mutable std::mutex mutex_;  // guards all below
-  std::condition_variable goodbye_answered_;
-  ServerLinks servers_;
-  KeyTable keys_;
-  PartQueue queue_;
-  uint32_t held_version_ = 0;  // of the PartsHeld that is due; 0: none is
-  std::set<PartId> moving_;    // from servers that live, until PartsMoved
+  mutable Mutex mutex_;
+  CondVar goodbye_answered_;
+  ServerLinks servers_ BYTEPS_GUARDED_BY(mutex_);
+  KeyTable keys_ BYTEPS_GUARDED_BY(mutex_);
+  PartQueue queue_ BYTEPS_GUARDED_BY(mutex_);
+  uint32_t held_version_ BYTEPS_GUARDED_BY(mutex_) = 0;  // of the PartsHeld that is due; 0: none is
+  std::set<PartId> moving_ BYTEPS_GUARDED_BY(mutex_);    // from servers that live, until PartsMoved
   // The third step has begun: now links can be measured. In the first one connections are made,
   // memory is allocated, and TensorFlow tries algorithms on the GPU; in the first two servers
   // allocate.
-  bool repeats_ = false;
-  std::unique_ptr<LinkMeter> link_meter_;  // null: nothing to measure, or done
-  bool holds_rounds_ = false;              // exchanges are not placed: new cuts are to come
-  uint64_t tuned_credit_ = 0;              // by the links; 0: not yet, or it is fixed
-  LearnedOrder order_;
-  std::shared_ptr<WorkerCompanion> companion_;
-  std::vector<Relay> relayed_;  // before there was a companion
-  Status failure_;
-  std::optional<LostPeer> lost_peer_;
-  bool stopping_ = false;
-  bool coordinator_is_lost_ = false;  // says a server
-  bool left_ = false;                 // the coordinator has answered our goodbye
-  WorkerCounters counters_;
-  StepMeter step_meter_;
-  StragglerWatch straggler_watch_;
-  ArrivalReports arrivals_;
-  StallReports stalls_;
-  int64_t exchanging_since_ns_ = 0;  // while an exchange is in flight
+  bool repeats_ BYTEPS_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<LinkMeter> link_meter_
+      BYTEPS_GUARDED_BY(mutex_);  // null: nothing to measure, or done
+  bool holds_rounds_ BYTEPS_GUARDED_BY(mutex_) =
+      false;  // exchanges are not placed: new cuts are to come
+  uint64_t tuned_credit_ BYTEPS_GUARDED_BY(mutex_) = 0;  // by the links; 0: not yet, or it is fixed
+  LearnedOrder order_ BYTEPS_GUARDED_BY(mutex_);
+  std::shared_ptr<WorkerCompanion> companion_ BYTEPS_GUARDED_BY(mutex_);
+  std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);  // before there was a companion
+  Status failure_ BYTEPS_GUARDED_BY(mutex_);
+  std::optional<LostPeer> lost_peer_ BYTEPS_GUARDED_BY(mutex_);
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
+  bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
+  bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
+  WorkerCounters counters_ BYTEPS_GUARDED_BY(mutex_);
+  StepMeter step_meter_ BYTEPS_GUARDED_BY(mutex_);
+  StragglerWatch straggler_watch_ BYTEPS_GUARDED_BY(mutex_);
+  ArrivalReports arrivals_ BYTEPS_GUARDED_BY(mutex_);
+  StallReports stalls_ BYTEPS_GUARDED_BY(mutex_);
+  int64_t exchanging_since_ns_ BYTEPS_GUARDED_BY(mutex_) = 0;  // while an exchange is in flight
 };
 
 }  // namespace byteps

@@ -35,7 +35,8 @@ struct Worker::Actions {
 
   explicit Actions(const Worker* worker)
       : coordinator(worker->coordinator_.get()), timeline(worker->timeline_) {}
-  ~Actions() {
+  // Without the mutex.
+  void Perform() {
     for (const ControlMessage& message : messages) coordinator->Send(message);
     for (Outgoing& out : frames) {
       // Compressed parts are made when credit lets them leave, and need no more memory than that.
@@ -58,6 +59,28 @@ struct Worker::Actions {
       if (status.ok() && drop_input && !exchange->has_moved) drop_input();
     }
   }
+};
+
+// Locks a worker's mutex for as long as it lives, then performs what was collected meanwhile: never
+// before the mutex is free.
+class BYTEPS_SCOPED_CAPABILITY Worker::Transaction {
+ public:
+  explicit Transaction(Worker* worker) BYTEPS_ACQUIRE(worker->mutex_)
+      : mutex_(worker->mutex_), actions_(worker) {
+    mutex_.Lock();
+  }
+  ~Transaction() BYTEPS_RELEASE() {
+    mutex_.Unlock();
+    actions_.Perform();
+  }
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+
+  Actions* actions() { return &actions_; }
+
+ private:
+  Mutex& mutex_;
+  Actions actions_;
 };
 
 }  // namespace byteps

@@ -62,12 +62,12 @@ Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
 void Worker::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step) {
   Status status;
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     Key& key = keys_.FindOrAdd(exchange->request.tensor.name);
     status = CheckMayBegin(key, exchange->request.tensor);
     if (key.next_round < start_step) exchange->request.tensor.codec.clear();
-    if (status.ok()) return BeginRound(exchange, &key, &actions);
+    if (status.ok()) return BeginRound(exchange, &key, actions);
   }
   exchange->request.done(status);
 }
@@ -110,7 +110,7 @@ void Worker::BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Act
 // What has not left goes in forward order.
 void Worker::CompleteStep(const Exchange& last) {
   uint64_t late_bytes = last.request.tensor.ByteCount();
-  queue_.Rearrange([&](const PartTask& task) {
+  queue_.Rearrange([&](const PartTask& task) BYTEPS_REQUIRES(mutex_) {
     if (!task.exchange->is_early) return task.priority;
     late_bytes += task.bytes;
     return order_.PriorityInForwardOrder(task.exchange->request.priority);
@@ -131,8 +131,8 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
           ? nullptr
           : form_.NarrowFormOf(exchange->request.tensor, request.input,
                                exchange->entry->parts[request.part].element_count);
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
   if (exchange->finished) return;
   const uint32_t part = request.part;
   exchange->part_requests[part] = std::move(request);
@@ -140,28 +140,28 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
   queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
   const Key& key = keys_.FindOrAdd(exchange->request.tensor.name);
   if (key.wanted.Has(exchange->round, part)) queue_.Prefer(exchange.get(), part);
-  Pump(&actions);
+  Pump(actions);
 }
 
 void Worker::End(const std::shared_ptr<Exchange>& exchange, const Status& status) {
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
-  Finish(exchange, status, &actions);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
+  Finish(exchange, status, actions);
 }
 
 void Worker::NoteInput(const std::shared_ptr<Exchange>& exchange) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (!exchange->finished) step_meter_.NoteInput(exchange->step, MonotonicNanos());
 }
 
 void Worker::NoteBatch(int64_t waited_ns, uint64_t samples) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   step_meter_.NoteBatch(waited_ns, samples, MonotonicNanos());
 }
 
 void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
                        int64_t PartTrace::* end_of_stage) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (exchange->trace == nullptr || exchange->finished) return;
   exchange->trace->parts[part].*end_of_stage = WallNanos();
 }
@@ -251,7 +251,7 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
   std::unique_ptr<ExchangeTrace> trace = NewTrace(request, 0);
   Status refusal;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     refusal = Refusal();
     ++counters_.started_exchanges;
     ++counters_.exchanges;

@@ -67,7 +67,7 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
   }
   for (ServerLink& server : servers_) {
     std::vector<PartTask>& parked = server.parked;
-    const auto is_moving = [&](const PartTask& task) {
+    const auto is_moving = [&](const PartTask& task) BYTEPS_REQUIRES(mutex_) {
       return IsMoving(*task.exchange, task.part);
     };
     parked.erase(std::remove_if(parked.begin(), parked.end(), is_moving), parked.end());
@@ -91,15 +91,15 @@ void Worker::HoldPartsIfClosed(Actions* actions) {
   if (held_version_ == 0 || stopping_) return;
   for (const ServerLink& link : servers_) {
     for (const ServerPath& path : link.paths) {
-      const bool receives =
-          std::any_of(path.receives.begin(), path.receives.end(),
-                      [this](const PartId& part) { return moving_.count(part) > 0; });
+      const bool receives = std::any_of(
+          path.receives.begin(), path.receives.end(),
+          [this](const PartId& part) BYTEPS_REQUIRES(mutex_) { return moving_.count(part) > 0; });
       if (path.connection != nullptr && (link.is_lost || receives)) return;
     }
   }
   PartsHeld held;
   held.version = std::exchange(held_version_, 0);
-  held.parts = keys_.HeldParts([this](int32_t server, const PartId& part) {
+  held.parts = keys_.HeldParts([this](int32_t server, const PartId& part) BYTEPS_REQUIRES(mutex_) {
     return servers_[server].is_lost || moving_.count(part) > 0;
   });
   actions->messages.push_back(std::move(held));
@@ -158,7 +158,7 @@ void Worker::SendResult(const PartsMoved::Part& part, Actions* actions) {
 
 // Rounds that were given up at a server which has the part no more.
 void Worker::MoveWithdrawals(Actions* actions) {
-  const auto stays = [this](const OutgoingFrame& frame) {
+  const auto stays = [this](const OutgoingFrame& frame) BYTEPS_REQUIRES(mutex_) {
     const PartPlacement* const place = keys_.FindPlace(frame.header);
     return place == nullptr || frame.header.placement_version >= place->version;
   };

@@ -15,7 +15,7 @@
 namespace byteps {
 
 void Worker::PreparePaths() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   servers_.Prepare(job_, [this](int32_t server, uint32_t path) {
     return std::make_unique<Reconnector>(
         [=](double seconds) { return Connect(server, path, seconds); },
@@ -26,8 +26,9 @@ void Worker::PreparePaths() {
 }
 
 Status Worker::ConnectToServers() {
+  const auto paths = static_cast<uint32_t>(job_.PathsPerServer());
   for (int32_t server = 0; server < job_.num_servers(); ++server) {
-    for (uint32_t path = 0; path < servers_[server].paths.size(); ++path) {
+    for (uint32_t path = 0; path < paths; ++path) {
       const Status status = Connect(server, path, job_.options.timeouts.connect_timeout);
       if (!status.ok() && !WasLost(server)) return status;
     }
@@ -40,7 +41,7 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
   Endpoint endpoint;
   std::string host;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ServerLink& link = servers_[server];
     if (link.paths[path].connection != nullptr) return OkStatus();
     again = link.paths[path].was_open;
@@ -75,20 +76,20 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
 }
 
 Status Worker::CheckMayConnect(int32_t server) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(Refusal());
   if (!servers_[server].is_lost) return OkStatus();
   return FailedPrecondition("server " + std::to_string(server) + " has been given up");
 }
 
 bool Worker::WasLost(int32_t server) const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   return servers_[server].was_lost;
 }
 
 void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
   const Hello& peer = connection->peer();
   ServerLink& server = servers_[peer.rank];
   ServerPath& path = server.paths[peer.path];
@@ -100,11 +101,12 @@ void Worker::OnOpen(const std::shared_ptr<Connection>& connection) {
   if (servers_.unsent_bytes() > 0) connection->LimitUnsent(servers_.unsent_bytes());
   if (peer.again) {
     ++path.reconnects;
-    actions.frames.emplace_back(connection, ControlFrame(keys_.UnansweredOn(peer.rank, peer.path)));
+    actions->frames.emplace_back(connection,
+                                 ControlFrame(keys_.UnansweredOn(peer.rank, peer.path)));
   } else {
     const bool is_waited_for = !server.parked.empty();
-    Use(&server, &path, &actions);
-    if (is_waited_for) Pump(&actions);
+    Use(&server, &path, actions);
+    if (is_waited_for) Pump(actions);
   }
 }
 
@@ -151,26 +153,27 @@ Status Worker::OnResumeAnswer(Connection& connection, const ResumeAnswer& answer
 void Worker::OnClosed(Connection& connection, const Status& reason) {
   const Hello& peer = connection.peer();
   int life = 0;
+  Reconnector* reconnector = nullptr;
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     ServerPath* const path = servers_.Find(connection);
     if (path == nullptr || stopping_ || !failure_.ok()) return;
     life = servers_[peer.rank].lives;
+    reconnector = path->reconnector.get();
     queue_.ReturnCredit(path->Break());
-    Pump(&actions);
-    HoldPartsIfClosed(&actions);
+    Pump(actions);
+    HoldPartsIfClosed(actions);
   }
-  servers_[peer.rank].paths[peer.path].reconnector->OnClosed(
-      Status(reason.code(), connection.peer_name() + job_.InProcessOf(peer.rank) +
-                                " is lost: " + reason.message()),
-      life);
+  reconnector->OnClosed(Status(reason.code(), connection.peer_name() + job_.InProcessOf(peer.rank) +
+                                                  " is lost: " + reason.message()),
+                        life);
 }
 
 void Worker::LoseServer(int32_t server, int life, const Status& reason) {
   bool may_go_on = false;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     const ServerLink& link = servers_[server];
     if (stopping_ || !failure_.ok() || link.is_lost || link.lives != life) return;
     may_go_on = MayGoOnWithout(server);

@@ -13,8 +13,8 @@ namespace byteps {
 
 void Worker::Declare(std::vector<TensorDescription> tensors) {
   if (local_) return;
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
   if (!Refusal().ok()) return;
   for (TensorDescription& tensor : tensors) {
     uint64_t start_step = 0;
@@ -24,7 +24,7 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
     if (key.next_round < start_step) tensor.codec.clear();
     keys_.Declare(key, tensor);
   }
-  SendDeclarations(&actions);
+  SendDeclarations(actions);
 }
 
 void Worker::SendDeclarations(Actions* actions) {

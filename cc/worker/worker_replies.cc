@@ -21,7 +21,7 @@ Status Worker::OnHeader(Connection& connection, const FrameHeader& header,
   if (header.type != FrameType::kReply)
     return Internal(connection.peer_name() + " sent a frame that is not a reply");
   std::shared_ptr<Exchange> exchange;
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (exchange == nullptr || IsMoving(*exchange, header.part)) return OkStatus();
   if (ServerPath* const path = servers_.Find(connection))
@@ -64,13 +64,13 @@ Status Worker::NewSink(const Connection& connection, const std::shared_ptr<Excha
 Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                        std::shared_ptr<PayloadSink> sink) {
   if (header.type == FrameType::kControl) return OnServersNews(connection, sink.get());
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
   servers_.NoteProgress(connection);
   if (header.credit_bytes > 0) {
     ReturnCredit(connection, header.credit_bytes);
-    Pump(&actions);
-    MeasureLink(header.credit_bytes, &actions);
+    Pump(actions);
+    MeasureLink(header.credit_bytes, actions);
   }
   if (header.type == FrameType::kCredit) return OkStatus();
   if (header.type == FrameType::kWanted) {
@@ -87,11 +87,11 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
   std::shared_ptr<Exchange> exchange;
   BYTEPS_RETURN_IF_ERROR(FindReplied(connection, header, &exchange));
   if (keeps_results_)
-    DropResults(keys_.FindPlaced(header.key), connection.peer().rank, header, &actions);
+    DropResults(keys_.FindPlaced(header.key), connection.peer().rank, header, actions);
   if (exchange != nullptr && (had_begun || !IsMoving(*exchange, header.part)))
     BYTEPS_RETURN_IF_ERROR(
-        FinishPart(connection.peer_name(), exchange, header, sink.get(), &actions));
-  if (had_begun) HoldPartsIfClosed(&actions);
+        FinishPart(connection.peer_name(), exchange, header, sink.get(), actions));
+  if (had_begun) HoldPartsIfClosed(actions);
   return OkStatus();
 }
 
@@ -105,14 +105,14 @@ Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
     return OkStatus();
   }
   if (is_message && std::holds_alternative<ArrivalReport>(message)) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     return arrivals_.Take(connection.peer().rank, std::get<ArrivalReport>(message));
   }
   if (!is_message || !std::holds_alternative<ResumeAnswer>(message))
     return Internal(connection.peer_name() + " sent a message that is not understood");
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
-  return OnResumeAnswer(connection, std::get<ResumeAnswer>(message), &actions);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
+  return OnResumeAnswer(connection, std::get<ResumeAnswer>(message), actions);
 }
 
 // Remembers a part that is not there to be pushed yet; one that has left is no matter.

@@ -16,15 +16,15 @@
 namespace byteps {
 
 std::map<std::string, uint64_t> Worker::NextRounds() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   std::map<std::string, uint64_t> rounds;
   for (const auto& [name, key] : keys_.by_name()) rounds[name] = key->next_round;
   return rounds;
 }
 
 void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason) {
-  Actions actions(this);
-  std::lock_guard<std::mutex> lock(mutex_);
+  Transaction transaction(this);
+  Actions* const actions = transaction.actions();
   if (local_ || !Refusal().ok()) return;
   for (const std::string& name : names) {
     Key* const key = keys_.Find(name);
@@ -39,7 +39,7 @@ void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::stri
       exchange->Begin(key->next_round++, MonotonicNanos());
       exchange->Place(entry);
       key->live = exchange;
-      Finish(exchange, Cancelled(reason), &actions);
+      Finish(exchange, Cancelled(reason), actions);
       break;
     }
   }
@@ -49,7 +49,7 @@ std::map<std::string, Residual> Worker::Residuals() const {
   std::vector<std::pair<std::string, std::shared_ptr<TensorFeedback>>> feedbacks;
   std::map<std::string, Residual> residuals;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [name, key] : keys_.by_name()) {
       if (key->restored != nullptr)
         residuals[name] = *key->restored;
@@ -62,13 +62,13 @@ std::map<std::string, Residual> Worker::Residuals() const {
 }
 
 void Worker::RestoreResiduals(std::map<std::string, Residual> residuals) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (auto& [name, residual] : residuals)
     keys_.FindOrAdd(name).restored = std::make_unique<Residual>(std::move(residual));
 }
 
 void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& [name, round] : rounds) {
     Key& key = keys_.FindOrAdd(name);
     if (key.live != nullptr || key.next_round >= round) continue;

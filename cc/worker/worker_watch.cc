@@ -15,13 +15,13 @@ namespace byteps {
 void Worker::Watch() {
   Status stalled;
   {
-    Actions actions(this);
-    std::lock_guard<std::mutex> lock(mutex_);
+    Transaction transaction(this);
+    Actions* const actions = transaction.actions();
     const int64_t now = MonotonicNanos();
-    const int64_t oldest_ns = EndOverdue(now, &actions);
-    ReportResults(now, &actions);
+    const int64_t oldest_ns = EndOverdue(now, actions);
+    ReportResults(now, actions);
     if (std::optional<StallQuery> query = stalls_.NextQuery(now, oldest_ns))
-      actions.messages.push_back(*std::move(query));
+      actions->messages.push_back(*std::move(query));
     stalled = stalls_.CheckPatience(now, oldest_ns);
     NameStraggler(now);
   }
