@@ -36,8 +36,9 @@ Status Server::Start(const JobDescription& job, int32_t rank) {
     service_options.num_workers = job.num_workers();
     service_options.worker_hosts = job.worker_hosts;
     service_options.epoch = job.epoch;
-    service_options.least_credit_frame =
-        std::max<uint64_t>(1, job.options.flow.CreditKeptBack() / job.num_servers());
+    // Each of a worker's connections keeps back so much.
+    service_options.least_credit_frame = std::max<uint64_t>(
+        1, job.options.flow.CreditKeptBack() / (job.num_servers() * job.PathsPerServer()));
     service_options.asks_for_parts = job.HasLinks();
     service_options.in_rank_order = job.options.deterministic;
     service_options.max_lag = job.options.max_lag;

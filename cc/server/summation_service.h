@@ -44,7 +44,8 @@ class SummationService : public ConnectionHandler {
     uint32_t epoch = 0;
     std::vector<std::string> worker_hosts = {};  // by rank; empty: all workers are on one host
     // Credit that no reply has taken along gets a frame of its own once it is so many bytes. Must
-    // leave a worker most of its credit, also if all servers keep back as much.
+    // leave a worker most of its credit, also if all its connections to all servers keep back as
+    // much.
     uint64_t least_credit_frame = 1;
     bool in_rank_order = false;   // sums do not depend on the order of arrival
     int32_t max_lag = 2;          // rounds that a worker may be behind, with backup workers
