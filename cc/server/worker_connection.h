@@ -47,8 +47,10 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
   // to ask.
   Status Ask(const Connection& connection, ResumeQuery query, std::optional<ResumeQuery>* due) {
     MutexLock lock(mutex_);
-    if (opened_.lock().get() != &connection || query_.has_value())
+    const bool is_opened = opened_.lock().get() == &connection;
+    if (in_use_raw_ == &connection || (is_opened && query_.has_value()))
       return InvalidArgument(connection.peer_name() + " asks what it knows");
+    if (!is_opened) return OkStatus();  // it is late: another connection has taken its place
     if (is_in_use_) {
       query_ = std::move(query);
       return OkStatus();
