@@ -7,19 +7,17 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "cc/codec/part_forms.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 #include "cc/worker/exchange_request.h"
+#include "cc/worker/state/failover.h"
 #include "cc/worker/tensor_feedback.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {
-
-using PartId = std::tuple<uint64_t, uint32_t, uint32_t>;  // key, variant and part
 
 // Kept alive by the worker until it is done, by frames that are being sent from its input, and by
 // sinks that receive into its output. The fields below the line are guarded by the worker's mutex.

@@ -11,6 +11,7 @@
 //   PartQueue         the parts that wait, and the credit; their priorities are LearnedOrder's
 //   ServerLinks       the connections to the servers, and what waits for one
 //   ContributionForm  codecs and narrow forms
+//   WorkerFailover    how far this worker is with parts that get other owners
 //   StallReports      reports about exchanges that take long
 //   ArrivalReports    how late each worker's contributions come; StragglerWatch judges them
 //   StepMeter, LinkMeter
@@ -21,7 +22,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +39,7 @@
 #include "cc/worker/part_queue.h"
 #include "cc/worker/server_links.h"
 #include "cc/worker/stall_reports.h"
+#include "cc/worker/state/failover.h"
 #include "cc/worker/step_meter.h"
 #include "cc/worker/straggler_watch.h"
 #include "cc/worker/timeline.h"
@@ -276,8 +277,7 @@ class Worker : private ConnectionHandler {
   ServerLinks servers_ BYTEPS_GUARDED_BY(mutex_);
   KeyTable keys_ BYTEPS_GUARDED_BY(mutex_);
   PartQueue queue_ BYTEPS_GUARDED_BY(mutex_);
-  uint32_t held_version_ BYTEPS_GUARDED_BY(mutex_) = 0;  // of the PartsHeld that is due; 0: none is
-  std::set<PartId> moving_ BYTEPS_GUARDED_BY(mutex_);    // from servers that live, until PartsMoved
+  WorkerFailover failover_ BYTEPS_GUARDED_BY(mutex_);
   // The third step has begun: now links can be measured. In the first one connections are made,
   // memory is allocated, and TensorFlow tries algorithms on the GPU; in the first two servers
   // allocate.

@@ -30,7 +30,7 @@ bool Worker::MayGoOnWithout(int32_t server) const {
 void Worker::OnServerLost(const ServerLost& lost, Actions* actions) {
   LogInfo("server " + std::to_string(lost.server) + " is lost; its parts get other owners",
           {"process_lost", {{"peer_role", "server"}, {"peer_rank", lost.server}}});
-  held_version_ = lost.version;
+  failover_.Begin(lost);
   ServerLink& link = servers_[lost.server];
   link.is_lost = link.was_lost = true;
   ++counters_.lost_servers;
@@ -51,12 +51,11 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
       "server " + std::to_string(back.server) + " at " + Endpoint{back.host, back.port}.ToString();
   LogInfo(name + " has been started again; it gets parts of the others",
           {"process_back", {{"peer_role", "server"}, {"peer_rank", back.server}}});
-  held_version_ = back.version;
+  failover_.Begin(back);
   ServerLink& link = servers_[back.server];
   link.Restart({back.host, back.port}, back.host_id);
   ++counters_.returned_servers;
   for (const ServerBack::Part& part : back.parts) {
-    moving_.insert({part.key, part.variant, part.part});
     const Key* const key = keys_.FindPlaced(part.key);
     Exchange* const live = key == nullptr ? nullptr : key->live.get();
     if (live == nullptr || live->entry == nullptr || live->entry->variant != part.variant ||
@@ -81,32 +80,31 @@ Status Worker::OnServerBack(const ServerBack& back, Actions* actions) {
 }
 
 bool Worker::IsMoving(const Exchange& exchange, uint32_t part) const {
-  return !moving_.empty() &&
-         moving_.count({exchange.entry->key, exchange.entry->variant, part}) > 0;
+  return failover_.IsMoving({exchange.entry->key, exchange.entry->variant, part});
 }
 
 // Nothing comes from the lost servers any more, nor of the parts that leave others: says how far
 // this worker is with these parts.
 void Worker::HoldPartsIfClosed(Actions* actions) {
-  if (held_version_ == 0 || stopping_) return;
+  if (!failover_.is_draining() || stopping_) return;
   for (const ServerLink& link : servers_) {
     for (const ServerPath& path : link.paths) {
       const bool receives = std::any_of(
           path.receives.begin(), path.receives.end(),
-          [this](const PartId& part) BYTEPS_REQUIRES(mutex_) { return moving_.count(part) > 0; });
+          [this](const PartId& part) BYTEPS_REQUIRES(mutex_) { return failover_.IsMoving(part); });
       if (path.connection != nullptr && (link.is_lost || receives)) return;
     }
   }
   PartsHeld held;
-  held.version = std::exchange(held_version_, 0);
+  held.version = *failover_.EndDraining();
   held.parts = keys_.HeldParts([this](int32_t server, const PartId& part) BYTEPS_REQUIRES(mutex_) {
-    return servers_[server].is_lost || moving_.count(part) > 0;
+    return servers_[server].is_lost || failover_.IsMoving(part);
   });
   actions->messages.push_back(std::move(held));
 }
 
 Status Worker::OnPartsMoved(const PartsMoved& moved, Actions* actions) {
-  moving_.clear();
+  BYTEPS_RETURN_IF_ERROR(failover_.End(moved));
   for (const TableEntry& entry : moved.entries) {
     std::shared_ptr<Exchange> live;
     BYTEPS_RETURN_IF_ERROR(keys_.Move(entry, &live));
