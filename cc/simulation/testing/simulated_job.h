@@ -1,0 +1,475 @@
+// SimulatedJob: a coordinator, servers and workers, the real ones, in a simulated network. What the
+// workers exchange, when, and what breaks meanwhile is drawn from one seed.
+//
+// Checked are, after each event: nobody's credit is negative, and no mutex is locked twice; of each
+// exchange: it ends once, its sum is exact and that of its round, and stays as it is; in the end:
+// all credit has come back, and all processes have ended.
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/mutex.h"
+#include "cc/base/thread.h"
+#include "cc/coordinator/coordinator.h"
+#include "cc/server/server.h"
+#include "cc/simulation/testing/event_schedule.h"
+#include "cc/simulation/testing/simulated_network.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+// What came of a seed.
+struct SimulationOutcome {
+  std::string failure;  // empty: all was well
+  uint64_t hash = 0;    // of all that happened
+  uint64_t events = 0;
+  std::vector<std::string> log;
+  // How often it happened: a seed in which nothing does proves nothing.
+  uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
+           given_up_rounds = 0, lost_workers = 0;
+};
+
+class SimulatedJob {
+ public:
+  SimulatedJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log)
+      : schedule_(seed, keeps_log), network_(&schedule_) {
+    if (plant) plant(&network_);
+  }
+
+  SimulationOutcome Run() {
+    schedule_.AfterEvent([this] { LookAtWorkers(); });
+    schedule_.Run([this] { RunJob(); });
+    SimulationOutcome outcome = outcome_;
+    outcome.failure = schedule_.failure();
+    outcome.hash = schedule_.hash();
+    outcome.events = schedule_.events_done();
+    outcome.log = schedule_.log();
+    return outcome;
+  }
+
+ private:
+  static constexpr int64_t kMillisecond = 1000000;
+  static constexpr int64_t kLongestNanos = 900 * 1000 * kMillisecond;
+
+  struct Tensor {
+    std::string name;
+    ExchangeKind kind = ExchangeKind::kSum;
+    int64_t elements = 0;
+    int32_t root = 0;
+  };
+  // Of one worker.
+  struct Sent {
+    const Tensor* tensor = nullptr;
+    int round = 0;
+    std::vector<float> input, output;
+    int calls = 0;
+    Status status;
+  };
+  struct WorkerProcess {
+    std::string name;
+    std::unique_ptr<Worker> worker;
+    Mutex mutex;
+    CondVar changed;
+    std::vector<std::shared_ptr<Sent>> sent;  // all of them
+    bool has_ended = false;
+    Thread program;
+  };
+  struct ServerProcess {
+    std::string name;
+    std::unique_ptr<Server> server;
+  };
+
+  uint64_t Draw(uint64_t most) { return schedule_.Draw(most); }
+  bool Chance(double probability) { return schedule_.Chance(probability); }
+  void Expect(bool holds, const std::string& what) {
+    if (!holds) schedule_.Fail(what);
+  }
+  void ExpectOk(const Status& status, const std::string& what) {
+    Expect(status.ok(), what + ": " + status.ToString());
+  }
+
+  void DrawJob() {
+    EngineOptions options;
+    options.flow.part_bytes = 1024 << Draw(3);
+    options.flow.credit_bytes = options.flow.part_bytes * (1 + Draw(8));
+    options.timeouts.heartbeat_interval = 0.5;
+    options.timeouts.heartbeat_timeout = 5;
+    options.timeouts.connect_timeout = 20;
+    options.timeouts.operation_timeout = 120;
+    options.timeouts.shutdown_timeout = 10;
+    options.network.connections_per_server = 1 + static_cast<int32_t>(Draw(3));
+    options.deterministic = Chance(0.3);
+    job_.job_id = "simulation";
+    job_.options = options;
+    job_.worker_hosts.assign(2 + Draw(1), "host");
+    job_.server_hosts.assign(1 + Draw(2), "host");
+    if (Chance(0.5)) job_.server_hosts.assign(job_.server_hosts.size(), "servers");
+    const size_t tensors = 1 + Draw(3);
+    for (size_t i = 0; i < tensors; ++i) {
+      Tensor tensor;
+      tensor.name = "t" + std::to_string(i);
+      if (Chance(0.2)) tensor.kind = ExchangeKind::kBroadcast;
+      // One part, which may be longer than all credit.
+      else if (Chance(0.2))
+        tensor.kind = ExchangeKind::kGather;
+      tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
+      tensor.root = static_cast<int32_t>(Draw(job_.worker_hosts.size() - 1));
+      tensors_.push_back(tensor);
+    }
+    rounds_ = 3 + static_cast<int>(Draw(7));
+    giver_up_.assign(rounds_, std::vector<int>(tensors, -1));
+    for (int round = 1; round < rounds_; ++round) {
+      for (size_t i = 0; i < tensors; ++i) {
+        if (tensors_[i].kind == ExchangeKind::kSum && Chance(round + 1 == rounds_ ? 0.25 : 0.1))
+          giver_up_[round][i] = static_cast<int>(Draw(job_.worker_hosts.size() - 1));
+      }
+    }
+    pause_ns_ = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
+  }
+
+  void RunJob() {
+    DrawJob();
+    schedule_.After(kLongestNanos, [this] { Expect(has_ended_, "the job does not end"); });
+    coordinator_ = std::make_unique<Coordinator>(job_.options, NewVan("coordinator"));
+    ExpectOk(coordinator_->Listen("", 0), "listen");
+    job_.coordinator_endpoint = coordinator_->endpoint();
+    for (int32_t rank = 0; rank < job_.num_servers(); ++rank) {
+      AddServer("server " + std::to_string(rank));
+      job_.server_endpoints.push_back(servers_.back().server->endpoint());
+      current_.push_back(servers_.size() - 1);
+    }
+    ExpectOk(coordinator_->Start(job_), "start");
+    for (int32_t rank = 0; rank < job_.num_servers(); ++rank)
+      ExpectOk(servers_[rank].server->Start(job_, rank), "a server starts");
+    StartWorkers();
+    DrawFaults();
+    for (auto& process : workers_) process->program.Join();
+    EndJob();
+  }
+
+  void StartWorkers() {
+    for (int32_t rank = 0; rank < job_.num_workers(); ++rank) {
+      auto process = std::make_unique<WorkerProcess>();
+      process->name = "worker " + std::to_string(rank);
+      process->worker = std::make_unique<Worker>(job_, rank, nullptr, NewVan(process->name));
+      ExpectOk(process->worker->Start(), "a worker starts");
+      workers_.push_back(std::move(process));
+    }
+    for (auto& process : workers_) {
+      const auto rank = static_cast<int>(&process - workers_.data());
+      process->program =
+          Thread("program", [this, p = process.get(), rank] { RunProgram(p, rank); });
+    }
+  }
+
+  // ---- programs
+
+  static float Value(int rank, int round, const Tensor& tensor, size_t i) {
+    return static_cast<float>((rank + 1) * static_cast<int>(i % 101 + 1) + 1000 * round +
+                              static_cast<int>(tensor.name.back()));
+  }
+
+  void RunProgram(WorkerProcess* process, int rank) {
+    bool goes_on = true;
+    for (int round = 0; round < rounds_ && goes_on; ++round) {
+      const size_t begin = process->sent.size();
+      std::vector<size_t> order(tensors_.size());
+      for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[Draw(i - 1)]);
+      for (const size_t i : order) {
+        if (Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(Draw(2 * kMillisecond)));
+        if (giver_up_[round][i] == rank) {
+          ++outcome_.given_up_rounds;
+          process->worker->GiveUpRounds({tensors_[i].name}, "the program has left the training");
+        } else {
+          Enqueue(process, rank, round, tensors_[i]);
+        }
+      }
+      for (size_t i = begin; i < process->sent.size(); ++i) Await(process, *process->sent[i]);
+      for (size_t i = begin; i < process->sent.size(); ++i)
+        goes_on = Check(*process, *process->sent[i]) && goes_on;
+      if (pause_ns_ > 0) schedule_.Sleep(static_cast<int64_t>(Draw(pause_ns_)));
+    }
+    process->has_ended = true;
+    if (!may_fail_) AwaitEndOfAll();
+    schedule_.Sleep(200 * kMillisecond);
+    if (!may_fail_) CheckCredit(*process);
+    Count(*process);
+    process->worker->Stop();
+    for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
+  }
+
+  // Who says goodbye has the others' servers end rounds that they may not have begun to recover.
+  void AwaitEndOfAll() {
+    while (!std::all_of(workers_.begin(), workers_.end(),
+                        [](const auto& process) { return process->has_ended; }))
+      schedule_.Sleep(10 * kMillisecond);
+  }
+
+  void Enqueue(WorkerProcess* process, int rank, int round, const Tensor& tensor) {
+    auto sent = std::make_shared<Sent>();
+    sent->tensor = &tensor;
+    sent->round = round;
+    const int64_t rows = tensor.elements + (tensor.kind == ExchangeKind::kGather ? rank : 0);
+    for (int64_t i = 0; i < rows; ++i) sent->input.push_back(Value(rank, round, tensor, i));
+    sent->output.assign(tensor.elements, -1);
+    process->sent.push_back(sent);
+    ExchangeRequest request;
+    request.tensor.name = tensor.name;
+    request.tensor.kind = tensor.kind;
+    request.tensor.root_rank = tensor.kind == ExchangeKind::kBroadcast ? tensor.root : 0;
+    request.tensor.shape = {tensor.elements};
+    request.input = sent->input.data();
+    request.output = sent->output.data();
+    if (tensor.kind == ExchangeKind::kGather) {
+      request.tensor.shape = {-1};
+      request.gather_rows = rows;
+      request.allocate_output = [raw = sent.get()](const std::vector<int64_t>& all) -> void* {
+        size_t total = 0;
+        for (const int64_t count : all) total += count;
+        raw->output.assign(std::max<size_t>(total, 1), -1);  // never null
+        return raw->output.data();
+      };
+    }
+    request.keep_alive = sent;
+    request.done = [process, raw = sent.get()](const Status& status) {
+      MutexLock lock(process->mutex);
+      raw->status = status;
+      ++raw->calls;
+      process->changed.NotifyAll();
+    };
+    ++outcome_.exchanges;
+    process->worker->Enqueue(std::move(request));
+  }
+
+  void Await(WorkerProcess* process, const Sent& sent) {
+    MutexLock lock(process->mutex);
+    while (sent.calls == 0) process->changed.Wait(process->mutex);
+  }
+
+  // Whether the program goes on.
+  bool Check(const WorkerProcess& process, const Sent& sent) {
+    const std::string what =
+        process.name + ", " + sent.tensor->name + ", round " + std::to_string(sent.round) + ": ";
+    Expect(sent.calls == 1, what + "ended " + std::to_string(sent.calls) + " times");
+    const bool is_given_up = giver_up_[sent.round][sent.tensor - tensors_.data()] >= 0;
+    if (!sent.status.ok()) {
+      // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
+      const bool is_told = is_given_up && (sent.status.code() == StatusCode::kCancelled ||
+                                           sent.status.code() == StatusCode::kFailedPrecondition);
+      Expect(may_fail_ || is_told, what + sent.status.ToString());
+      return is_given_up;
+    }
+    Expect(!is_given_up, what + "complete, although a worker has given it up");
+    CheckResult(what, sent);
+    return true;
+  }
+
+  std::vector<float> Expected(const Tensor& tensor, int round) const {
+    std::vector<float> expected;
+    if (tensor.kind == ExchangeKind::kGather) {
+      for (int from = 0; from < job_.num_workers(); ++from) {
+        for (int64_t i = 0; i < tensor.elements + from; ++i)
+          expected.push_back(Value(from, round, tensor, i));
+      }
+      return expected;
+    }
+    expected.assign(tensor.elements, 0);
+    for (int from = 0; from < job_.num_workers(); ++from) {
+      if (tensor.kind == ExchangeKind::kBroadcast && from != tensor.root) continue;
+      for (int64_t i = 0; i < tensor.elements; ++i) expected[i] += Value(from, round, tensor, i);
+    }
+    return expected;
+  }
+
+  void CheckResult(const std::string& what, const Sent& sent) {
+    const std::vector<float> expected = Expected(*sent.tensor, sent.round);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
+      schedule_.Fail(what + "element " + std::to_string(i) + " is not " +
+                     std::to_string(expected[i]));
+    }
+  }
+
+  // ---- what must hold
+
+  void LookAtWorkers() {
+    if (++looks_ % 16 != 0) return;
+    constexpr uint64_t kNegative = uint64_t{1} << 40;
+    for (const auto& process : workers_) {
+      const WorkerCounters counters = process->worker->counters();
+      const bool is_negative =
+          counters.in_flight_bytes >= kNegative || counters.unanswered_bytes >= kNegative;
+      // Until it has heard that a connection has ended, what was lost with that counts, too.
+      if (!is_negative && counters.in_flight_bytes >= network_.PushedBytes(process->name)) continue;
+      schedule_.After(0, [this, name = process->name] {
+        schedule_.Fail(name + " has been given back more credit than it had");
+      });
+    }
+  }
+
+  void CheckCredit(const WorkerProcess& process) {
+    const WorkerCounters counters = process.worker->counters();
+    const uint64_t kept_back = job_.options.flow.CreditKeptBack();
+    Expect(counters.in_flight_bytes <= kept_back,
+           process.name + " lacks " + std::to_string(counters.in_flight_bytes) +
+               " bytes of credit at the end; servers keep back " + std::to_string(kept_back));
+    Expect(counters.unanswered_bytes == 0 && counters.queued_parts == 0,
+           process.name + " still waits for answers at the end");
+    for (const auto& sent : process.sent) {
+      if (sent->status.ok()) CheckResult(process.name + ", at the end: ", *sent);
+    }
+  }
+
+  void Count(const WorkerProcess& process) {
+    const WorkerCounters counters = process.worker->counters();
+    outcome_.lost_servers += counters.lost_servers;
+    outcome_.returned_servers += counters.returned_servers;
+    outcome_.retried_parts += counters.retried_parts;
+  }
+
+  // ---- faults
+
+  std::string DrawServer() { return servers_[current_[Draw(current_.size() - 1)]].name; }
+  std::string DrawWorker() { return workers_[Draw(workers_.size() - 1)]->name; }
+
+  void DrawFaults() {
+    size_t may_die = job_.num_servers() - 1;
+    const int64_t within =
+        static_cast<int64_t>(1 + Draw(3)) * (pause_ns_ + 4 * kMillisecond) * rounds_ / 2;
+    const size_t faults = Draw(6);
+    for (size_t i = 0; i < faults; ++i) {
+      const int64_t at = static_cast<int64_t>(Draw(within));
+      const uint64_t kind = Draw(9);
+      if (kind <= 2) {
+        schedule_.After(at, [this] { network_.BreakAll(DrawWorker(), DrawServer()); });
+      } else if (kind == 3) {
+        schedule_.After(at, [this] {
+          network_.BreakAll("coordinator", Chance(0.5) ? DrawWorker() : DrawServer());
+        });
+      } else if (kind == 4) {
+        schedule_.After(at, [this] {
+          network_.Freeze(DrawWorker(), Chance(0.7) ? DrawServer() : "coordinator",
+                          static_cast<int64_t>(Draw(1000)) * kMillisecond);
+        });
+      } else if (kind <= 8 && may_die > 0) {
+        --may_die;
+        schedule_.After(at, [this] { LoseServer(); });
+      } else if (kind == 9 && Chance(0.5)) {
+        may_fail_ = true;
+        schedule_.After(at, [this] {
+          ++outcome_.lost_workers;
+          network_.Kill(DrawWorker());
+        });
+      }
+    }
+  }
+
+  // One that has been lost and has not come again does not count as a server any more.
+  void LoseServer() {
+    const auto rank = static_cast<int32_t>(Draw(current_.size() - 1));
+    const std::string name = servers_[current_[rank]].name;
+    if (network_.IsDead(name) || has_ended_) return;
+    if (Chance(0.3)) {  // only one worker loses it: what the others have of it counts
+      const std::string worker = DrawWorker();
+      network_.BreakAll(worker, name);
+      network_.Freeze(worker, name, 3000 * kMillisecond);
+    } else {
+      network_.Kill(name);
+    }
+    if (Chance(0.5)) StartAgain(rank);
+  }
+
+  void StartAgain(int32_t rank) {
+    schedule_.Sleep(static_cast<int64_t>(Draw(500)) * kMillisecond);
+    for (int tries = 0; tries < 1000 && !has_ended_; ++tries) {
+      const std::vector<int32_t> lost = coordinator_->lost_servers();
+      if (std::find(lost.begin(), lost.end(), rank) != lost.end()) break;
+      schedule_.Sleep(10 * kMillisecond);
+    }
+    if (has_ended_) return;
+    AddServer(servers_[current_[rank]].name + "'");
+    const size_t index = servers_.size() - 1;
+    Server* const server = servers_[index].server.get();
+    if (!coordinator_->TakeBack(rank, server->endpoint(), job_.server_hosts[rank]).ok()) return;
+    current_[rank] = index;
+    const Status status = server->Start(job_, rank);
+    schedule_.Note(servers_[index].name + " has been started again: " + status.ToString());
+  }
+
+  void AddServer(const std::string& name) {
+    auto server = std::make_unique<Server>(job_.options, NewVan(name));
+    ExpectOk(server->Listen("", 0), "listen");
+    servers_.push_back({name, std::move(server)});
+  }
+  std::unique_ptr<Van> NewVan(const std::string& process) {
+    return std::make_unique<SimulatedVan>(&network_, process);
+  }
+
+  void EndJob() {
+    bool is_over = false;
+    for (int i = 0; i < 20 && !is_over; ++i) is_over = coordinator_->Wait(10);
+    Expect(is_over, "the coordinator still waits for somebody");
+    has_ended_ = true;
+    // Who starts a server again may be at it.
+    schedule_.Sleep(30000 * kMillisecond);
+    for (ServerProcess& process : servers_) process.server->Stop();
+    coordinator_->Stop();
+    workers_.clear();
+    servers_.clear();
+    coordinator_.reset();
+  }
+
+  EventSchedule schedule_;
+  SimulatedNetwork network_;
+  SimulationOutcome outcome_;
+  JobDescription job_;
+  std::vector<Tensor> tensors_;
+  int rounds_ = 0;
+  std::vector<std::vector<int>> giver_up_;  // by round and tensor; -1: nobody
+  int64_t pause_ns_ = 0;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<ServerProcess> servers_;  // all that there were
+  std::vector<size_t> current_;         // by rank, of these
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  uint64_t looks_ = 0;
+  bool may_fail_ = false;
+  bool has_ended_ = false;
+};
+
+// After a failure, what the job was at work with stays in memory.
+inline SimulationOutcome Simulate(uint64_t seed,
+                                  const std::function<void(SimulatedNetwork*)>& plant = nullptr,
+                                  bool keeps_log = false) {
+  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log);
+  SimulationOutcome outcome = job->Run();
+  if (!outcome.failure.empty()) {
+    (void)job.release();
+    SetSchedule(nullptr);
+  }
+  return outcome;
+}
+
+// What there is to say of a seed that failed: the end of its log, from a second run.
+inline std::string Replay(uint64_t seed,
+                          const std::function<void(SimulatedNetwork*)>& plant = nullptr,
+                          size_t lines = 200) {
+  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true);
+  std::string text =
+      "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
+  const size_t first = outcome.log.size() > lines ? outcome.log.size() - lines : 0;
+  for (size_t i = first; i < outcome.log.size(); ++i) text += outcome.log[i] + "\n";
+  return text;
+}
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
