@@ -19,8 +19,9 @@ class ArrivalLags {
   explicit ArrivalLags(int32_t num_workers) : workers_(num_workers), reported_(num_workers) {}
 
   void Add(const std::vector<Arrival>& arrivals) {
-    if (arrivals.empty() || workers_.size() < 2) return;
+    if (arrivals.empty()) return;
     MutexLock lock(mutex_);
+    if (workers_.size() < 2) return;
     for (const Arrival& arrival : arrivals) {
       WorkerLag& worker = workers_[arrival.worker];
       const uint64_t lag = std::max<int64_t>(0, arrival.lag_ns);  // the clock may be set

@@ -139,10 +139,14 @@ void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
       return FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()),
                        replies);
     }
-    // Who goes later is found by OnGone.
-    const int32_t gone = begun_ > 1 ? -1 : options_.membership->FindGone([&](int32_t rank) {
-      return contributions_[rank].state == State::kAbsent && Contributes(*push.entry, rank);
-    });
+    // Who goes later is found by OnGone. FindGone calls this at once, with mutex_ locked.
+    const int32_t gone =
+        begun_ > 1
+            ? -1
+            : options_.membership->FindGone([&](int32_t rank) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+                return contributions_[rank].state == State::kAbsent &&
+                       Contributes(*push.entry, rank);
+              });
     if (gone >= 0) {
       gone_rank_ = gone;
       return FailRound(Cause::kGone, OkStatus(), replies);

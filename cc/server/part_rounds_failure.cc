@@ -103,7 +103,7 @@ std::string PartRounds::Title(uint64_t round) const {
 // Remembers who is told of.
 void PartRounds::Name(const Contribution& contribution, int32_t worker) {
   if (named_.size() >= 2 * kMostNamed) return;
-  const auto sent_the_same = [&](int32_t other) {
+  const auto sent_the_same = [&](int32_t other) BYTEPS_REQUIRES(mutex_) {
     return contributions_[other].entry == contribution.entry;
   };
   if (std::count_if(named_.begin(), named_.end(), sent_the_same) < kMostNamed)
@@ -124,7 +124,7 @@ std::string PartRounds::WhoSentWhat() const {
 
 // "worker 0, worker 2": those in the round, but for one that has gone.
 std::string PartRounds::Contributors() const {
-  const auto is_gone = [this](int32_t rank) {
+  const auto is_gone = [this](int32_t rank) BYTEPS_REQUIRES(mutex_) {
     return cause_ == Cause::kGone && rank == gone_rank_;
   };
   std::vector<int32_t> named = named_;
