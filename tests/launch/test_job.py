@@ -42,7 +42,7 @@ def test_a_server_that_ends_because_of_a_worker_is_not_blamed(launch, program):
 
 def _kill_a_server(running):
     running.wait_for("exchanging", 2)
-    servers = [p for p in running.processes() if p.cmdline()[1:] == ["-m", "tf_byteps.server"]]
+    servers = [p for p in running.processes() if p.cmdline()[1:3] == ["-m", "tf_byteps.server"]]
     servers[0].kill()
 
 

@@ -72,7 +72,7 @@ def test_a_process_that_is_started_again_goes_on_with_its_file(launch, program, 
     logs = ("--log-dir", str(tmp_path / "logs"))
     running = launch(*settings, *logs, *program("exchange_for", "4"), BYTEPS_LOG_LEVEL="INFO")
     running.wait_for("exchanging", 2)
-    servers = [p for p in running.processes() if p.cmdline()[1:] == ["-m", "tf_byteps.server"]]
+    servers = [p for p in running.processes() if p.cmdline()[1:3] == ["-m", "tf_byteps.server"]]
     servers[0].kill()
     assert running.wait() == 0, running.err
     texts = [path.read_text() for path in (tmp_path / "logs" / "latest").glob("server-*")]
