@@ -69,19 +69,20 @@ class Branches:
 
 @contextlib.contextmanager
 def working_on(branches: Branches | None) -> Iterator[None]:
-    """Around the trace of a step; of `None` if no code of the program's is in it."""
-    before = getattr(_local, "branches", None), _stack()
-    _local.branches, _local.stack = branches, []
+    """Around the trace of a Keras step; of `None` if no code of the program's is in it."""
+    before = _current(), _stack(), _is_in_step()
+    _local.branches, _local.stack, _local.is_in_step = branches, [], True
     try:
         yield
     finally:
-        _local.branches, _local.stack = before
+        _local.branches, _local.stack, _local.is_in_step = before
 
 
 def cond(original: Callable[..., Any], pred: Any, *args: Any, **kwargs: Any) -> Any:
     """`tf.cond`, also what AutoGraph makes of an `if`."""
-    branches = getattr(_local, "branches", None)
-    if tf.executing_eagerly() or (branches is None and not in_our_replica()):
+    branches = _current()
+    is_of_program = branches is not None or (not _is_in_step() and in_our_replica())
+    if tf.executing_eagerly() or not is_of_program:
         return original(pred, *args, **kwargs)
     place = names.call_site()
     if branches is not None:
@@ -109,6 +110,14 @@ def warn_of_update() -> None:
             place,
             _ADVICE,
         )
+
+
+def _current() -> Branches | None:
+    return getattr(_local, "branches", None)
+
+
+def _is_in_step() -> bool:
+    return getattr(_local, "is_in_step", False)
 
 
 def _stack() -> list[Any]:

@@ -32,13 +32,13 @@ def deciding(
     Raises:
         TraceAgain: to be called again.
     """
-    with scaling.deciding():
+    with scaling.deciding(), branches.working_on(uses and uses.branches):
         if uses is None:
             yield []
             return
         before = getattr(_local, "decision", None)
         try:
-            with branches.working_on(uses.branches), uses.deciding(rows) as results:
+            with uses.deciding(rows) as results:
                 _local.decision = uses.are_reduced, uses.are_divided
                 yield results
         finally:
