@@ -76,5 +76,5 @@ def test_a_process_that_is_started_again_goes_on_with_its_file(launch, program, 
     servers[0].kill()
     assert running.wait() == 0, running.err
     texts = [path.read_text() for path in (tmp_path / "logs" / "latest").glob("server-*")]
-    (text,) = (text for text in texts if " -m tf_byteps.server ---\n" in text)
+    (text,) = (text for text in texts if " -m tf_byteps.server --stay ---\n" in text)
     assert all(text.split("\n--- "))  # the first one's lines, then the second one's

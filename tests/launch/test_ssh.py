@@ -27,7 +27,7 @@ def test_servers_on_hosts_of_their_own(launch, program, sshd):
     running = launch(*place, *sshd.options, *program("train"))
     assert running.wait() == 0, running.err
     for number, host in enumerate(["127.0.0.2", "127.0.0.3"]):
-        assert f"[server {number}] on {host}: " in running.err
+        assert f"[server {number}] on {host} by ssh: " in running.err
     assert running.out.count("trained") == 2
 
 
