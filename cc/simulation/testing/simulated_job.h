@@ -1,9 +1,9 @@
 // SimulatedJob: a coordinator, servers and workers, the real ones, in a simulated network. What the
 // workers exchange, when, and what breaks meanwhile is drawn from one seed.
 //
-// Checked are, after every 16 events: nobody's credit is negative, and no mutex is locked twice; of each
-// exchange: it ends once, its sum is exact and that of its round, and stays as it is; in the end:
-// all credit has come back, and all processes have ended.
+// Checked are, after every 16 events: nobody's credit is negative; always: no mutex is locked
+// twice; of each exchange: it ends once, its sum is exact and that of its round, and stays as it
+// is; in the end: all credit has come back, and all processes have ended.
 #ifndef TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 #define TF_BYTEPS_CC_SIMULATION_TESTING_SIMULATED_JOB_H_
 
