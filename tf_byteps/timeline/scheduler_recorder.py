@@ -39,6 +39,7 @@ class SchedulerRecorder:
             path = f"{root}.scheduler{suffix}"
         self._dropped, self._left, self._is_running = 0, MAX_EVENTS, True
         self._events = events.reader()
+        self._path = path
         self._file = growing(path, Stay(run, 0), (PID, "scheduler"), self._lines)
 
     def stop(self) -> None:
@@ -48,6 +49,8 @@ class SchedulerRecorder:
         self._is_running = False
         try:
             self._file.end(END)
+            if self._left == MAX_EVENTS and self._file.path != self._path:
+                os.remove(self._file.path)  # workers that had left did not come again
         except OSError as error:
             _logger.error("the timeline cannot be written: %s", error)
         if self._dropped:
