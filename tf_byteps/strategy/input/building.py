@@ -17,6 +17,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from tf_byteps.gradients.accumulators import optimizers_of
+
 
 class KnownShapes(enum.IntEnum):
     """What a dataset says about the shapes of its batches."""
@@ -68,17 +70,11 @@ def build_by_tracing(model: Any, step: Any, batch: Any) -> None:
         batch: a structure of `tf.TypeSpec`, with `None` where Keras passes no value.
     """
     # A step that runs eagerly may do what no trace can.
-    if _is_built(model) and (model.run_eagerly or all(each.built for each in _optimizers(model))):
+    if _is_built(model) and (model.run_eagerly or all(each.built for each in optimizers_of(model))):
         return
     strategy = model.distribute_strategy
     traced = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
     traced.get_concrete_function(batch)
-
-
-def _optimizers(model: Any) -> list[keras.optimizers.Optimizer]:
-    """The model's own, and what its step may use besides."""
-    values = [model.optimizer, *vars(model).values()]
-    return [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
 
 
 def _is_built(model: Any) -> bool:
