@@ -56,7 +56,7 @@ def average(
     accumulating = [
         each
         for optimizer in optimizers
-        for each in _with_inner(optimizer)
+        for each in with_inner(optimizer)
         if each.gradient_accumulation_steps and each.built
     ]
     if not accumulating or runtime.size() == 1:
@@ -69,12 +69,12 @@ def average(
             _average(optimizer, leaves_out)
 
 
-def _with_inner(optimizer: Any) -> Iterator[Any]:
+def with_inner(optimizer: Any) -> Iterator[Any]:
     """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
     yield optimizer
     inner = getattr(optimizer, "inner_optimizer", None)
     for each in [inner] if inner is not None else getattr(optimizer, "_inner_optimizers", []):
-        yield from _with_inner(each)
+        yield from with_inner(each)
 
 
 def _average(optimizer: Any, leaves_out: Callable[[Any], bool]) -> None:

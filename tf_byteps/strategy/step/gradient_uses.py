@@ -27,6 +27,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.trainer import Trainer
 
+from tf_byteps.gradients.accumulators import with_inner
 from tf_byteps.ops import names
 from tf_byteps.strategy.step import origins
 from tf_byteps.strategy.step.branches import Branches
@@ -245,7 +246,7 @@ def of_step(model: keras.Model) -> GradientUses | None:
     """The `GradientUses` of a model's training step; `None` if nothing in it is the user's code."""
     if model not in _of_models:
         own = type(model)
-        optimizers = list(_with_inner(model.optimizer))
+        optimizers = [] if model.optimizer is None else list(with_inner(model.optimizer))
         if not (
             own.train_step is not TensorFlowTrainer.train_step
             or own.compute_loss is not Trainer.compute_loss
@@ -256,15 +257,6 @@ def of_step(model: keras.Model) -> GradientUses | None:
         # What a LossScaleOptimizer gives its inner optimizer are never the tape's tensors.
         uses.are_reduced = any(map(_has_own_apply, optimizers[1:]))
     return _of_models[model]
-
-
-def _with_inner(optimizer: Any) -> Iterator[keras.optimizers.Optimizer]:
-    if optimizer is None:
-        return
-    yield optimizer
-    inner = getattr(optimizer, "inner_optimizer", None)
-    for each in [inner] if inner is not None else getattr(optimizer, "_inner_optimizers", []):
-        yield from _with_inner(each)
 
 
 def _has_own_apply(optimizer: keras.optimizers.Optimizer) -> bool:
