@@ -92,7 +92,8 @@ def test_garbage_and_idle_connections_do_not_hurt(tmp_path):
             while len(idle) < 50:
                 with contextlib.suppress(BlockingIOError):  # it has not accepted the last ones yet
                     idle.append(opened.enter_context(where.connect()))
-            assert process.num_threads() <= threads + AT_ONCE
+            # One that ends gives its place to the next before it is gone.
+            assert process.num_threads() <= threads + 2 * AT_ONCE < threads + len(idle)
             for connection in idle:
                 connection.settimeout(SECONDS)
                 with contextlib.suppress(ConnectionError):
