@@ -93,6 +93,7 @@ _HOME = {
     "Config": "tf_byteps.config",
     "BytePSError": "tf_byteps.errors",
     "BytePSStrategy": "tf_byteps.strategy",
+    "OuterSync": "tf_byteps.local_steps.outer_sync",
 }
 _MODULES = (
     "config",
@@ -100,13 +101,14 @@ _MODULES = (
     "errors",
     "keras",
     "launch",
+    "local_steps",
     "ops",
     "runtime",
     "strategy",
     "timeline",
     "training",
 )
-_WITH_TENSORFLOW = ("elastic", "keras", "ops", "strategy", "training")
+_WITH_TENSORFLOW = ("elastic", "keras", "local_steps", "ops", "strategy", "training")
 
 # What type checkers and editors see of the names that `__getattr__` finds.
 if typing.TYPE_CHECKING:
@@ -174,6 +176,9 @@ if typing.TYPE_CHECKING:
         size as size,
         start_timeline as start_timeline,
         stop_timeline as stop_timeline,
+    )
+    from tf_byteps.local_steps.outer_sync import (
+        OuterSync as OuterSync,
     )
     from tf_byteps.strategy import (
         BytePSStrategy as BytePSStrategy,

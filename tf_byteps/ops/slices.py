@@ -63,6 +63,12 @@ def reduce_rows(
     return unpack(gather(packed), form, average, lambda rows: compression.decompress(rows, context))
 
 
+def merged(rows: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Rows with one index added up: each index once, in ascending order."""
+    indices, values = _merge(rows.indices, rows.values)
+    return tf.IndexedSlices(values, indices, rows.dense_shape)
+
+
 def pack(
     slices: tf.IndexedSlices, compression: type[Compressor] | Compressor, merges: bool = True
 ) -> tuple[tf.Tensor, Any]:

@@ -17,6 +17,7 @@ from tf_byteps import runtime
 from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.strategy import kinds
+from tf_byteps.strategy.step import local_steps
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize
 
@@ -69,11 +70,12 @@ class InitialValues:
         """
         if runtime.size() == 1:
             return
-        variables = list(model.variables)
-        for optimizer in optimizers_of(model):
+        variables, optimizers = list(model.variables), optimizers_of(model)
+        for optimizer in optimizers:
             variables += optimizer.variables
         variables = {id(variable.value): variable for variable in variables}
-        kept = _begun(kinds.variables(model, kinds.Kind.OWN))
+        own = kinds.variables(model, kinds.Kind.OWN)
+        kept = _begun([*own, *local_steps.inner_state(model, optimizers)])
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
         self._created = [
             r for r in self._created if r() is not None and id(r()) not in {*variables, *kept}

@@ -1,5 +1,6 @@
 """The strategy that users see."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
+from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops.backup import backup_workers as checked_backup_workers
 from tf_byteps.ops.compression import Compression, check_with_cross_step
 from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
@@ -81,14 +83,34 @@ class BytePSStrategy(tf.distribute.Strategy):
             steps.
         compression: how gradients are made smaller on the wire: a member of `Compression` or its
             name, such as `"int8"`, or a function that returns one (or `None`) for a
-            `keras.Variable`; the same on all workers. See docs/compression.md.
+            `keras.Variable`; the same on all workers. See docs/compression.md. With `local_steps`
+            it is the weights' changes that are made smaller.
+        local_steps: how many steps of `Model.fit` each worker makes by itself, on its own rows,
+            before the workers average how far their weights have moved. It is for links that are
+            too slow to exchange gradients in every step; losses are not those of one process. See
+            docs/local_steps.md. Default: gradients are exchanged in every step.
+        outer: what becomes of the average change: `"average"`, all workers go on with the average
+            of their weights (local SGD); or `"diloco"`, SGD with Nesterov momentum takes it for a
+            gradient.
+        outer_learning_rate: what the average change is multiplied by. Default: 1 with `"average"`,
+            0.7 with `"diloco"`.
+        outer_momentum: from 0 to below 1. Default: 0 with `"average"`; with `"diloco"` 0.6 in the
+            first 50 rounds, then rising to 0.9 in 50 more.
+        fragments: into how many parts the weights are split, whose rounds are spread over the local
+            steps: the peak of traffic is divided by it.
+        delay: how many steps later than a round begins its result is taken; the exchange is in
+            flight meanwhile. Less than `local_steps`.
+        mix: the share of a worker's own weights in what it goes on with after a round. Default: 0,
+            with a delay 0.5.
+        warmup_steps: how many steps exchange gradients, at the beginning of the training.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
             runs with another configuration.
         TypeError: an argument is of another type than it must be.
         ValueError: `backup_workers` is not possible in this job, or not with `cross_step`; there is
-            no such `compression`, or not with `cross_step`.
+            no such `compression`, or not with `cross_step`; `local_steps` with one of these, or
+            what is about its rounds is out of range.
 
     Example:
 
@@ -109,7 +131,25 @@ class BytePSStrategy(tf.distribute.Strategy):
         sparse_as_dense: bool = False,
         merge_repeated_rows: bool = True,
         compression: CompressionChoice = Compression.none,
+        local_steps: int | None = None,
+        outer: str = "average",
+        outer_learning_rate: float | None = None,
+        outer_momentum: float | None = None,
+        fragments: int = 1,
+        delay: int = 0,
+        mix: float | None = None,
+        warmup_steps: int = 0,
     ) -> None:
+        of_rounds = (
+            outer,
+            outer_learning_rate,
+            outer_momentum,
+            fragments,
+            delay,
+            mix,
+            warmup_steps,
+        )
+        self.local_steps = _local_steps(local_steps, *of_rounds)
         flags = {
             "cross_step": cross_step,
             "sparse_as_dense": sparse_as_dense,
@@ -129,6 +169,12 @@ class BytePSStrategy(tf.distribute.Strategy):
         self.merge_repeated_rows = merge_repeated_rows
         self.compression = compression
         self._backup_workers = backup_workers
+        if self.local_steps and (self.cross_step or self.backup_workers):
+            other = "cross_step" if self.cross_step else "backup_workers"
+            raise ValueError(
+                f"local_steps is {local_steps}, and {other} is set, which is about gradients; "
+                "local steps exchange none: choose one of them"
+            )
         present = self.backup_workers
         if self.cross_step and present:
             raise ValueError(
@@ -177,6 +223,21 @@ class BytePSStrategy(tf.distribute.Strategy):
         # What a function creates while it is traced must be equal when it runs.
         self.extended.synchronize_new_variables()
         return result
+
+
+def _local_steps(steps: int | None, *of_rounds: Any) -> LocalSteps | None:
+    if steps is not None:
+        return LocalSteps(steps, *of_rounds)
+    defaults = [field.default for field in dataclasses.fields(LocalSteps)[1:]]
+    for field, given, default in zip(
+        dataclasses.fields(LocalSteps)[1:], of_rounds, defaults, strict=True
+    ):
+        if given != default:
+            raise ValueError(
+                f"{field.name} is {given!r}, which is about the outer rounds of local steps, but "
+                "local_steps is not set: say how many steps a worker makes between two rounds"
+            )
+    return None
 
 
 def _check_determinism() -> None:

@@ -15,6 +15,7 @@ from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
+from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import leaving, progress_bar
 
 _SAVING = tuple(
@@ -180,6 +181,7 @@ def _decide_and_save(
         return
     if batch is not None and _is_on_all_workers(self):
         logs = metrics.logs_so_far(self.model, logs)
+        local_steps.finish(self.model)
         statistics.average_all(self.model)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
@@ -191,6 +193,7 @@ def _decide_and_save(
 def _back_up(original: Callable[..., Any], self: Any) -> None:
     """After a batch, where all workers come here, what is saved is made that of all workers."""
     if self.save_freq != "epoch" and _is_on_all_workers(self):
+        local_steps.finish(self.model)
         statistics.average_all(self.model)
     _on_worker_0(original, self)
 

@@ -7,6 +7,7 @@ every `train_on_batch`, which has no epochs. Only what has changed and differs i
 constant keeps its bits.
 
 With accumulated gradients they do the same but before an evaluation or prediction, which uses none.
+With local steps these stay each worker's own.
 """
 
 import logging
@@ -22,6 +23,7 @@ from tf_byteps.ops import Sum
 from tf_byteps.ops.fingerprints import differing, fingerprints
 from tf_byteps.ops.joined import reduce_joined
 from tf_byteps.strategy import kinds
+from tf_byteps.strategy.step import local_steps
 
 _logger = logging.getLogger("tf_byteps")
 # Model that trains -> {id of a statistic: its fingerprint when it was last the same everywhere}.
@@ -76,7 +78,7 @@ def average_all(model: Any) -> None:
         model: a `keras.Model` whose workers have all made the same steps.
     """
     average(model)
-    if model in _common:
+    if model in _common and local_steps.settings_of(model) is None:
         accumulators.average(accumulators.optimizers_of(model))
 
 

@@ -12,6 +12,7 @@ from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.strategy import kinds
+from tf_byteps.strategy.step import local_steps
 from tf_byteps.training.equality import difference
 
 _logger = logging.getLogger("tf_byteps")
@@ -46,7 +47,8 @@ def check(model: Any, mode: Any) -> None:
 
 
 def _common_variables(model: Any) -> list[Any]:
-    variables = kinds.variables(model, *kinds.COMMON)
-    for optimizer in optimizers_of(model):
+    variables, optimizers = kinds.variables(model, *kinds.COMMON), optimizers_of(model)
+    for optimizer in optimizers:
         variables += optimizer.variables
-    return list({id(variable): variable for variable in variables}.values())
+    own = {id(variable) for variable in local_steps.inner_state(model, optimizers)}
+    return list({id(each): each for each in variables if id(each) not in own}.values())

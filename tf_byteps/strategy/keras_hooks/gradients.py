@@ -175,8 +175,10 @@ def _loss_scale_apply(
 
 
 def _check_finite(original: Callable[..., Any], self: Any, grads: Any) -> Any:
-    update = updates.current()
+    update, batch = updates.current(), local_batch.current()
     if update is None or update.reduced or not in_our_replica():
+        return original(self, grads)
+    if batch is not None and batch.is_local:
         return original(self, grads)
 
     def check(gradients: Any) -> Any:

@@ -14,7 +14,14 @@ from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
-from tf_byteps.strategy.step import cross_step, float8, local_batch, scaling, single_steps
+from tf_byteps.strategy.step import (
+    cross_step,
+    float8,
+    local_batch,
+    local_steps,
+    scaling,
+    single_steps,
+)
 from tf_byteps.training import failures, leaving
 from tf_byteps.wrapping import Change
 
@@ -86,7 +93,11 @@ def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
     try:
         with leaving.telling_the_others():
             call.arguments["callbacks"] = callbacks.completed(given, self)
-            with failures.shortened_errors(), cross_step.training(self, callbacks.flat(given)):
+            with (
+                failures.shortened_errors(),
+                cross_step.training(self, callbacks.flat(given)),
+                local_steps.training(self),
+            ):
                 return original(*call.args, **call.kwargs)
     finally:
         _local.fits = outer
@@ -98,6 +109,7 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
     _local.evaluates = True
     try:
         with failures.shortened_errors():
+            local_steps.finish(self)
             statistics.average(self)
             metrics.give_back(self)
             return original(self, *args, **kwargs)
@@ -114,7 +126,8 @@ def _train_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwarg
     statistics.begin_if_new(self)
     metrics.give_back(self)
     result = original(self, *args, **kwargs)
-    statistics.average_all(self)
+    if local_steps.settings_of(self) is None:
+        statistics.average_all(self)
     return result
 
 
@@ -171,6 +184,7 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
         return original(self, logs)
+    local_steps.finish(self)
     if not getattr(_local, "evaluates", False):
         statistics.end_epoch(self)
     metrics.reduce_states(self)
@@ -189,6 +203,7 @@ def _make_train_function(original: Callable[..., Any], self: Any, force: bool = 
     _build_for_step(self, "train_step", self.train_function is not None)
     result = original(self, force)
     cross_step.prepare(self)
+    local_steps.prepare(self, lambda: statistics.average(self))
     return result
 
 
@@ -200,6 +215,7 @@ def _make_test_function(original: Callable[..., Any], self: Any, force: bool = F
 
 def _export(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     cross_step.flush()
+    local_steps.finish(self)
     return original(self, *args, **kwargs)
 
 
@@ -207,6 +223,7 @@ def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
     adopt_model(self)
     collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
     with failures.shortened_errors(), collecting:
+        local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
 

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.gradients import reducing
-from tf_byteps.ops import Average, Compression, Sum
+from tf_byteps.ops import Average, Compression, Sum, slices
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
 
@@ -22,7 +22,27 @@ def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
     Returns:
         The list of results; `None` stays.
     """
+    batch, strategy = local_batch.current(), tf.distribute.get_strategy()
+    if getattr(strategy, "local_steps", None) is None:
+        return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
+    if batch is None:
+        raise NotImplementedError(
+            "BytePSStrategy(local_steps=...) makes local steps in Model.fit and train_on_batch "
+            "only. In a loop of your own train with a plain optimizer, without the strategy, and "
+            "use tf_byteps.OuterSync"
+        )
+    if batch.is_local:
+        return [_own(gradient, strategy) for gradient in gradients]
     return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
+
+
+def _own(gradient: Any, strategy: Any) -> Any:
+    """This worker's gradient in the form that a reduced one has."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    if strategy.sparse_as_dense:
+        return tf.convert_to_tensor(gradient)
+    return slices.merged(gradient) if strategy.merge_repeated_rows else gradient
 
 
 def start_reductions(gradients: Any, variables: Any) -> Any:

@@ -27,7 +27,12 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from tf_byteps import runtime
 from tf_byteps.ops import Sum, compiling, gather, names, push_pull
 from tf_byteps.strategy import kinds
-from tf_byteps.strategy.step import gradient_uses, scaling as loss_scaling, traces
+from tf_byteps.strategy.step import (
+    gradient_uses,
+    local_steps,
+    scaling as loss_scaling,
+    traces,
+)
 
 _HIGHEST_PRIORITY = 2**31 - 1
 _ROWS = "rows of the piece"  # an entry of a step's logs that Keras does not get to see
@@ -46,6 +51,7 @@ class LocalBatch:
             have not been exchanged.
         is_weighted: whether gradients are weighted by the workers' rows.
         gradients: the step's `GradientUses`; `None` if it cannot do anything unusual with them.
+        is_local: whether the step exchanges no gradients: the piece is all that it knows.
     """
 
     def __init__(
@@ -56,13 +62,20 @@ class LocalBatch:
         totals: Any = None,
         is_weighted: bool = True,
         gradients: gradient_uses.GradientUses | None = None,
+        is_local: bool = False,
     ) -> None:
+        self.is_local = is_local
         self.is_empty = is_empty
         self.scaling = scaling
         self.gradients = gradients
         self._rows = rows
         self._totals = totals
         self._is_weighted = is_weighted
+
+    @property
+    def rows(self) -> Any:
+        """The number of this worker's rows, an int64 scalar."""
+        return self._rows
 
     @property
     def share(self) -> Any:
@@ -223,22 +236,28 @@ def _step(
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
     scaling = loss_scaling.of_step(model, is_training)
-    uses = gradient_uses.of_step(model) if is_training else None
+    counted = local_steps.rows_of_local_step(model) if is_training else None
+    is_local = counted is not None
+    uses = gradient_uses.of_step(model) if is_training and not is_local else None
     # Where the input ends there is no batch, and no worker may ask for its rows, not even for a
     # number that was known before: some would be stopped before they had asked.
     batch = tf.nest.flatten(data, expand_composites=True)
     with tf.control_dependencies([tensor for tensor in batch if tf.is_tensor(tensor)]):
         rows = tf.identity(rows)
-    totals = row_totals(rows) if is_training and is_weighted else None
+    if is_local:
+        counted.assign_add(rows)
+        totals = tf.stack([rows, 1])
+    else:
+        totals = row_totals(rows) if is_training and is_weighted else None
     if static_rows:
-        piece = LocalBatch(rows, None, scaling, totals, is_weighted, uses)
+        piece = LocalBatch(rows, None, scaling, totals, is_weighted, uses, is_local)
         with _working_on(piece), traces.deciding(scaling, uses, static_rows) as results:
             results.append(fn(data))
         return _with_rows(results[0], rows)
     is_empty = tf.equal(rows, 0)
     variables = _state_besides_weights(model, is_training)
     before = [tf.identity(variable) for variable in variables]
-    piece = LocalBatch(rows, is_empty, scaling, totals, is_weighted, uses)
+    piece = LocalBatch(rows, is_empty, scaling, totals, is_weighted, uses, is_local)
     with _working_on(piece), traces.deciding(scaling, uses, rows) as results:
         results.append(fn(_without_emptiness(data, is_empty)))
     result = results[0]

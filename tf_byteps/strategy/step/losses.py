@@ -51,7 +51,7 @@ def reduce_weighted_values(
 ) -> Any:
     """Replaces the function of Keras that makes one number of a loss's values."""
     batch = local_batch.current()
-    if batch is None or reduction in (None, "none"):
+    if batch is None or batch.is_local or reduction in (None, "none"):
         return original(values, sample_weight, mask, reduction, dtype)
     if tf.convert_to_tensor(values).shape.rank == 0:
         if sample_weight is None or mask is not None or reduction == "mean_with_sample_weight":
@@ -98,7 +98,7 @@ def update_mean(
     batch = local_batch.current()
     if batch is not None and sample_weight is None:
         if tf.convert_to_tensor(values).shape.rank == 0:
-            sample_weight = batch.relative_share
+            sample_weight = batch.rows if batch.is_local else batch.relative_share
     return original(self, values, sample_weight)
 
 

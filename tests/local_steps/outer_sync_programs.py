@@ -1,0 +1,134 @@
+"""What the workers of test_outer_sync.py do."""
+
+import numpy as np
+import tensorflow as tf
+
+import tf_byteps
+
+_SHAPES = ((3,), (2, 2), ())
+_RATE = {"average": 1.0, "diloco": 0.7}
+
+
+def _moved(rank, step, index):
+    return np.random.default_rng([rank, step, index]).normal(size=_SHAPES[index])
+
+
+def _rows(rank, step):
+    return (rank + step) % 3  # none in some
+
+
+def _expected(steps, workers, settings):
+    """The weights of each worker after all steps, and after the end: the rules, in NumPy."""
+    every, fragments = settings["local_steps"], settings.get("fragments", 1)
+    delay = settings.get("delay", 0)
+    mix = settings.get("mix", 0.5 if delay else 0.0)
+    rate = settings.get("outer_learning_rate", _RATE[settings["outer"]])
+    momentum = settings.get("outer_momentum", 0.0 if settings["outer"] == "average" else 0.6)
+    common = [np.full(shape, 1.0) for shape in _SHAPES]
+    own = [[each.copy() for each in common] for _ in range(workers)]
+    velocity = [np.zeros(shape) for shape in _SHAPES]
+    since = [[0] * workers for _ in _SHAPES]  # rows
+    ends = {}  # index -> (step, this round's averages)
+
+    def begin(index):
+        total = sum(since[index])
+        changes = [
+            (common[index] - own[rank][index]) * (since[index][rank] / total if total else 0)
+            for rank in range(workers)
+        ]
+        since[index] = [0] * workers
+        return sum(changes)
+
+    def end(index, average, share):
+        velocity[index] = momentum * velocity[index] + average
+        common[index] = common[index] - rate * (average + momentum * velocity[index])
+        for rank in range(workers):
+            own[rank][index] = share * own[rank][index] + (1 - share) * common[index]
+
+    for step in range(1, steps + 1):
+        for index in range(len(_SHAPES)):
+            for rank in range(workers):
+                own[rank][index] = own[rank][index] + _moved(rank, step, index)
+                since[index][rank] += _rows(rank, step)
+        for index in range(len(_SHAPES)):  # each is a fragment, or all are one
+            first = every * (index % fragments + 1) // fragments
+            if index in ends and ends[index][0] == step:
+                end(index, ends.pop(index)[1], mix)
+            if step >= first and (step - first) % every == 0:
+                average = begin(index)
+                if delay:
+                    ends[index] = (step + delay, average)
+                else:
+                    end(index, average, mix)
+    before = [[each.copy() for each in weights] for weights in own]
+    for index in range(len(_SHAPES)):
+        if index in ends:
+            end(index, ends[index][1], mix)
+        end(index, begin(index), 0.0)
+    return before, own
+
+
+def rounds(steps, settings):
+    """How far the weights are from what the rules say: before and after the last round."""
+    tf_byteps.init()
+    rank, workers = tf_byteps.rank(), tf_byteps.size()
+    start = 1.0 if rank == 0 else 5.0  # worker 0's counts
+    variables = [
+        tf.Variable(np.full(shape, start), name=f"weight_{index}", dtype=tf.float64)
+        for index, shape in enumerate(_SHAPES)
+    ]
+    outer = tf_byteps.OuterSync(variables, **settings)
+    for step in range(1, steps + 1):
+        for index, variable in enumerate(variables):
+            variable.assign_add(_moved(rank, step, index))
+        outer.step(_rows(rank, step))
+    found, divergence = [variable.numpy() for variable in variables], outer.divergence
+    outer.finish()
+    ended = [variable.numpy() for variable in variables]
+    before, after = _expected(steps, workers, settings)
+
+    def distance(one, other):
+        return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
+
+    return {
+        "before": distance(found, before[rank]),
+        "after": distance(ended, after[rank]),
+        "bits": [each.tobytes() for each in ended],
+        "rounds": outer.rounds,
+        "divergence": divergence,
+    }
+
+
+def compressed(steps, compression):
+    """Ten workers' worth of rounds with a codec; returns the error against none, relatively."""
+    tf_byteps.init()
+    rank = tf_byteps.rank()
+    results = []
+    for codec in ("none", compression):
+        variable = tf.Variable(np.zeros(4096, np.float32), name=f"weight_{codec.partition(':')[0]}")
+        outer = tf_byteps.OuterSync([variable], local_steps=4, compression=codec)
+        for step in range(steps):
+            move = np.random.default_rng([rank, step]).normal(size=4096).astype(np.float32)
+            variable.assign_add(move)
+            outer.step()
+        outer.finish()
+        results.append(variable.numpy())
+    exact, found = results
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
+def refusals():
+    """What `OuterSync` says to bad input."""
+    tf_byteps.init()
+    variable = tf.Variable([1.0, 2.0], name="refused")
+    said = []
+    for arguments in (
+        {"variables": [], "local_steps": 4},
+        {"variables": [variable], "local_steps": 4, "fragments": 2},
+        {"variables": [variable], "local_steps": 4, "compression": "nothing"},
+    ):
+        try:
+            tf_byteps.OuterSync(**arguments)
+        except ValueError as error:
+            said.append(str(error))
+    return said, variable.numpy().tolist()

@@ -1,0 +1,59 @@
+"""`OuterSync` follows its rules, with real workers and a server."""
+
+import json
+import os
+
+import pytest
+import workers
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "outer_sync_programs.py")
+CASES = {
+    "average": {"local_steps": 4, "outer": "average"},
+    "average, each step": {"local_steps": 1, "outer": "average"},
+    "diloco": {"local_steps": 3, "outer": "diloco"},
+    "diloco, own rates": {
+        "local_steps": 5,
+        "outer": "diloco",
+        "outer_learning_rate": 0.4,
+        "outer_momentum": 0.9,
+    },
+    "fragments": {"local_steps": 6, "outer": "diloco", "fragments": 3},
+    "delay": {"local_steps": 4, "outer": "diloco", "delay": 2},
+    "fragments, delay": {"local_steps": 6, "outer": "diloco", "fragments": 3, "delay": 4},
+    "delay, mix": {"local_steps": 4, "outer": "average", "delay": 3, "mix": 0.25},
+}
+STEPS = 23  # not a multiple of any
+
+
+def _scenario(case):
+    return f"rounds={json.dumps({'steps': STEPS, 'settings': CASES[case]})}"
+
+
+@pytest.fixture(scope="module")
+def group():
+    codecs = [f"compressed={json.dumps({'steps': 8, 'compression': c})}" for c in ("bf16", "int8")]
+    return workers.run(PROGRAM, [*map(_scenario, CASES), *codecs, "refusals"], 3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rules_are_followed(group, case):
+    results = group[_scenario(case)]
+    for result in results:
+        assert result["before"] < 1e-12 and result["after"] < 1e-12, result
+        assert result["divergence"] > 0
+        assert result["bits"] == results[0]["bits"]
+        assert result["rounds"] == results[0]["rounds"] >= STEPS // CASES[case]["local_steps"]
+
+
+@pytest.mark.parametrize(("codec", "most"), [("bf16", 0.01), ("int8", 0.02)])
+def test_codecs_work_with_it(group, codec, most):
+    errors = group[f"compressed={json.dumps({'steps': 8, 'compression': codec})}"]
+    assert 0 < errors[0] < most and errors == [errors[0]] * 3
+
+
+def test_bad_input_is_an_error_and_changes_nothing(group):
+    for said, values in group["refusals"]:
+        assert "there are no variables" in said[0]
+        assert "fragments is 2, but there are 1 weights" in said[1]
+        assert "nothing" in said[2] and len(said) == 3
+        assert values == [1.0, 2.0]

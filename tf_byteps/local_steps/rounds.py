@@ -1,0 +1,240 @@
+"""Outer rounds: what the workers exchange after some local steps, and what they go on with.
+
+In a round each worker sends how far its weights have moved from the global ones, times its share of
+the rows that the workers have trained on meanwhile. The sum is the average change. The outer
+optimizer takes it for a gradient; its step gives the new global weights, the same bits everywhere.
+
+A round costs each worker the bytes of its fragment once up and once down, however many workers
+there are, and a number of rows before. Memory: one more copy of the weights, another for the
+momentum if there is one, and while a round with a delay is in flight one of its fragment.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+
+from tf_byteps.local_steps import schedule
+from tf_byteps.local_steps.settings import LocalSteps
+from tf_byteps.ops import Compression, Sum, push_pull, split
+from tf_byteps.ops.compression_choice import CompressionChoice
+from tf_byteps.ops.reduction import Reduction
+
+_HIGHEST_PRIORITY = 2**31 - 1
+
+
+class Rounds:
+    """The outer rounds of a training. Not thread-safe; all workers make the same calls.
+
+    Args:
+        names: of the weights, those of their exchanges.
+        variables: the weights, `tf.Variable`s, the same on all workers now.
+        settings: a `LocalSteps`.
+        compression: how changes are made smaller on the wire, see `push_pull`; or a function of one
+            of `choices`.
+        choices: what a function for `compression` is called with for each weight.
+
+    Attributes:
+        rows: a scalar variable of int64, to which each step adds the rows that it trains on.
+        count: how many rounds have ended, each fragment's counted.
+        divergence: of the last of them: how far this worker's weights were from the average of all
+            workers' weights, by the Euclidean norm; a scalar tensor, or `None` before.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        variables: Sequence[tf.Variable],
+        settings: LocalSteps,
+        compression: CompressionChoice = Compression.none,
+        choices: Sequence[Any] | None = None,
+    ) -> None:
+        self.count = 0
+        self.divergence: tf.Tensor | None = None
+        self._settings = settings
+        self._schedule = schedule.Schedule(settings)
+        reduction = Reduction(Sum, compression=compression)
+        with tf.init_scope(), tf.device(variables[0].device):
+            # Not `tf.Variable`: the workers need not agree about it.
+            self.rows: Any = ResourceVariable(0, dtype=tf.int64, trainable=False)
+        self._fragments = [
+            _Fragment(
+                number,
+                [f"outer/{names[index]}" for index in indices],
+                [variables[index] for index in indices],
+                reduction,
+                [choices[index] for index in indices] if choices else None,
+                self.rows,
+                settings,
+            )
+            for number, indices in enumerate(schedule.split(names, settings.fragments))
+        ]
+        self._steps = 0  # since all fragments came together
+
+    def begin_steps(self) -> None:
+        """To be called before a local step: the weights may still be the global ones."""
+        if self._steps == 0:
+            for fragment in self._fragments:
+                fragment.keep_global()
+
+    def end_steps(self, steps: int = 1) -> None:
+        """To be called after some local steps: begins and ends the rounds that are due.
+
+        A collective if one is due. It waits for the other workers where a round ends, not where one
+        with a delay begins.
+
+        Args:
+            steps: how many steps there were since the last call.
+        """
+        self._steps += steps
+        for event, fragment in self._schedule.advance(steps):
+            if event == "begin":
+                self._fragments[fragment].begin()
+            else:
+                self._end(fragment, self._settings.own_share)
+
+    def finish(self) -> None:
+        """Ends all rounds, so that the workers have the global weights. A collective.
+
+        Without local steps since the last call nothing is exchanged.
+        """
+        if self._steps == 0:
+            return
+        for fragment in self._schedule.in_flight():
+            self._end(fragment, self._settings.own_share)
+        for number, fragment in enumerate(self._fragments):
+            fragment.begin()
+            self._end(number, own_share=0.0)
+        self._schedule.restart()
+        self._steps = 0
+
+    def abandon(self) -> None:
+        """Gives up what is in flight, after a failure. The weights stay this worker's own."""
+        for fragment in self._schedule.in_flight():
+            self._fragments[fragment].abandon()
+        self._schedule.restart()
+        self._steps = 0
+
+    def _end(self, fragment: int, own_share: float) -> None:
+        self.divergence = self._fragments[fragment].end(own_share)
+        self.count += 1
+
+
+class _Fragment:
+    """Some of the weights, and their rounds."""
+
+    def __init__(
+        self,
+        number: int,
+        names: list[str],
+        variables: list[tf.Variable],
+        reduction: Reduction,
+        choices: list[Any] | None,
+        rows: Any,
+        settings: LocalSteps,
+    ) -> None:
+        self._number, self._names, self._variables = number, names, variables
+        self._reduction, self._choices = reduction, choices
+        self._rows, self._settings = rows, settings
+        self._count = 0
+        self._global: list[tf.Tensor] = []
+        self._momenta: list[tf.Tensor] = []
+        self._rows_before: tf.Tensor | int = 0
+        self._moved: list[tf.Tensor] = []  # of the round in flight
+        self._started: list[split.StartedReduction] = []
+        self._sums: list[tf.Tensor] = []
+        with tf.init_scope():
+            self._send_all = tf.function(self._send, autograph=False)
+            self._update_all = tf.function(self._update, autograph=False)
+
+    def keep_global(self) -> None:
+        """The weights are the global ones now."""
+        self._global = [_wide(variable) for variable in self._variables]
+        self._rows_before = tf.identity(self._rows)
+        if self._settings.has_momentum and not self._momenta:
+            self._momenta = [tf.zeros_like(weight) for weight in self._global]
+
+    def begin(self) -> None:
+        """Sends how far the weights have moved."""
+        rows = tf.identity(self._rows)
+        self._moved, self._sums = self._send_all(self._global, rows - self._rows_before)
+        self._rows_before = rows
+
+    def end(self, own_share: float) -> tf.Tensor:
+        """Takes the result of the round; returns this worker's divergence."""
+        momentum = self._settings.momentum(self._count)
+        self._count += 1
+        factors = (tf.constant(momentum, tf.float64), tf.constant(own_share, tf.float64))
+        self._global, self._momenta, divergence = self._update_all(
+            self._global, self._momenta, self._moved, self._sums, *factors
+        )
+        self._moved, self._sums = [], []
+        return divergence
+
+    def abandon(self) -> None:
+        """Nobody will wait for the round in flight."""
+        split.forget(started.name for started in self._started)
+        self._moved, self._sums = [], []
+
+    def _send(self, weights: list[Any], rows: Any) -> tuple[list[Any], list[Any]]:
+        """What has been sent, and the sums if they are awaited at once."""
+        name = f"outer/rows/{self._number}"
+        total = push_pull(rows, op=Sum, name=name, priority=_HIGHEST_PRIORITY)
+        share = tf.math.divide_no_nan(tf.cast(rows, tf.float64), tf.cast(total, tf.float64))
+        moved = [
+            weight - _wide(variable)
+            for weight, variable in zip(weights, self._variables, strict=True)
+        ]
+        sent = [self._reduction.prepare(each * tf.cast(share, each.dtype)) for each in moved]
+        if self._settings.delay == 0:
+            return moved, self._reduction.exchange_all(sent, self._names, variables=self._choices)
+        started = split.start_reductions(
+            sent,
+            self._names,
+            [variable.shape for variable in self._variables],
+            self._reduction,
+            self._choices,
+        )
+        self._started = [each for each in started if each is not None]
+        return moved, []
+
+    def _update(
+        self,
+        weights: list[Any],
+        momenta: list[Any],
+        moved: list[Any],
+        sums: list[Any],
+        momentum: Any,
+        own_share: Any,
+    ) -> tuple[list[Any], list[Any], Any]:
+        """The outer optimizer: SGD, with Nesterov's momentum if there is one."""
+        averages = sums or [started.wait() for started in self._started]
+        results, new_momenta = [], []
+        squares = tf.constant(0.0, tf.float64)
+        for index, (weight, own, average) in enumerate(zip(weights, moved, averages, strict=True)):
+            step = average
+            if momenta:
+                factor = tf.cast(momentum, weight.dtype)
+                new_momenta.append(factor * momenta[index] + average)
+                step = average + factor * new_momenta[index]
+            results.append(weight - tf.constant(self._settings.learning_rate, weight.dtype) * step)
+            squares += tf.cast(tf.reduce_sum(tf.square(own - average)), tf.float64)
+            self._go_on_with(self._variables[index], results[index], own_share)
+        return results, new_momenta, tf.sqrt(squares)
+
+    def _go_on_with(self, variable: tf.Variable, result: Any, own_share: Any) -> None:
+        share = tf.cast(own_share, result.dtype)
+
+        def mixed() -> Any:
+            return share * _wide(variable) + (1 - share) * result
+
+        # Without a share of their own the workers have the same bits.
+        value = tf.cond(tf.equal(own_share, 0), lambda: tf.identity(result), mixed)
+        variable.assign(tf.cast(value, variable.dtype))
+
+
+def _wide(value: Any) -> tf.Tensor:
+    """The value, at least as wide as float32."""
+    value = tf.convert_to_tensor(value)
+    return tf.cast(value, tf.float32) if value.dtype.size < 4 else tf.identity(value)

@@ -1,0 +1,149 @@
+"""Steps of `Model.fit` that exchange nothing, see `tf_byteps.local_steps`.
+
+A train function of Keras makes its step on this worker's own rows, as a program with one worker
+does. Between two calls of it the rounds that are due begin and end, so that the step is the plain
+one, compiled or not.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_byteps import runtime
+from tf_byteps.gradients.accumulators import with_inner
+from tf_byteps.gradients.replica import is_ours
+from tf_byteps.local_steps.rounds import Rounds
+from tf_byteps.local_steps.settings import LocalSteps
+
+_of_models: weakref.WeakKeyDictionary[keras.Model, "_Training"] = weakref.WeakKeyDictionary()
+
+
+def settings_of(model: keras.Model) -> LocalSteps | None:
+    """What a model's strategy was made with; `None`: its gradients are exchanged in each step."""
+    strategy = getattr(model, "distribute_strategy", None)
+    return strategy.local_steps if is_ours(strategy) else None
+
+
+def rows_of_local_step(model: keras.Model) -> Any:
+    """Where a training step that is traced now counts its rows; `None`: it exchanges gradients."""
+    training = _of_models.get(model)
+    return training.rounds.rows if training is not None and training.is_local else None
+
+
+def prepare(model: keras.Model, after_rounds: Callable[[], None]) -> None:
+    """Lets the train function that Keras has made for a model make local steps, if it is to.
+
+    Args:
+        model: a compiled and built `keras.Model`.
+        after_rounds: called when rounds have ended, by all workers.
+    """
+    settings = settings_of(model)
+    if settings is not None and not isinstance(model.train_function, _TrainFunction):
+        training = _of_models.get(model)
+        if training is None or not training.has(model.trainable_variables):
+            training = _of_models[model] = _Training(model, settings)
+        model.train_function = _TrainFunction(training, model, after_rounds)
+
+
+def finish(model: keras.Model) -> None:
+    """Gives all workers the global weights, if they have made local steps. A collective."""
+    training = _of_models.get(model)
+    if training is not None:
+        training.rounds.finish()
+
+
+@contextlib.contextmanager
+def training(model: keras.Model) -> Iterator[None]:
+    """Around a call of `fit`. If it ends by an exception, what is in flight is given up."""
+    try:
+        yield
+    except BaseException:
+        if model in _of_models:
+            _of_models[model].rounds.abandon()
+        raise
+
+
+def inner_state(model: keras.Model, optimizers: list[Any]) -> list[Any]:
+    """What a worker's optimizers keep for themselves with local steps.
+
+    Args:
+        model: a `keras.Model`.
+        optimizers: its `keras.optimizers.Optimizer`s.
+
+    Returns:
+        A list of `keras.Variable`: moments, accumulated gradients, loss scales. Not the number of
+        steps and the learning rate, which all workers have in common.
+    """
+    if settings_of(model) is None:
+        return []
+    common = {
+        id(variable)
+        for optimizer in optimizers
+        for each in with_inner(optimizer)
+        for variable in (each.iterations, getattr(each, "_learning_rate", None))
+    }
+    return [v for optimizer in optimizers for v in optimizer.variables if id(v) not in common]
+
+
+class _Training:
+    """A model's rounds, and whether the steps that are traced now are local."""
+
+    def __init__(self, model: keras.Model, settings: LocalSteps) -> None:
+        # The weights' global values of a model that is trained in several calls go on.
+        self._variables = list(model.trainable_variables)
+        self.settings = settings
+        self.steps = 0
+        self.rounds = Rounds(
+            [variable.path for variable in self._variables],
+            [variable.value for variable in self._variables],
+            settings,
+            model.distribute_strategy.compression,
+            self._variables,
+        )
+
+    def has(self, variables: list[Any]) -> bool:
+        """Whether these are the weights."""
+        return [id(variable) for variable in variables] == [id(v) for v in self._variables]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the next step is local."""
+        return self.steps >= self.settings.warmup_steps
+
+
+class _TrainFunction:
+    """A train function of Keras whose steps are local, after those of the warm-up."""
+
+    def __init__(
+        self, training: _Training, model: keras.Model, after_rounds: Callable[[], None]
+    ) -> None:
+        self._training = training
+        self._function = model.train_function
+        self._is_local = training.is_local
+        self._model = weakref.ref(model)
+        self._after_rounds = after_rounds
+
+    def __call__(self, iterator: Any) -> Any:
+        training, model = self._training, self._model()
+        assert model is not None  # it calls
+        if training.is_local and not self._is_local:
+            self._function = model._make_function(model.train_step)
+            self._is_local = True
+        if not training.is_local:
+            logs = self._function(iterator)
+            training.steps += model.steps_per_execution
+            return logs
+        training.rounds.begin_steps()
+        logs = self._function(iterator)
+        if runtime.size() == 1:  # its steps count no rows
+            training.rounds.rows.assign_add(tf.constant(1, tf.int64))
+        training.steps += model.steps_per_execution
+        before = training.rounds.count
+        training.rounds.end_steps(model.steps_per_execution)
+        if training.rounds.count != before:
+            self._after_rounds()
+        return logs
