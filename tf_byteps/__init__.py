@@ -148,6 +148,9 @@ if typing.TYPE_CHECKING:
     from tf_byteps.keras import (
         DistributedOptimizer as DistributedOptimizer,
     )
+    from tf_byteps.local_steps.outer_sync import (
+        OuterSync as OuterSync,
+    )
     from tf_byteps.ops import (
         Average as Average,
         Compression as Compression,
@@ -176,9 +179,6 @@ if typing.TYPE_CHECKING:
         size as size,
         start_timeline as start_timeline,
         stop_timeline as stop_timeline,
-    )
-    from tf_byteps.local_steps.outer_sync import (
-        OuterSync as OuterSync,
     )
     from tf_byteps.strategy import (
         BytePSStrategy as BytePSStrategy,

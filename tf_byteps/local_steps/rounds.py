@@ -71,6 +71,7 @@ class Rounds:
             for number, indices in enumerate(schedule.split(names, settings.fragments))
         ]
         self._steps = 0  # since all fragments came together
+        self._are_common = [True] * settings.fragments  # whether all workers have the same weights
 
     def begin_steps(self) -> None:
         """To be called before a local step: the weights may still be the global ones."""
@@ -88,6 +89,7 @@ class Rounds:
             steps: how many steps there were since the last call.
         """
         self._steps += steps
+        self._are_common = [False] * len(self._fragments)
         for event, fragment in self._schedule.advance(steps):
             if event == "begin":
                 self._fragments[fragment].begin()
@@ -97,15 +99,16 @@ class Rounds:
     def finish(self) -> None:
         """Ends all rounds, so that the workers have the global weights. A collective.
 
-        Without local steps since the last call nothing is exchanged.
+        A fragment without local steps since its last round exchanges nothing.
         """
         if self._steps == 0:
             return
         for fragment in self._schedule.in_flight():
             self._end(fragment, self._settings.own_share)
         for number, fragment in enumerate(self._fragments):
-            fragment.begin()
-            self._end(number, own_share=0.0)
+            if not self._are_common[number]:
+                fragment.begin()
+                self._end(number, own_share=0.0)
         self._schedule.restart()
         self._steps = 0
 
@@ -118,6 +121,7 @@ class Rounds:
 
     def _end(self, fragment: int, own_share: float) -> None:
         self.divergence = self._fragments[fragment].end(own_share)
+        self._are_common[fragment] = self._settings.delay == 0 and own_share == 0
         self.count += 1
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps import runtime
 from tf_byteps.gradients import reducing
 from tf_byteps.ops import Average, Compression, Sum, slices
 from tf_byteps.ops.reduction import Reduction
@@ -23,7 +24,7 @@ def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
         The list of results; `None` stays.
     """
     batch, strategy = local_batch.current(), tf.distribute.get_strategy()
-    if getattr(strategy, "local_steps", None) is None:
+    if getattr(strategy, "local_steps", None) is None or runtime.size() == 1:
         return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
     if batch is None:
         raise NotImplementedError(
