@@ -17,9 +17,10 @@ from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
 from tf_byteps.ops.compression_choice import of_variables
 from tf_byteps.ops.compressor import Compressor, codec_of
+from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Average, ReduceOp
-from tf_byteps.ops.reduction import Reduction, declaration
+from tf_byteps.ops.reduction import Reduction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class StartedReduction:
         shape: the tensor's, a tuple of integers.
         op: `Sum` or `Average`.
         index_dtype: of the indices of `tf.IndexedSlices`, a `tf.DType`; `None` for a tensor.
-        merges_rows: see `slices.reduce_rows`.
+        merges_rows: see `slices.prepare`.
         compression: a `Compressor`; of the rows, if it is `tf.IndexedSlices`.
         context: what its `compress` has returned, without tensors: they end with their step.
     """
