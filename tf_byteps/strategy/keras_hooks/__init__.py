@@ -72,7 +72,7 @@ from tf_byteps.strategy.fit import callbacks, late_logs, whole_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models
 from tf_byteps.timeline import python_steps
-from tf_byteps.wrapping import wrap
+from tf_byteps.wrapping import wrap_all
 
 _lock = threading.Lock()
 _installed = False
@@ -87,9 +87,7 @@ def install() -> None:
         _installed = True
     python_steps.install()
     parts = (gradients, training, input, callbacks, late_logs, whole_files)
-    for part in (*parts, checkpoints, saved_models):
-        for owner, name, replacement in part.changes():
-            wrap(owner, name, replacement)
+    wrap_all([change for part in (*parts, checkpoints, saved_models) for change in part.changes()])
     gradients.replace_value()
     training.replace_stop_training()
     input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")
