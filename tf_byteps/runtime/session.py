@@ -1,4 +1,4 @@
-"""One stay of this process in a job, with the server and the scheduler that it may host."""
+"""One session of this process in a job, with the server and the scheduler that it may host."""
 
 import logging
 import os
@@ -68,8 +68,8 @@ class _SchedulerThread:
         self.scheduler.stop()
 
 
-class Stay:
-    """One stay of this process in a job, from `init` to `shutdown`."""
+class Session:
+    """One session of this process in a job, from `init` to `shutdown`."""
 
     def __init__(self, config: Config, member: Member | None = None) -> None:
         self.requested = config
@@ -189,7 +189,7 @@ class Stay:
                 f"a timeline is being recorded already, for {self._recorder.path}: call "
                 f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
             )
-        self._recorder = Recorder(path, self.rank, timeline_files.Stay(self._run_id, self.epoch))
+        self._recorder = Recorder(path, self.rank, timeline_files.Session(self._run_id, self.epoch))
 
     def stop_timeline(self) -> str:
         if self._recorder is None:
