@@ -11,7 +11,7 @@ from tf_byteps.config import Config
 from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
-from tf_byteps.metrics import farewell
+from tf_byteps.metrics import exit_summary
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source
 from tf_byteps.rendezvous import client
@@ -155,11 +155,11 @@ class Session:
     def stop(self) -> None:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
-        told = farewell.counts(_engine.worker_counters())
+        told = exit_summary.counts(_engine.worker_counters())
         _engine.stop_worker()
         self._end_timeline()
         if self.config.summary_file and told:
-            farewell.tell(self.config.summary_file, self.rank, told, self.config.timeline)
+            exit_summary.tell(self.config.summary_file, self.rank, told, self.config.timeline)
         if self.metrics is not None:
             self.metrics.close()
         try:
