@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.ops import bits, names
+from tf_byteps.ops import bitcast, names
 
 _SUMMED = (
     tf.float32,
@@ -18,7 +18,7 @@ _SUMMED = (
     tf.int32,
     tf.int64,
 )
-_COPIED = (*_SUMMED, *bits.DTYPES, tf.string)
+_COPIED = (*_SUMMED, *bitcast.DTYPES, tf.string)
 _MAX_NAME_BYTES = 1024
 
 

@@ -6,7 +6,7 @@ from typing import Any, overload
 import tensorflow as tf
 
 from tf_byteps.ops import (
-    bits,
+    bitcast,
     gradients as _gradients,  # noqa: F401  (registers them)
     names,
     reduce_op,
@@ -20,8 +20,8 @@ from tf_byteps.ops.arguments import (
     exchange_name,
 )
 from tf_byteps.ops.compression import AnyCompressor, Compression, resolve as resolve_compression
+from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.plain_errors import in_plain_words
 from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.ops.refusals import told_to_the_others
@@ -245,13 +245,13 @@ def _broadcast(
 ) -> tf.Tensor:
     received = kernels().byte_ps_broadcast(
         token(name),
-        bits.encode(tensor),
+        bitcast.encode(tensor),
         tensor_name=name,
         root_rank=root_rank,
         priority=priority,
         gradient=gradient,
     )
-    return bits.decode(received, tensor.dtype)
+    return bitcast.decode(received, tensor.dtype)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -302,9 +302,9 @@ def gather(
 def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Tensor:
     gathered = kernels().byte_ps_gather(
         token(name),
-        bits.encode(tensor),
+        bitcast.encode(tensor),
         tensor_name=name,
         priority=priority,
         gradient=gradient,
     )
-    return bits.decode(gathered, tensor.dtype)
+    return bitcast.decode(gathered, tensor.dtype)

@@ -14,11 +14,17 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
-from tf_byteps.ops import backward_order, compiling, reduce_op, shared_norms, slices
+from tf_byteps.ops import (
+    compiling,
+    reduce_op,
+    shared_norms,
+    slices,
+    start_scheduling,
+)
 from tf_byteps.ops.compression import of_rows
 from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.norms_ahead import NormsAhead
+from tf_byteps.ops.pipelined_norms import PipelinedNorms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +193,7 @@ class Group:
         self, sent: Sequence[_Sent]
     ) -> tuple[list[tf.Tensor], dict[int, tf.Tensor]]:
         """What is exchanged, some of it started, and the norms of which some is in units."""
-        ahead = NormsAhead(
+        ahead = PipelinedNorms(
             [place for place, each in enumerate(sent) if each.shares_norms],
             self._start_before,
             self._start_norms_before,
@@ -197,7 +203,7 @@ class Group:
         if self.of_variables:
             ended_by = _ended_in_this_graph()
             may_start = [name not in ended_by for name in self.names]
-            values = backward_order.started_first(
+            values = start_scheduling.started_first(
                 values, may_start, ahead.start, one_after_another=ahead.is_needed
             )
         return ahead.finish(values)

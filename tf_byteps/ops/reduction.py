@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.ops import compiling, low_rank, reduce_op, together
+from tf_byteps.ops import batching, compiling, low_rank, reduce_op
 from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
 from tf_byteps.ops.compression import Compression
 from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
@@ -126,7 +126,7 @@ class Reduction:
             priority,
             None if variables is None else [variables[index] for index in matrices],
         )
-        reduced += together.run(group, [scaled[index] for index in whole])
+        reduced += batching.run(group, [scaled[index] for index in whole])
         results = list(tensors)
         for index, result in zip(matrices + whole, reduced, strict=True):
             results[index] = _scaled(result, self.postscale_factor)

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import backward_order, compiling, late_waits, slices
+from tf_byteps.ops import compiling, slices, start_scheduling, wait_scheduling
 from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
 from tf_byteps.ops.compression_choice import of_variables
@@ -52,7 +52,7 @@ class StartedReduction:
         is_sparse = self.index_dtype is not None
         result = kernels().byte_ps_wait(
             token(self.name),
-            [late_waits.at_once()] if compiling.is_compiled() else [],
+            [wait_scheduling.at_once()] if compiling.is_compiled() else [],
             T=self.dtype,
             tensor_name=self.name,
             shape=[None, None] if is_sparse else self.shape,
@@ -171,7 +171,7 @@ def _start_early(
 
     sent = [starts[index][0] for index in indices]
     may_start = [starts[index][1].index_dtype is None for index in indices]
-    backward_order.started_first(sent, may_start, start)
+    start_scheduling.started_first(sent, may_start, start)
     return early
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.gradients.accumulators import optimizers_of
-from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy import kinds
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize

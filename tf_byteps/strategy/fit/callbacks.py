@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
-from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
 from tf_byteps.training import leaving, progress_bar
 

@@ -20,7 +20,7 @@ from tf_byteps import runtime
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Sum
 from tf_byteps.ops.fingerprints import differing, fingerprints
-from tf_byteps.ops.joined import reduce_joined
+from tf_byteps.ops.fusion import reduce_fused
 from tf_byteps.strategy import kinds
 
 _logger = logging.getLogger("tf_byteps")
@@ -107,7 +107,7 @@ def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
 def _average(variables: Any) -> None:
     # In float64 and divided first: the sum of the workers' values may overflow.
     parts = [tf.cast(variable, tf.float64) / runtime.size() for variable in variables]
-    means = reduce_joined(parts, tf.float64, Sum, "moving statistics")
+    means = reduce_fused(parts, tf.float64, Sum, "moving statistics")
     for variable, mean in zip(variables, means, strict=True):
         variable.assign(tf.cast(mean, variable.dtype))
 

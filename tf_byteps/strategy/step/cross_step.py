@@ -23,7 +23,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.gradients import updates
-from tf_byteps.ops import compiling, late_waits, split
+from tf_byteps.ops import compiling, split, wait_scheduling
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions
 
@@ -277,11 +277,11 @@ class CrossSteps:
             _local.updating = None
 
     def wait_late(self, begin: int) -> None:
-        """See `late_waits.place_late`: XLA does not know what needs which update."""
+        """See `wait_scheduling.place_late`: XLA does not know what needs which update."""
         graph = tf.compat.v1.get_default_graph()
         pairs = zip(self._sums, self._variables, strict=True)
         handles = {s.name: graph.capture(v.value.handle) for s, v in pairs if s is not None}
-        late_waits.place_late(handles, begin)
+        wait_scheduling.place_late(handles, begin)
 
     @property
     def _keeps_rate(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the workers of test_backward_order.py do: steps that XLA compiles."""
+"""What the workers of test_start_scheduling.py do: steps that XLA compiles."""
 
 import re
 
