@@ -16,7 +16,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.ops.object_gather import gather_objects
-from tf_byteps.strategy import kinds
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize
 
@@ -73,7 +73,7 @@ class InitialValues:
         for optimizer in optimizers_of(model):
             variables += optimizer.variables
         variables = {id(variable.value): variable for variable in variables}
-        kept = _begun(kinds.variables(model, kinds.Kind.OWN))
+        kept = _begun(variable_kinds.variables(model, variable_kinds.Kind.OWN))
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
         self._created = [
             r for r in self._created if r() is not None and id(r()) not in {*variables, *kept}

@@ -21,7 +21,7 @@ from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Sum
 from tf_byteps.ops.fingerprints import differing, fingerprints
 from tf_byteps.ops.fusion import reduce_fused
-from tf_byteps.strategy import kinds
+from tf_byteps.strategy import variable_kinds
 
 _logger = logging.getLogger("tf_byteps")
 # Model that trains -> {id of a statistic: its fingerprint when it was last the same everywhere}.
@@ -97,7 +97,10 @@ def is_of_own_rows(model: Any) -> bool:
 
 
 def _statistics(model: Any) -> list[Any]:
-    return [variable.value for variable in kinds.variables(model, kinds.Kind.STATISTIC)]
+    return [
+        variable.value
+        for variable in variable_kinds.variables(model, variable_kinds.Kind.STATISTIC)
+    ]
 
 
 def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
@@ -114,7 +117,7 @@ def _average(variables: Any) -> None:
 
 def _warn_of_guesses(model: Any, averaged: Iterable[Any]) -> None:
     ids = {id(variable) for variable in averaged}
-    for variable in kinds.guessed_statistics(model):
+    for variable in variable_kinds.guessed_statistics(model):
         path = variable.path
         if id(variable.value) in ids and path not in _warned and runtime.rank() == 0:
             _warned.add(path)

@@ -11,7 +11,7 @@ from typing import Any
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.gradients.accumulators import optimizers_of
-from tf_byteps.strategy import kinds
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.training.equality import difference
 
 _logger = logging.getLogger("tf_byteps")
@@ -46,7 +46,7 @@ def check(model: Any, mode: Any) -> None:
 
 
 def _common_variables(model: Any) -> list[Any]:
-    variables = kinds.variables(model, *kinds.COMMON)
+    variables = variable_kinds.variables(model, *variable_kinds.COMMON)
     for optimizer in optimizers_of(model):
         variables += optimizer.variables
     return list({id(variable): variable for variable in variables}.values())

@@ -17,7 +17,7 @@ from tensorflow.python.ops import cond as tensorflow_cond, nn_impl_distribute
 from tf_byteps.gradients import overwriting, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope, is_ours
-from tf_byteps.strategy.fit.adoption import adopt_optimizer
+from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
     branches,
     cross_step,

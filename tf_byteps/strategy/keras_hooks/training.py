@@ -12,7 +12,7 @@ from keras.src.trainers.trainer import Trainer
 
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
-from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
+from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
 from tf_byteps.strategy.step import cross_step, float8, local_batch, scaling, single_steps
 from tf_byteps.training import failures, leaving

@@ -135,7 +135,7 @@ def _is_common(condition: tf.Tensor) -> bool:
             if operation.type != "ReadVariableOp" or not tensor.dtype.is_floating:
                 continue
             return False
-        # What a variable is read from; a counter's number is an integer (see `kinds`).
+        # What a variable is read from; a counter's number is an integer (see `variable_kinds`).
         if tensor.dtype != tf.resource:
             return False
     return True
