@@ -174,7 +174,7 @@ TEST(HostileServerTest, ACompressedReplyMustHaveTheFormOfItsSum) {
   }
 }
 
-// More credit than was taken frees what is on the way, and no more.
+// More credit than was taken frees what is in flight, and no more.
 TEST(HostileServerTest, TooMuchCreditDoesNoHarm) {
   const Status status =
       Exchange([](FrameHeader* header, std::string*) { header->credit_bytes = UINT64_MAX; });

@@ -45,10 +45,10 @@ class CopyEngine {
   // cannot, although it should, warns.
   bool Supports(const DeviceForm& form);
 
-  // As CopyToHost of parts that are encoded on the way, if Supports: their bytes one after the
+  // As CopyToHost of parts that are encoded first, if Supports: their bytes one after the
   // other.
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done);
-  // As CopyToDevice of parts that are decoded on the way; all of them end together.
+  // As CopyToDevice of parts that are then decoded; all of them end together.
   Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done);
 
  private:

@@ -53,7 +53,7 @@ class RankDevice {
   virtual Status NewGroup(NcclUniqueId* id) = 0;
   // Connects to the other ranks; blocks until all `size` of them call it.
   virtual Status Connect(const NcclUniqueId& id, int32_t size, int32_t rank) = 0;
-  // Ends all collectives, those on their way, too, with `reason`.
+  // Ends all collectives, those in flight, too, with `reason`.
   virtual void Abort(const Status& reason) = 0;
   // Leaves the group in order; all ranks call it, after their last collective has ended.
   virtual Status Finish() = 0;

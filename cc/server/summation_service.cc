@@ -221,7 +221,7 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, Arriving* arr
   const PartPlacement* place = arriving->tensor->FindPlace(header.variant, header.part);
   arriving->push.entry = entry;
   arriving->rounds = nullptr;
-  // It was on its way when its part moved; the worker pushes it again, where it has to.
+  // It was in flight when its part moved; the worker pushes it again, where it has to.
   if (place != nullptr && header.placement_version < place->version) return OkStatus();
   if (place == nullptr || place->server != options_.server_rank) {
     return refused(StatusCode::kInvalidArgument, ", whose part " + std::to_string(header.part) +

@@ -10,7 +10,7 @@
 namespace byteps {
 namespace {
 
-// How long a worker on its way out waits for the others of its host.
+// How long a worker that leaves waits for the others of its host.
 constexpr auto kLeavePatience = std::chrono::seconds(5);
 
 std::vector<int32_t> GroupOf(const HostMap& hosts, const Worker& worker) {

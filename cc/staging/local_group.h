@@ -99,7 +99,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // What the caller's stream waits for, if that is what servers send.
   class ResultMark;
 
-  // A tensor on its way. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
+  // A tensor in flight. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
@@ -119,7 +119,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     std::vector<ArrivalPointer> arrivals;
   };
   using TensorPointer = std::shared_ptr<Tensor>;
-  // One part of it, on its way from the reduction to the broadcast.
+  // One part of it, in flight from the reduction to the broadcast.
   struct Part;
   using PartPointer = std::shared_ptr<Part>;
 

@@ -4,7 +4,7 @@
 // to do before the word can be set must be on its streams before the wait is, or it could come to
 // lie behind it. That is the reduction within the host and the copy of the input. So the stream
 // that computes also copies the result, behind its wait, and the caller waits for no tensor before
-// the inputs of all are on their way out (tf/stream_exchanges.h).
+// the inputs of all have been submitted (tf/stream_exchanges.h).
 //
 // That nobody waits for ever follows from the log's order where GPUs share a host. A rank puts the
 // wait for a tensor on its stream when it has launched all that the log says up to this tensor, and
@@ -90,7 +90,7 @@ void LocalGroup::OnArrived(const PartPointer& part) {
 
 Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
   const auto start = [&](const RankDevice::Done& done) {
-    // All are there since it was on its way.
+    // All are there since it was submitted.
     for (const ArrivalPointer& arrival : tensor->arrivals) {
       BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(
           stream, &arrival->word(), arrival->arrived, arrival->memory.get(),

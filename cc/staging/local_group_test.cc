@@ -166,7 +166,7 @@ TEST_P(LocalGroupTest, HostsOfTwoAndTwo) {
   if (!IsSkipped()) ExpectAllKinds();
 }
 
-// One after the other, while parts are on their way.
+// One after the other, while parts are in flight.
 TEST_P(LocalGroupTest, LosesTwoOfThreeServers) {
   others_.resize(2);
   StartJob({"a", "b", "a", "b"});

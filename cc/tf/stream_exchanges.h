@@ -49,7 +49,7 @@ using StreamExchangePointer = std::shared_ptr<StreamExchange>;
 // Thread-safe.
 class StreamExchanges {
  public:
-  // Begins the exchange of a request, and lets it say when it is on its way. Its `done` is to call
+  // Begins the exchange of a request, and lets it say when it is submitted. Its `done` is to call
   // End.
   void Begin(const StreamExchangePointer& exchange, DeviceRequest* request) {
     request->on_its_way = [this, exchange](const DeviceMark& end) { SetOnItsWay(exchange, end); };
@@ -80,8 +80,8 @@ class StreamExchanges {
     return TakeLateOf(&streams_[exchange->stream], *exchange);
   }
 
-  // Blocks until the exchange has ended, or is on its way to an `end`: what its stream is to wait
-  // for now. If that is the host, all else that was begun on the stream is on its way, too.
+  // Blocks until the exchange has ended, or is in flight to an `end`: what its stream is to wait
+  // for now. If that is the host, all else that was begun on the stream is in flight, too.
   // Also fails if one that the stream was made to wait for has failed since.
   Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceMark* end) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -121,7 +121,7 @@ class StreamExchanges {
  private:
   struct Stream {
     int in_programs_memory = 0;  // exchanges that have not ended
-    int unplaced = 0;            // that are neither on their way nor ended
+    int unplaced = 0;            // that are neither submitted nor ended
     StreamExchangePointer late;  // has failed after the stream was made to wait for it
   };
 

@@ -1,4 +1,4 @@
-"""The update of an optimizer that is under way, so that its gradients are reduced once."""
+"""The current update of an optimizer, so that its gradients are reduced once."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ _local = threading.local()
 
 
 class Update:
-    """An optimizer's update under way in this thread.
+    """The current update of an optimizer in this thread.
 
     Attributes:
         optimizer: a Keras optimizer.

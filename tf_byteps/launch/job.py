@@ -369,7 +369,7 @@ class Job:
             self._step()
 
     def _kill_all(self) -> None:
-        """For errors on the way: leaves no process."""
+        """For errors while it starts: leaves no process."""
         if self._alive():
             self._kill()
         while self._alive():

@@ -112,7 +112,7 @@ def push_pull(
     """Combines a tensor elementwise over all workers; every worker gets the result.
 
     Section 3 of the BytePS paper (OSDI'20): a push of this worker's value and a pull of the result,
-    as one exchange. Within a `tf.function` any number of them are under way at once; those of one
+    as one exchange. Within a `tf.function` any number of them are in flight at once; those of one
     name keep their program order.
 
     Args:

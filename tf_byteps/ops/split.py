@@ -25,7 +25,7 @@ from tf_byteps.ops.reduction import Reduction
 
 @dataclasses.dataclass(frozen=True)
 class StartedReduction:
-    """A sum or an average that is under way. Two that are equal can be waited for alike.
+    """A sum or an average that is in flight. Two that are equal can be waited for alike.
 
     Attributes:
         name: of the exchange.
@@ -200,7 +200,7 @@ def forget(names: Iterable[str]) -> None:
     The other workers get theirs all the same.
 
     Args:
-        names: those of the exchanges; of some nothing may be under way.
+        names: those of the exchanges; of some nothing may be in flight.
     """
     kernels().byte_ps_forget(tensor_names=list(names))
 

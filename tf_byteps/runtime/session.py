@@ -267,6 +267,6 @@ def _book_of_one(config: Config) -> Book:
 
 
 def uncaught_exception() -> BaseException | None:
-    """The exception that the interpreter has printed on its way out, if one."""
+    """The exception that the interpreter has printed at its end, if one."""
     # Python 3.12 keeps last_value, too.
     return getattr(sys, "last_value", None)

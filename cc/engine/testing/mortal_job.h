@@ -82,7 +82,7 @@ class MortalJob {
     }
   }
 
-  // As kill -9: nothing that is on the way arrives.
+  // As kill -9: nothing that is in flight arrives.
   void Kill(int32_t server) {
     for (const auto& gate : gates_[server]) gate->Die();
     servers_[server]->Stop();

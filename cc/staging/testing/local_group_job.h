@@ -114,7 +114,7 @@ struct Rank {
     group->Enqueue(stream_handle(), std::move(request));
   }
 
-  // In place, told when it is on its way.
+  // In place; reports when it is submitted.
   std::shared_ptr<Sent> SendAhead(const TensorDescription& tensor,
                                   const std::vector<float>& values) {
     auto sent = std::make_shared<Sent>();

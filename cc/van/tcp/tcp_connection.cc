@@ -184,7 +184,7 @@ void TcpConnection::OnTick(int64_t now_ns) {
   if (ping_interval_ns_ > 0) CheckSilence(now_ns);
 }
 
-// Whoever waits for a reply cannot know whether it takes long or is lost on the way, where the
+// Whoever waits for a reply cannot know whether it takes long or is lost in flight, where the
 // hosts between swallow packets and both ends live.
 void TcpConnection::CheckSilence(int64_t now_ns) {
   // This process was stopped: that is no silence of others.
