@@ -513,7 +513,7 @@ void DefineProcesses(py::module_& module) {
           },
           py::arg("job"), py::arg("rank"), ReleaseLock())
       .def("wait", &Server::Wait, py::arg("timeout"), ReleaseLock(),
-           "True once the job is over or the scheduler is gone; False after `timeout` seconds.")
+           "True once the job is over or the scheduler is lost; False after `timeout` seconds.")
       .def_property_readonly("failure", &Server::failure)
       .def("counters", &ServerCountersDict)
       .def("tensor_counters", &TensorCountersList)
