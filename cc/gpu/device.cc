@@ -144,7 +144,7 @@ Status CudaEvent::Wait() {
   return driver.Check(driver.cuEventSynchronize(handle_), "cuEventSynchronize");
 }
 
-Status StreamMark::CopyResult(CudaStreamHandle, void*) {
+Status StreamEvent::CopyResult(CudaStreamHandle, void*) {
   return Internal("what a stream waits for is no result of the host's");
 }
 

@@ -107,7 +107,7 @@ LocalGroup::~LocalGroup() {
   encoders_.Stop();
   launcher_.Stop();
   decoder_.Stop();
-  marker_.Stop();
+  event_recorder_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
 
@@ -384,7 +384,7 @@ void LocalGroup::OnStop() {
   encoders_.Stop();
   launcher_.Stop();
   decoder_.Stop();
-  marker_.Stop();
+  event_recorder_.Stop();
   if (link_ != nullptr) link_->Stop();
 }
 

@@ -27,9 +27,9 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
-class LocalGroup::ResultMark : public StreamMark {
+class LocalGroup::ResultEvent : public StreamEvent {
  public:
-  ResultMark(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
+  ResultEvent(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
       : group_(std::move(group)), tensor_(std::move(tensor)) {}
 
   Status HoldUp(CudaStreamHandle stream) override {
@@ -68,12 +68,12 @@ bool LocalGroup::StreamCanWait(const TensorDescription& tensor) {
   return shares_results_;
 }
 
-// The function is not kept: whoever gets the mark, which has the tensor, keeps it.
+// The function is not kept: whoever gets the event, which has the tensor, keeps it.
 void LocalGroup::SetOnItsWay(const TensorPointer& tensor) {
   const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
   if (on_its_way == nullptr) return;
-  DeviceMark end;
-  if (tensor->is_copied_by_stream) end = std::make_shared<ResultMark>(weak_from_this(), tensor);
+  DeviceEvent end;
+  if (tensor->is_copied_by_stream) end = std::make_shared<ResultEvent>(weak_from_this(), tensor);
   on_its_way(end);
 }
 
@@ -111,13 +111,13 @@ void LocalGroup::WhenCopied(CudaStreamHandle stream, RankDevice::Done done) {
     copied.push_back(std::move(done));
     if (copied.size() > 1) return;
   }
-  marker_.Add([this, stream] {
+  event_recorder_.Add([this, stream] {
     std::this_thread::sleep_for(kMarkPatience);
-    MarkCopied(stream);
+    RecordCopied(stream);
   });
 }
 
-void LocalGroup::MarkCopied(CudaStreamHandle stream) {
+void LocalGroup::RecordCopied(CudaStreamHandle stream) {
   std::vector<RankDevice::Done> copied;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -184,9 +184,9 @@ TEST_P(WaitingStreamsTest, WhatNoneWaitsForEndsByItself) {
   OnEachRank([&](Rank& mine, int32_t rank) {
     for (int run = 0; run < 3; ++run) {
       const auto sent = mine.SendAhead(Tensor("left", 5000), std::vector<float>(5000, 3));
-      const DeviceMark mark = sent->WaitForMark();
-      ASSERT_NE(mark, nullptr);
-      rank == 0 ? mark->EndByItself() : Check(mark->HoldUp(mine.stream_handle()));
+      const DeviceEvent event = sent->WaitForEvent();
+      ASSERT_NE(event, nullptr);
+      rank == 0 ? event->EndByItself() : Check(event->HoldUp(mine.stream_handle()));
       Check(sent->Wait());
       EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, 3 * n()));
     }
@@ -199,9 +199,9 @@ TEST_P(WaitingStreamsTest, CopyAResultToWhereItIsWanted) {
   OnEachRank([&](Rank& mine, int32_t) {
     const auto sent = mine.SendAhead(Tensor("elsewhere", 100000), std::vector<float>(100000, 3));
     const std::unique_ptr<Values> wanted = mine.NewValues(100000);
-    const DeviceMark mark = sent->WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->CopyResult(mine.stream_handle(), wanted->pointer()));
+    const DeviceEvent event = sent->WaitForEvent();
+    ASSERT_NE(event, nullptr);
+    Check(event->CopyResult(mine.stream_handle(), wanted->pointer()));
     Check(sent->Wait());
     EXPECT_EQ(wanted->Get(), std::vector<float>(100000, 3 * n()));
     // Otherwise the host's sum is there.
@@ -251,7 +251,7 @@ TEST_P(WaitingStreamsTest, DoNotWaitForWhatTheDeviceDecodes) {
   tensor.codec = "int8";
   OnEachRank([&](Rank& mine, int32_t) {
     const auto sent = mine.SendAhead(tensor, std::vector<float>(100000, 127));
-    EXPECT_EQ(sent->WaitForMark(), nullptr);
+    EXPECT_EQ(sent->WaitForEvent(), nullptr);
     Check(sent->Wait());
     EXPECT_EQ(sent->input->Get(), std::vector<float>(100000, 127 * n()));
   });

@@ -113,7 +113,7 @@ absl::Status WaitFor(StartedExchange& started) {
 absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
                         const ffi::AnyBuffer& to) {
   const StreamExchangePointer& exchange = started.on_stream();
-  DeviceMark end;
+  DeviceEvent end;
   if (exchange != nullptr && exchange->stream == stream) {
     TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end)));
   } else {

@@ -122,13 +122,13 @@ ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::E
 // Makes the stream wait for the exchange that was begun with this name and memory, if it has not
 // ended. `last` is what the stream has been made to wait for just now.
 Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
-                    DeviceMark* last) {
+                    DeviceEvent* last) {
   const StreamExchangePointer exchange = AllBegun().Claim(name, input);
   if (exchange == nullptr) {
     return Internal("tensor \"" + name +
                     "\": XLA has moved it between the begin and the end of its exchange");
   }
-  DeviceMark end;
+  DeviceEvent end;
   Status status = AllStreamExchanges().WaitUntilOnItsWay(exchange, &end);
   // Several of them have the end of one collective.
   if (status.ok() && end != nullptr && end != *last) status = end->HoldUp(stream);
@@ -140,7 +140,7 @@ Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void
 ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
                 ffi::RemainingRets) {
   const std::vector<std::string> names = CallNames(attributes);
-  DeviceMark last;
+  DeviceEvent last;
   for (size_t i = 0; i < names.size(); ++i) {
     const Status status =
         HoldUpStream(stream, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &last);

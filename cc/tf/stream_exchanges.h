@@ -40,7 +40,7 @@ struct StreamExchange {
   bool ended = false;
   Status status;
   bool is_on_its_way = false;
-  DeviceMark end;           // null: there is none yet that the stream could wait for
+  DeviceEvent end;          // null: there is none yet that the stream could wait for
   bool is_held_up = false;  // the stream has been made to wait for it
   bool is_let_go = false;   // no stream will wait for it
 };
@@ -52,7 +52,7 @@ class StreamExchanges {
   // Begins the exchange of a request, and lets it say when it is submitted. Its `done` is to call
   // End.
   void Begin(const StreamExchangePointer& exchange, DeviceRequest* request) {
-    request->on_its_way = [this, exchange](const DeviceMark& end) { SetOnItsWay(exchange, end); };
+    request->on_its_way = [this, exchange](const DeviceEvent& end) { SetOnItsWay(exchange, end); };
     std::lock_guard<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     if (exchange->in_programs_memory) ++stream.in_programs_memory;
@@ -83,7 +83,7 @@ class StreamExchanges {
   // Blocks until the exchange has ended, or is in flight to an `end`: what its stream is to wait
   // for now. If that is the host, all else that was begun on the stream is in flight, too.
   // Also fails if one that the stream was made to wait for has failed since.
-  Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceMark* end) {
+  Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceEvent* end) {
     std::unique_lock<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     changed_.wait(lock, [&] {
@@ -99,7 +99,7 @@ class StreamExchanges {
 
   // No stream will wait for these: they end by themselves.
   void LetGo(const std::vector<StreamExchangePointer>& exchanges) {
-    std::vector<DeviceMark> ends;
+    std::vector<DeviceEvent> ends;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       for (const StreamExchangePointer& exchange : exchanges) {
@@ -107,7 +107,7 @@ class StreamExchanges {
         if (exchange->end != nullptr) ends.push_back(exchange->end);
       }
     }
-    for (const DeviceMark& end : ends) end->EndByItself();
+    for (const DeviceEvent& end : ends) end->EndByItself();
   }
 
   // Blocks until nothing is at work with the memory of the stream's programs.
@@ -125,7 +125,7 @@ class StreamExchanges {
     StreamExchangePointer late;  // has failed after the stream was made to wait for it
   };
 
-  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceMark& end) {
+  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceEvent& end) {
     bool is_let_go = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
