@@ -82,7 +82,7 @@ class StreamEvent {
   virtual ~StreamEvent() = default;
   // What is put on `stream` from now on starts after this. Returns at once. The event may go
   // meanwhile.
-  virtual Status HoldUp(CudaStreamHandle stream) = 0;
+  virtual Status MakeStreamWait(CudaStreamHandle stream) = 0;
   // The same of a host's event, whose result the stream copies from the host: it comes to `to`,
   // which is memory of the device, instead of where it was to come to.
   virtual Status CopyResult(CudaStreamHandle stream, void* to);
@@ -104,7 +104,7 @@ class CudaEvent : public StreamEvent {
   // Blocks the calling thread until the recorded point is reached.
   Status Wait();
   // The event may be recorded again meanwhile.
-  Status HoldUp(CudaStreamHandle stream) override;
+  Status MakeStreamWait(CudaStreamHandle stream) override;
 
  private:
   explicit CudaEvent(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}

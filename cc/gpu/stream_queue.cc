@@ -46,7 +46,7 @@ Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Don
 
 Status StreamQueue::StartAfter(CudaEvent* event) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return event->HoldUp(stream_->handle());
+  return event->MakeStreamWait(stream_->handle());
 }
 
 Status StreamQueue::RecordEnd(std::shared_ptr<CudaEvent>* event) {

@@ -57,7 +57,7 @@ struct DeviceRequest {
   // will decode it, or another rank's stream cannot wait. Where no stream can wait there is only
   // `request.done`.
   // The next such exchange of the name may be given before this one has ended: it waits for that.
-  std::function<void(const DeviceEvent& end)> on_its_way;
+  std::function<void(const DeviceEvent& end)> on_submitted;
 };
 
 // Thread-safe.
@@ -81,10 +81,10 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // on the stream, one report and, where all ranks have them at one time, one collective.
   void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-               std::function<void(const DeviceEvent& end)> on_its_way = nullptr) {
+               std::function<void(const DeviceEvent& end)> on_submitted = nullptr) {
     std::vector<DeviceRequest> one(1);
     one[0].request = std::move(request);
-    one[0].on_its_way = std::move(on_its_way);
+    one[0].on_submitted = std::move(on_submitted);
     Enqueue(stream, std::move(one));
   }
 
@@ -103,7 +103,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
-    std::function<void(const DeviceEvent& end)> on_its_way;
+    std::function<void(const DeviceEvent& end)> on_submitted;
     CudaStreamHandle stream = nullptr;
     DeviceEvent input_ready;             // null: the input is computed before anything begins
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
@@ -213,10 +213,10 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   // ---- local_group_arrivals.cc: streams that wait for what servers send
   bool StreamCanWait(const TensorDescription& tensor);
-  void SetOnItsWay(const TensorPointer& tensor);
+  void SetOnSubmitted(const TensorPointer& tensor);
   void OnArrived(const PartPointer& part);
   // What ResultEvent does.
-  Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
+  Status MakeStreamWait(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
   // Calls `done` when the stream has done all that it holds now. An event on it for each call would
   // take longer than the call: RecordCopied sets one for all so far.
   void WhenCopied(CudaStreamHandle stream, RankDevice::Done done);

@@ -32,13 +32,14 @@ class LocalGroup::ResultEvent : public StreamEvent {
   ResultEvent(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
       : group_(std::move(group)), tensor_(std::move(tensor)) {}
 
-  Status HoldUp(CudaStreamHandle stream) override {
+  Status MakeStreamWait(CudaStreamHandle stream) override {
     return CopyResult(stream, tensor_->gpu.output);
   }
   Status CopyResult(CudaStreamHandle stream, void* to) override {
     const std::shared_ptr<LocalGroup> group = group_.lock();
     const TensorPointer tensor = std::move(tensor_);
-    return group != nullptr ? group->HoldUp(tensor, stream, to) : Cancelled("the worker has ended");
+    return group != nullptr ? group->MakeStreamWait(tensor, stream, to)
+                            : Cancelled("the worker has ended");
   }
   // On a thread of its own: should the group end with this, that waits for its device's threads,
   // one of which may be the caller. It looks for the results now and then: only a program that has
@@ -69,12 +70,12 @@ bool LocalGroup::StreamCanWait(const TensorDescription& tensor) {
 }
 
 // The function is not kept: whoever gets the event, which has the tensor, keeps it.
-void LocalGroup::SetOnItsWay(const TensorPointer& tensor) {
-  const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
-  if (on_its_way == nullptr) return;
+void LocalGroup::SetOnSubmitted(const TensorPointer& tensor) {
+  const auto on_submitted = std::exchange(tensor->on_submitted, nullptr);
+  if (on_submitted == nullptr) return;
   DeviceEvent end;
   if (tensor->is_copied_by_stream) end = std::make_shared<ResultEvent>(weak_from_this(), tensor);
-  on_its_way(end);
+  on_submitted(end);
 }
 
 void LocalGroup::OnArrived(const PartPointer& part) {
@@ -88,7 +89,7 @@ void LocalGroup::OnArrived(const PartPointer& part) {
   }
 }
 
-Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
+Status LocalGroup::MakeStreamWait(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
   const auto start = [&](const RankDevice::Done& done) {
     // All are there since it was submitted.
     for (const ArrivalPointer& arrival : tensor->arrivals) {

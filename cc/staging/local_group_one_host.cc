@@ -52,9 +52,9 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
     BYTEPS_RETURN_IF_ERROR(device_->AllReduce(reductions, done));
   DeviceEvent end;
   for (const TensorPointer& tensor : tensors) {
-    if (tensor->on_its_way == nullptr) continue;
+    if (tensor->on_submitted == nullptr) continue;
     if (end == nullptr && !device_->RecordEnd(&end).ok()) break;
-    tensor->on_its_way(end);
+    tensor->on_submitted(end);
   }
   return OkStatus();
 }

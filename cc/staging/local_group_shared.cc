@@ -40,7 +40,7 @@ bool LocalGroup::OpenSharedResults(const GroupInvitation& invitation) {
 
 // What the device decodes comes as it is or encoded, which is known too late for a stream.
 bool LocalGroup::TakesShared(const TensorPointer& tensor) const {
-  if (tensor->on_its_way == nullptr || results_from_ == ResultsFrom::kCollective) return false;
+  if (tensor->on_submitted == nullptr || results_from_ == ResultsFrom::kCollective) return false;
   const Exchange& exchange = *tensor->exchange;
   for (uint32_t part = 0; part < exchange.entry->parts.size(); ++part) {
     if (SumFormOf(exchange, part).codec != CodecId::kRaw) return false;

@@ -34,7 +34,7 @@ LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceR
   auto tensor = std::make_shared<Tensor>();
   tensor->gpu = std::move(request.request);
   tensor->stream = stream;
-  if (StreamCanWait(tensor->gpu.tensor)) tensor->on_its_way = std::move(request.on_its_way);
+  if (StreamCanWait(tensor->gpu.tensor)) tensor->on_submitted = std::move(request.on_submitted);
   return tensor;
 }
 
@@ -44,7 +44,7 @@ Status LocalGroup::WhenComputed(CudaStreamHandle stream,
   DeviceEvent event;
   std::vector<TensorPointer> awaited;
   for (const TensorPointer& tensor : tensors) {
-    if (tensor->on_its_way == nullptr) {
+    if (tensor->on_submitted == nullptr) {
       awaited.push_back(tensor);
       continue;
     }
@@ -246,7 +246,7 @@ void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number, bool 
     if (!status.ok()) return Fail(status);
     CopyOut({part});
   }
-  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnItsWay(tensor);
+  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnSubmitted(tensor);
 }
 
 void LocalGroup::Reduce(const PartPointer& part) {

@@ -548,7 +548,7 @@ TEST_P(LocalGroupTest, TensorsOfOneCallAreOneCollective) {
         each.request.done = [last = sent.back()](const Status& status) {
           last->ended.set_value(status);
         };
-        each.on_its_way = [](const DeviceEvent&) {};
+        each.on_submitted = [](const DeviceEvent&) {};
       }
       mine.group->Enqueue(mine.stream_handle(), std::move(together));
       for (int i = 0; i < 12; ++i) {

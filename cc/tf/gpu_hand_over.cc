@@ -115,7 +115,7 @@ absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
   const StreamExchangePointer& exchange = started.on_stream();
   DeviceEvent end;
   if (exchange != nullptr && exchange->stream == stream) {
-    TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end)));
+    TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilSubmitted(exchange, &end)));
   } else {
     TF_RETURN_IF_ERROR(WaitFor(started));
   }
@@ -123,7 +123,7 @@ absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
   if (to.size_bytes() == 0) return absl::OkStatus();
   if (end != nullptr && end->IsOfHost())
     return ToAbslStatus(end->CopyResult(stream, to.untyped_data()));
-  if (end != nullptr) TF_RETURN_IF_ERROR(ToAbslStatus(end->HoldUp(stream)));
+  if (end != nullptr) TF_RETURN_IF_ERROR(ToAbslStatus(end->MakeStreamWait(stream)));
   return ToAbslStatus(
       CopyOnGpu(stream, to.untyped_data(), started.output().data(), to.size_bytes()));
 }

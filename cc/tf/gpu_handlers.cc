@@ -129,9 +129,9 @@ Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void
                     "\": XLA has moved it between the begin and the end of its exchange");
   }
   DeviceEvent end;
-  Status status = AllStreamExchanges().WaitUntilOnItsWay(exchange, &end);
+  Status status = AllStreamExchanges().WaitUntilSubmitted(exchange, &end);
   // Several of them have the end of one collective.
-  if (status.ok() && end != nullptr && end != *last) status = end->HoldUp(stream);
+  if (status.ok() && end != nullptr && end != *last) status = end->MakeStreamWait(stream);
   if (!status.ok()) AllStreamExchanges().LetGo({exchange});
   *last = end;
   return status;

@@ -39,7 +39,7 @@ struct StreamExchange {
   // ---- guarded by StreamExchanges::mutex_
   bool ended = false;
   Status status;
-  bool is_on_its_way = false;
+  bool is_submitted = false;
   DeviceEvent end;          // null: there is none yet that the stream could wait for
   bool is_held_up = false;  // the stream has been made to wait for it
   bool is_let_go = false;   // no stream will wait for it
@@ -52,7 +52,9 @@ class StreamExchanges {
   // Begins the exchange of a request, and lets it say when it is submitted. Its `done` is to call
   // End.
   void Begin(const StreamExchangePointer& exchange, DeviceRequest* request) {
-    request->on_its_way = [this, exchange](const DeviceEvent& end) { SetOnItsWay(exchange, end); };
+    request->on_submitted = [this, exchange](const DeviceEvent& end) {
+      SetOnSubmitted(exchange, end);
+    };
     std::lock_guard<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     if (exchange->in_programs_memory) ++stream.in_programs_memory;
@@ -64,7 +66,7 @@ class StreamExchanges {
       std::lock_guard<std::mutex> lock(mutex_);
       Stream& stream = streams_[exchange->stream];
       if (exchange->in_programs_memory) --stream.in_programs_memory;
-      if (!exchange->is_on_its_way) --stream.unplaced;
+      if (!exchange->is_submitted) --stream.unplaced;
       exchange->end = nullptr;  // it keeps the request, which keeps the exchange
       if (exchange->is_held_up && !status.ok()) stream.late = exchange;
       exchange->ended = true;
@@ -83,7 +85,7 @@ class StreamExchanges {
   // Blocks until the exchange has ended, or is in flight to an `end`: what its stream is to wait
   // for now. If that is the host, all else that was begun on the stream is in flight, too.
   // Also fails if one that the stream was made to wait for has failed since.
-  Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceEvent* end) {
+  Status WaitUntilSubmitted(const StreamExchangePointer& exchange, DeviceEvent* end) {
     std::unique_lock<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     changed_.wait(lock, [&] {
@@ -125,12 +127,12 @@ class StreamExchanges {
     StreamExchangePointer late;  // has failed after the stream was made to wait for it
   };
 
-  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceEvent& end) {
+  void SetOnSubmitted(const StreamExchangePointer& exchange, const DeviceEvent& end) {
     bool is_let_go = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (exchange->ended) return;
-      exchange->is_on_its_way = true;
+      exchange->is_submitted = true;
       exchange->end = end;
       --streams_[exchange->stream].unplaced;
       is_let_go = exchange->is_let_go && end != nullptr;

@@ -28,7 +28,7 @@ namespace byteps {
 // A point in a stream's work.
 class CpuEvent : public StreamEvent {
  public:
-  Status HoldUp(CudaStreamHandle) override { return Internal("no test needs it"); }
+  Status MakeStreamWait(CudaStreamHandle) override { return Internal("no test needs it"); }
   void Reach() {
     {
       std::lock_guard<std::mutex> lock(mutex_);

@@ -68,13 +68,13 @@ struct Sent {
   std::unique_ptr<Values> input;
   std::unique_ptr<Values> output;
   std::promise<Status> ended;
-  std::promise<DeviceEvent> on_its_way;
+  std::promise<DeviceEvent> on_submitted;
 
   DeviceEvent event;  // that has come
 
   // Null if it does not come.
   DeviceEvent WaitForEvent() {
-    std::future<DeviceEvent> come = on_its_way.get_future();
+    std::future<DeviceEvent> come = on_submitted.get_future();
     if (come.wait_for(kPatience) == std::future_status::ready) event = come.get();
     return event;
   }
@@ -125,7 +125,7 @@ struct Rank {
     request.input = request.output = sent->input->pointer();
     request.done = [sent](const Status& status) { sent->ended.set_value(status); };
     group->Enqueue(stream_handle(), std::move(request),
-                   [sent](const DeviceEvent& end) { sent->on_its_way.set_value(end); });
+                   [sent](const DeviceEvent& end) { sent->on_submitted.set_value(end); });
     return sent;
   }
 };
@@ -244,12 +244,12 @@ class LocalGroupJob : public ::testing::Test {
 
   // The ranks' streams wait for the results from here on.
   void HoldUpAll(const std::vector<std::shared_ptr<Sent>>& sent) {
-    for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % ranks_.size()], *sent[i]);
+    for (size_t i = 0; i < sent.size(); ++i) MakeStreamWait(ranks_[i % ranks_.size()], *sent[i]);
   }
-  static void HoldUp(const Rank& rank, Sent& sent) {
+  static void MakeStreamWait(const Rank& rank, Sent& sent) {
     const DeviceEvent event = sent.WaitForEvent();
     ASSERT_NE(event, nullptr);
-    Check(event->HoldUp(rank.stream_handle()));
+    Check(event->MakeStreamWait(rank.stream_handle()));
   }
 
   // Ranks have sent n, n + 1 and so on, for n = 0, 1 and so on.
