@@ -1,6 +1,6 @@
 // Exchanges that compiled programs have started on a GPU's stream, and whether the stream can wait
 // for them: those of one program (gpu_handlers.cc), and those that a program leaves to a later one
-// (gpu_hand_over.cc).
+// (gpu_detached_start.cc).
 //
 // What a stream waits for must have been given to the GPU before, or the two could wait for each
 // other: so no stream waits for servers before everything that has been started on it is on its

@@ -350,9 +350,9 @@ class PushPullAllCompiler : public XlaOpKernel {
   std::vector<NamedExchange> exchanges_;
 };
 
-class TakeCompiler : public XlaOpKernel {
+class WaitCompiler : public XlaOpKernel {
  public:
-  explicit TakeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit WaitCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     tensorflow::PartialTensorShape shape;
     tensorflow::DataType type;
     OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &name_));
@@ -373,7 +373,7 @@ class TakeCompiler : public XlaOpKernel {
     const auto before = compiled->ends.find(name_);
     if (before != compiled->ends.end()) operands.push_back(before->second);
     const XlaOp taken =
-        Call(context, kTakeCall, operands, shape_, "{name = \"" + ToDigits(name_) + "\"}", {},
+        Call(context, kWaitCall, operands, shape_, "{name = \"" + ToDigits(name_) + "\"}", {},
              CustomCallSchedule::SCHEDULE_LATEST);
     compiled->ends[name_] = taken;
     context->SetOutput(0, taken);
@@ -465,9 +465,9 @@ class StartBeforeCompiler : public XlaOpKernel {
 // Exchanges that outlast the program. They wait for nothing, and nothing of their program for them:
 // their place among the other starts does not matter. `values` and `held` are numbers of inputs, as
 // of Start.
-absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
-                      const std::vector<int>& values, const std::vector<int>& held,
-                      std::vector<XlaOp>* same_held) {
+absl::Status StartDetached(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
+                           const std::vector<int>& values, const std::vector<int>& held,
+                           std::vector<XlaOp>* same_held) {
   tensorflow::core::RefCountPtr<Compiled> compiled;
   TF_RETURN_IF_ERROR(FindCompiled(context, &compiled));
   std::vector<XlaOp> operands;
@@ -481,7 +481,7 @@ absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchan
   TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
   // What an earlier program has started under these names is taken first.
   AddEarlierEnds(*compiled, exchanges, &operands);
-  const XlaOp call = Call(context, kHandOverCall, operands, ShapeUtil::MakeTupleShape(results),
+  const XlaOp call = Call(context, kStartDetachedCall, operands, ShapeUtil::MakeTupleShape(results),
                           ToCallConfig(exchanges), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
   for (const NamedExchange& exchange : exchanges)
     compiled->ends[exchange.tensor.name] = xla::GetTupleElement(call, 0);
@@ -490,24 +490,24 @@ absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchan
   return absl::OkStatus();
 }
 
-class HandOverCompiler : public XlaOpKernel {
+class DetachedStartCompiler : public XlaOpKernel {
  public:
-  explicit HandOverCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit DetachedStartCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, ReadExchange(context, ReadReduction, &exchange_));
   }
 
   void Compile(XlaOpKernelContext* context) override {
     std::vector<XlaOp> nothing;
-    OP_REQUIRES_OK(context, HandOver(context, {exchange_}, {1}, {}, &nothing));
+    OP_REQUIRES_OK(context, StartDetached(context, {exchange_}, {1}, {}, &nothing));
   }
 
  private:
   NamedExchange exchange_;
 };
 
-class HandOverBeforeCompiler : public XlaOpKernel {
+class DetachedStartBeforeCompiler : public XlaOpKernel {
  public:
-  explicit HandOverBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit DetachedStartBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
   }
 
@@ -517,8 +517,8 @@ class HandOverBeforeCompiler : public XlaOpKernel {
     bool can_hold_back = false;
     std::vector<XlaOp> same;
     OP_REQUIRES_OK(context, CanHoldBack(context, 2 * count, &can_hold_back));
-    OP_REQUIRES_OK(context, HandOver(context, exchanges_, Numbers(count, 2 * count),
-                                     can_hold_back ? held : std::vector<int>(), &same));
+    OP_REQUIRES_OK(context, StartDetached(context, exchanges_, Numbers(count, 2 * count),
+                                          can_hold_back ? held : std::vector<int>(), &same));
     for (size_t i = 0; i < held.size(); ++i)
       context->SetOutput(static_cast<int>(i), can_hold_back ? same[i] : context->Input(held[i]));
   }
@@ -556,9 +556,9 @@ BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSStartBefore", StartBeforeCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", HandOverCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSPushPullStartBefore", HandOverBeforeCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSWait", TakeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", DetachedStartCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStartBefore", DetachedStartBeforeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSWait", WaitCompiler);
 
 }  // namespace
 }  // namespace byteps

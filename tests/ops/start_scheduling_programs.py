@@ -75,7 +75,7 @@ def program():
 
 def program_apart():
     """The same where another program waits for the exchanges."""
-    return _order_in(_steps_apart(compiled=True)[0], r'"byteps_hand_over".*StartBefore"')
+    return _order_in(_steps_apart(compiled=True)[0], r'"byteps_start_detached".*StartBefore"')
 
 
 def program_with_norms():

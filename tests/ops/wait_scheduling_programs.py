@@ -67,7 +67,7 @@ def order():
     found = []
     for line in entry.splitlines():
         layer = re.search(r'op_name="layer_(\d)/matmul"', line)
-        wait = re.search(r'"byteps_take".* op_name="BytePSWait_?(\d?)"', line)
+        wait = re.search(r'"byteps_wait".* op_name="BytePSWait_?(\d?)"', line)
         if wait:
             found.append(f"wait for layer {wait[1] or 0}")
         elif layer and " dot(" in line:
