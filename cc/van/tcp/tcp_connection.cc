@@ -42,7 +42,7 @@ TcpConnection::TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory,
 
 void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                            const VanOptions& options, AtomicVanCounters* counters,
-                           Strangers* strangers) {
+                           UnauthenticatedConnections* strangers) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(stream),
                         PeerMemory(options.SharesMemory(), options.lend_to_own_process), counters));
@@ -447,7 +447,7 @@ Status TcpConnection::EndPiece() {
 
 // If that is where it is.
 Status TcpConnection::ReadPieceFromMemory(const FrameHeader& header) {
-  if (header.place != PayloadPlace::kSenderMemory) return OkStatus();
+  if (header.place != PayloadLocation::kSenderMemory) return OkStatus();
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }
