@@ -51,7 +51,7 @@ inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
 inline constexpr char kStartDetachedCall[] = "byteps_start_detached";
 inline constexpr char kWaitCall[] = "byteps_wait";
-inline constexpr char kPlaceCall[] = "byteps_place";
+inline constexpr char kRankInfoCall[] = "byteps_rank_info";
 
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and
 // priority.

@@ -136,7 +136,7 @@ ffi::Error Wait(CudaStreamHandle stream, std::string_view name, ffi::RemainingAr
   status = CopyResult(stream, *started, *result);
   // It is used again behind this copy, though the exchange may not have ended for the host.
   if (status.ok()) started->DropMemory();
-  if (!status.ok()) started->LetGo();
+  if (!status.ok()) started->Release();
   return ToCallError(status);
 }
 

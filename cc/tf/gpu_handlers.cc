@@ -132,7 +132,7 @@ Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void
   Status status = AllStreamExchanges().WaitUntilSubmitted(exchange, &end);
   // Several of them have the end of one collective.
   if (status.ok() && end != nullptr && end != *last) status = end->MakeStreamWait(stream);
-  if (!status.ok()) AllStreamExchanges().LetGo({exchange});
+  if (!status.ok()) AllStreamExchanges().Release({exchange});
   *last = end;
   return status;
 }
@@ -147,7 +147,7 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.
-    AllStreamExchanges().LetGo(AllBegun().ClaimAllOf(stream));
+    AllStreamExchanges().Release(AllBegun().ClaimAllOf(stream));
     AllStreamExchanges().WaitForProgramsMemory(stream);
     return ToCallError(status);
   }
@@ -174,14 +174,14 @@ XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::An
 XLA_FFI_DEFINE_HANDLER(
     kDone, Done,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kPlace, Place,
+XLA_FFI_DEFINE_HANDLER(kRankInfo, Place,
                        ffi::Ffi::Bind().Ctx<Stream>().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "CUDA", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "CUDA", kGate);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDone);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "CUDA", kPlace);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRankInfoCall, "CUDA", kRankInfo);
 
 }  // namespace
 }  // namespace byteps

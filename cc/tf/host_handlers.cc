@@ -153,7 +153,8 @@ XLA_FFI_DEFINE_HANDLER(kStartDetached, StartDetached,
 XLA_FFI_DEFINE_HANDLER(
     kWait, Wait,
     ffi::Ffi::Bind().Attr<std::string_view>("name").RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kRankInfo, Place,
+                       ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
@@ -161,7 +162,7 @@ XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "Host", kGate);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartDetachedCall, "Host", kStartDetached);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kWaitCall, "Host", kWait);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "Host", kPlace);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRankInfoCall, "Host", kRankInfo);
 
 }  // namespace
 }  // namespace byteps

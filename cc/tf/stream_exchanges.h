@@ -100,7 +100,7 @@ class StreamExchanges {
   }
 
   // No stream will wait for these: they end by themselves.
-  void LetGo(const std::vector<StreamExchangePointer>& exchanges) {
+  void Release(const std::vector<StreamExchangePointer>& exchanges) {
     std::vector<DeviceEvent> ends;
     {
       std::lock_guard<std::mutex> lock(mutex_);

@@ -157,8 +157,8 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
       return absl::InvalidArgumentError("'" + exchanges[0].tensor.name +
                                         "': a scalar has no axis 0 to gather along");
     }
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     shape.set_dimensions(0, shape.dimensions(0) * place.size);
     results.push_back(shape);
   }
@@ -222,7 +222,7 @@ bool IsForGpu(XlaOpKernelContext* context) {
 }
 
 // Whether a collective between the GPUs of one host takes the exchanges, or nothing travels.
-bool IsByNccl(XlaOpKernelContext* context, const WorkerPlace& place) {
+bool IsByNccl(XlaOpKernelContext* context, const RankInfo& place) {
   return IsForGpu(context) && place.size == place.local_size;
 }
 
@@ -317,8 +317,8 @@ class PushPullAllCompiler : public XlaOpKernel {
 
   // Cuts the exchanges that are in no group into groups of neighbours.
   absl::Status GroupOthers(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     std::vector<bool> is_grouped(exchanges_.size());
     for (const std::vector<int>& group : *groups)
       for (const int number : group) is_grouped[number] = true;
@@ -384,8 +384,8 @@ class WaitCompiler : public XlaOpKernel {
   // between the GPUs of one host, where the sums have come before.
   static absl::Status AddGates(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
     constexpr int kFirstGate = 1;
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     if (IsByNccl(context, place)) return absl::OkStatus();
     for (int i = kFirstGate; i < context->num_inputs(); ++i) {
       const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
@@ -413,8 +413,8 @@ bool IsRowByRow(const Shape& shape) {
 // nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
 absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can) {
-  WorkerPlace place;
-  TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+  RankInfo place;
+  TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
   const bool is_gpu = IsForGpu(context);
   *can = place.size > 1 && !IsByNccl(context, place);
   for (int i = 0; i < context->num_inputs(); ++i) {
@@ -536,8 +536,8 @@ class PlaceCompiler : public XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* context) override {
-    context->SetOutput(0, Call(context, kPlaceCall, {}, ShapeUtil::MakeShape(xla::S32, {}), config_,
-                               {}, CustomCallSchedule::SCHEDULE_NONE));
+    context->SetOutput(0, Call(context, kRankInfoCall, {}, ShapeUtil::MakeShape(xla::S32, {}),
+                               config_, {}, CustomCallSchedule::SCHEDULE_NONE));
   }
 
  private:
