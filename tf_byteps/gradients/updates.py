@@ -1,11 +1,14 @@
 """The current update of an optimizer, so that its gradients are reduced once."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
+
+from tf_byteps.types import Optimizer
 
 _local = threading.local()
 
@@ -20,7 +23,9 @@ class Update:
         reduced_of: see `accumulation`.
     """
 
-    def __init__(self, optimizer: Any, variables: Any, outer: Any) -> None:
+    def __init__(
+        self, optimizer: Optimizer, variables: list[keras.Variable], outer: Update | None
+    ) -> None:
         self.optimizer = optimizer
         self.variables = variables
         self.reduced: bool = outer is not None and outer.reduced

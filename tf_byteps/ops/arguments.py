@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.ops import bitcast, names
+from tf_byteps.types import ExchangeInput
 
 _SUMMED = (
     tf.float32,
@@ -22,7 +23,7 @@ _COPIED = (*_SUMMED, *bitcast.DTYPES, tf.string)
 _MAX_NAME_BYTES = 1024
 
 
-def checked_tensor(tensor: Any, what: str, copies: bool = False) -> tf.Tensor:
+def checked_tensor(tensor: ExchangeInput, what: str, copies: bool = False) -> tf.Tensor:
     """The tensor to exchange, after the checks that every operation needs.
 
     Args:

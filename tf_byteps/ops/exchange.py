@@ -24,10 +24,11 @@ from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.ops.refusals import told_to_the_others
+from tf_byteps.ops.refusals import reported_to_the_others
+from tf_byteps.types import ExchangeInput
 
 
-def _names_of(tensor: Any, scope: str, name: str | None, **_: Any) -> list[str]:
+def _names_of(tensor: ExchangeInput, scope: str, name: str | None, **_: object) -> list[str]:
     """Of what `push_pull` sends, whatever else it is called with."""
     tensors = tensor if isinstance(tensor, (list, tuple)) else [tensor]
     found = [names.in_scope(scope, _push_pull_name(name, each)) for each in tensors]
@@ -77,7 +78,7 @@ def push_pull(
 ) -> list[Any]: ...
 @overload
 def push_pull(
-    tensor: Any,
+    tensor: ExchangeInput,
     scope: str = ...,
     average: bool | None = ...,
     device_dense: str = ...,
@@ -93,9 +94,9 @@ def push_pull(
 ) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_of)
+@reported_to_the_others(_names_of)
 def push_pull(
-    tensor: Any,
+    tensor: ExchangeInput,
     scope: str = "",
     average: bool | None = None,
     device_dense: str = "",
@@ -181,7 +182,7 @@ def push_pull(
     return reduction.exchange_all(prepared, tensor_names, checked_priority(priority))
 
 
-def _push_pull_name(name: str | None, tensor: Any) -> str:
+def _push_pull_name(name: str | None, tensor: object) -> str:
     if isinstance(tensor, tf.IndexedSlices):
         return exchange_name(name, "push_pull of rows")
     return exchange_name(name, "push_pull")
@@ -189,9 +190,9 @@ def _push_pull_name(name: str | None, tensor: Any) -> str:
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_for("broadcast"))
+@reported_to_the_others(_names_for("broadcast"))
 def broadcast(
-    tensor: Any,
+    tensor: ExchangeInput,
     root_rank: int,
     name: str | None = None,
     priority: int | None = None,
@@ -256,9 +257,12 @@ def _broadcast(
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_for("gather"))
+@reported_to_the_others(_names_for("gather"))
 def gather(
-    tensor: Any, name: str | None = None, priority: int | None = None, gradient: str = "average"
+    tensor: ExchangeInput,
+    name: str | None = None,
+    priority: int | None = None,
+    gradient: str = "average",
 ) -> tf.Tensor:
     """Concatenates the workers' tensors along axis 0, in rank order; every worker gets the result.
 

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -176,7 +176,8 @@ class Group:
                 backup_workers=self.backup_workers,
                 codecs=[codec_of(compression) for compression in self.compressions],
             )
-        _ended_in_this_graph().update(dict.fromkeys(self.names, results[0].op.name))
+        ended_by = _ended_in_this_graph()
+        ended_by.update((name, results[0].op.name) for name in self.names)
         return [
             shared_norms.multiplied(result, norms[place]) if place in norms else result
             for place, result in enumerate(results)
@@ -280,7 +281,7 @@ def declaration(
     return Declaration(
         name,
         tensor.dtype.name,
-        tensor.shape.as_list(),
+        cast("list[int]", tensor.shape.as_list()),
         kind,
         average,
         backup_workers=backup_workers,

@@ -13,6 +13,7 @@ from tf_byteps.ops.compressor import codec_of
 from tf_byteps.ops.group import Group
 from tf_byteps.ops.library import kernels
 from tf_byteps.ops.low_rank import PowerSGDCompressor
+from tf_byteps.types import Exchanged, ExchangeInput
 
 
 class Reduction:
@@ -46,7 +47,7 @@ class Reduction:
         self.backup_workers = backup_workers
         self.merge_repeated_rows = merge_repeated_rows
 
-    def prepare(self, tensor: Any) -> tf.Tensor | tf.IndexedSlices:
+    def prepare(self, tensor: ExchangeInput) -> tf.Tensor | tf.IndexedSlices:
         """A tensor to exchange, checked: a `tf.Tensor` or `tf.IndexedSlices`."""
         if isinstance(tensor, tf.IndexedSlices) and self.sparse_as_dense:
             tensor = tf.convert_to_tensor(tensor)
@@ -159,17 +160,17 @@ class Reduction:
         size = kernels().byte_ps_place(what="size")
         return [each * tf.cast(size, each.dtype) for each in averages]
 
-    def exchange(self, tensor: Any, name: str, priority: int = BACKWARD_ORDER) -> Any:
+    def exchange(self, tensor: Exchanged, name: str, priority: int = BACKWARD_ORDER) -> Exchanged:
         """Exchanges what `prepare` returned."""
         return self.exchange_all([tensor], [name], priority)[0]
 
 
-def _scaled(tensor: Any, factor: float) -> Any:
+def _scaled(tensor: Exchanged, factor: float) -> Exchanged:
     """`tensor * factor`; for 16-bit floats in float32, so that the factor is not rounded."""
     if isinstance(factor, (int, float)) and factor == 1:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
-        values = _scaled(tensor.values, factor)
+        values = tf.convert_to_tensor(_scaled(tensor.values, factor))
         return tf.IndexedSlices(values, tensor.indices, tensor.dense_shape)
     if not tensor.dtype.is_floating:
         raise ValueError(

@@ -24,7 +24,7 @@ _SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
 
 
-def told_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[FunctionT], FunctionT]:
+def reported_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[FunctionT], FunctionT]:
     """Decorates an exchange: in eager code the other workers learn that a call is refused.
 
     Args:
@@ -35,7 +35,7 @@ def told_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[Function
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: object, **kwargs: object) -> Any:
             try:
                 return function(*args, **kwargs)
             except (TypeError, ValueError, NotImplementedError) as error:

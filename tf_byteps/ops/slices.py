@@ -136,7 +136,9 @@ def _index_words(dtype: tf.DType) -> int:
     return max(1, tf.int64.size // dtype.size)
 
 
-def _merge(indices: tf.Tensor, rows: tf.Tensor, divisor: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+def _merge(
+    indices: tf.Tensor, rows: tf.Tensor, divisor: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """One row for each index, in ascending order of the indices; 16-bit rows are added up in
     float32.
 

@@ -21,6 +21,7 @@ from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Average, ReduceOp
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.types import Exchanged
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ def start_reductions(
 
 
 def _to_start(
-    tensor: Any,
+    tensor: Exchanged,
     name: str,
     shape: tuple[int, ...],
     reduction: Reduction,
