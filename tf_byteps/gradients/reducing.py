@@ -72,7 +72,7 @@ def _prepared(gradients: Sequence[Gradient], reduction: Reduction) -> list[Excha
     return [None if gradient is None else reduction.prepare(gradient) for gradient in gradients]
 
 
-def finite_everywhere(finite: tf.Tensor) -> tf.Tensor:
+def finite_everywhere(finite: Any) -> tf.Tensor:
     """Whether the gradients of all workers are finite (protocol rule 27).
 
     Args:

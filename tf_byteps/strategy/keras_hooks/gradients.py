@@ -149,7 +149,7 @@ def _overwrite_variables(
     return original(self, grads, variables)
 
 
-def _add_slot(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _add_slot(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_optimizer(self)
     mine = self._distribution_strategy
     if is_ours(mine) and not tf.distribute.has_strategy():

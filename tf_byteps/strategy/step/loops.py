@@ -71,7 +71,10 @@ def averaged(gradients: list[Any], variables: list[tf.Variable]) -> list[Any]:
 
 
 def apply(
-    original: Callable[..., Any], optimizer: Any, gradients: Sequence[Any], variables: Any
+    original: Callable[..., Any],
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Any],
+    variables: Any,
 ) -> None:
     """`BaseOptimizer.apply` in the scope, outside of any replica."""
     gradients = list(gradients)
