@@ -17,6 +17,15 @@ _OLD = {
     r"\bjoined\.py\b|\breduce_joined\b": "fusion",
     r"\blate_logs\b": "deferred",
     r"\bwhole_files\.py\b": "atomic write",
+    r"\b(?:Device|Stream|Cpu|Result|StartAfter)Mark\b": "event",
+    r"\b(?:Set|Until)OnItsWay\b|\bon_its_way\b": "submitted",
+    r"[Hh]and_?[Oo]ver(?:Way|Tensors|Call|Compiler)|\bbyteps_(?:hand_over|take)\b": "detached",
+    r"\bGoOn(?:ByRdma|OverTcp)\b": "upgrade, fall back",
+    r"\bShakeHands\b": "handshake",
+    r"\bMortalJob\b": "killable",
+    r"\bWorkerPlace\b": "rank info",
+    r"\bPayloadPlace\b": "location",
+    r"\bGoneWorker\b|\bOnGone\b": "departed",
 }
 _FOLDERS = "cc docs tf_byteps tests benchmarks examples tools".split()
 _SUFFIXES = (".py", ".pyi", ".md", ".h", ".cc", ".cu", ".sh")
@@ -58,5 +67,5 @@ def test_the_table_says_what_to_write(word):
 
 def test_an_old_word_is_found():
     texts = [("a.py", 'x = 1\n"""A part under way."""\n'), ("b.py", "in flight")]
-    (pattern,) = (pattern for pattern in _OLD if "way" in pattern)
+    (pattern,) = (each for each, word in _OLD.items() if word == "in flight")
     assert _found(pattern, texts) == ["a.py:2: under way"]
