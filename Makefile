@@ -11,6 +11,7 @@ BAZEL := bazel --output_user_root=$(CURDIR)/build/bazel --max_idle_secs=120
 SOAK_MINUTES ?= 30
 PYTHONS ?= 3.12 3.13
 TENSORFLOW ?= 2.20
+KERAS ?= 3.12.0 3.15.1
 WHEEL_PYTHONS ?= 3.11 3.12 3.13
 PROPERTY_SEEDS ?= 200
 CONTAINER_PYTHON ?= 3.11
@@ -20,7 +21,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -73,6 +74,9 @@ test-pythons:  ## Installs the package as README.md says with Python 3.12 and 3.
 
 test-tensorflow:  ## Builds for TensorFlow 2.20 (TENSORFLOW) in an environment of its own and runs the Python tests (25 minutes).
 	tools/check_tensorflow.sh $(TENSORFLOW)
+
+test-keras: build  ## Runs the Python tests that use Keras with the oldest and the newest supported version (KERAS; 30 minutes).
+	tools/check_keras.sh "$(KERAS)"
 
 ptx: $(VENV)/environment.stamp  ## Compiles the GPU's kernels (cc/gpu/codec_kernels.cu) into a header that is committed.
 	$(PIP) install 'nvidia-cuda-nvrtc-cu12==12.9.*'

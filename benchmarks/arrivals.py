@@ -1,4 +1,4 @@
-"""Exchange beside computation: are gradients on their way before backpropagation ends?
+"""Exchange beside computation: are gradients in flight before backpropagation ends?
 
 Two workers train a model of seven layers through one server. Of its 14 gradients all but two must
 have begun to arrive at the server, by its clock, when backpropagation ends: when the gradient of
@@ -97,7 +97,7 @@ def median_begun(steps):
 
 
 def rows_of(way, kind, steps):
-    """Two figures: how many gradients are on their way in time, and how early the first one is."""
+    """Two figures: how many gradients are in flight in time, and how early the first one is."""
     case = f"{way}: {kind}"
     needed = steps[0].gradients - LATE_GRADIENTS
     begun = Runs(tuple(step.begun for step in steps), f"of {steps[0].gradients}")

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_byteps.declaration import Declaration
+
 protocol_version: int
 
 class EngineError(RuntimeError):
@@ -122,9 +124,7 @@ def next_rounds() -> dict[str, int]: ...
 def give_up_rounds(names: Sequence[str], reason: str) -> None: ...
 def skip_to_rounds(rounds: dict[str, int]) -> None: ...
 def full_codec_name(codec: str) -> str: ...
-def declare(
-    tensors: Sequence[tuple[str, str, Sequence[int], str, bool, int, int, str]],
-) -> None: ...
+def declare(tensors: Sequence[Declaration]) -> None: ...
 def exchange(
     array: np.ndarray,
     *,

@@ -24,7 +24,7 @@ from tf_byteps.rendezvous.messages import Address
 from tf_byteps.rendezvous.roster import RUN_ID
 from tf_byteps.rendezvous.scheduler import Scheduler
 from tf_byteps.rendezvous.secret import engine_key, job_secret
-from tf_byteps.timeline.files import Stay
+from tf_byteps.timeline.files import Session
 from tf_byteps.timeline.scheduler_recorder import SchedulerRecorder
 from tf_byteps.timeline.server_recorder import ServerRecorder
 
@@ -174,7 +174,7 @@ class SummationServer:
         self._rank, self._job_id = rank, book.job_id
         if self._config.timeline:
             where = self._config.timeline
-            self._recorder = ServerRecorder(self._server, where, rank, Stay.of(book))
+            self._recorder = ServerRecorder(self._server, where, rank, Session.of(book))
 
     @property
     def failure(self) -> str:

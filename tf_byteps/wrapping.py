@@ -4,10 +4,11 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from tf_byteps import signatures
 from tf_byteps.errors import BytePSError
 
 # An owner, the name of its attribute, and what `wrap` replaces that by.
@@ -18,8 +19,19 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 
+# All that this process has changed.
+replaced: list[Change] = []
+
+
+def wrap_all(changes: Sequence[Change]) -> None:
+    """As `wrap`, for each of a list; one warning names all that `signatures.check` finds."""
+    signatures.check(changes)
+    for change in changes:
+        _replace(*change)
+
+
 def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
-    """Replaces an attribute that can be called.
+    """Replaces an attribute that can be called, if it is one that tf_byteps knows.
 
     Exceptions pass without frames of tf_byteps, as they pass Keras without Keras's; its switch,
     `keras.config.disable_traceback_filtering()`, shows both.
@@ -28,7 +40,14 @@ def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
         owner: the class or module that has it.
         name: its name.
         replacement: a function that is called with the original before the call's own arguments.
+
+    Raises:
+        BytePSError: see `signatures.check`.
     """
+    wrap_all([(owner, name, replacement)])
+
+
+def _replace(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -41,6 +60,7 @@ def wrap(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
             raise
 
     setattr(owner, name, wrapper)
+    replaced.append((owner, name, replacement))
 
 
 def hide_own_frames(error: BaseException) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 import tf_byteps
 from tf_byteps import _engine
+from tf_byteps.declaration import Declaration
 from tf_byteps.ops.arguments import FORWARD_ORDER
 
 _WAIT_SECONDS = 280.0
@@ -71,7 +72,7 @@ def prepare(group, tensors, priorities="forward", codec="", is_narrow=False):
         for index, (name, shape) in enumerate(tensors)
     ]
     # All in one message, as a traced function declares its gradients.
-    _engine.declare([(t.name, "float32", t.input.shape, "sum", False, 0, 0, codec) for t in made])
+    _engine.declare([Declaration(t.name, "float32", t.input.shape, codec=codec) for t in made])
     _groups[group] = made
 
 

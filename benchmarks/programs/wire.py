@@ -54,7 +54,7 @@ def _receive(seconds):
 
 
 def _drain():
-    """Reads what is still on the way, until nothing comes."""
+    """Reads what is still in flight, until nothing comes."""
     buffer = bytearray(_CHUNK_BYTES)
     _connection.settimeout(0.4)
     try:

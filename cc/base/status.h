@@ -17,7 +17,7 @@ enum class StatusCode : uint8_t {
   kOk = 0,
   kInvalidArgument = 1,     // the request itself is wrong: dtype, shape, size
   kFailedPrecondition = 2,  // right request, wrong state: not initialized, workers disagree
-  kUnavailable = 3,         // a peer is gone or cannot be reached
+  kUnavailable = 3,         // a peer is lost or cannot be reached
   kDeadlineExceeded = 4,    // a wait ran out of its time
   kCancelled = 5,           // the engine is shutting down
   kResourceExhausted = 6,   // memory, descriptors or a limit

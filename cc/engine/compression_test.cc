@@ -9,7 +9,7 @@
 #include "cc/codec/part_forms.h"
 #include "cc/coordinator/placement.h"
 #include "cc/engine/testing/compressed_sums.h"
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {
@@ -112,7 +112,7 @@ TEST(CompressionTest, OnlyTheCompressedBytesTravel) {
 // 15).
 void LoseAServer(const EngineOptions& options, const std::string& codec) {
   for (const int rounds_before : {0, 1}) {
-    MortalJob job(3, 2, options);
+    KillableJob job(3, 2, options);
     uint64_t round = 0;
     for (; round < static_cast<uint64_t>(rounds_before); ++round)
       ExpectRound(job, "t", codec, round);

@@ -13,7 +13,7 @@ namespace {
 struct Current {
   Mutex mutex;
   std::shared_ptr<Worker> worker BYTEPS_GUARDED_BY(mutex);
-  WorkerPlace place BYTEPS_GUARDED_BY(mutex);
+  RankInfo place BYTEPS_GUARDED_BY(mutex);
   Timeline timeline;
 };
 
@@ -30,7 +30,7 @@ Status NotInitialized() {
 
 }  // namespace
 
-Status StartWorker(const JobDescription& job, const WorkerPlace& place) {
+Status StartWorker(const JobDescription& job, const RankInfo& place) {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
   Current& current = GetCurrent();
   // Held while connecting: a second init waits, and is then refused.
@@ -61,7 +61,7 @@ std::shared_ptr<Worker> CurrentWorker() {
   return current.worker;
 }
 
-Status CurrentPlace(WorkerPlace* place) {
+Status CurrentRankInfo(RankInfo* place) {
   Current& current = GetCurrent();
   MutexLock lock(current.mutex);
   if (current.worker == nullptr) return NotInitialized();

@@ -22,7 +22,7 @@ namespace byteps {
 class Worker;
 
 // Which of the workers this process is, among all and among those on its host.
-struct WorkerPlace {
+struct RankInfo {
   int32_t rank = 0;
   int32_t size = 1;
   int32_t local_rank = 0;
@@ -31,7 +31,7 @@ struct WorkerPlace {
 
 // Starts this process's worker engine: connects to the coordinator and to every server of `job`.
 // FAILED_PRECONDITION if one is running.
-Status StartWorker(const JobDescription& job, const WorkerPlace& place);
+Status StartWorker(const JobDescription& job, const RankInfo& place);
 
 // Says goodbye, ends every pending exchange with CANCELLED, and joins the engine's threads. No-op
 // without an engine.
@@ -41,7 +41,7 @@ void StopWorker();
 std::shared_ptr<Worker> CurrentWorker();
 
 // Where the running engine is. FAILED_PRECONDITION without one.
-Status CurrentPlace(WorkerPlace* place);
+Status CurrentRankInfo(RankInfo* place);
 
 // Hands a tensor to the running engine. Without one, `request.done` gets FAILED_PRECONDITION ("call
 // tf_byteps.init() first"): every request ends in exactly one call of `done`.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {
@@ -22,7 +22,7 @@ class OneWorkerHasIt : public ::testing::TestWithParam<int> {};
 TEST_P(OneWorkerHasIt, AllGetTheSameSum) {
   EngineOptions options;
   options.flow.part_bytes = kPartFloats * sizeof(float);
-  MortalJob job(3, 2, options);
+  KillableJob job(3, 2, options);
   ExpectAllTheSame(SendOnAll(job, kParts * kPartFloats));
   const uint64_t reply_bytes = kFrameHeaderBytes + kPartFloats * sizeof(float);
   const uint64_t received_before = job.worker(0).counters().received_bytes;
@@ -54,16 +54,16 @@ TEST_P(OneWorkerHasIt, AllGetTheSameSum) {
 INSTANTIATE_TEST_SUITE_P(Parts, OneWorkerHasIt,
                          ::testing::Range(0, static_cast<int>(kParts / 2) + 1));
 
-class RandomDeathsTest : public ::testing::TestWithParam<MortalShape> {};
+class RandomDeathsTest : public ::testing::TestWithParam<KillableShape> {};
 
 // All servers but the last die, one after another or at once, at random bytes.
 TEST_P(RandomDeathsTest, SumsAreExact) {
-  const MortalShape shape = GetParam();
+  const KillableShape shape = GetParam();
   Draw draw;
   const int jobs = Asked("BYTEPS_TEST_DEATHS").value_or(5);
   constexpr int kRounds = 12;
   for (int i = 0; i < jobs; ++i) {
-    MortalJob job(shape);
+    KillableJob job(shape);
     std::atomic<bool> over{false};
     std::vector<std::thread> killers;
     for (int32_t doomed = 0; doomed + 1 < shape.servers; ++doomed) {
@@ -89,12 +89,14 @@ TEST_P(RandomDeathsTest, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RandomDeathsTest,
-                         ::testing::Values(MortalShape{2, 2, 1, false}, MortalShape{3, 2, 2, false},
-                                           MortalShape{2, 3, 1, true}, MortalShape{3, 3, 1, false}),
+                         ::testing::Values(KillableShape{2, 2, 1, false},
+                                           KillableShape{3, 2, 2, false},
+                                           KillableShape{2, 3, 1, true},
+                                           KillableShape{3, 3, 1, false}),
                          [](const auto& info) { return NameOf(info.param); });
 
 // Ends with an error within two seconds, as does what comes later.
-void ExpectLost(MortalJob& job, const std::vector<std::shared_ptr<Pending>>& sent) {
+void ExpectLost(KillableJob& job, const std::vector<std::shared_ptr<Pending>>& sent) {
   const int64_t begin_ns = MonotonicNanos();
   for (const auto& pending : sent) {
     const Status status = pending->Wait();
@@ -105,12 +107,12 @@ void ExpectLost(MortalJob& job, const std::vector<std::shared_ptr<Pending>>& sen
 }
 
 // Worker 0 sends, and waits for the others.
-std::vector<std::shared_ptr<Pending>> SendOnOne(MortalJob& job) {
+std::vector<std::shared_ptr<Pending>> SendOnOne(KillableJob& job) {
   return {Send(job.worker(0), "t", OrderMatters(0, 100))};
 }
 
 TEST(FailoverTest, TheLastServersDeathIsAnError) {
-  MortalJob job(2, 2, {});
+  KillableJob job(2, 2, {});
   ExpectAllTheSame(SendOnAll(job, 100));
   job.Kill(1);
   ExpectAllTheSame(SendOnAll(job, 100));
@@ -120,7 +122,7 @@ TEST(FailoverTest, TheLastServersDeathIsAnError) {
 }
 
 TEST(FailoverTest, AllServersAtOnceAreAnError) {
-  MortalJob job(2, 3, {});
+  KillableJob job(2, 3, {});
   const auto sent = SendOnOne(job);
   std::thread other([&] { job.Kill(1); });
   job.Kill(0);
@@ -132,7 +134,7 @@ TEST(FailoverTest, AllServersAtOnceAreAnError) {
 TEST(FailoverTest, WithoutItAnyServersDeathIsAnError) {
   EngineOptions options;
   options.server_failover = false;
-  MortalJob job(2, 2, options);
+  KillableJob job(2, 2, options);
   ExpectAllTheSame(SendOnAll(job, 100));
   const auto sent = SendOnOne(job);
   job.Kill(1);
@@ -142,7 +144,7 @@ TEST(FailoverTest, WithoutItAnyServersDeathIsAnError) {
 TEST(FailoverTest, WhatOneWorkerHasGivenUpIsAnErrorOnAll) {
   EngineOptions options;
   options.timeouts.operation_timeout = 1;
-  MortalJob job(2, 2, options);
+  KillableJob job(2, 2, options);
   ExpectAllTheSame(SendOnAll(job, 100));
   const auto sent = SendOnOne(job);
   EXPECT_EQ(sent[0]->Wait().code(), StatusCode::kDeadlineExceeded);
@@ -155,7 +157,7 @@ TEST(FailoverTest, WhatOneWorkerHasGivenUpIsAnErrorOnAll) {
 }
 
 TEST(FailoverTest, HistoriesOfBackupWorkersAreNotMadeUpFor) {
-  MortalJob job(3, 2, {});
+  KillableJob job(3, 2, {});
   std::vector<std::shared_ptr<Pending>> sent;
   for (int32_t rank = 0; rank < 3; ++rank) {
     auto pending = std::make_shared<Pending>(Values(rank, 100000));

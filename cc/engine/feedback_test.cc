@@ -11,7 +11,7 @@
 #include "cc/coordinator/placement.h"
 #include "cc/engine/testing/compressed_sums.h"
 #include "cc/engine/testing/cutting_proxy.h"
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {
@@ -94,7 +94,7 @@ TEST_P(FeedbackTest, EveryWorkerHasTheBitsOfTheOracle) {
 
 // What was pushed to it is pushed again, to another one (protocol rule 15).
 TEST_P(FeedbackTest, ALostServerChangesNoBit) {
-  MortalJob job(3, 2, Options());
+  KillableJob job(3, 2, Options());
   Oracle oracle("t", GetParam(), 3);
   uint64_t round = 0;
   ExpectRound(job, "t", GetParam(), oracle, round++);

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {
@@ -22,7 +22,7 @@ EngineOptions Options() {
   return options;
 }
 
-void ExchangeOnAll(MortalJob& job, int first_round, int rounds) {
+void ExchangeOnAll(KillableJob& job, int first_round, int rounds) {
   job.OnEachWorker([&](Worker& worker, int rank) {
     for (int round = first_round; round < first_round + rounds; ++round)
       ExchangeRound(worker, rank, kWorkers, round);
@@ -30,7 +30,7 @@ void ExchangeOnAll(MortalJob& job, int first_round, int rounds) {
 }
 
 TEST(FrozenPathTest, AFrozenServerCountsAsLostAndTheOtherOneGoesOn) {
-  MortalJob job(kWorkers, 2, Options());
+  KillableJob job(kWorkers, 2, Options());
   ExchangeOnAll(job, 0, 3);
   for (int worker = 0; worker < kWorkers; ++worker) job.gate(kFrozen, worker).Admit(0, 0);
   ExchangeOnAll(job, 3, 3);
@@ -38,7 +38,7 @@ TEST(FrozenPathTest, AFrozenServerCountsAsLostAndTheOtherOneGoesOn) {
 }
 
 TEST(FrozenPathTest, APathThatPassesAgainIsMadeAgain) {
-  MortalJob job(kWorkers, 2, Options());
+  KillableJob job(kWorkers, 2, Options());
   ExchangeOnAll(job, 0, 3);
   GatedProxy& gate = job.gate(kFrozen, 1);
   const int connections = gate.connections();
@@ -56,7 +56,7 @@ TEST(FrozenPathTest, APathThatPassesAgainIsMadeAgain) {
 
 // Servers say nothing while a worker computes; that is no silence of the path.
 TEST(FrozenPathTest, WaitingForASlowWorkerBreaksNothing) {
-  MortalJob job(kWorkers, 1, Options());
+  KillableJob job(kWorkers, 1, Options());
   ExchangeOnAll(job, 0, 1);
   job.OnEachWorker([&](Worker& worker, int rank) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(8));

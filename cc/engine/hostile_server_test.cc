@@ -28,7 +28,7 @@ ScriptedServer::OnPush Echo(Corrupt corrupt) {
     OutgoingFrame frame;
     frame.header = push;
     frame.header.type = FrameType::kReply;
-    frame.header.place = PayloadPlace::kFollows;
+    frame.header.place = PayloadLocation::kFollows;
     corrupt(&frame.header, payload.get());
     frame.header.payload_bytes = payload->size();
     frame.payload = payload->data();
@@ -115,7 +115,7 @@ TEST(HostileServerTest, EveryWrongFieldIsAnErrorThatNamesTheServer) {
       {"codec", [](FrameHeader* h, std::string*) { h->codec = static_cast<CodecId>(9); }},
       {"codec of another tensor",
        [](FrameHeader* header, std::string*) { header->codec = CodecId::kInt8; }},
-      {"place", [](FrameHeader* h, std::string*) { h->place = PayloadPlace::kSenderMemory; }},
+      {"place", [](FrameHeader* h, std::string*) { h->place = PayloadLocation::kSenderMemory; }},
       {"too short", [](FrameHeader*, std::string* payload) { payload->pop_back(); }},
       {"too long", [](FrameHeader*, std::string* payload) { payload->append(4, '\1'); }},
       {"much too long", [](FrameHeader*, std::string* payload) { payload->append(99999, '\1'); }},
@@ -174,7 +174,7 @@ TEST(HostileServerTest, ACompressedReplyMustHaveTheFormOfItsSum) {
   }
 }
 
-// More credit than was taken frees what is on the way, and no more.
+// More credit than was taken frees what is in flight, and no more.
 TEST(HostileServerTest, TooMuchCreditDoesNoHarm) {
   const Status status =
       Exchange([](FrameHeader* header, std::string*) { header->credit_bytes = UINT64_MAX; });

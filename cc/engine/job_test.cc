@@ -269,7 +269,7 @@ TEST(JobTest, AnnouncedTensorsAreExchangedLikeOthers) {
   });
 }
 
-// Rounds are under way everywhere, and each worker is at another place, when the links are known.
+// Rounds are in flight everywhere, and each worker is at another place, when the links are known.
 TEST(JobTest, TensorsAreCutAgainWhileTheyAreExchanged) {
   EngineOptions options;
   options.flow.link_bytes_per_second = 5 * 1000 * 1000;  // parts of 32 KB, not of 128

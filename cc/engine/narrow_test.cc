@@ -12,7 +12,7 @@
 
 #include "cc/engine/testing/compressed_sums.h"
 #include "cc/engine/testing/cutting_proxy.h"
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {

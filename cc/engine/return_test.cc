@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/clock.h"
-#include "cc/engine/testing/mortal_job.h"
+#include "cc/engine/testing/killable_job.h"
 
 namespace byteps {
 namespace {
@@ -25,7 +25,7 @@ EngineOptions ShortParts() {
 }
 
 // Rounds until a server that has been started again has its share of them.
-void TrainUntilItServes(MortalJob& job, int32_t server) {
+void TrainUntilItServes(KillableJob& job, int32_t server) {
   const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(20);
   while (job.server(server).counters().rounds_completed == 0) {
     ASSERT_LT(MonotonicNanos(), deadline_ns) << "the server gets no parts";
@@ -35,7 +35,7 @@ void TrainUntilItServes(MortalJob& job, int32_t server) {
 }
 
 TEST(ReturnTest, AServerThatIsStartedAgainGetsItsShareBack) {
-  MortalJob job(3, 2, ShortParts());
+  KillableJob job(3, 2, ShortParts());
   for (int life = 0; life < 3; ++life) {
     ExpectAllTheSame(SendOnAll(job, kFloats));
     job.Kill(0);
@@ -63,7 +63,7 @@ TEST(ReturnTest, AServerThatIsStartedAgainGetsItsShareBack) {
 }
 
 TEST(ReturnTest, TheOthersMayDieThen) {
-  MortalJob job(2, 2, ShortParts());
+  KillableJob job(2, 2, ShortParts());
   ExpectAllTheSame(SendOnAll(job, kFloats));
   for (int life = 0; life < 4; ++life) {
     const int32_t server = life % 2;
@@ -76,7 +76,7 @@ TEST(ReturnTest, TheOthersMayDieThen) {
 }
 
 TEST(ReturnTest, OnlyLostServersAreTakenBack) {
-  MortalJob job(2, 2, ShortParts());
+  KillableJob job(2, 2, ShortParts());
   ExpectAllTheSame(SendOnAll(job, kFloats));
   EXPECT_TRUE(job.coordinator().lost_servers().empty());
   EXPECT_EQ(job.coordinator().TakeBack(0, {"127.0.0.1", 1}, "host").code(),
@@ -118,7 +118,7 @@ class MiddleOfARound : public ::testing::TestWithParam<int> {
     }
   }
 
-  MortalJob job_;
+  KillableJob job_;
   std::vector<std::shared_ptr<Pending>> sent_;
 };
 
@@ -150,18 +150,18 @@ TEST_P(MiddleOfARound, TheOtherDies) {
 
 INSTANTIATE_TEST_SUITE_P(Replies, MiddleOfARound, ::testing::Values(0, 3, 7));
 
-class RandomReturnsTest : public ::testing::TestWithParam<MortalShape> {};
+class RandomReturnsTest : public ::testing::TestWithParam<KillableShape> {};
 
 // Servers die at random bytes and are started again, all through a job. One that has its share is
 // always left.
 TEST_P(RandomReturnsTest, SumsAreExact) {
-  const MortalShape shape = GetParam();
+  const KillableShape shape = GetParam();
   Draw draw;
   const int jobs = Asked("BYTEPS_TEST_DEATHS").value_or(2);
   constexpr int kRounds = 40;
   int returns = 0;
   for (int i = 0; i < jobs; ++i) {
-    MortalJob job(shape);
+    KillableJob job(shape);
     std::atomic<bool> over{false};
     const auto wait_for = [&](const auto& condition) {
       while (!condition() && !over) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -199,8 +199,9 @@ TEST_P(RandomReturnsTest, SumsAreExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, RandomReturnsTest,
-                         ::testing::Values(MortalShape{2, 2, 1, false}, MortalShape{3, 2, 2, false},
-                                           MortalShape{2, 3, 1, true}),
+                         ::testing::Values(KillableShape{2, 2, 1, false},
+                                           KillableShape{3, 2, 2, false},
+                                           KillableShape{2, 3, 1, true}),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

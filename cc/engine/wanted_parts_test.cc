@@ -42,7 +42,7 @@ class WantedPartsTest : public ::testing::Test {
  protected:
   WantedPartsTest() : server_([this](auto&&... arguments) { OnPush(arguments...); }) {}
 
-  // The order in which a worker pushes the parts of two rounds. One is on the way at a time.
+  // The order in which a worker pushes the parts of two rounds. One is in flight at a time.
   std::vector<std::vector<uint32_t>> Order(std::vector<Question> questions) {
     questions_ = std::move(questions);
     EngineOptions options;

@@ -31,9 +31,9 @@ class CopyEngine {
   Status CopyToHost(CudaAddress from, void* to, size_t bytes, Done done,
                     const CudaStreamHandle* producer = nullptr);
 
-  // The copies to the host that are called from now on start after `mark`, which stays the
+  // The copies to the host that are called from now on start after `event`, which stays the
   // caller's.
-  Status StartAfter(CudaEvent* mark) { return to_host_->StartAfter(mark); }
+  Status StartAfter(CudaEvent* event) { return to_host_->StartAfter(event); }
 
   // Copies to GPU memory that nothing on the GPU uses any more: its last user came before a copy to
   // the host that has ended. Where that is not so, `owner` is the stream in whose order the memory
@@ -45,10 +45,10 @@ class CopyEngine {
   // cannot, although it should, warns.
   bool Supports(const DeviceForm& form);
 
-  // As CopyToHost of parts that are encoded on the way, if Supports: their bytes one after the
+  // As CopyToHost of parts that are encoded first, if Supports: their bytes one after the
   // other.
   Status EncodeToHost(const std::vector<DevicePart>& parts, void* to, Done done);
-  // As CopyToDevice of parts that are decoded on the way; all of them end together.
+  // As CopyToDevice of parts that are then decoded; all of them end together.
   Status DecodeToDevice(const std::vector<ArrivedPart>& parts, Done done);
 
  private:

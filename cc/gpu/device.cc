@@ -144,11 +144,11 @@ Status CudaEvent::Wait() {
   return driver.Check(driver.cuEventSynchronize(handle_), "cuEventSynchronize");
 }
 
-Status StreamMark::CopyResult(CudaStreamHandle, void*) {
+Status StreamEvent::CopyResult(CudaStreamHandle, void*) {
   return Internal("what a stream waits for is no result of the host's");
 }
 
-Status CudaEvent::HoldUp(CudaStreamHandle stream) {
+Status CudaEvent::MakeStreamWait(CudaStreamHandle stream) {
   const CudaDriver& driver = device_->driver();
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());

@@ -77,13 +77,13 @@ class CudaStream {
 };
 
 // What a stream can be made to wait for.
-class StreamMark {
+class StreamEvent {
  public:
-  virtual ~StreamMark() = default;
-  // What is put on `stream` from now on starts after this. Returns at once. The mark may go
+  virtual ~StreamEvent() = default;
+  // What is put on `stream` from now on starts after this. Returns at once. The event may go
   // meanwhile.
-  virtual Status HoldUp(CudaStreamHandle stream) = 0;
-  // The same of a host's mark, whose result the stream copies from the host: it comes to `to`,
+  virtual Status MakeStreamWait(CudaStreamHandle stream) = 0;
+  // The same of a host's event, whose result the stream copies from the host: it comes to `to`,
   // which is memory of the device, instead of where it was to come to.
   virtual Status CopyResult(CudaStreamHandle stream, void* to);
   // No stream will wait for it: what it is the end of must come to its end by itself.
@@ -93,7 +93,7 @@ class StreamMark {
 };
 
 // A point in a stream's work. A thread that waits for it sleeps.
-class CudaEvent : public StreamMark {
+class CudaEvent : public StreamEvent {
  public:
   static Status Create(std::shared_ptr<GpuDevice> device, std::unique_ptr<CudaEvent>* event);
   ~CudaEvent() override;
@@ -104,7 +104,7 @@ class CudaEvent : public StreamMark {
   // Blocks the calling thread until the recorded point is reached.
   Status Wait();
   // The event may be recorded again meanwhile.
-  Status HoldUp(CudaStreamHandle stream) override;
+  Status MakeStreamWait(CudaStreamHandle stream) override;
 
  private:
   explicit CudaEvent(std::shared_ptr<GpuDevice> device) : device_(std::move(device)) {}

@@ -64,9 +64,9 @@ class DeviceCodec {
   const std::shared_ptr<GpuDevice> device_;
   CudaModuleHandle module_ = nullptr;
   std::array<Kernels, 5> kernels_;
-  std::unique_ptr<DeviceBuffer> encoded_;  // on the way out
-  std::unique_ptr<DeviceBuffer> arrived_;  // on the way back
-  std::unique_ptr<DeviceBuffer> rotated_;  // blocks of thc, first of those on the way out
+  std::unique_ptr<DeviceBuffer> encoded_;  // to be sent
+  std::unique_ptr<DeviceBuffer> arrived_;  // received
+  std::unique_ptr<DeviceBuffer> rotated_;  // blocks of thc, first of those to be sent
 };
 
 }  // namespace byteps

@@ -44,7 +44,7 @@ struct DeviceForm {
 // So many parts of one form are encoded or decoded at a time.
 inline constexpr uint64_t kPartsTogether = 8;
 
-// One part on its way out: `elements` float32 numbers in a device's memory become `bytes` bytes.
+// One outbound part: `elements` float32 numbers in a device's memory become `bytes` bytes.
 // Raw parts are copied as they are.
 struct DevicePart {
   const void* values = nullptr;
@@ -53,7 +53,7 @@ struct DevicePart {
   DeviceForm form;
 };
 
-// One part on its way back: what is in the host's pinned memory becomes `elements` float32 numbers
+// One inbound part: what is in the host's pinned memory becomes `elements` float32 numbers
 // in a device's memory. Raw parts are copied as they are.
 struct ArrivedPart {
   const void* from = nullptr;

@@ -89,21 +89,21 @@ Status GpuRankDevice::StartAfter(CudaStreamHandle stream) {
   return collectives_->AddBehind(stream, nothing, [](const Status&) {});
 }
 
-Status GpuRankDevice::Mark(CudaStreamHandle stream, DeviceMark* mark) {
+Status GpuRankDevice::RecordEvent(CudaStreamHandle stream, DeviceEvent* recorded) {
   std::shared_ptr<CudaEvent> event;
-  BYTEPS_RETURN_IF_ERROR(computed_->Mark(stream, &event));
-  *mark = std::move(event);
+  BYTEPS_RETURN_IF_ERROR(computed_->RecordEvent(stream, &event));
+  *recorded = std::move(event);
   return OkStatus();
 }
 
-Status GpuRankDevice::StartAfterMark(const DeviceMark& mark) {
-  return collectives_->StartAfter(static_cast<CudaEvent*>(mark.get()));
+Status GpuRankDevice::StartAfterEvent(const DeviceEvent& recorded) {
+  return collectives_->StartAfter(static_cast<CudaEvent*>(recorded.get()));
 }
 
-Status GpuRankDevice::MarkEnd(DeviceMark* mark) {
+Status GpuRankDevice::RecordEnd(DeviceEvent* recorded) {
   std::shared_ptr<CudaEvent> event;
-  BYTEPS_RETURN_IF_ERROR(collectives_->MarkEnd(&event));
-  *mark = std::move(event);
+  BYTEPS_RETURN_IF_ERROR(collectives_->RecordEnd(&event));
+  *recorded = std::move(event);
   return OkStatus();
 }
 
@@ -144,8 +144,8 @@ Status GpuRankDevice::Broadcast(const DeviceSpan& span, int32_t root, Done done)
   return Launch(start, std::move(done));
 }
 
-Status GpuRankDevice::StartCopiesAfterMark(const DeviceMark& mark) {
-  return copies_->StartAfter(static_cast<CudaEvent*>(mark.get()));
+Status GpuRankDevice::StartCopiesAfterEvent(const DeviceEvent& recorded) {
+  return copies_->StartAfter(static_cast<CudaEvent*>(recorded.get()));
 }
 
 Status GpuRankDevice::WaitForWord(CudaStreamHandle stream, const ArrivalWord* word,

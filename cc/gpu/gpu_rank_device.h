@@ -28,13 +28,13 @@ class GpuRankDevice : public RankDevice {
   Status Finish() override;
   Status WhenComputed(CudaStreamHandle stream, Done done) override;
   Status StartAfter(CudaStreamHandle stream) override;
-  Status Mark(CudaStreamHandle stream, DeviceMark* mark) override;
-  Status StartAfterMark(const DeviceMark& mark) override;
-  Status MarkEnd(DeviceMark* mark) override;
+  Status RecordEvent(CudaStreamHandle stream, DeviceEvent* event) override;
+  Status StartAfterEvent(const DeviceEvent& event) override;
+  Status RecordEnd(DeviceEvent* event) override;
   Status AllReduce(const std::vector<Reduction>& reductions, Done done) override;
   Status Reduce(const DeviceSpan& span, NcclOperation operation, int32_t root, Done done) override;
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override;
-  Status StartCopiesAfterMark(const DeviceMark& mark) override;
+  Status StartCopiesAfterEvent(const DeviceEvent& event) override;
   Status CopyToHost(const void* from, void* to, size_t bytes, Done done) override;
   Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) override;
   bool StreamsWaitForHost() override;

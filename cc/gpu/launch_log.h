@@ -91,7 +91,7 @@ class LaunchLog {
   LogSlice TakeNew();
 
  private:
-  // A tensor on its way; one round of a tensor at a time (protocol rule 10).
+  // A tensor in flight; one round of a tensor at a time (protocol rule 10).
   struct Progress {
     uint64_t round = 0;
     uint64_t agreement = 0;

@@ -101,7 +101,7 @@ class NcclCommunicator {
   // All of them as one launch.
   Status AllReduce(const std::vector<Reduction>& reductions, CudaStreamHandle stream);
 
-  // An error that NCCL found after a launch: a peer is gone. From any thread.
+  // An error that NCCL found after a launch: a peer is lost. From any thread.
   Status AsynchronousError() const;
 
   // Ends the group in order, once all that was launched is done, on all ranks.

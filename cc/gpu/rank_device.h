@@ -26,7 +26,7 @@
 namespace byteps {
 
 // A point in the work of one of a device's streams; of a GPU a CudaEvent.
-using DeviceMark = std::shared_ptr<StreamMark>;
+using DeviceEvent = std::shared_ptr<StreamEvent>;
 
 // A word in pinned memory that tells a stream what is there by now: the host only counts it up.
 using ArrivalWord = std::atomic<uint32_t>;
@@ -53,7 +53,7 @@ class RankDevice {
   virtual Status NewGroup(NcclUniqueId* id) = 0;
   // Connects to the other ranks; blocks until all `size` of them call it.
   virtual Status Connect(const NcclUniqueId& id, int32_t size, int32_t rank) = 0;
-  // Ends all collectives, those on their way, too, with `reason`.
+  // Ends all collectives, those in flight, too, with `reason`.
   virtual void Abort(const Status& reason) = 0;
   // Leaves the group in order; all ranks call it, after their last collective has ended.
   virtual Status Finish() = 0;
@@ -66,11 +66,11 @@ class RankDevice {
   virtual Status StartAfter(CudaStreamHandle stream) = 0;
 
   // The same for a point in a stream that was marked earlier.
-  virtual Status Mark(CudaStreamHandle stream, DeviceMark* mark) = 0;
-  virtual Status StartAfterMark(const DeviceMark& mark) = 0;
+  virtual Status RecordEvent(CudaStreamHandle stream, DeviceEvent* event) = 0;
+  virtual Status StartAfterEvent(const DeviceEvent& event) = 0;
 
   // The end of all collectives and copies within the device that have been called.
-  virtual Status MarkEnd(DeviceMark* mark) = 0;
+  virtual Status RecordEnd(DeviceEvent* event) = 0;
 
   // All at once, which is one collective: the same ones on all ranks.
   virtual Status AllReduce(const std::vector<Reduction>& reductions, Done done) = 0;
@@ -81,7 +81,7 @@ class RankDevice {
   virtual Status Broadcast(const DeviceSpan& span, int32_t root, Done done) = 0;
 
   // What is copied to the host from now on is so after a point that was marked earlier.
-  virtual Status StartCopiesAfterMark(const DeviceMark& mark) = 0;
+  virtual Status StartCopiesAfterEvent(const DeviceEvent& event) = 0;
 
   virtual Status CopyToHost(const void* from, void* to, size_t bytes, Done done) = 0;
   virtual Status CopyToDevice(const void* from, void* to, size_t bytes, Done done) = 0;

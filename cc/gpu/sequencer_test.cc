@@ -78,7 +78,7 @@ TEST(LaunchLog, ReducesWhenAllAreReadyAndBroadcastsWhenAnOwnerHasTheReply) {
   slice = log.TakeNew();
   EXPECT_EQ(slice.first, 3u);
   EXPECT_EQ(slice.entries, (Entries{Entry(Kind::kBroadcast, 10, 0, 1)}));
-  EXPECT_FALSE(log.Add(Ready(1, 10, 1, 2)).ok()) << "part 0 is on its way";
+  EXPECT_FALSE(log.Add(Ready(1, 10, 1, 2)).ok()) << "part 0 is in flight";
   ASSERT_TRUE(log.Add(Replied(0, 10, 0, 0)).ok());
   // The next round of a tensor may begin when its broadcasts are in the log.
   EXPECT_TRUE(log.Add(Ready(1, 10, 1, 2)).ok());
@@ -153,7 +153,7 @@ TEST(LaunchLog, AFailureIsTheLastEntryOfItsRound) {
   ASSERT_TRUE(log.Add(Ready(1, 10, 0, 2)).ok());
   ASSERT_TRUE(log.Add(Failed(0, 10, 0)).ok());
   EXPECT_EQ(log.TakeNew().entries.back(), Entry(Kind::kFail, 10, 0));
-  // What the other rank had on its way is late, and no fault.
+  // What the other rank had in flight is late, and no fault.
   EXPECT_TRUE(log.Add(Replied(1, 10, 0, 1)).ok());
   EXPECT_TRUE(log.Add(Failed(1, 10, 0)).ok());
   EXPECT_TRUE(log.TakeNew().entries.empty());

@@ -27,41 +27,41 @@ StreamQueue::~StreamQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-Status StreamQueue::Mark(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* mark) {
-  BYTEPS_RETURN_IF_ERROR(events_->Take(mark));
-  return (*mark)->Record(producer);
+Status StreamQueue::RecordEvent(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* event) {
+  BYTEPS_RETURN_IF_ERROR(events_->Take(event));
+  return (*event)->Record(producer);
 }
 
-Status StreamQueue::Add(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done) {
+Status StreamQueue::Add(const std::shared_ptr<CudaEvent>& event, const Start& start, Done done) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return AddInOrder(mark, start, std::move(done));
+  return AddInOrder(event, start, std::move(done));
 }
 
 Status StreamQueue::AddBehind(CudaStreamHandle producer, const Start& start, Done done) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  std::shared_ptr<CudaEvent> mark;
-  BYTEPS_RETURN_IF_ERROR(Mark(producer, &mark));
-  return AddInOrder(mark, start, std::move(done));
+  std::shared_ptr<CudaEvent> event;
+  BYTEPS_RETURN_IF_ERROR(RecordEvent(producer, &event));
+  return AddInOrder(event, start, std::move(done));
 }
 
-Status StreamQueue::StartAfter(CudaEvent* mark) {
+Status StreamQueue::StartAfter(CudaEvent* event) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return mark->HoldUp(stream_->handle());
+  return event->MakeStreamWait(stream_->handle());
 }
 
-Status StreamQueue::MarkEnd(std::shared_ptr<CudaEvent>* mark) {
+Status StreamQueue::RecordEnd(std::shared_ptr<CudaEvent>* event) {
   std::lock_guard<std::mutex> order(order_mutex_);
-  return Mark(stream_->handle(), mark);
+  return RecordEvent(stream_->handle(), event);
 }
 
-Status StreamQueue::AddInOrder(const std::shared_ptr<CudaEvent>& mark, const Start& start,
+Status StreamQueue::AddInOrder(const std::shared_ptr<CudaEvent>& event, const Start& start,
                                Done done) {
   const ScopedContext scope(*device_);
   BYTEPS_RETURN_IF_ERROR(scope.status());
-  if (mark != nullptr) BYTEPS_RETURN_IF_ERROR(stream_->WaitFor(mark->handle()));
+  if (event != nullptr) BYTEPS_RETURN_IF_ERROR(stream_->WaitFor(event->handle()));
   BYTEPS_RETURN_IF_ERROR(start(stream_->handle()));
   std::shared_ptr<CudaEvent> end;
-  BYTEPS_RETURN_IF_ERROR(Mark(stream_->handle(), &end));
+  BYTEPS_RETURN_IF_ERROR(RecordEvent(stream_->handle(), &end));
   {
     std::lock_guard<std::mutex> lock(mutex_);
     pending_.push_back({std::move(end), std::move(done)});

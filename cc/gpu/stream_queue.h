@@ -32,20 +32,20 @@ class StreamQueue {
   ~StreamQueue();
 
   // The end of what `producer`, a stream that may be somebody else's, holds now.
-  Status Mark(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* mark);
+  Status RecordEvent(CudaStreamHandle producer, std::shared_ptr<CudaEvent>* event);
 
-  // Adds work that begins, on the GPU, after all that was added before and after `mark`, if there
+  // Adds work that begins, on the GPU, after all that was added before and after `event`, if there
   // is one. An error here means that `done` is never called.
-  Status Add(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done);
+  Status Add(const std::shared_ptr<CudaEvent>& event, const Start& start, Done done);
 
-  // The work that is added from now on begins after `mark`, which stays the caller's.
-  Status StartAfter(CudaEvent* mark);
+  // The work that is added from now on begins after `event`, which stays the caller's.
+  Status StartAfter(CudaEvent* event);
 
   // The end of all work that was added.
-  Status MarkEnd(std::shared_ptr<CudaEvent>* mark);
+  Status RecordEnd(std::shared_ptr<CudaEvent>* event);
 
-  // As Add with a mark of `producer`; the work of several threads is in the order of their marks,
-  // so that none waits behind a piece whose producer is later.
+  // As Add with an event of `producer`; the work of several threads is in the order of their
+  // events, so that none waits behind a piece whose producer is later.
   Status AddBehind(CudaStreamHandle producer, const Start& start, Done done);
 
  private:
@@ -59,7 +59,7 @@ class StreamQueue {
   void Run();
 
   // With order_mutex_ held.
-  Status AddInOrder(const std::shared_ptr<CudaEvent>& mark, const Start& start, Done done);
+  Status AddInOrder(const std::shared_ptr<CudaEvent>& event, const Start& start, Done done);
 
   const std::shared_ptr<GpuDevice> device_;
   const std::shared_ptr<EventPool> events_;

@@ -223,17 +223,19 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   return handle;
 }
 
-using DeclarationTuple = std::tuple<std::string, std::string, std::vector<int64_t>, std::string,
-                                    bool, int32_t, int32_t, std::string>;
+// What tf_byteps/declaration.py describes.
+TensorDescription Describe(const py::handle& declaration) {
+  const auto field = [&declaration](const char* name) { return declaration.attr(name); };
+  return Describe(field("name").cast<std::string>(), field("dtype").cast<std::string>(),
+                  field("shape").cast<std::vector<int64_t>>(), field("kind").cast<std::string>(),
+                  field("average").cast<bool>(), field("root_rank").cast<int32_t>(),
+                  field("backup_workers").cast<int32_t>(), field("codec").cast<std::string>());
+}
 
-void DeclareAll(const std::vector<DeclarationTuple>& declarations) {
+void DeclareAll(const py::sequence& declarations) {
   std::vector<TensorDescription> tensors;
   tensors.reserve(declarations.size());
-  for (const auto& [name, dtype, shape, kind, average, root_rank, backup_workers, codec] :
-       declarations) {
-    tensors.push_back(
-        Describe(name, dtype, shape, kind, average, root_rank, backup_workers, codec));
-  }
+  for (const py::handle declaration : declarations) tensors.push_back(Describe(declaration));
   WithoutLock released;
   Declare(std::move(tensors));
 }
@@ -511,7 +513,7 @@ void DefineProcesses(py::module_& module) {
           },
           py::arg("job"), py::arg("rank"), ReleaseLock())
       .def("wait", &Server::Wait, py::arg("timeout"), ReleaseLock(),
-           "True once the job is over or the scheduler is gone; False after `timeout` seconds.")
+           "True once the job is over or the scheduler is lost; False after `timeout` seconds.")
       .def_property_readonly("failure", &Server::failure)
       .def("counters", &ServerCountersDict)
       .def("tensor_counters", &TensorCountersList)
@@ -573,10 +575,8 @@ void DefineWorker(py::module_& module) {
              "Error feedback of this worker's tensors: {name: (codec, float32 array)}.");
   module.def("restore_residuals", &RestoreResiduals, py::arg("residuals"),
              "Lets tensors go on, with their next exchange, with what `residuals` returned.");
-  module.def(
-      "declare", &DeclareAll, py::arg("tensors"),
-      "Announces tensors: (name, dtype, shape, kind, average, root_rank, backup_workers, codec) "
-      "each.");
+  module.def("declare", &DeclareAll, py::arg("tensors"),
+             "Announces tensors: a list of tf_byteps.declaration.Declaration.");
   module.def(
       "full_codec_name",
       [](const std::string& codec) {

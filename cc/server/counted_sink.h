@@ -1,5 +1,5 @@
-// CountedSink: a contribution on its way in, and how far it has come, so that one whose connection
-// breaks goes on from there (protocol rule 13).
+// CountedSink: a contribution that is being received, and how far it has come, so that one whose
+// connection breaks goes on from there (protocol rule 13).
 #ifndef TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
 #define TF_BYTEPS_CC_SERVER_COUNTED_SINK_H_
 

@@ -18,7 +18,7 @@ class Membership {
   void Leave(int32_t rank) {
     MutexLock lock(mutex_);
     gone_[rank] = OkStatus();
-    any_gone_ = true;
+    any_departed_ = true;
   }
 
   // The connection of `rank` has ended, and nobody knows yet whether that is a death. Nothing after
@@ -26,19 +26,19 @@ class Membership {
   void Disconnect(int32_t rank, const Status& reason) {
     MutexLock lock(mutex_);
     gone_.emplace(rank, reason);
-    any_gone_ = true;
+    any_departed_ = true;
   }
 
   // Whether one of the above has happened to `rank`, or to anybody.
-  bool HasGone(int32_t rank) const {
+  bool HasDeparted(int32_t rank) const {
     MutexLock lock(mutex_);
     return gone_.count(rank) > 0;
   }
-  bool AnyGone() const { return any_gone_; }
+  bool AnyDeparted() const { return any_departed_; }
 
-  // One that has gone and for which `matches`; -1: there is none.
+  // One that has departed and for which `matches`; -1: there is none.
   template <typename Predicate>
-  int32_t FindGone(Predicate matches) const {
+  int32_t FindDeparted(Predicate matches) const {
     MutexLock lock(mutex_);
     for (const auto& [rank, reason] : gone_) {
       if (matches(rank)) return rank;
@@ -46,7 +46,7 @@ class Membership {
     return -1;
   }
 
-  // Why `rank` has gone; OK if it said goodbye.
+  // Why `rank` departed; OK if it said goodbye.
   Status ReasonOf(int32_t rank) const {
     MutexLock lock(mutex_);
     const auto it = gone_.find(rank);
@@ -58,7 +58,7 @@ class Membership {
   void Lose(const Status& reason) {
     MutexLock lock(mutex_);
     if (lost_.ok()) lost_ = reason;
-    any_gone_ = true;
+    any_departed_ = true;
   }
   // OK while nobody is lost.
   Status lost() const {
@@ -67,7 +67,7 @@ class Membership {
   }
 
  private:
-  std::atomic<bool> any_gone_{false};  // spares the mutex as long as all is well
+  std::atomic<bool> any_departed_{false};  // spares the mutex as long as all is well
   mutable Mutex mutex_;
   std::map<int32_t, Status> gone_ BYTEPS_GUARDED_BY(mutex_);
   Status lost_ BYTEPS_GUARDED_BY(mutex_);

@@ -133,23 +133,23 @@ void PartRounds::OpenRound(uint64_t round, int32_t by, std::vector<Reply>* repli
 
 // Whether the round can complete, now that `push` is in contributions_.
 void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
-  if (options_.membership->AnyGone()) {
+  if (options_.membership->AnyDeparted()) {
     const Status lost = options_.membership->lost();
     if (!lost.ok()) {
       return FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()),
                        replies);
     }
-    // Who goes later is found by OnGone. FindGone calls this at once, with mutex_ locked.
-    const int32_t gone =
+    // Who goes later is found by OnDeparted. FindDeparted calls this at once, with mutex_ locked.
+    const int32_t departed =
         begun_ > 1
             ? -1
-            : options_.membership->FindGone([&](int32_t rank) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+            : options_.membership->FindDeparted([&](int32_t rank) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
                 return contributions_[rank].state == State::kAbsent &&
                        Contributes(*push.entry, rank);
               });
-    if (gone >= 0) {
-      gone_rank_ = gone;
-      return FailRound(Cause::kGone, OkStatus(), replies);
+    if (departed >= 0) {
+      departed_rank_ = departed;
+      return FailRound(Cause::kDeparted, OkStatus(), replies);
     }
   }
   // Those before agree, or the round would have failed.

@@ -66,7 +66,7 @@ struct Arrival {
   bool dropped = false;  // the round had ended
 };
 
-struct GoneWorker {
+struct DepartedWorker {
   int32_t rank = -1;
   bool cut_off = false;  // what has arrived of a push in part only will not go on
 };
@@ -132,8 +132,8 @@ class PartRounds {
 
   // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
   void OnLost(std::vector<Reply>* replies);
-  // These have gone: the open round fails if it lacks the push of one of them.
-  void OnGone(const std::vector<GoneWorker>& gone, std::vector<Reply>* replies);
+  // These have departed: the open round fails if it lacks the push of one of them.
+  void OnDeparted(const std::vector<DepartedWorker>& departed, std::vector<Reply>* replies);
 
  private:
   enum class State {
@@ -176,7 +176,7 @@ class PartRounds {
   };
   // Why the open round cannot complete. Those who push it later are told too, with themselves in
   // the text.
-  enum class Cause { kNone, kDisagreement, kGone, kOther };
+  enum class Cause { kNone, kDisagreement, kDeparted, kOther };
 
   void Admit(const Push& push) BYTEPS_REQUIRES(mutex_);
   Status CheckOrder(const Push& push) const BYTEPS_REQUIRES(mutex_);
@@ -194,14 +194,15 @@ class PartRounds {
       BYTEPS_REQUIRES(mutex_);
   void CloseRound() BYTEPS_REQUIRES(mutex_);
   Status DescribeFailure() const BYTEPS_REQUIRES(mutex_);
-  Status DescribeGone() const BYTEPS_REQUIRES(mutex_);
+  Status DescribeDeparted() const BYTEPS_REQUIRES(mutex_);
   Status FailureOf(uint64_t round) const BYTEPS_REQUIRES(mutex_);
   std::string Title(uint64_t round) const BYTEPS_REQUIRES(mutex_);
   std::string WhoSentWhat() const BYTEPS_REQUIRES(mutex_);
   std::string Contributors() const BYTEPS_REQUIRES(mutex_);
   bool HasContributions() const BYTEPS_REQUIRES(mutex_) { return begun_ > 0; }
   void Name(const Contribution& contribution, int32_t worker) BYTEPS_REQUIRES(mutex_);
-  void OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies) BYTEPS_REQUIRES(mutex_);
+  void OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies)
+      BYTEPS_REQUIRES(mutex_);
   bool Contributes(const TableEntry& entry, int32_t worker) const BYTEPS_REQUIRES(mutex_);
   bool IsOpen(uint64_t round) const BYTEPS_REQUIRES(mutex_) {
     return round == round_ && cause_ == Cause::kNone;
@@ -231,8 +232,8 @@ class PartRounds {
   std::vector<int32_t> named_
       BYTEPS_GUARDED_BY(mutex_);  // of those that have begun: who is told of in texts
   Cause cause_ BYTEPS_GUARDED_BY(mutex_) = Cause::kNone;
-  int32_t gone_rank_ BYTEPS_GUARDED_BY(mutex_) = -1;  // kGone
-  Status failure_ BYTEPS_GUARDED_BY(mutex_);          // kOther
+  int32_t departed_rank_ BYTEPS_GUARDED_BY(mutex_) = -1;  // kDeparted
+  Status failure_ BYTEPS_GUARDED_BY(mutex_);              // kOther
   Status last_failure_
       BYTEPS_GUARDED_BY(mutex_);  // how round last_failed_round_ ended, for those who push it late
   uint64_t last_failed_round_ BYTEPS_GUARDED_BY(mutex_) = 0;

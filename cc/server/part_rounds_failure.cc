@@ -47,14 +47,15 @@ void PartRounds::OnLost(std::vector<Reply>* replies) {
   FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
 }
 
-void PartRounds::OnGone(const std::vector<GoneWorker>& gone, std::vector<Reply>* replies) {
+void PartRounds::OnDeparted(const std::vector<DepartedWorker>& departed,
+                            std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   if (inherited_ == nullptr && !HasContributions()) return;
-  for (const GoneWorker& worker : gone) OnOneGone(worker, replies);
+  for (const DepartedWorker& worker : departed) OnOneDeparted(worker, replies);
 }
 
-void PartRounds::OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies) {
-  const auto [rank, cut_off] = gone;
+void PartRounds::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies) {
+  const auto [rank, cut_off] = departed;
   if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
     FailInherited(
         Unavailable(Title(inherited_->ended.round) + " has ended on a server that is lost, and " +
@@ -65,12 +66,12 @@ void PartRounds::OnOneGone(const GoneWorker& gone, std::vector<Reply>* replies) 
   if (!Contributes(*aggregation_entry_, rank)) return;
   const State state = contributions_[rank].state;
   if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
-  gone_rank_ = rank;
-  FailRound(Cause::kGone, OkStatus(), replies);
+  departed_rank_ = rank;
+  FailRound(Cause::kDeparted, OkStatus(), replies);
 }
 
 Status PartRounds::DescribeFailure() const {
-  if (cause_ == Cause::kGone) return DescribeGone();
+  if (cause_ == Cause::kDeparted) return DescribeDeparted();
   if (cause_ != Cause::kDisagreement) return failure_;
   return FailedPrecondition(
       "tensor \"" + options_.tensor_name + "\": workers disagree in round " +
@@ -78,16 +79,17 @@ Status PartRounds::DescribeFailure() const {
       ". Give every worker the same shape, dtype and operation, or different names.");
 }
 
-Status PartRounds::DescribeGone() const {
-  const Status reason = options_.membership->ReasonOf(gone_rank_);
+Status PartRounds::DescribeDeparted() const {
+  const Status reason = options_.membership->ReasonOf(departed_rank_);
   const std::string who = Contributors();
   if (!reason.ok()) {
-    return Unavailable(Title(round_) + " cannot complete: " + WorkerName(gone_rank_) +
+    return Unavailable(Title(round_) + " cannot complete: " + WorkerName(departed_rank_) +
                        " is gone (" + reason.message() + "), and " + who + " waited for it");
   }
   return FailedPrecondition(
-      Title(round_) + " cannot complete: " + WorkerName(gone_rank_) + " has left the job, and " +
-      who + " waited for it. Every worker has to exchange the same tensors before it shuts down.");
+      Title(round_) + " cannot complete: " + WorkerName(departed_rank_) +
+      " has left the job, and " + who +
+      " waited for it. Every worker has to exchange the same tensors before it shuts down.");
 }
 
 Status PartRounds::FailureOf(uint64_t round) const {
@@ -122,15 +124,15 @@ std::string PartRounds::WhoSentWhat() const {
   return more == 0 ? text : text + "; " + std::to_string(more) + " more sent one of these";
 }
 
-// "worker 0, worker 2": those in the round, but for one that has gone.
+// "worker 0, worker 2": those in the round, but for one that has departed.
 std::string PartRounds::Contributors() const {
   const auto is_gone = [this](int32_t rank) BYTEPS_REQUIRES(mutex_) {
-    return cause_ == Cause::kGone && rank == gone_rank_;
+    return cause_ == Cause::kDeparted && rank == departed_rank_;
   };
   std::vector<int32_t> named = named_;
   std::sort(named.begin(), named.end());
   size_t more = begun_ - named.size();
-  if (cause_ == Cause::kGone && contributions_[gone_rank_].state != State::kAbsent) --more;
+  if (cause_ == Cause::kDeparted && contributions_[departed_rank_].state != State::kAbsent) --more;
   std::string text;
   for (const int32_t rank : named) {
     if (is_gone(rank)) {

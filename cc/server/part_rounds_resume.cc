@@ -31,7 +31,7 @@ Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_
   }
   const auto generation = static_cast<uint32_t>(from->generation());
   if (worker.generation != 0) {
-    // One that was made since the connection came again is on its way over it.
+    // One that was made since the connection came again is in flight over it.
     if (std::exchange(worker.generation, generation) == generation) return OkStatus();
     Contribution to;
     to.entry = ended_->entry;

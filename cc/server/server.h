@@ -31,7 +31,7 @@ class Server : private ConnectionAcceptor {
   // Joins `job` as server `rank` and serves its workers; once.
   Status Start(const JobDescription& job, int32_t rank);
 
-  // Waits up to `timeout` seconds; true once the job is over or the scheduler is gone.
+  // Waits up to `timeout` seconds; true once the job is over or the scheduler is lost.
   bool Wait(double timeout);
 
   // Who was lost first, or "".

@@ -301,9 +301,9 @@ Hello AgainAs(int32_t rank) {
   return hello;
 }
 
-class GoneTest : public testing::Test {
+class DepartedTest : public testing::Test {
  protected:
-  GoneTest() : workers_(2) { workers_.Add(entry_); }
+  DepartedTest() : workers_(2) { workers_.Add(entry_); }
 
   const TableEntry entry_ = Entry(Tensor("t", DType::kFloat32, {2}));
   const std::string payload_ = BytesOf<float>({1, 2});
@@ -311,7 +311,7 @@ class GoneTest : public testing::Test {
 };
 
 // A goodbye while others wait is an error that names both (protocol rule 21).
-TEST_F(GoneTest, RoundsThatLackALeaverFail) {
+TEST_F(DepartedTest, RoundsThatLackALeaverFail) {
   workers_.Push(entry_, 0, 0, payload_);
   workers_.service.OnWorkersLeft({1});
   ExpectError(workers_.TakeReply(0), StatusCode::kFailedPrecondition,
@@ -321,7 +321,7 @@ TEST_F(GoneTest, RoundsThatLackALeaverFail) {
               {"round 1", "worker 1 has left", "worker 0"});
 }
 
-TEST_F(GoneTest, ARoundThatTheLeaverTookPartInCompletes) {
+TEST_F(DepartedTest, ARoundThatTheLeaverTookPartInCompletes) {
   workers_.Push(entry_, 1, 0, payload_);
   workers_.service.OnWorkersLeft({1});
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
@@ -329,7 +329,7 @@ TEST_F(GoneTest, ARoundThatTheLeaverTookPartInCompletes) {
   EXPECT_EQ(workers_.TakeReply(0).values<float>(), (std::vector<float>{2, 4}));
 }
 
-TEST_F(GoneTest, ALostWorkerFailsWhatWaitsAndWhatComes) {
+TEST_F(DepartedTest, ALostWorkerFailsWhatWaitsAndWhatComes) {
   workers_.Push(entry_, 0, 0, payload_);
   workers_.service.OnWorkerLost(1, Unavailable("worker 1 on host7 died"));
   workers_.service.OnWorkerLost(1, Unavailable("another reason"));
@@ -338,7 +338,7 @@ TEST_F(GoneTest, ALostWorkerFailsWhatWaitsAndWhatComes) {
   ExpectError(workers_.TakeReply(0), StatusCode::kUnavailable, {"worker 1 on host7 died"});
 }
 
-TEST_F(GoneTest, AConnectionThatIsClosedForWhatCameFailsWhatLacksItsWorker) {
+TEST_F(DepartedTest, AConnectionThatIsClosedForWhatCameFailsWhatLacksItsWorker) {
   workers_.Push(entry_, 0, 0, payload_);
   FakePush cut_off = workers_.NewPush(entry_, 1, 0, payload_);
   ASSERT_TRUE(cut_off.Begin().ok());
@@ -351,7 +351,7 @@ TEST_F(GoneTest, AConnectionThatIsClosedForWhatCameFailsWhatLacksItsWorker) {
   EXPECT_FALSE(workers_.service.CheckReturn(AgainAs(1)).ok());
 }
 
-TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {
+TEST_F(DepartedTest, ALeaverWhosePushIsCutOffFailsItsRound) {
   workers_.Push(entry_, 0, 0, payload_);
   FakePush cut_off = workers_.NewPush(entry_, 1, 0, payload_);
   ASSERT_TRUE(cut_off.Begin().ok());
@@ -363,7 +363,7 @@ TEST_F(GoneTest, ALeaverWhosePushIsCutOffFailsItsRound) {
 }
 
 // The goodbye comes by way of the coordinator, so that the end of the connection can be seen first.
-TEST_F(GoneTest, AGoodbyeMayBeOvertakenByTheEndOfTheConnection) {
+TEST_F(DepartedTest, AGoodbyeMayBeOvertakenByTheEndOfTheConnection) {
   workers_.service.OnClosed(*workers_.connections[1], Unavailable("closed"));
   workers_.service.OnWorkersLeft({1});
   workers_.Push(entry_, 0, 0, payload_);

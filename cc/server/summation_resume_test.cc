@@ -96,7 +96,7 @@ TEST_F(ResumeTest, APushThatNeverArrivedBeginsAnew) {
 TEST_F(ResumeTest, ALostReplyIsSentAgainAlsoWhenOthersAreInTheNextRound) {
   workers_.Push(entry_, 0, 0, payload_);
   workers_.Push(entry_, 1, 0, payload_);
-  workers_.TakeReply(1);  // on its way
+  workers_.TakeReply(1);  // in flight
   Break(1);
   workers_.Push(entry_, 0, 1, payload_);
   ComeAgain(1);

@@ -191,7 +191,7 @@ class SimulatedWorker {
     }
   }
 
-  // What is on its way either way is lost.
+  // What is in flight either way is lost.
   void Break(Path* path) {
     path->is_ready = false;
     path->waiting.clear();

@@ -75,7 +75,7 @@ class SummationService::Impl {
   void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
   void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have);
   void OnLost(const Status& reason);
-  void OnGone(const std::vector<GoneWorker>& gone);
+  void OnDeparted(const std::vector<DepartedWorker>& departed);
   bool Knows(int32_t rank, uint32_t path);
   std::shared_ptr<WorkerConnection> Open(const std::shared_ptr<Connection>& connection);
   Status Ask(Connection& connection, ResumeQuery query);
@@ -221,7 +221,7 @@ Status SummationService::Impl::FindPart(const FrameHeader& header, Arriving* arr
   const PartPlacement* place = arriving->tensor->FindPlace(header.variant, header.part);
   arriving->push.entry = entry;
   arriving->rounds = nullptr;
-  // It was on its way when its part moved; the worker pushes it again, where it has to.
+  // It was in flight when its part moved; the worker pushes it again, where it has to.
   if (place != nullptr && header.placement_version < place->version) return OkStatus();
   if (place == nullptr || place->server != options_.server_rank) {
     return refused(StatusCode::kInvalidArgument, ", whose part " + std::to_string(header.part) +
@@ -519,9 +519,10 @@ void SummationService::Impl::OnLost(const Status& reason) {
   ForEachPart([](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnLost(replies); });
 }
 
-void SummationService::Impl::OnGone(const std::vector<GoneWorker>& gone) {
-  ForEachPart(
-      [&](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnGone(gone, replies); });
+void SummationService::Impl::OnDeparted(const std::vector<DepartedWorker>& departed) {
+  ForEachPart([&](PartRounds* rounds, std::vector<Reply>* replies) {
+    rounds->OnDeparted(departed, replies);
+  });
 }
 
 SummationCounters SummationService::Impl::counters() const {
@@ -562,13 +563,13 @@ Status SummationService::AddEntries(const std::vector<TableEntry>& entries) {
 }
 
 void SummationService::OnWorkersLeft(const std::vector<int32_t>& ranks) {
-  std::vector<GoneWorker> gone;
+  std::vector<DepartedWorker> departed;
   for (const int32_t rank : ranks) {
     if (rank < 0 || rank >= impl_->num_workers()) continue;
     impl_->membership().Leave(rank);
-    gone.push_back({rank, /*cut_off=*/!impl_->HasConnectionInUse(rank)});
+    departed.push_back({rank, /*cut_off=*/!impl_->HasConnectionInUse(rank)});
   }
-  impl_->OnGone(gone);
+  impl_->OnDeparted(departed);
 }
 
 void SummationService::OnWorkerLost(int32_t rank, const Status& reason) {
@@ -608,7 +609,7 @@ Status SummationService::CheckReturn(const Hello& hello) const {
     return FailedPrecondition("this server does not know " + hello.PeerName() +
                               ", it has been started anew");
   }
-  if (impl_->membership().HasGone(hello.rank))
+  if (impl_->membership().HasDeparted(hello.rank))
     return FailedPrecondition(hello.PeerName() + " is gone, and cannot come back to a running job");
   return OkStatus();
 }
@@ -666,7 +667,7 @@ void SummationService::OnClosed(Connection& connection, const Status& reason) {
                {"peer_refused", {{"peer", connection.peer_name()}}});
     impl_->membership().Disconnect(rank, reason);
   }
-  if (impl_->membership().HasGone(rank)) impl_->OnGone({{rank, /*cut_off=*/true}});
+  if (impl_->membership().HasDeparted(rank)) impl_->OnDeparted({{rank, /*cut_off=*/true}});
 }
 
 }  // namespace byteps

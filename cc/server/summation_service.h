@@ -67,7 +67,7 @@ class SummationService : public ConnectionHandler {
   // 21).
   void OnWorkersLeft(const std::vector<int32_t>& ranks);
 
-  // A worker is gone: every round that waits, and every later push, fails with `reason`.
+  // A worker has departed: every round that waits, and every later push, fails with `reason`.
   void OnWorkerLost(int32_t rank, const Status& reason);
 
   // All workers have all results of these tensors before these rounds: gives back the memory that

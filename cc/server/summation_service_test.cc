@@ -331,7 +331,7 @@ TEST(SummationServiceTest, AsksWorkersForWhatOthersHavePushedWhereALinkIdles) {
   workers.connections[2]->idle = false;
   workers.Push(a, 0, 0, std::string(8, '\0'), 1);
   EXPECT_TRUE(workers.connections[0]->TakeSent().empty());
-  EXPECT_TRUE(workers.connections[2]->TakeSent().empty()) << "a reply is on its way to it";
+  EXPECT_TRUE(workers.connections[2]->TakeSent().empty()) << "a reply is in flight to it";
   const std::vector<SentFrame> sent = workers.connections[1]->TakeSent();
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].header.type, FrameType::kWanted);

@@ -126,7 +126,7 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
     opened_.reset();
     is_in_use_ = true;
     ++generation_;
-    credit_ = 0;  // the worker has taken back what was on the way
+    credit_ = 0;  // the worker has taken back what was in flight
   }
 
   std::shared_ptr<Connection> Current(uint64_t generation) const {

@@ -38,10 +38,10 @@ class GpuExchanger {
   // in whose order the outputs' memory became free. Otherwise as Enqueue of engine/engine.h.
   void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-               std::function<void(const DeviceMark& end)> on_its_way = nullptr) {
+               std::function<void(const DeviceEvent& end)> on_submitted = nullptr) {
     std::vector<DeviceRequest> one(1);
     one[0].request = std::move(request);
-    one[0].on_its_way = std::move(on_its_way);
+    one[0].on_submitted = std::move(on_submitted);
     Enqueue(stream, std::move(one));
   }
 

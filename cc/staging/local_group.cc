@@ -10,7 +10,7 @@
 namespace byteps {
 namespace {
 
-// How long a worker on its way out waits for the others of its host.
+// How long a worker that leaves waits for the others of its host.
 constexpr auto kLeavePatience = std::chrono::seconds(5);
 
 std::vector<int32_t> GroupOf(const HostMap& hosts, const Worker& worker) {
@@ -107,7 +107,7 @@ LocalGroup::~LocalGroup() {
   encoders_.Stop();
   launcher_.Stop();
   decoder_.Stop();
-  marker_.Stop();
+  event_recorder_.Stop();
   device_.reset();  // its last callbacks come before the end of what they use
 }
 
@@ -384,7 +384,7 @@ void LocalGroup::OnStop() {
   encoders_.Stop();
   launcher_.Stop();
   decoder_.Stop();
-  marker_.Stop();
+  event_recorder_.Stop();
   if (link_ != nullptr) link_->Stop();
 }
 

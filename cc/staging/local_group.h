@@ -18,7 +18,7 @@
 // they see, and needs the device, is done on one thread, launcher_. What the worker encodes, which
 // takes longer than the copy to the host, is done on several, encoders_. Sums that the device
 // decodes wait for each other, so one of their own, decoder_, gives them to it. Another one,
-// marker_, marks what a stream has copied, if no exchange that begins does so before.
+// event_recorder_, records what a stream has copied, if no exchange that begins does so before.
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
@@ -57,7 +57,7 @@ struct DeviceRequest {
   // will decode it, or another rank's stream cannot wait. Where no stream can wait there is only
   // `request.done`.
   // The next such exchange of the name may be given before this one has ended: it waits for that.
-  std::function<void(const DeviceMark& end)> on_its_way;
+  std::function<void(const DeviceEvent& end)> on_submitted;
 };
 
 // Thread-safe.
@@ -77,14 +77,14 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // Exchanges tensors whose `input` and `output` (and what `allocate_output` returns) are in the
   // device's memory. `stream` is where the inputs are computed, possibly later, and in whose order
   // the outputs' memory became free. Otherwise as Enqueue of engine/engine.h; input and output may
-  // be the same memory. Tensors of one call cost the host less than one by one: they have one mark
+  // be the same memory. Tensors of one call cost the host less than one by one: they have one event
   // on the stream, one report and, where all ranks have them at one time, one collective.
   void Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together);
   void Enqueue(CudaStreamHandle stream, ExchangeRequest request,
-               std::function<void(const DeviceMark& end)> on_its_way = nullptr) {
+               std::function<void(const DeviceEvent& end)> on_submitted = nullptr) {
     std::vector<DeviceRequest> one(1);
     one[0].request = std::move(request);
-    one[0].on_its_way = std::move(on_its_way);
+    one[0].on_submitted = std::move(on_submitted);
     Enqueue(stream, std::move(one));
   }
 
@@ -97,15 +97,15 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   struct Arrival;
   using ArrivalPointer = std::shared_ptr<Arrival>;
   // What the caller's stream waits for, if that is what servers send.
-  class ResultMark;
+  class ResultEvent;
 
-  // A tensor on its way. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
+  // A tensor in flight. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
   // it.
   struct Tensor {
     ExchangeRequest gpu;  // as it was given
-    std::function<void(const DeviceMark& end)> on_its_way;
+    std::function<void(const DeviceEvent& end)> on_submitted;
     CudaStreamHandle stream = nullptr;
-    DeviceMark input_ready;              // null: the input is computed before anything begins
+    DeviceEvent input_ready;             // null: the input is computed before anything begins
     std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
     bool computed = false;
     bool reported = false;
@@ -119,7 +119,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
     std::vector<ArrivalPointer> arrivals;
   };
   using TensorPointer = std::shared_ptr<Tensor>;
-  // One part of it, on its way from the reduction to the broadcast.
+  // One part of it, in flight from the reduction to the broadcast.
   struct Part;
   using PartPointer = std::shared_ptr<Part>;
 
@@ -213,14 +213,14 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   // ---- local_group_arrivals.cc: streams that wait for what servers send
   bool StreamCanWait(const TensorDescription& tensor);
-  void SetOnItsWay(const TensorPointer& tensor);
+  void SetOnSubmitted(const TensorPointer& tensor);
   void OnArrived(const PartPointer& part);
-  // What ResultMark does.
-  Status HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
-  // Calls `done` when the stream has done all that it holds now. A mark on it for each call would
-  // take longer than the call: MarkCopied sets one for all so far.
+  // What ResultEvent does.
+  Status MakeStreamWait(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
+  // Calls `done` when the stream has done all that it holds now. An event on it for each call would
+  // take longer than the call: RecordCopied sets one for all so far.
   void WhenCopied(CudaStreamHandle stream, RankDevice::Done done);
-  void MarkCopied(CudaStreamHandle stream);
+  void RecordCopied(CudaStreamHandle stream);
   // Whether the tensor needs it no longer: false while results have to come.
   bool EndByItself(const TensorPointer& tensor);
   // Copies results that have come, for which no stream waits.
@@ -252,7 +252,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   std::thread thread_;
   WorkThreads launcher_{"byteps-launch", 1};
   WorkThreads decoder_{"byteps-decode", 1};
-  WorkThreads marker_{"byteps-copied", 1};
+  WorkThreads event_recorder_{"byteps-copied", 1};
   WorkThreads encoders_;
 
   std::mutex held_mutex_;  // guards these three; taken without mutex_
@@ -275,7 +275,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   // Sums that the device is to decode; and what tells decoder_ that they fill a launch.
   std::deque<PartPointer> arrived_;
   std::condition_variable fills_launch_;
-  // What is called when a stream has copied results, and has no mark yet.
+  // What is called when a stream has copied results, and has no event yet.
   std::unordered_map<CudaStreamHandle, std::vector<RankDevice::Done>> copied_;
   Status failure_;
   bool leaving_ = false;

@@ -38,13 +38,13 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
     groups.back().push_back(std::move(part));
   }
   // What the device decodes comes as it is or encoded, which is known too late for a stream.
-  tensor->is_copied_by_stream = tensor->on_its_way != nullptr && !is_decoded;
+  tensor->is_copied_by_stream = tensor->on_submitted != nullptr && !is_decoded;
   if (tensor->input_ready != nullptr) {
-    const Status status = device_->StartCopiesAfterMark(tensor->input_ready);
+    const Status status = device_->StartCopiesAfterEvent(tensor->input_ready);
     if (!status.ok()) return Fail(status);
   }
   for (const std::vector<PartPointer>& group : groups) CopyOut(group);
-  SetOnItsWay(tensor);
+  SetOnSubmitted(tensor);
 }
 
 Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t bytes,

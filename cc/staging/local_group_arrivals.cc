@@ -4,7 +4,7 @@
 // to do before the word can be set must be on its streams before the wait is, or it could come to
 // lie behind it. That is the reduction within the host and the copy of the input. So the stream
 // that computes also copies the result, behind its wait, and the caller waits for no tensor before
-// the inputs of all are on their way out (tf/stream_exchanges.h).
+// the inputs of all have been submitted (tf/stream_exchanges.h).
 //
 // That nobody waits for ever follows from the log's order where GPUs share a host. A rank puts the
 // wait for a tensor on its stream when it has launched all that the log says up to this tensor, and
@@ -27,18 +27,19 @@ constexpr auto kPollInterval = std::chrono::milliseconds(1);
 
 }  // namespace
 
-class LocalGroup::ResultMark : public StreamMark {
+class LocalGroup::ResultEvent : public StreamEvent {
  public:
-  ResultMark(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
+  ResultEvent(std::weak_ptr<LocalGroup> group, TensorPointer tensor)
       : group_(std::move(group)), tensor_(std::move(tensor)) {}
 
-  Status HoldUp(CudaStreamHandle stream) override {
+  Status MakeStreamWait(CudaStreamHandle stream) override {
     return CopyResult(stream, tensor_->gpu.output);
   }
   Status CopyResult(CudaStreamHandle stream, void* to) override {
     const std::shared_ptr<LocalGroup> group = group_.lock();
     const TensorPointer tensor = std::move(tensor_);
-    return group != nullptr ? group->HoldUp(tensor, stream, to) : Cancelled("the worker has ended");
+    return group != nullptr ? group->MakeStreamWait(tensor, stream, to)
+                            : Cancelled("the worker has ended");
   }
   // On a thread of its own: should the group end with this, that waits for its device's threads,
   // one of which may be the caller. It looks for the results now and then: only a program that has
@@ -68,13 +69,13 @@ bool LocalGroup::StreamCanWait(const TensorDescription& tensor) {
   return shares_results_;
 }
 
-// The function is not kept: whoever gets the mark, which has the tensor, keeps it.
-void LocalGroup::SetOnItsWay(const TensorPointer& tensor) {
-  const auto on_its_way = std::exchange(tensor->on_its_way, nullptr);
-  if (on_its_way == nullptr) return;
-  DeviceMark end;
-  if (tensor->is_copied_by_stream) end = std::make_shared<ResultMark>(weak_from_this(), tensor);
-  on_its_way(end);
+// The function is not kept: whoever gets the event, which has the tensor, keeps it.
+void LocalGroup::SetOnSubmitted(const TensorPointer& tensor) {
+  const auto on_submitted = std::exchange(tensor->on_submitted, nullptr);
+  if (on_submitted == nullptr) return;
+  DeviceEvent end;
+  if (tensor->is_copied_by_stream) end = std::make_shared<ResultEvent>(weak_from_this(), tensor);
+  on_submitted(end);
 }
 
 void LocalGroup::OnArrived(const PartPointer& part) {
@@ -88,9 +89,9 @@ void LocalGroup::OnArrived(const PartPointer& part) {
   }
 }
 
-Status LocalGroup::HoldUp(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
+Status LocalGroup::MakeStreamWait(const TensorPointer& tensor, CudaStreamHandle stream, void* to) {
   const auto start = [&](const RankDevice::Done& done) {
-    // All are there since it was on its way.
+    // All are there since it was submitted.
     for (const ArrivalPointer& arrival : tensor->arrivals) {
       BYTEPS_RETURN_IF_ERROR(device_->CopyWhenArrived(
           stream, &arrival->word(), arrival->arrived, arrival->memory.get(),
@@ -111,13 +112,13 @@ void LocalGroup::WhenCopied(CudaStreamHandle stream, RankDevice::Done done) {
     copied.push_back(std::move(done));
     if (copied.size() > 1) return;
   }
-  marker_.Add([this, stream] {
+  event_recorder_.Add([this, stream] {
     std::this_thread::sleep_for(kMarkPatience);
-    MarkCopied(stream);
+    RecordCopied(stream);
   });
 }
 
-void LocalGroup::MarkCopied(CudaStreamHandle stream) {
+void LocalGroup::RecordCopied(CudaStreamHandle stream) {
   std::vector<RankDevice::Done> copied;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -79,7 +79,7 @@ TEST_P(WaitingStreamsTest, RunsOfAProgramTakeTurns) {
       }
       auto& each = sent[size() * run + rank] = mine.SendAhead(
           Tensor("turns", 5000), std::vector<float>(5000, static_cast<float>(run + rank)));
-      HoldUp(mine, *each);
+      MakeStreamWait(mine, *each);
     }
   });
   ExpectSums(sent, 5000);
@@ -157,7 +157,7 @@ TEST_P(WaitingStreamsTest, GoOnWhenAWorkerIsLost) {
     EXPECT_FALSE(half->Wait().ok());
     if (!is_on_a(rank)) return;
     const auto none = mine.SendAhead(Tensor("none", 5000), std::vector<float>(5000, 7));
-    HoldUp(mine, *none);
+    MakeStreamWait(mine, *none);
     if (rank == 0) ranks_.back().worker->Stop();
     EXPECT_FALSE(none->Wait().ok());
     EXPECT_EQ(none->input->Get(), std::vector<float>(5000, 0));
@@ -172,7 +172,7 @@ TEST_P(WaitingStreamsTest, GoOnWhenTheServerIsLost) {
     if (job_.worker_hosts[rank] != "a") continue;  // the others' waits at the server
     sent.push_back(ranks_[rank].SendAhead(Tensor("t", 5000), std::vector<float>(5000, 7)));
   }
-  for (size_t rank = 0; rank < sent.size(); ++rank) HoldUp(ranks_[rank], *sent[rank]);
+  for (size_t rank = 0; rank < sent.size(); ++rank) MakeStreamWait(ranks_[rank], *sent[rank]);
   server_->Stop();
   for (const std::shared_ptr<Sent>& each : sent)
     EXPECT_EQ(each->Wait().code(), StatusCode::kUnavailable);
@@ -184,9 +184,9 @@ TEST_P(WaitingStreamsTest, WhatNoneWaitsForEndsByItself) {
   OnEachRank([&](Rank& mine, int32_t rank) {
     for (int run = 0; run < 3; ++run) {
       const auto sent = mine.SendAhead(Tensor("left", 5000), std::vector<float>(5000, 3));
-      const DeviceMark mark = sent->WaitForMark();
-      ASSERT_NE(mark, nullptr);
-      rank == 0 ? mark->EndByItself() : Check(mark->HoldUp(mine.stream_handle()));
+      const DeviceEvent event = sent->WaitForEvent();
+      ASSERT_NE(event, nullptr);
+      rank == 0 ? event->EndByItself() : Check(event->MakeStreamWait(mine.stream_handle()));
       Check(sent->Wait());
       EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, 3 * n()));
     }
@@ -199,9 +199,9 @@ TEST_P(WaitingStreamsTest, CopyAResultToWhereItIsWanted) {
   OnEachRank([&](Rank& mine, int32_t) {
     const auto sent = mine.SendAhead(Tensor("elsewhere", 100000), std::vector<float>(100000, 3));
     const std::unique_ptr<Values> wanted = mine.NewValues(100000);
-    const DeviceMark mark = sent->WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->CopyResult(mine.stream_handle(), wanted->pointer()));
+    const DeviceEvent event = sent->WaitForEvent();
+    ASSERT_NE(event, nullptr);
+    Check(event->CopyResult(mine.stream_handle(), wanted->pointer()));
     Check(sent->Wait());
     EXPECT_EQ(wanted->Get(), std::vector<float>(100000, 3 * n()));
     // Otherwise the host's sum is there.
@@ -218,7 +218,7 @@ TEST_P(WaitingStreamsTest, TensorsGrowAndShrink) {
     for (const size_t count : {10, 5000, 100, 20000, 5000}) {
       const auto sent =
           mine.SendAhead(Tensor("size", static_cast<int64_t>(count)), std::vector<float>(count, 2));
-      HoldUp(mine, *sent);
+      MakeStreamWait(mine, *sent);
       Check(sent->Wait());
       EXPECT_EQ(sent->input->Get(), std::vector<float>(count, 2 * n()));
     }
@@ -236,7 +236,7 @@ TEST_P(WaitingStreamsTest, OneOfAHostCannotWait) {
       if (job_.worker_hosts[rank] == "b") {
         Check(sent->Wait());
       } else {
-        HoldUp(mine, *sent);
+        MakeStreamWait(mine, *sent);
         Check(sent->Wait());
       }
       EXPECT_EQ(sent->input->Get(), std::vector<float>(5000, 3 * n()));
@@ -251,7 +251,7 @@ TEST_P(WaitingStreamsTest, DoNotWaitForWhatTheDeviceDecodes) {
   tensor.codec = "int8";
   OnEachRank([&](Rank& mine, int32_t) {
     const auto sent = mine.SendAhead(tensor, std::vector<float>(100000, 127));
-    EXPECT_EQ(sent->WaitForMark(), nullptr);
+    EXPECT_EQ(sent->WaitForEvent(), nullptr);
     Check(sent->Wait());
     EXPECT_EQ(sent->input->Get(), std::vector<float>(100000, 127 * n()));
   });

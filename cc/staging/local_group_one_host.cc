@@ -29,7 +29,7 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
                                    const RankDevice::Done& done) {
   std::vector<Reduction> reductions;
   std::vector<DeviceSpan> spans;
-  DeviceMark last;
+  DeviceEvent last;
   for (const TensorPointer& tensor : tensors) {
     const TensorDescription& description = tensor->gpu.tensor;
     spans.push_back({tensor->gpu.input, tensor->gpu.output,
@@ -39,7 +39,7 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
     reductions.push_back({spans.back(), operation});
     if (tensor->input_ready != nullptr && tensor->input_ready != last) {
       last = tensor->input_ready;
-      BYTEPS_RETURN_IF_ERROR(device_->StartAfterMark(last));
+      BYTEPS_RETURN_IF_ERROR(device_->StartAfterEvent(last));
     }
   }
   const TensorDescription& first = tensors.front()->gpu.tensor;
@@ -50,11 +50,11 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
         device_->Broadcast(spans.front(), hosts_.LocalRank(first.root_rank), done));
   else
     BYTEPS_RETURN_IF_ERROR(device_->AllReduce(reductions, done));
-  DeviceMark end;
+  DeviceEvent end;
   for (const TensorPointer& tensor : tensors) {
-    if (tensor->on_its_way == nullptr) continue;
-    if (end == nullptr && !device_->MarkEnd(&end).ok()) break;
-    tensor->on_its_way(end);
+    if (tensor->on_submitted == nullptr) continue;
+    if (end == nullptr && !device_->RecordEnd(&end).ok()) break;
+    tensor->on_submitted(end);
   }
   return OkStatus();
 }

@@ -9,7 +9,7 @@
 namespace byteps {
 namespace {
 
-std::string MarkOf(const NcclUniqueId& id) { return {id.bytes.begin(), id.bytes.end()}; }
+std::string IdentityOf(const NcclUniqueId& id) { return {id.bytes.begin(), id.bytes.end()}; }
 
 void WarnOf(const Status& status) {
   LogWarning(
@@ -23,7 +23,7 @@ void WarnOf(const Status& status) {
 SharedFile LocalGroup::NewSharedResults(const NcclUniqueId& id) {
   if (results_from_ == ResultsFrom::kCollective || !device_->StreamsWaitForHost()) return {};
   const Status status =
-      SharedResults::Create(MarkOf(id), local_size_, device_->pinner(), &shared_results_);
+      SharedResults::Create(IdentityOf(id), local_size_, device_->pinner(), &shared_results_);
   if (status.ok()) return shared_results_->file();
   WarnOf(status);
   return {};
@@ -32,15 +32,15 @@ SharedFile LocalGroup::NewSharedResults(const NcclUniqueId& id) {
 bool LocalGroup::OpenSharedResults(const GroupInvitation& invitation) {
   if (invitation.results.descriptor < 0 || !device_->StreamsWaitForHost()) return false;
   if (local_rank_ == 0) return true;
-  const Status status = SharedResults::Open(invitation.results, MarkOf(invitation.id), local_size_,
-                                            device_->pinner(), &shared_results_);
+  const Status status = SharedResults::Open(invitation.results, IdentityOf(invitation.id),
+                                            local_size_, device_->pinner(), &shared_results_);
   if (!status.ok()) WarnOf(status);
   return status.ok();
 }
 
 // What the device decodes comes as it is or encoded, which is known too late for a stream.
 bool LocalGroup::TakesShared(const TensorPointer& tensor) const {
-  if (tensor->on_its_way == nullptr || results_from_ == ResultsFrom::kCollective) return false;
+  if (tensor->on_submitted == nullptr || results_from_ == ResultsFrom::kCollective) return false;
   const Exchange& exchange = *tensor->exchange;
   for (uint32_t part = 0; part < exchange.entry->parts.size(); ++part) {
     if (SumFormOf(exchange, part).codec != CodecId::kRaw) return false;

@@ -8,7 +8,7 @@ namespace byteps {
 
 void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> together) {
   // Before the inputs: exchanges of the same names may have to end first.
-  MarkCopied(stream);
+  RecordCopied(stream);
   std::vector<TensorPointer> tensors;
   Hold();
   for (DeviceRequest& request : together) {
@@ -34,22 +34,22 @@ LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceR
   auto tensor = std::make_shared<Tensor>();
   tensor->gpu = std::move(request.request);
   tensor->stream = stream;
-  if (StreamCanWait(tensor->gpu.tensor)) tensor->on_its_way = std::move(request.on_its_way);
+  if (StreamCanWait(tensor->gpu.tensor)) tensor->on_submitted = std::move(request.on_submitted);
   return tensor;
 }
 
-// Those whose caller's stream waits by itself only get a mark of it.
+// Those whose caller's stream waits by itself only get an event of it.
 Status LocalGroup::WhenComputed(CudaStreamHandle stream,
                                 const std::vector<TensorPointer>& tensors) {
-  DeviceMark mark;
+  DeviceEvent event;
   std::vector<TensorPointer> awaited;
   for (const TensorPointer& tensor : tensors) {
-    if (tensor->on_its_way == nullptr) {
+    if (tensor->on_submitted == nullptr) {
       awaited.push_back(tensor);
       continue;
     }
-    if (mark == nullptr) BYTEPS_RETURN_IF_ERROR(device_->Mark(stream, &mark));
-    tensor->input_ready = mark;
+    if (event == nullptr) BYTEPS_RETURN_IF_ERROR(device_->RecordEvent(stream, &event));
+    tensor->input_ready = event;
     tensor->computed = true;
   }
   if (awaited.empty()) return OkStatus();
@@ -234,19 +234,19 @@ void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number, bool 
   Status status;
   if (number == 0 && for_all) status = PlaceShared(tensor);
   if (number == 0 && status.ok() && tensor->input_ready != nullptr)
-    status = device_->StartAfterMark(tensor->input_ready);
+    status = device_->StartAfterEvent(tensor->input_ready);
   if (!status.ok()) return Fail(status);
   const PartPointer part = NewPart(tensor, number);
   if (for_all && !SetArrival(part)) return;
   Reduce(part);
   if (OwnerOf(*tensor, number) == local_rank_) {
-    DeviceMark reduced;
-    status = device_->MarkEnd(&reduced);
-    if (status.ok()) status = device_->StartCopiesAfterMark(reduced);
+    DeviceEvent reduced;
+    status = device_->RecordEnd(&reduced);
+    if (status.ok()) status = device_->StartCopiesAfterEvent(reduced);
     if (!status.ok()) return Fail(status);
     CopyOut({part});
   }
-  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnItsWay(tensor);
+  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnSubmitted(tensor);
 }
 
 void LocalGroup::Reduce(const PartPointer& part) {

@@ -166,7 +166,7 @@ TEST_P(LocalGroupTest, HostsOfTwoAndTwo) {
   if (!IsSkipped()) ExpectAllKinds();
 }
 
-// One after the other, while parts are on their way.
+// One after the other, while parts are in flight.
 TEST_P(LocalGroupTest, LosesTwoOfThreeServers) {
   others_.resize(2);
   StartJob({"a", "b", "a", "b"});
@@ -492,7 +492,7 @@ TEST_P(LocalGroupTest, CollectivesOfOneHostAreOnTheirWayBeforeTheirInputs) {
   std::promise<void> computed;
   ComputeUntil(computed.get_future().share());
   const std::vector<std::shared_ptr<Sent>> sent = SendTwenty(1000);
-  for (const std::shared_ptr<Sent>& each : sent) EXPECT_NE(each->WaitForMark(), nullptr);
+  for (const std::shared_ptr<Sent>& each : sent) EXPECT_NE(each->WaitForEvent(), nullptr);
   computed.set_value();
   ExpectSums(sent);
 }
@@ -548,7 +548,7 @@ TEST_P(LocalGroupTest, TensorsOfOneCallAreOneCollective) {
         each.request.done = [last = sent.back()](const Status& status) {
           last->ended.set_value(status);
         };
-        each.on_its_way = [](const DeviceMark&) {};
+        each.on_submitted = [](const DeviceEvent&) {};
       }
       mine.group->Enqueue(mine.stream_handle(), std::move(together));
       for (int i = 0; i < 12; ++i) {

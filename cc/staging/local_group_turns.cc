@@ -8,7 +8,7 @@ namespace byteps {
 // A program may be started before the GPU has done with the exchanges of the one before. What it
 // has started first is placed first: copies and collectives wait for their inputs in this order.
 void LocalGroup::PlaceInTurn(const TensorPointer& tensor) {
-  if (tensor->on_its_way == nullptr) return Place(tensor);
+  if (tensor->on_submitted == nullptr) return Place(tensor);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     tensor->has_turn = true;
@@ -59,7 +59,7 @@ void LocalGroup::Place(const TensorPointer& tensor) {
   by_parts.priority = tensor->gpu.priority;
   // When servers' results come is seen here.
   by_parts.is_awaited_elsewhere =
-      tensor->on_its_way != nullptr && results_from_ == ResultsFrom::kCollective;
+      tensor->on_submitted != nullptr && results_from_ == ResultsFrom::kCollective;
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };

@@ -21,12 +21,12 @@ static_assert(ArrivalWord::is_always_lock_free, "processes share them");
 
 }  // namespace
 
-Status SharedResults::Create(const std::string& mark, int32_t ranks, MemoryPinner pinner,
+Status SharedResults::Create(const std::string& identity, int32_t ranks, MemoryPinner pinner,
                              std::shared_ptr<SharedResults>* results) {
   const int descriptor = memfd_create("byteps-results", MFD_CLOEXEC);
   if (descriptor < 0) return ResourceExhausted(ErrnoMessage("memfd_create"));
   std::shared_ptr<SharedResults> created(new SharedResults(descriptor, ranks, std::move(pinner)));
-  const std::string header = mark.substr(0, kHeaderBytes);
+  const std::string header = identity.substr(0, kHeaderBytes);
   const ssize_t written = pwrite(descriptor, header.data(), header.size(), 0);
   if (written != static_cast<ssize_t>(header.size()))
     return ResourceExhausted(ErrnoMessage("writing to memory that the workers of a host share"));
@@ -34,7 +34,7 @@ Status SharedResults::Create(const std::string& mark, int32_t ranks, MemoryPinne
   return OkStatus();
 }
 
-Status SharedResults::Open(const SharedFile& file, const std::string& mark, int32_t ranks,
+Status SharedResults::Open(const SharedFile& file, const std::string& identity, int32_t ranks,
                            MemoryPinner pinner, std::shared_ptr<SharedResults>* results) {
   const std::string path =
       "/proc/" + std::to_string(file.process) + "/fd/" + std::to_string(file.descriptor);
@@ -42,9 +42,9 @@ Status SharedResults::Open(const SharedFile& file, const std::string& mark, int3
   if (descriptor < 0) return Unavailable(ErrnoMessage(path));
   std::shared_ptr<SharedResults> opened(new SharedResults(descriptor, ranks, std::move(pinner)));
   // The same number can be another process in this one's container.
-  std::string header(std::min(mark.size(), kHeaderBytes), '\0');
+  std::string header(std::min(identity.size(), kHeaderBytes), '\0');
   const ssize_t got = pread(descriptor, header.data(), header.size(), 0);
-  if (got != static_cast<ssize_t>(header.size()) || mark.compare(0, header.size(), header) != 0)
+  if (got != static_cast<ssize_t>(header.size()) || identity.compare(0, header.size(), header) != 0)
     return Unavailable(path + " is not the memory of this host's workers");
   *results = std::move(opened);
   return OkStatus();

@@ -31,11 +31,11 @@ struct SharedFile {
 // One thread at a time.
 class SharedResults {
  public:
-  // `mark`: a text that tells this host's memory from any other's, 4000 bytes at most.
-  static Status Create(const std::string& mark, int32_t ranks, MemoryPinner pinner,
+  // `identity`: a text that tells this host's memory from any other's, 4000 bytes at most.
+  static Status Create(const std::string& identity, int32_t ranks, MemoryPinner pinner,
                        std::shared_ptr<SharedResults>* results);
   // UNAVAILABLE if the process is in another container, say.
-  static Status Open(const SharedFile& file, const std::string& mark, int32_t ranks,
+  static Status Open(const SharedFile& file, const std::string& identity, int32_t ranks,
                      MemoryPinner pinner, std::shared_ptr<SharedResults>* results);
   // What still uses a place must have ended.
   ~SharedResults();
@@ -67,7 +67,7 @@ class SharedResults {
     Place place;
   };
 
-  static constexpr size_t kHeaderBytes = 4096;  // of the mark
+  static constexpr size_t kHeaderBytes = 4096;  // of the identity
 
   SharedResults(int descriptor, int32_t ranks, MemoryPinner pinner)
       : descriptor_(descriptor), ranks_(ranks), pinner_(std::move(pinner)) {}

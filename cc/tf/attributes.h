@@ -169,8 +169,8 @@ inline int64_t PlaceIndex(const std::string& what) {
 // What it asks for, now: a program that was traced, compiled or saved in another job is right in
 // this one (protocol rule 16).
 inline Status ReadPlace(int64_t index, int32_t* number) {
-  WorkerPlace place;
-  BYTEPS_RETURN_IF_ERROR(CurrentPlace(&place));
+  RankInfo place;
+  BYTEPS_RETURN_IF_ERROR(CurrentRankInfo(&place));
   const int32_t numbers[] = {place.rank, place.size, place.local_rank, place.local_size};
   *number = numbers[index];
   return OkStatus();

@@ -10,7 +10,8 @@
 //   gate(handles...)          -> handle          nothing; what needs it comes after all of these
 //   done(run, x'..., handle)  -> result...       ends with the exchanges; each result is in its x's
 //     or (run, x', handle, all)                    memory, or in that of `all`
-//   hand_over(x..., held..., after...)           starts exchanges that outlast the program: with
+//   start_detached(x..., held..., after...)           starts exchanges that outlast the program:
+//   with
 //                       -> handle, held...         copies of each x; what is held is as of a start
 //   take(after...)            -> result          ends with an exchange that was handed over, by an
 //                                                  earlier program; waits for it when all of
@@ -48,9 +49,9 @@ inline constexpr char kRunCall[] = "byteps_run";
 inline constexpr char kStartCall[] = "byteps_start";
 inline constexpr char kGateCall[] = "byteps_gate";
 inline constexpr char kDoneCall[] = "byteps_done";
-inline constexpr char kHandOverCall[] = "byteps_hand_over";
-inline constexpr char kTakeCall[] = "byteps_take";
-inline constexpr char kPlaceCall[] = "byteps_place";
+inline constexpr char kStartDetachedCall[] = "byteps_start_detached";
+inline constexpr char kWaitCall[] = "byteps_wait";
+inline constexpr char kRankInfoCall[] = "byteps_rank_info";
 
 // What a start and a done know of their exchanges. Of one call they differ in name, codec and
 // priority.

@@ -122,17 +122,17 @@ ffi::Error Gate(ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer>) { return ffi::E
 // Makes the stream wait for the exchange that was begun with this name and memory, if it has not
 // ended. `last` is what the stream has been made to wait for just now.
 Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void* input,
-                    DeviceMark* last) {
+                    DeviceEvent* last) {
   const StreamExchangePointer exchange = AllBegun().Claim(name, input);
   if (exchange == nullptr) {
     return Internal("tensor \"" + name +
                     "\": XLA has moved it between the begin and the end of its exchange");
   }
-  DeviceMark end;
-  Status status = AllStreamExchanges().WaitUntilOnItsWay(exchange, &end);
+  DeviceEvent end;
+  Status status = AllStreamExchanges().WaitUntilSubmitted(exchange, &end);
   // Several of them have the end of one collective.
-  if (status.ok() && end != nullptr && end != *last) status = end->HoldUp(stream);
-  if (!status.ok()) AllStreamExchanges().LetGo({exchange});
+  if (status.ok() && end != nullptr && end != *last) status = end->MakeStreamWait(stream);
+  if (!status.ok()) AllStreamExchanges().Release({exchange});
   *last = end;
   return status;
 }
@@ -140,14 +140,14 @@ Status HoldUpStream(CudaStreamHandle stream, const std::string& name, const void
 ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
                 ffi::RemainingRets) {
   const std::vector<std::string> names = CallNames(attributes);
-  DeviceMark last;
+  DeviceEvent last;
   for (size_t i = 0; i < names.size(); ++i) {
     const Status status =
         HoldUpStream(stream, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &last);
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.
-    AllStreamExchanges().LetGo(AllBegun().ClaimAllOf(stream));
+    AllStreamExchanges().Release(AllBegun().ClaimAllOf(stream));
     AllStreamExchanges().WaitForProgramsMemory(stream);
     return ToCallError(status);
   }
@@ -174,14 +174,14 @@ XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::An
 XLA_FFI_DEFINE_HANDLER(
     kDone, Done,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kPlace, Place,
+XLA_FFI_DEFINE_HANDLER(kRankInfo, Place,
                        ffi::Ffi::Bind().Ctx<Stream>().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "CUDA", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "CUDA", kGate);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDone);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "CUDA", kPlace);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRankInfoCall, "CUDA", kRankInfo);
 
 }  // namespace
 }  // namespace byteps

@@ -15,7 +15,7 @@
 #include "cc/engine/engine.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/tf/compiled_call.h"
-#include "cc/tf/hand_over.h"
+#include "cc/tf/detached_start.h"
 #include "cc/tf/profiler_activity.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/platform/denormal.h"
@@ -97,8 +97,9 @@ ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
   return future;
 }
 
-ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands, ffi::RemainingRets) {
-  HandOverWay way;
+ffi::Error StartDetached(CallAttributes attributes, ffi::RemainingArgs operands,
+                         ffi::RemainingRets) {
+  DetachedStart way;
   way.memory = tensorflow::cpu_allocator();
   way.copy = [](void* to, const void* from, size_t bytes) {
     CopyPastCache(to, from, bytes);
@@ -107,11 +108,11 @@ ffi::Error HandOver(CallAttributes attributes, ffi::RemainingArgs operands, ffi:
   way.enqueue = [](ExchangeRequest request, const StreamExchangePointer&) {
     Enqueue(std::move(request));
   };
-  return ToCallError(HandOverTensors(attributes, operands, way));
+  return ToCallError(StartDetachedTensors(attributes, operands, way));
 }
 
 // Nothing is written to XLA's memory once the future is complete, and before only after success.
-ffi::Future Take(std::string_view name, ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> result) {
+ffi::Future Wait(std::string_view name, ffi::RemainingArgs, ffi::Result<ffi::AnyBuffer> result) {
   ffi::CountDownPromise promise(1);
   ffi::Future future(promise);
   std::shared_ptr<StartedExchange> started;
@@ -147,20 +148,21 @@ XLA_FFI_DEFINE_HANDLER(kStart, Start,
 XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER(kDone, Done,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kHandOver, HandOver,
+XLA_FFI_DEFINE_HANDLER(kStartDetached, StartDetached,
                        ffi::Ffi::Bind().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER(
-    kTake, Take,
+    kWait, Wait,
     ffi::Ffi::Bind().Attr<std::string_view>("name").RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(kPlace, Place, ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kRankInfo, Place,
+                       ffi::Ffi::Bind().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
 
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "Host", kRun);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "Host", kStart);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "Host", kGate);
 XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "Host", kDone);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kHandOverCall, "Host", kHandOver);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTakeCall, "Host", kTake);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kPlaceCall, "Host", kPlace);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartDetachedCall, "Host", kStartDetached);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kWaitCall, "Host", kWait);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRankInfoCall, "Host", kRankInfo);
 
 }  // namespace
 }  // namespace byteps

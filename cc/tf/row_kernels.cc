@@ -80,8 +80,8 @@ class EncodeRowsOp : public RowsOp {
   void Compute(OpKernelContext* context) override {
     const Tensor& rows = context->input(0);
     OP_REQUIRES_OK(context, CheckRank(rows));
-    WorkerPlace place;
-    OP_REQUIRES_OK(context, ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    OP_REQUIRES_OK(context, ToAbslStatus(CurrentRankInfo(&place)));
     const int64_t count = rows.dim_size(0), width = rows.dim_size(1);
     const BlockCodec* const form = place.size == 1 ? nullptr : Form(width);
     const int64_t row_bytes = form == nullptr ? width * static_cast<int64_t>(sizeof(float))

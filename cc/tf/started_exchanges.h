@@ -35,8 +35,8 @@ class StartedExchange : public ExchangeBuffers {
 
   const StreamExchangePointer& on_stream() const { return on_stream_; }
   // No stream will wait for it.
-  void LetGo() const {
-    if (on_stream_ != nullptr) AllStreamExchanges().LetGo({on_stream_});
+  void Release() const {
+    if (on_stream_ != nullptr) AllStreamExchanges().Release({on_stream_});
   }
 
   void Finish(const absl::Status& status) override {
@@ -52,7 +52,7 @@ class StartedExchange : public ExchangeBuffers {
 
   // Calls `waiter` when the exchange has ended, perhaps at once. At most one waits.
   void WhenFinished(std::function<void(const absl::Status&)> waiter) {
-    LetGo();
+    Release();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!finished_) {
@@ -134,7 +134,7 @@ class StartedExchanges {
   void Forget(const std::string& name) {
     const std::shared_ptr<StartedExchange> exchange = Remove(name);
     if (exchange == nullptr) return;
-    exchange->LetGo();
+    exchange->Release();
     std::lock_guard<std::mutex> lock(mutex_);
     forgotten_[name] = exchange;
   }

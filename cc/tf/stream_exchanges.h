@@ -1,6 +1,6 @@
 // Exchanges that compiled programs have started on a GPU's stream, and whether the stream can wait
 // for them: those of one program (gpu_handlers.cc), and those that a program leaves to a later one
-// (gpu_hand_over.cc).
+// (gpu_detached_start.cc).
 //
 // What a stream waits for must have been given to the GPU before, or the two could wait for each
 // other: so no stream waits for servers before everything that has been started on it is on its
@@ -39,8 +39,8 @@ struct StreamExchange {
   // ---- guarded by StreamExchanges::mutex_
   bool ended = false;
   Status status;
-  bool is_on_its_way = false;
-  DeviceMark end;           // null: there is none yet that the stream could wait for
+  bool is_submitted = false;
+  DeviceEvent end;          // null: there is none yet that the stream could wait for
   bool is_held_up = false;  // the stream has been made to wait for it
   bool is_let_go = false;   // no stream will wait for it
 };
@@ -49,10 +49,12 @@ using StreamExchangePointer = std::shared_ptr<StreamExchange>;
 // Thread-safe.
 class StreamExchanges {
  public:
-  // Begins the exchange of a request, and lets it say when it is on its way. Its `done` is to call
+  // Begins the exchange of a request, and lets it say when it is submitted. Its `done` is to call
   // End.
   void Begin(const StreamExchangePointer& exchange, DeviceRequest* request) {
-    request->on_its_way = [this, exchange](const DeviceMark& end) { SetOnItsWay(exchange, end); };
+    request->on_submitted = [this, exchange](const DeviceEvent& end) {
+      SetOnSubmitted(exchange, end);
+    };
     std::lock_guard<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     if (exchange->in_programs_memory) ++stream.in_programs_memory;
@@ -64,7 +66,7 @@ class StreamExchanges {
       std::lock_guard<std::mutex> lock(mutex_);
       Stream& stream = streams_[exchange->stream];
       if (exchange->in_programs_memory) --stream.in_programs_memory;
-      if (!exchange->is_on_its_way) --stream.unplaced;
+      if (!exchange->is_submitted) --stream.unplaced;
       exchange->end = nullptr;  // it keeps the request, which keeps the exchange
       if (exchange->is_held_up && !status.ok()) stream.late = exchange;
       exchange->ended = true;
@@ -80,10 +82,10 @@ class StreamExchanges {
     return TakeLateOf(&streams_[exchange->stream], *exchange);
   }
 
-  // Blocks until the exchange has ended, or is on its way to an `end`: what its stream is to wait
-  // for now. If that is the host, all else that was begun on the stream is on its way, too.
+  // Blocks until the exchange has ended, or is in flight to an `end`: what its stream is to wait
+  // for now. If that is the host, all else that was begun on the stream is in flight, too.
   // Also fails if one that the stream was made to wait for has failed since.
-  Status WaitUntilOnItsWay(const StreamExchangePointer& exchange, DeviceMark* end) {
+  Status WaitUntilSubmitted(const StreamExchangePointer& exchange, DeviceEvent* end) {
     std::unique_lock<std::mutex> lock(mutex_);
     Stream& stream = streams_[exchange->stream];
     changed_.wait(lock, [&] {
@@ -98,8 +100,8 @@ class StreamExchanges {
   }
 
   // No stream will wait for these: they end by themselves.
-  void LetGo(const std::vector<StreamExchangePointer>& exchanges) {
-    std::vector<DeviceMark> ends;
+  void Release(const std::vector<StreamExchangePointer>& exchanges) {
+    std::vector<DeviceEvent> ends;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       for (const StreamExchangePointer& exchange : exchanges) {
@@ -107,7 +109,7 @@ class StreamExchanges {
         if (exchange->end != nullptr) ends.push_back(exchange->end);
       }
     }
-    for (const DeviceMark& end : ends) end->EndByItself();
+    for (const DeviceEvent& end : ends) end->EndByItself();
   }
 
   // Blocks until nothing is at work with the memory of the stream's programs.
@@ -121,16 +123,16 @@ class StreamExchanges {
  private:
   struct Stream {
     int in_programs_memory = 0;  // exchanges that have not ended
-    int unplaced = 0;            // that are neither on their way nor ended
+    int unplaced = 0;            // that are neither submitted nor ended
     StreamExchangePointer late;  // has failed after the stream was made to wait for it
   };
 
-  void SetOnItsWay(const StreamExchangePointer& exchange, const DeviceMark& end) {
+  void SetOnSubmitted(const StreamExchangePointer& exchange, const DeviceEvent& end) {
     bool is_let_go = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (exchange->ended) return;
-      exchange->is_on_its_way = true;
+      exchange->is_submitted = true;
       exchange->end = end;
       --streams_[exchange->stream].unplaced;
       is_let_go = exchange->is_let_go && end != nullptr;

@@ -157,8 +157,8 @@ absl::Status Start(XlaOpKernelContext* context, std::vector<NamedExchange> excha
       return absl::InvalidArgumentError("'" + exchanges[0].tensor.name +
                                         "': a scalar has no axis 0 to gather along");
     }
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     shape.set_dimensions(0, shape.dimensions(0) * place.size);
     results.push_back(shape);
   }
@@ -222,7 +222,7 @@ bool IsForGpu(XlaOpKernelContext* context) {
 }
 
 // Whether a collective between the GPUs of one host takes the exchanges, or nothing travels.
-bool IsByNccl(XlaOpKernelContext* context, const WorkerPlace& place) {
+bool IsByNccl(XlaOpKernelContext* context, const RankInfo& place) {
   return IsForGpu(context) && place.size == place.local_size;
 }
 
@@ -317,8 +317,8 @@ class PushPullAllCompiler : public XlaOpKernel {
 
   // Cuts the exchanges that are in no group into groups of neighbours.
   absl::Status GroupOthers(XlaOpKernelContext* context, std::vector<std::vector<int>>* groups) {
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     std::vector<bool> is_grouped(exchanges_.size());
     for (const std::vector<int>& group : *groups)
       for (const int number : group) is_grouped[number] = true;
@@ -350,9 +350,9 @@ class PushPullAllCompiler : public XlaOpKernel {
   std::vector<NamedExchange> exchanges_;
 };
 
-class TakeCompiler : public XlaOpKernel {
+class WaitCompiler : public XlaOpKernel {
  public:
-  explicit TakeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit WaitCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     tensorflow::PartialTensorShape shape;
     tensorflow::DataType type;
     OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &name_));
@@ -373,7 +373,7 @@ class TakeCompiler : public XlaOpKernel {
     const auto before = compiled->ends.find(name_);
     if (before != compiled->ends.end()) operands.push_back(before->second);
     const XlaOp taken =
-        Call(context, kTakeCall, operands, shape_, "{name = \"" + ToDigits(name_) + "\"}", {},
+        Call(context, kWaitCall, operands, shape_, "{name = \"" + ToDigits(name_) + "\"}", {},
              CustomCallSchedule::SCHEDULE_LATEST);
     compiled->ends[name_] = taken;
     context->SetOutput(0, taken);
@@ -384,8 +384,8 @@ class TakeCompiler : public XlaOpKernel {
   // between the GPUs of one host, where the sums have come before.
   static absl::Status AddGates(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
     constexpr int kFirstGate = 1;
-    WorkerPlace place;
-    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+    RankInfo place;
+    TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     if (IsByNccl(context, place)) return absl::OkStatus();
     for (int i = kFirstGate; i < context->num_inputs(); ++i) {
       const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
@@ -413,8 +413,8 @@ bool IsRowByRow(const Shape& shape) {
 // nothing travels, or a collective between GPUs takes it: what was measured there
 // (docs/performance.md) had XLA's own order.
 absl::Status CanHoldBack(XlaOpKernelContext* context, int first_held, bool* can) {
-  WorkerPlace place;
-  TF_RETURN_IF_ERROR(ToAbslStatus(CurrentPlace(&place)));
+  RankInfo place;
+  TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
   const bool is_gpu = IsForGpu(context);
   *can = place.size > 1 && !IsByNccl(context, place);
   for (int i = 0; i < context->num_inputs(); ++i) {
@@ -465,9 +465,9 @@ class StartBeforeCompiler : public XlaOpKernel {
 // Exchanges that outlast the program. They wait for nothing, and nothing of their program for them:
 // their place among the other starts does not matter. `values` and `held` are numbers of inputs, as
 // of Start.
-absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
-                      const std::vector<int>& values, const std::vector<int>& held,
-                      std::vector<XlaOp>* same_held) {
+absl::Status StartDetached(XlaOpKernelContext* context, const std::vector<NamedExchange>& exchanges,
+                           const std::vector<int>& values, const std::vector<int>& held,
+                           std::vector<XlaOp>* same_held) {
   tensorflow::core::RefCountPtr<Compiled> compiled;
   TF_RETURN_IF_ERROR(FindCompiled(context, &compiled));
   std::vector<XlaOp> operands;
@@ -481,7 +481,7 @@ absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchan
   TF_RETURN_IF_ERROR(Hold(context, held, exchanges[0].tensor.name, &operands, &results, &in_place));
   // What an earlier program has started under these names is taken first.
   AddEarlierEnds(*compiled, exchanges, &operands);
-  const XlaOp call = Call(context, kHandOverCall, operands, ShapeUtil::MakeTupleShape(results),
+  const XlaOp call = Call(context, kStartDetachedCall, operands, ShapeUtil::MakeTupleShape(results),
                           ToCallConfig(exchanges), in_place, CustomCallSchedule::SCHEDULE_EARLIEST);
   for (const NamedExchange& exchange : exchanges)
     compiled->ends[exchange.tensor.name] = xla::GetTupleElement(call, 0);
@@ -490,24 +490,24 @@ absl::Status HandOver(XlaOpKernelContext* context, const std::vector<NamedExchan
   return absl::OkStatus();
 }
 
-class HandOverCompiler : public XlaOpKernel {
+class DetachedStartCompiler : public XlaOpKernel {
  public:
-  explicit HandOverCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit DetachedStartCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, ReadExchange(context, ReadReduction, &exchange_));
   }
 
   void Compile(XlaOpKernelContext* context) override {
     std::vector<XlaOp> nothing;
-    OP_REQUIRES_OK(context, HandOver(context, {exchange_}, {1}, {}, &nothing));
+    OP_REQUIRES_OK(context, StartDetached(context, {exchange_}, {1}, {}, &nothing));
   }
 
  private:
   NamedExchange exchange_;
 };
 
-class HandOverBeforeCompiler : public XlaOpKernel {
+class DetachedStartBeforeCompiler : public XlaOpKernel {
  public:
-  explicit HandOverBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
+  explicit DetachedStartBeforeCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
     OP_REQUIRES_OK(context, ReadExchanges(context, &exchanges_));
   }
 
@@ -517,8 +517,8 @@ class HandOverBeforeCompiler : public XlaOpKernel {
     bool can_hold_back = false;
     std::vector<XlaOp> same;
     OP_REQUIRES_OK(context, CanHoldBack(context, 2 * count, &can_hold_back));
-    OP_REQUIRES_OK(context, HandOver(context, exchanges_, Numbers(count, 2 * count),
-                                     can_hold_back ? held : std::vector<int>(), &same));
+    OP_REQUIRES_OK(context, StartDetached(context, exchanges_, Numbers(count, 2 * count),
+                                          can_hold_back ? held : std::vector<int>(), &same));
     for (size_t i = 0; i < held.size(); ++i)
       context->SetOutput(static_cast<int>(i), can_hold_back ? same[i] : context->Input(held[i]));
   }
@@ -536,8 +536,8 @@ class PlaceCompiler : public XlaOpKernel {
   }
 
   void Compile(XlaOpKernelContext* context) override {
-    context->SetOutput(0, Call(context, kPlaceCall, {}, ShapeUtil::MakeShape(xla::S32, {}), config_,
-                               {}, CustomCallSchedule::SCHEDULE_NONE));
+    context->SetOutput(0, Call(context, kRankInfoCall, {}, ShapeUtil::MakeShape(xla::S32, {}),
+                               config_, {}, CustomCallSchedule::SCHEDULE_NONE));
   }
 
  private:
@@ -556,9 +556,9 @@ BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSStartBefore", StartBeforeCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", HandOverCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSPushPullStartBefore", HandOverBeforeCompiler);
-BYTEPS_REGISTER_COMPILER("BytePSWait", TakeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", DetachedStartCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSPushPullStartBefore", DetachedStartBeforeCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSWait", WaitCompiler);
 
 }  // namespace
 }  // namespace byteps

@@ -40,7 +40,8 @@ class Reconnector {
   void NoteProgress();
 
   // It was lost, and the peer has been started again: connects to it. `reason` is part of what
-  // `on_lost` gets if that fails. From any thread; what an attempt under way brings does not count.
+  // `on_lost` gets if that fails. From any thread; what an earlier attempt brings
+  // does not count.
   void Revive(const Status& reason);
 
   // Waits for a running attempt. Idempotent; not from inside the two functions.

@@ -58,7 +58,7 @@ class PayloadSink {
   virtual size_t Take(const void* data, size_t bytes, uint64_t remaining);
 };
 
-// A frame on its way out. The Van reads the payload until it has been handed to the network, then
+// An outbound frame. The Van reads the payload until it has been handed to the network, then
 // drops `keep_alive`.
 struct OutgoingFrame {
   FrameHeader header;

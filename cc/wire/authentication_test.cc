@@ -34,7 +34,7 @@ Hello WorkerHello() {
   return hello;
 }
 
-// Lets `in_between` change the messages on their way: its argument is their number, from 0.
+// Lets `in_between` change the messages in flight: its argument is their number, from 0.
 Outcome Shake(const std::string& connecting_secret, const std::string& listening_secret,
               const std::function<void(int, std::string*)>& in_between = {}) {
   Outcome outcome;

@@ -1,4 +1,4 @@
-// Reading and writing little-endian values in byte strings, with bounds checked on the way in.
+// Reading and writing little-endian values in byte strings, with bounds checked when they are read.
 #ifndef TF_BYTEPS_CC_WIRE_BYTES_H_
 #define TF_BYTEPS_CC_WIRE_BYTES_H_
 

@@ -37,7 +37,7 @@ std::vector<ControlMessage> OneOfEach() {
           TableAck{14},
           Heartbeat{{1, 7}},
           Goodbye{{1, 2}},
-          PeerLost{Role::kServer, 3, "server 3 is gone"},
+          PeerLost{Role::kServer, 3, "server 3 is lost"},
           JobEnded{},
           Relay{2, 0, "40321"},
           StallQuery{15, 1, 3, true, {{"a", 7, "float32[2] sum", 61}, {"b/c:0", 0, "", 60}}},

@@ -87,12 +87,12 @@ Status DecodeFrameHeader(const uint8_t in[kFrameHeaderBytes], FrameHeader* heade
   if (header->status > StatusCode::kInternal) {
     return InvalidArgument("received a frame with unknown status " + number(header->status));
   }
-  if (header->place > PayloadPlace::kSenderMemory) {
+  if (header->place > PayloadLocation::kSenderMemory) {
     return InvalidArgument("received a frame with its payload at unknown place " +
                            number(header->place));
   }
   const bool has_data = header->type == FrameType::kPush || header->type == FrameType::kReply;
-  if (header->place == PayloadPlace::kSenderMemory && !has_data &&
+  if (header->place == PayloadLocation::kSenderMemory && !has_data &&
       header->type != FrameType::kMore) {
     return InvalidArgument("received a frame of type " + number(header->type) +
                            " with its payload in the sender's memory");

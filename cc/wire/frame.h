@@ -40,7 +40,7 @@ enum class FrameType : uint8_t {
 };
 
 // Where a payload is.
-enum class PayloadPlace : uint8_t {
+enum class PayloadLocation : uint8_t {
   kFollows = 0,       // behind the header
   kSenderMemory = 1,  // at `payload_address` in the sender's memory, until kMemoryRead
 };
@@ -49,7 +49,7 @@ struct FrameHeader {
   FrameType type = FrameType::kControl;
   CodecId codec = CodecId::kRaw;  // of a contribution or a result; all else is raw
   StatusCode status = StatusCode::kOk;
-  PayloadPlace place = PayloadPlace::kFollows;
+  PayloadLocation place = PayloadLocation::kFollows;
   uint32_t epoch = 0;  // membership epoch (rule 16)
 
   // What it belongs to.
@@ -103,8 +103,8 @@ inline constexpr uint64_t kPieceBytes = 512 * 1024;
 // In the sender's memory a piece may be longer: it is read at several GB/s, and each costs both
 // processes a wake-up.
 inline constexpr uint64_t kMemoryPieceBytes = 4096 * 1024;
-constexpr uint64_t MostPieceBytes(PayloadPlace place) {
-  return place == PayloadPlace::kSenderMemory ? kMemoryPieceBytes : kPieceBytes;
+constexpr uint64_t MostPieceBytes(PayloadLocation place) {
+  return place == PayloadLocation::kSenderMemory ? kMemoryPieceBytes : kPieceBytes;
 }
 // So many frames may have begun and not ended.
 inline constexpr size_t kMaxBegunFrames = 32;

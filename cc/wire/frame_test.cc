@@ -23,7 +23,7 @@ FrameHeader EveryFieldDifferent() {
   header.priority = -10;
   header.element_count = 11;
   header.row_count = 18;
-  header.place = PayloadPlace::kSenderMemory;
+  header.place = PayloadLocation::kSenderMemory;
   header.payload_address = 19;
   header.payload_bytes = 12;
   header.payload_offset = 13;
@@ -99,13 +99,13 @@ TEST(FrameTest, OnlyDataLiesInTheSendersMemory) {
     header.type = type;
     FrameHeader decoded;
     EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
-    header.place = PayloadPlace::kSenderMemory;
+    header.place = PayloadLocation::kSenderMemory;
     EXPECT_FALSE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
   }
   for (const FrameType type : {FrameType::kPush, FrameType::kReply, FrameType::kMore}) {
     FrameHeader header;
     header.type = type;
-    header.place = PayloadPlace::kSenderMemory;
+    header.place = PayloadLocation::kSenderMemory;
     FrameHeader decoded;
     EXPECT_TRUE(DecodeFrameHeader(Encode(header).data(), &decoded).ok());
   }
@@ -115,7 +115,7 @@ struct Limit {
   FrameType type;
   StatusCode status;
   uint64_t bytes;
-  PayloadPlace place = PayloadPlace::kFollows;
+  PayloadLocation place = PayloadLocation::kFollows;
 };
 
 TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
@@ -125,7 +125,7 @@ TEST(FrameTest, RefusesPayloadsBeyondTheLimitOfTheirType) {
         Limit{FrameType::kReply, StatusCode::kInternal, kMaxErrorTextBytes},
         Limit{FrameType::kControl, StatusCode::kOk, kMaxControlBytes},
         Limit{FrameType::kMore, StatusCode::kOk, kPieceBytes},
-        Limit{FrameType::kMore, StatusCode::kOk, kMemoryPieceBytes, PayloadPlace::kSenderMemory},
+        Limit{FrameType::kMore, StatusCode::kOk, kMemoryPieceBytes, PayloadLocation::kSenderMemory},
         Limit{FrameType::kCredit, StatusCode::kOk, 0},
         Limit{FrameType::kWanted, StatusCode::kOk, 0}}) {
     FrameHeader header;

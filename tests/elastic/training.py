@@ -2,9 +2,9 @@
 
 HOW is "fit" or "loop", or "fit" with something more: "backup" (workers), "compiled" (by XLA) or
 "cross_step", whose model counts nothing. A variable of the state counts how often each image was
-used, over all workers, on the way that led to the final weights: steps that were taken back are not
-in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each commit,
-for those who kill them, and train no further than `limit.txt` says.
+used, over all workers, in the steps that led to the final weights: steps that were taken back are
+not in it. Rank 0 writes `result.json` into FOLDER; all write a line to `progress.txt` with each
+commit, for those who kill them, and train no further than `limit.txt` says.
 """
 
 import json
@@ -26,7 +26,7 @@ BATCH = 64  # over all workers
 BATCHES = 29  # of an epoch
 COMMIT = 5  # batches
 BACKUP = 2  # workers
-SECONDS = 0.03  # at least, for each batch, so that kills hit batches on their way
+SECONDS = 0.03  # at least, for each batch, so that kills hit batches in flight
 RATE = 0.05
 
 

@@ -29,7 +29,7 @@ def _exchange(name):
 
 
 def _pending():
-    """An exchange that nobody answers is on its way when the interpreter goes away."""
+    """An exchange that nobody answers is in flight when the interpreter goes away."""
     _kept.append(_exchange("alone"))
 
 

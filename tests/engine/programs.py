@@ -13,6 +13,7 @@ import psutil
 
 import tf_byteps
 from tf_byteps import _engine
+from tf_byteps.declaration import Declaration
 
 PART_BYTES = 1024
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
@@ -243,7 +244,7 @@ def declared_first():
     """Announces tensors in one message, then exchanges them."""
     tf_byteps.init()
     names = [f"declared/{n}" for n in range(50)]
-    _engine.declare([(name, "float32", [3, 4], "sum", False, 0, 0, "") for name in names])
+    _engine.declare([Declaration(name, "float32", (3, 4)) for name in names])
     handles = [start(np.ones((3, 4), np.float32), name=name) for name in names]
     return sum(float(handle.wait(SECONDS).sum()) for handle in handles)
 

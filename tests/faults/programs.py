@@ -135,7 +135,7 @@ def _declare(number):
 
 
 def _send(number):
-    """A tensor that is on the way most of the time."""
+    """A tensor that is in flight most of the time."""
     _exchange("large", _LARGE)
 
 

@@ -30,7 +30,7 @@ _FIRST_STEP = 10  # the functions are traced, and all servers have parts
 _ENVIRONMENT = {
     "BYTEPS_DETERMINISTIC": "1",
     "BYTEPS_PARTITION_BYTES": "1024",
-    "BYTEPS_ENABLE_IPC": "0",  # through sockets, so that kills hit bytes on their way
+    "BYTEPS_ENABLE_IPC": "0",  # through sockets, so that kills hit bytes in flight
     "OMP_NUM_THREADS": "1",
     "TF_NUM_INTRAOP_THREADS": "1",
 }

@@ -91,7 +91,7 @@ def many_tensors():
 
 def _across_programs(count):
     """A function that starts exchanges, one that first waits for those of the call before, and
-    what is under way after each."""
+    what is in flight after each."""
     split.prepare_gpus()
     under_way = []
 

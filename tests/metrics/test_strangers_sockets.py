@@ -11,10 +11,10 @@ from rich.console import Console
 
 from tf_byteps.config import Config
 from tf_byteps.metrics import finding
-from tf_byteps.metrics.elsewhere import read_page
 from tf_byteps.metrics.endpoint import serving
 from tf_byteps.metrics.local import LocalJob, LocalSocket, local_jobs, own_socket
 from tf_byteps.metrics.reading import read_all
+from tf_byteps.metrics.remote_processes import read_page
 from tf_byteps.metrics.view import draw
 from tf_byteps.metrics.watch import Watch
 

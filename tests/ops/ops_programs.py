@@ -23,6 +23,45 @@ COPIED = {
 }
 
 
+STEPS = 10
+EXACT = (0.3, 0.4, 0.6)  # of which a whole number of steps' sum is whole, too
+
+
+class Rounding(bps.ops.Compressor):
+    """Sends whole numbers, and what rounding lost with the next ones: it has a state."""
+
+    def __init__(self, like):
+        self.lost = tf.Variable(tf.zeros_like(like))
+        self.calls = tf.Variable(0)
+
+    def compress(self, tensor):
+        wanted = tensor + self.lost
+        sent = tf.round(wanted)
+        self.lost.assign(wanted - sent)
+        self.calls.assign_add(1)
+        return sent, None
+
+    def decompress(self, tensor, context):
+        return tensor
+
+
+def stateful_compressors():
+    """How often `compress` is called in ten steps, and the steps' sum, by how they are called."""
+    results = {}
+    for how in ("eager", "traced", "compiled"):
+        compression = Rounding(tf.constant(EXACT))
+
+        def step(how=how, compression=compression):
+            name = f"stateful {how}"
+            return bps.push_pull(tf.constant(EXACT), name=name, compression=compression)
+
+        if how != "eager":
+            step = tf.function(step, autograph=False, jit_compile=how == "compiled")
+        total = sum(step().numpy() for _ in range(STEPS))
+        results[how] = int(compression.calls), total.tolist()
+    return results
+
+
 def before_init():
     outcomes = []
     for call in (lambda: bps.push_pull(tf.ones(2)), tf.function(lambda: bps.push_pull(tf.ones(2)))):

@@ -35,6 +35,7 @@ SCENARIOS = [
     "overlap",
     "eager_lists",
     "eager_tape",
+    "stateful_compressors",
     "cancelled_step",  # last: it leaves an exchange behind that never ends
 ]
 
@@ -282,3 +283,11 @@ def test_a_failing_step_does_not_wait_for_its_exchanges(group):
     seconds, message = result
     assert seconds < 6
     assert "the step fails" in message
+
+
+def test_a_step_compresses_once(group):
+    for results in group["stateful_compressors"]:
+        assert set(results) == {"eager", "traced", "compiled"}
+        for how, (calls, total) in results.items():
+            assert calls == 10, how
+            assert total == [3, 4, 6], how

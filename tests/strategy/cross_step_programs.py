@@ -385,7 +385,7 @@ def wrong_order():
     results = [sums.wait().numpy().tolist()]
     note(sums.wait)
     start(2 * ones, "order")
-    split.forget(["order", "nothing under way"])
+    split.forget(["order", "nothing in flight"])
     note(sums.wait)
     bps.push_pull(ones[0], name="all have the forgotten sum")
     results.append(start(3 * ones, "order").wait().numpy().tolist())

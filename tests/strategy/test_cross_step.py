@@ -193,7 +193,7 @@ def test_an_input_that_fails_loses_no_update(others):
 def test_a_step_that_fails_says_that_updates_are_lost(others):
     errors = [result["error"] for result in others["step_fails"]]
     assert any("enough" in error for error in errors)
-    # A worker whose step has not come so far hears that the other one is gone.
+    # A worker whose step has not come so far hears that the other one is lost.
     assert all("enough" in error or "has left the job" in error for error in errors), errors
     for result in others["step_fails"]:
         (warning,) = result["warnings"]

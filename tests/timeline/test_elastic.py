@@ -11,7 +11,7 @@ import tf_byteps
 from tests.cluster import ROOT, clean_environment, run_workers
 from tests.elastic.conftest import elastic, launch  # noqa: F401
 from tf_byteps import _engine, timeline
-from tf_byteps.timeline.files import files_in, stay_of
+from tf_byteps.timeline.files import files_in, session_of
 from tf_byteps.timeline.scheduler_recorder import PID
 from tf_byteps.timeline.steps import by_workers, steps_of
 
@@ -32,7 +32,7 @@ def test_a_replacement_leaves_the_file_of_whom_it_replaces(elastic, tmp_path):  
         *workers,
         *("timeline-server-0.json", "timeline-server-0.2.json", "timeline-scheduler.json"),
     }
-    first, second = (stay_of(folder / name) for name in ("worker-1.json", "worker-1.2.json"))
+    first, second = (session_of(folder / name) for name in ("worker-1.json", "worker-1.2.json"))
     assert first.process != second.process and first.epoch != second.epoch
     assert "note: worker-1.json ends early" in output and "all in one" in output
     _check_merged(file, folder)

@@ -92,7 +92,7 @@ def _come_together_again() -> None:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether an exchange has failed because a process is gone."""
+    """Whether an exchange has failed because a process is lost."""
     if isinstance(error, _engine.EngineError):
         return error.code == "UNAVAILABLE"
     return isinstance(error, tf.errors.UnavailableError) or bool(_engine.worker_failure())

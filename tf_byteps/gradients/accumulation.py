@@ -7,7 +7,7 @@ together with what was accumulated before, and the sums show whether all workers
 finite. In the other steps the workers agree about that with one small exchange.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,12 +15,13 @@ import tensorflow as tf
 
 from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.ops.compiling import is_compiled
+from tf_byteps.types import Gradient
 
 
 def reduce_if_updating(
-    loss_scale: Any,
-    gradients: Any,
-    variables: Any,
+    loss_scale: keras.optimizers.LossScaleOptimizer,
+    gradients: Sequence[Gradient],
+    variables: Sequence[keras.Variable],
     check: Callable[..., Any],
     reduce: Callable[..., Any],
 ) -> Any:
@@ -70,7 +71,7 @@ def reduce_if_updating(
     finite, reduced = tf.cond(updates, update, accumulate)
     by_variable = {id(v): gradient for v, gradient in zip(variables, reduced, strict=True)}
 
-    def reduced_of(variables: Any) -> list[Any]:
+    def reduced_of(variables: Sequence[keras.Variable]) -> list[Any]:
         return [tf.ensure_shape(by_variable[id(v)], v.shape) for v in variables]
 
     return finite, reduced_of

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.ops import Average, push_pull
 from tf_byteps.ops.fingerprints import differing
+from tf_byteps.types import Optimizer
 
 # Optimizer -> a function that averages, and the `tf.Variable`s that it averages.
 _functions = weakref.WeakKeyDictionary()
@@ -69,7 +70,7 @@ def average(
             _average(optimizer, leaves_out)
 
 
-def with_inner(optimizer: Any) -> Iterator[Any]:
+def with_inner(optimizer: Optimizer) -> Iterator[Any]:
     """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
     yield optimizer
     inner = getattr(optimizer, "inner_optimizer", None)
@@ -77,7 +78,7 @@ def with_inner(optimizer: Any) -> Iterator[Any]:
         yield from with_inner(each)
 
 
-def _average(optimizer: Any, leaves_out: Callable[[Any], bool]) -> None:
+def _average(optimizer: Optimizer, leaves_out: Callable[[Any], bool]) -> None:
     pairs = zip(optimizer._accumulated_gradients, optimizer._trainable_variables, strict=True)
     named = [
         (f"accumulated gradient/{accumulator.path}", accumulator.value)

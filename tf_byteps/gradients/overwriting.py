@@ -4,17 +4,25 @@ float8 training finds scales in that way, from a history of the largest numbers 
 workers must scale alike, by what is largest on any.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tf_byteps.ops import Max, names, push_pull
 
+if TYPE_CHECKING:
+    import keras
 
-def is_overwritten(variable: Any) -> Any:
+
+def is_overwritten(variable: object) -> bool:
     """Whether a variable's gradient is its new value."""
     return getattr(variable, "overwrite_with_gradient", False)
 
 
-def reduce_overwriting(gradients: Any, variables: Any, scope: str = "") -> list[Any]:
+def reduce_overwriting(
+    gradients: Sequence[Any], variables: Sequence[keras.Variable], scope: str = ""
+) -> list[Any]:
     """Takes the largest numbers over all workers for variables that are overwritten.
 
     Args:
@@ -33,5 +41,5 @@ def reduce_overwriting(gradients: Any, variables: Any, scope: str = "") -> list[
     ]
 
 
-def _name(variable: Any, scope: Any) -> Any:
+def _name(variable: keras.Variable, scope: str) -> str:
     return names.numbered(names.in_scope(scope, f"overwriting/{variable.path}"))

@@ -2,12 +2,15 @@
 
 import threading
 import weakref
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
 from tf_byteps.ops import Min, names, push_pull, split
+from tf_byteps.ops.reduction import Reduction
+from tf_byteps.types import Exchanged, Gradient, Variable
 
 _BRANCHES = (
     control_flow.CondBranchFuncGraph,
@@ -21,7 +24,12 @@ _lock = threading.Lock()
 _users = weakref.WeakKeyDictionary()
 
 
-def reduce_gradients(gradients: Any, variables: Any, reduction: Any, scope: str = "") -> Any:
+def reduce_gradients(
+    gradients: Sequence[Gradient],
+    variables: Sequence[Variable],
+    reduction: Reduction,
+    scope: str = "",
+) -> list[Gradient]:
     """Reduces each gradient over all workers, as soon as it is there.
 
     The exchange is named after the variable, so that a retrace on one worker alone is harmless and
@@ -42,7 +50,9 @@ def reduce_gradients(gradients: Any, variables: Any, reduction: Any, scope: str 
     return reduction.exchange_all(prepared, scoped, variables=variables)
 
 
-def start_reductions(gradients: Any, variables: Any, reduction: Any) -> Any:
+def start_reductions(
+    gradients: Sequence[Gradient], variables: Sequence[Variable], reduction: Reduction
+) -> list[split.StartedReduction | None]:
     """Starts what `reduce_gradients` does, under the same names.
 
     Args:
@@ -54,15 +64,15 @@ def start_reductions(gradients: Any, variables: Any, reduction: Any) -> Any:
         The list of `StartedReduction`; `None` stays.
     """
     prepared = _prepared(gradients, reduction)
-    shapes = [variable.shape for variable in variables]
+    shapes = [cast("tuple[int, ...]", tuple(variable.shape)) for variable in variables]
     return split.start_reductions(prepared, _names(variables), shapes, reduction, variables)
 
 
-def _prepared(gradients: Any, reduction: Any) -> list[Any]:
+def _prepared(gradients: Sequence[Gradient], reduction: Reduction) -> list[Exchanged | None]:
     return [None if gradient is None else reduction.prepare(gradient) for gradient in gradients]
 
 
-def finite_everywhere(finite: Any) -> Any:
+def finite_everywhere(finite: Any) -> tf.Tensor:
     """Whether the gradients of all workers are finite (protocol rule 27).
 
     Args:
@@ -75,7 +85,7 @@ def finite_everywhere(finite: Any) -> Any:
     return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
 
 
-def _names(variables: Any) -> list[Any]:
+def _names(variables: Sequence[Variable]) -> list[str]:
     """One name for each variable: its path, with an index if others here have the same."""
     with _lock:
         # Eager exchanges come one after the other: it is enough to tell those of one list apart.
@@ -83,7 +93,7 @@ def _names(variables: Any) -> list[Any]:
         return [_name(variable, index, users) for index, variable in enumerate(variables)]
 
 
-def _name(variable: Any, position: Any, users: Any) -> Any:
+def _name(variable: Variable, position: int, users: dict[str, list[int]]) -> str:
     if hasattr(variable, "path"):
         name = f"gradient/{variable.path}"
     elif isinstance(variable, tf.Variable):

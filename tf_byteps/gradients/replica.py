@@ -1,16 +1,14 @@
 """Whether a `BytePSStrategy` is at work, for what must not load it."""
 
-from typing import Any
-
 import tensorflow as tf
 
 
-def is_ours(strategy: Any) -> Any:
+def is_ours(strategy: object) -> bool:
     """Whether a strategy is a `BytePSStrategy`; `None` is not."""
     return getattr(getattr(strategy, "extended", None), "is_byteps", False)
 
 
-def in_our_replica() -> Any:
+def in_our_replica() -> bool:
     """Whether this thread runs or traces a replica of a `BytePSStrategy`."""
     context = tf.distribute.get_replica_context()
     return context is not None and is_ours(context.strategy)

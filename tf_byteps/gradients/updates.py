@@ -1,17 +1,20 @@
-"""The update of an optimizer that is under way, so that its gradients are reduced once."""
+"""The current update of an optimizer, so that its gradients are reduced once."""
+
+from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import keras
+
+from tf_byteps.types import Optimizer
 
 _local = threading.local()
 
 
 class Update:
-    """An optimizer's update under way in this thread.
+    """The current update of an optimizer in this thread.
 
     Attributes:
         optimizer: a Keras optimizer.
@@ -20,7 +23,9 @@ class Update:
         reduced_of: see `accumulation`.
     """
 
-    def __init__(self, optimizer: Any, variables: Any, outer: Any) -> None:
+    def __init__(
+        self, optimizer: Optimizer, variables: list[keras.Variable], outer: Update | None
+    ) -> None:
         self.optimizer = optimizer
         self.variables = variables
         self.reduced: bool = outer is not None and outer.reduced

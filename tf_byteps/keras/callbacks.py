@@ -300,11 +300,11 @@ def _key(variable: Any) -> int:
     return id(getattr(variable, "_value", variable))
 
 
-def _innermost(optimizer: Any) -> Any:
+def _innermost(optimizer: keras.optimizers.Optimizer) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _velocities(optimizer: Any) -> list[Any]:
+def _velocities(optimizer: keras.optimizers.Optimizer) -> list[Any]:
     """What momentum has accumulated; it contains the learning rate (SGD, RMSprop)."""
     if not optimizer.built or not getattr(optimizer, "momentum", 0):
         return []

@@ -41,13 +41,17 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
     """
 
     def loss_scale_init(
-        original: Callable[..., Any], self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any
+        original: Callable[..., Any],
+        self: Any,
+        inner_optimizer: Any,
+        *args: object,
+        **kwargs: object,
     ) -> None:
         original(self, inner_optimizer, *args, **kwargs)
         if isinstance(inner_optimizer, distributed):
             distribute_loss_scale(self)
 
-    def fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    def fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
         return _fit(_optimizers_of(self, distributed), original, self, *args, **kwargs)
 
     global _installed
@@ -62,7 +66,7 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
 
 
 def _fit(
-    distributed: Any, original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
+    distributed: Any, original: Callable[..., Any], self: Any, *args: object, **kwargs: object
 ) -> Any:
     if not distributed or is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
@@ -81,6 +85,6 @@ def _meet(optimizers: Sequence[Any]) -> None:
             first_step.check_again(optimizer)
 
 
-def _optimizers_of(model: Any, distributed: type) -> list[Any]:
+def _optimizers_of(model: keras.Model, distributed: type) -> list[Any]:
     """A model's own, and what a `train_step` of the user's finds among its attributes."""
     return [each for each in optimizers_of(model) if isinstance(each, distributed)]

@@ -53,7 +53,7 @@ class Distributed(_Optimizer):
     byteps_multiplier = 1.0
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def from_config(cls, config: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
         return cls.byteps_base.from_config(config, *args, **kwargs)
 
     def register_local_var(self, variable: Any) -> None:
@@ -236,7 +236,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     return _view(optimizer, reduction, multiplier)
 
 
-def distribute_loss_scale(optimizer: Any) -> None:
+def distribute_loss_scale(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes a new `LossScaleOptimizer` around a distributed optimizer distributed itself, in place.
 
     Otherwise each worker would decide by its own gradients whether to skip a step, and those that
@@ -247,11 +247,13 @@ def distribute_loss_scale(optimizer: Any) -> None:
     object.__setattr__(optimizer, "__class__", cls)
 
 
-def _innermost(optimizer: Any) -> Any:
+def _innermost(optimizer: keras.optimizers.Optimizer) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _view(optimizer: Any, reduction: GradientReduction, multiplier: float) -> Any:
+def _view(
+    optimizer: keras.optimizers.Optimizer, reduction: GradientReduction, multiplier: float
+) -> Any:
     """The optimizer as an object of the distributed subclass. Both objects share all state."""
     cls = _subclass(type(optimizer), reduction, multiplier)
     view = object.__new__(cls)
@@ -277,7 +279,7 @@ def _subclass(base: type, reduction: GradientReduction, multiplier: float) -> ty
     return cls
 
 
-def _accumulate(optimizer: Any, steps: int) -> None:
+def _accumulate(optimizer: keras.optimizers.Optimizer, steps: int) -> None:
     """Turns on Keras's gradient accumulation, for an optimizer that may be built already."""
     if not isinstance(steps, int) or steps < 1:
         raise ValueError(

@@ -17,7 +17,7 @@ from tf_byteps.launch.output import Choice, Screen, Stream, telling_lines
 from tf_byteps.launch.plan import Task
 from tf_byteps.launch.running_task import RunningTask
 from tf_byteps.launch.scheduler_reports import SchedulerReports
-from tf_byteps.launch.summary import Farewells, Tally
+from tf_byteps.launch.summary import ExitSummaries, Tally
 
 _TICK_SECONDS = 0.2
 # How long servers and the scheduler may take to end by themselves after the last worker.
@@ -60,7 +60,7 @@ class Job:
         self._server_failover = server_failover
         self._server_restarts = server_restarts
         self._choice = choice or Choice()
-        self._farewells = Farewells()
+        self._exit_summaries = ExitSummaries()
         self._began = time.monotonic()
         self._tally = Tally()
         self._tasks: list[RunningTask] = []
@@ -85,7 +85,7 @@ class Job:
         try:
             self._kill_all()
         finally:
-            self._farewells.close()
+            self._exit_summaries.close()
             self._signals.__exit__()
             self._selector.close()
             self._reports.close()
@@ -136,7 +136,7 @@ class Job:
         log = self._choice.open_log(task, self._screen)
         if task.role == "worker" and is_local(task.host):
             task = dataclasses.replace(
-                task, variables={**task.variables, **self._farewells.variables}
+                task, variables={**task.variables, **self._exit_summaries.variables}
             )
         process = self._launcher.start(task, keep)
         running = RunningTask(
@@ -173,7 +173,7 @@ class Job:
         ended = self._tally.ended
         if ended:
             seconds = time.monotonic() - self._began
-            where = f"{self._farewells.text(ended)}{self._choice.where}"
+            where = f"{self._exit_summaries.text(ended)}{self._choice.where}"
             self.say(self._tally.text(seconds, where))
 
     def _note_failed(self, running: RunningTask) -> None:
@@ -369,7 +369,7 @@ class Job:
             self._step()
 
     def _kill_all(self) -> None:
-        """For errors on the way: leaves no process."""
+        """For errors while it starts: leaves no process."""
         if self._alive():
             self._kill()
         while self._alive():

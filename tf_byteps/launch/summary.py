@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tf_byteps.metrics.farewell import COUNTED, FILE_NAME
+from tf_byteps.metrics.exit_summary import COUNTED, FILE_NAME
 
 _NAMED = 8  # of those that failed
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("KB", 1e3))
@@ -54,7 +54,7 @@ class Tally:
         return f"; failed: {', '.join(named[:_NAMED])}{more}" if named else ""
 
 
-class Farewells:
+class ExitSummaries:
     """Where this machine's workers leave what they have counted.
 
     A file in memory: nothing is left of it, however bpslaunch ends.

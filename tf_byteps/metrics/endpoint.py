@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import zmq
 
 from tf_byteps.errors import ConfigError
-from tf_byteps.metrics import elsewhere
+from tf_byteps.metrics import remote_processes
 from tf_byteps.metrics.job_sum import job_source
 from tf_byteps.metrics.listener import Listener, LocalListener
 from tf_byteps.metrics.local import own_socket
@@ -110,7 +110,7 @@ def open_endpoint(
     for_user = {}
     if scheduler is not None:
         pages["/metrics"] = [*sources, job_source(scheduler, config)]
-        for_user = {elsewhere.PATH: lambda: elsewhere.page_of(scheduler)}
+        for_user = {remote_processes.PATH: lambda: remote_processes.page_of(scheduler)}
     local = _open_local(config, {**pages, **for_user})
     at_port = _open_port(config, name, pages)
     address = None

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tf_byteps.metrics import elsewhere
+from tf_byteps.metrics import remote_processes
 from tf_byteps.metrics.local import LocalSocket
 from tf_byteps.metrics.names import GROUPS, METRICS
 from tf_byteps.rendezvous.messages import Address
@@ -37,7 +37,7 @@ Key = tuple[str, tuple[Any, ...]]
 Place = tuple[str, int]
 # Where a process answers.
 Direct = Address | LocalSocket
-Where = Direct | elsewhere.Elsewhere
+Where = Direct | remote_processes.RemoteProcess
 _D = typing.TypeVar("_D", bound=Direct)
 
 
@@ -90,7 +90,7 @@ def read_all(addresses: Iterable[_D], seconds: float) -> Mapping[_D, Reading | S
 
 def read_elsewhere(
     scheduler: LocalSocket, seconds: float
-) -> Mapping[elsewhere.Elsewhere, Reading | Silence]:
+) -> Mapping[remote_processes.RemoteProcess, Reading | Silence]:
     """Asks a job's scheduler on this host for the processes on other hosts.
 
     Args:
@@ -100,12 +100,12 @@ def read_elsewhere(
     Returns:
         What came from each process that is there; nothing if the scheduler cannot ask them.
     """
-    answer = asyncio.run(_fetch_in_time(scheduler, seconds, elsewhere.PATH))
+    answer = asyncio.run(_fetch_in_time(scheduler, seconds, remote_processes.PATH))
     body = answer if isinstance(answer, Silence) else _body(answer[0])
     if isinstance(answer, Silence) or isinstance(body, Silence):
         return {}
     try:
-        texts = elsewhere.read_page(body)
+        texts = remote_processes.read_page(body)
     except ValueError:
         return {}
     return {
@@ -202,7 +202,8 @@ def _read(text: str, when: float) -> Reading | Silence:
                 key = (
                     name,
                     tuple(
-                        elsewhere.printable(v) if label in _TEXTS else int(v) for label, v in values
+                        remote_processes.printable(v) if label in _TEXTS else int(v)
+                        for label, v in values
                     ),
                 )
                 places.setdefault(place, {})[key] = _finite(value)

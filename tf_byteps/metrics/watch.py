@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from tf_byteps.metrics.elsewhere import Elsewhere
 from tf_byteps.metrics.finding import addresses_of
 from tf_byteps.metrics.local import LocalJob, LocalSocket
 from tf_byteps.metrics.reading import (
@@ -19,6 +18,7 @@ from tf_byteps.metrics.reading import (
     read_all,
     read_elsewhere,
 )
+from tf_byteps.metrics.remote_processes import RemoteProcess
 from tf_byteps.metrics.rows import LOST, RUNS, SILENT, Scheduler, Server, View, Worker
 from tf_byteps.rendezvous.messages import Address
 
@@ -127,7 +127,7 @@ class Watch:
     def look(self) -> View:
         """Asks all processes once. Takes a second at most, but the first time, and where processes
         of this host and of others are silent: those of others are asked last."""
-        asked = [each for each in self._processes if not isinstance(each, Elsewhere)]
+        asked = [each for each in self._processes if not isinstance(each, RemoteProcess)]
         patience = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
         if self._is_local or time.monotonic() >= self._search_at:  # sockets are found at no cost
             self._search_at = time.monotonic() + _SEARCH_SECONDS
@@ -162,13 +162,13 @@ class Watch:
 
     def _read_elsewhere(
         self, answers: Mapping[Direct, Reading | Silence]
-    ) -> Mapping[Elsewhere, Reading | Silence]:
+    ) -> Mapping[RemoteProcess, Reading | Silence]:
         """What a scheduler on this host knows of other hosts.
 
         Args:
             answers: what came from the processes of this host.
         """
-        found: dict[Elsewhere, Reading | Silence] = {}
+        found: dict[RemoteProcess, Reading | Silence] = {}
         for address, answer in answers.items():
             if isinstance(address, LocalSocket) and _is_scheduler(answer):
                 found.update(read_elsewhere(address, ANSWER_SECONDS))
@@ -180,7 +180,7 @@ class Watch:
             if isinstance(answer, Silence) or _identity(address, answer)[1:] not in here
         }
         for known in self._processes:
-            if isinstance(known, Elsewhere):
+            if isinstance(known, RemoteProcess):
                 found.setdefault(known, Silence("is not connected", nobody_listens=True))
         return found
 

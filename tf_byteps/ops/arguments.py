@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.ops import bits, names
+from tf_byteps.ops import bitcast, names
+from tf_byteps.types import ExchangeInput
 
 _SUMMED = (
     tf.float32,
@@ -18,11 +19,11 @@ _SUMMED = (
     tf.int32,
     tf.int64,
 )
-_COPIED = (*_SUMMED, *bits.DTYPES, tf.string)
+_COPIED = (*_SUMMED, *bitcast.DTYPES, tf.string)
 _MAX_NAME_BYTES = 1024
 
 
-def checked_tensor(tensor: Any, what: str, copies: bool = False) -> tf.Tensor:
+def checked_tensor(tensor: ExchangeInput, what: str, copies: bool = False) -> tf.Tensor:
     """The tensor to exchange, after the checks that every operation needs.
 
     Args:

@@ -60,7 +60,7 @@ def from_byteps(params: Mapping[str, Any]) -> type[Compressor] | Compressor:
     return _MAKERS[name](params)
 
 
-def _error(key: str, value: Any, advice: str) -> ValueError:
+def _error(key: str, value: object, advice: str) -> ValueError:
     return ValueError(f"compression_params: {key!r} is {value!r}: {advice}")
 
 

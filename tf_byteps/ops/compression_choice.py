@@ -7,6 +7,7 @@ from typing import Any
 
 from tf_byteps.ops.compression import AnyCompressor, resolve
 from tf_byteps.ops.compressor import Compressor
+from tf_byteps.types import Variable
 
 # What gradients take as `compression`: one for all, or a function of the variable.
 CompressionChoice = AnyCompressor | Callable[[Any], AnyCompressor | None]
@@ -31,7 +32,7 @@ def resolve_choice(given: CompressionChoice | None) -> ResolvedChoice:
     return resolve(given)  # pyright: ignore[reportArgumentType]
 
 
-def is_function(given: Any) -> bool:
+def is_function(given: object) -> bool:
     """Whether it is a function that chooses. A class is none, and neither is another library's
     compressor that happens to be callable."""
     return callable(given) and not isinstance(given, type) and not hasattr(given, "compress")
@@ -56,7 +57,7 @@ def of_variables(
     return [_of_variable(choice, variable) for variable in variables]
 
 
-def _of_variable(choice: Any, variable: Any) -> type[Compressor] | Compressor:
+def _of_variable(choice: Any, variable: Variable | None) -> type[Compressor] | Compressor:
     if not is_function(choice):
         return choice
     answer = choice(variable)
@@ -69,7 +70,7 @@ def _of_variable(choice: Any, variable: Any) -> type[Compressor] | Compressor:
         ) from None
 
 
-def _described(variable: Any) -> str:
+def _described(variable: Variable | None) -> str:
     dtype = getattr(variable.dtype, "name", variable.dtype)
     # An eager tensor's name raises AttributeError.
     name = getattr(variable, "path", "") or getattr(variable, "name", "a tensor")

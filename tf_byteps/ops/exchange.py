@@ -6,7 +6,7 @@ from typing import Any, overload
 import tensorflow as tf
 
 from tf_byteps.ops import (
-    bits,
+    bitcast,
     gradients as _gradients,  # noqa: F401  (registers them)
     names,
     reduce_op,
@@ -20,14 +20,15 @@ from tf_byteps.ops.arguments import (
     exchange_name,
 )
 from tf_byteps.ops.compression import AnyCompressor, Compression, resolve as resolve_compression
+from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.plain_errors import in_plain_words
 from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.ops.refusals import told_to_the_others
+from tf_byteps.ops.refusals import reported_to_the_others
+from tf_byteps.types import ExchangeInput
 
 
-def _names_of(tensor: Any, scope: str, name: str | None, **_: Any) -> list[str]:
+def _names_of(tensor: ExchangeInput, scope: str, name: str | None, **_: object) -> list[str]:
     """Of what `push_pull` sends, whatever else it is called with."""
     tensors = tensor if isinstance(tensor, (list, tuple)) else [tensor]
     found = [names.in_scope(scope, _push_pull_name(name, each)) for each in tensors]
@@ -77,7 +78,7 @@ def push_pull(
 ) -> list[Any]: ...
 @overload
 def push_pull(
-    tensor: Any,
+    tensor: ExchangeInput,
     scope: str = ...,
     average: bool | None = ...,
     device_dense: str = ...,
@@ -93,9 +94,9 @@ def push_pull(
 ) -> tf.Tensor: ...
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_of)
+@reported_to_the_others(_names_of)
 def push_pull(
-    tensor: Any,
+    tensor: ExchangeInput,
     scope: str = "",
     average: bool | None = None,
     device_dense: str = "",
@@ -112,7 +113,7 @@ def push_pull(
     """Combines a tensor elementwise over all workers; every worker gets the result.
 
     Section 3 of the BytePS paper (OSDI'20): a push of this worker's value and a pull of the result,
-    as one exchange. Within a `tf.function` any number of them are under way at once; those of one
+    as one exchange. Within a `tf.function` any number of them are in flight at once; those of one
     name keep their program order.
 
     Args:
@@ -181,7 +182,7 @@ def push_pull(
     return reduction.exchange_all(prepared, tensor_names, checked_priority(priority))
 
 
-def _push_pull_name(name: str | None, tensor: Any) -> str:
+def _push_pull_name(name: str | None, tensor: object) -> str:
     if isinstance(tensor, tf.IndexedSlices):
         return exchange_name(name, "push_pull of rows")
     return exchange_name(name, "push_pull")
@@ -189,9 +190,9 @@ def _push_pull_name(name: str | None, tensor: Any) -> str:
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_for("broadcast"))
+@reported_to_the_others(_names_for("broadcast"))
 def broadcast(
-    tensor: Any,
+    tensor: ExchangeInput,
     root_rank: int,
     name: str | None = None,
     priority: int | None = None,
@@ -245,20 +246,23 @@ def _broadcast(
 ) -> tf.Tensor:
     received = kernels().byte_ps_broadcast(
         token(name),
-        bits.encode(tensor),
+        bitcast.encode(tensor),
         tensor_name=name,
         root_rank=root_rank,
         priority=priority,
         gradient=gradient,
     )
-    return bits.decode(received, tensor.dtype)
+    return bitcast.decode(received, tensor.dtype)
 
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@told_to_the_others(_names_for("gather"))
+@reported_to_the_others(_names_for("gather"))
 def gather(
-    tensor: Any, name: str | None = None, priority: int | None = None, gradient: str = "average"
+    tensor: ExchangeInput,
+    name: str | None = None,
+    priority: int | None = None,
+    gradient: str = "average",
 ) -> tf.Tensor:
     """Concatenates the workers' tensors along axis 0, in rank order; every worker gets the result.
 
@@ -302,9 +306,9 @@ def gather(
 def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Tensor:
     gathered = kernels().byte_ps_gather(
         token(name),
-        bits.encode(tensor),
+        bitcast.encode(tensor),
         tensor_name=name,
         priority=priority,
         gradient=gradient,
     )
-    return bits.decode(gathered, tensor.dtype)
+    return bitcast.decode(gathered, tensor.dtype)

@@ -7,17 +7,18 @@ import tensorflow as tf
 
 from tf_byteps.ops import names
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.types import Exchanged
 
 
 @tf.RegisterGradient("BytePSPushPull")
-def _push_pull_gradient(operation: Any, gradient: Any) -> list[Any]:
+def _push_pull_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     """Every worker's value enters every worker's result: the workers' gradients add up, or
     average."""
     return [None, _reduce(operation, gradient, _linear_op(operation))]
 
 
 @tf.RegisterGradient("BytePSPushPullAll")
-def _push_pull_all_gradient(operation: Any, *gradients: Any) -> Any:
+def _push_pull_all_gradient(operation: tf.Operation, *gradients: tf.Tensor) -> Any:
     """As for each by itself, again as one operation."""
     op = _linear_op(operation)
     forward_names = [name.decode() for name in operation.get_attr("tensor_names")]
@@ -33,12 +34,12 @@ def _push_pull_all_gradient(operation: Any, *gradients: Any) -> Any:
 
 
 @tf.RegisterGradient("BytePSStartBefore")
-def _start_before_gradient(_: Any, *gradients: Any) -> Any:
+def _start_before_gradient(_: tf.Operation, *gradients: tf.Tensor) -> Any:
     return list(gradients)
 
 
 @tf.RegisterGradient("BytePSBroadcast")
-def _broadcast_gradient(operation: Any, gradient: Any) -> list[Any]:
+def _broadcast_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     """Only the root's value is used, by all workers: their gradients add up, or average."""
     reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
     is_root = tf.equal(_rank(), operation.get_attr("root_rank"))
@@ -46,7 +47,7 @@ def _broadcast_gradient(operation: Any, gradient: Any) -> list[Any]:
 
 
 @tf.RegisterGradient("BytePSGather")
-def _gather_gradient(operation: Any, gradient: Any) -> list[Any]:
+def _gather_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     """Every worker uses all rows: the gradients add up, or average, and each worker takes its own
     rows of the result."""
     reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
@@ -60,7 +61,7 @@ def _gather_gradient(operation: Any, gradient: Any) -> list[Any]:
     return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
 
 
-def _linear_op(operation: Any) -> Any:
+def _linear_op(operation: tf.Operation) -> str:
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):
         raise NotImplementedError(
@@ -74,7 +75,7 @@ def _rank() -> Any:
     return kernels().byte_ps_place(what="rank")
 
 
-def _reduce(operation: Any, gradient: Any, op: Any) -> Any:
+def _reduce(operation: tf.Operation, gradient: Exchanged, op: str) -> Any:
     # Numbered, because TensorFlow does not keep the backward function's operations in order.
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
     return kernels().byte_ps_push_pull(

@@ -1,7 +1,7 @@
 """What the modules that give XLA an order have in common: operations of a graph, and cycles.
 
-XLA knows no order but that of data. `backward_order` and `late_waits` give operations of a function
-that is being traced other inputs.
+XLA knows no order but that of data. `start_scheduling` and `wait_scheduling` give operations of a
+function that is being traced other inputs.
 """
 
 from collections.abc import Mapping

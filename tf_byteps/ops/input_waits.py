@@ -44,7 +44,7 @@ def leave_out(owner: type, *names: str) -> None:
         wrap(owner, name, _without_samples)
 
 
-def _without_samples(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _without_samples(original: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     outer = getattr(_local, "evaluates", False)
     _local.evaluates = True
     try:
@@ -53,7 +53,7 @@ def _without_samples(original: Callable[..., Any], *args: Any, **kwargs: Any) ->
         _local.evaluates = outer
 
 
-def _next(original: Callable[..., Any], self: Any) -> Any:
+def _next(original: Callable[..., Any], self: OwnedIterator) -> Any:
     if not runtime.is_initialized():
         return original(self)
     if not tf.executing_eagerly():
@@ -67,7 +67,7 @@ def _next(original: Callable[..., Any], self: Any) -> Any:
     return batch
 
 
-def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
+def _next_in_function(original: Callable[..., Any], self: OwnedIterator) -> Any:
     # Where the iterator is, which keeps the order of its uses: what comes from a GPU would be sent
     # to the CPU behind all that the GPU has to do.
     iterator = self._iterator_resource
@@ -78,17 +78,17 @@ def _next_in_function(original: Callable[..., Any], self: Any) -> Any:
     return batch
 
 
-def _note(iterator: Any, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
+def _note(iterator: tf.Tensor, began: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
     with ops.colocate_with(iterator):
         return library.kernels().byte_ps_note_batch(iterator=iterator, began=began, samples=samples)
 
 
-def _on_cpu(number: Any) -> tf.Tensor:
+def _on_cpu(number: tf.Tensor | int) -> tf.Tensor:
     with tf.device(_CPU):
         return tf.convert_to_tensor(number, tf.int64)
 
 
-def _samples(batch: Any) -> tf.Tensor | int:
+def _samples(batch: object) -> tf.Tensor | int:
     """The length of the first tensor that has one; 0: there is none, or nobody trains with it."""
     if getattr(_local, "evaluates", False):
         return 0

@@ -110,7 +110,7 @@ def _function_children(
 _REPLACED = re.compile(r"\s*Executing non-communication op .* error handling logic\.", re.DOTALL)
 
 
-def _call_flat(original: Callable[..., Any], self: Any, *args: Any) -> Any:
+def _call_flat(original: Callable[..., Any], self: AtomicFunction, *args: object) -> Any:
     """Raises an UNAVAILABLE error of a function that XLA has compiled as what it was."""
     try:
         return original(self, *args)

@@ -90,7 +90,7 @@ class PowerSGDCompressor(Compressor):
         return f"<PowerSGDCompressor rank={self.rank}>"
 
 
-def shortens(compression: object, tensor: Any) -> bool:
+def shortens(compression: object, tensor: object) -> bool:
     """Whether a tensor is a matrix that `average` is for, and the compression asks for it."""
     return isinstance(compression, PowerSGDCompressor) and compression.shortens(tensor)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.declaration import Declaration
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -23,7 +24,7 @@ _SECONDS = 10.0
 _PAUSE_SECONDS = 0.001
 
 
-def told_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[FunctionT], FunctionT]:
+def reported_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[FunctionT], FunctionT]:
     """Decorates an exchange: in eager code the other workers learn that a call is refused.
 
     Args:
@@ -34,7 +35,7 @@ def told_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[Function
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: object, **kwargs: object) -> Any:
             try:
                 return function(*args, **kwargs)
             except (TypeError, ValueError, NotImplementedError) as error:
@@ -54,7 +55,7 @@ def told_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[Function
 def _refuse(names: list[str], error: Exception) -> None:
     """Gives up the next rounds of these names."""
     reason = f"it refused the call: {type(error).__name__}: {error}".splitlines()[0]
-    _engine.declare([(name, "uint8", [1], "sum", False, 0, 0, "") for name in names])
+    _engine.declare([Declaration(name, "uint8", (1,)) for name in names])
     begin, end = _engine.next_rounds(), time.monotonic() + _SECONDS
     while names and time.monotonic() < end:
         _engine.give_up_rounds(names, reason)  # nothing happens until a name has a place

@@ -12,7 +12,7 @@ from tf_byteps.ops.library import kernels
 
 class CodedRows(Compressor):
     """Encodes each row by itself, in the form in which the codec's sums travel. Nothing is added up
-    on the way, so that all workers decode the same bytes.
+    in between, so that all workers decode the same bytes.
 
     Nothing is kept for the next step: it has other rows.
 

@@ -31,6 +31,11 @@ def are_needed(compression: object, tensor: tf.Tensor) -> bool:
     return getattr(compression, "shares_norms", False) and is_long(tensor)
 
 
+def shape_of(tensor: tf.Tensor) -> list[int]:
+    """The shape of what `own` returns for a tensor whose shape is known."""
+    return [-(-(tensor.shape.num_elements() or 0) // _BLOCK)]
+
+
 def own(tensor: tf.Tensor) -> tf.Tensor:
     """The root mean squares of a float32 tensor's blocks on this worker.
 

@@ -30,14 +30,13 @@ class Form:
     merges: bool = True
 
 
-def reduce_rows(
+def prepare(
     slices: tf.IndexedSlices,
-    gather: Callable[[tf.Tensor], tf.Tensor],
-    average: bool,
     compression: type[Compressor] | Compressor,
+    average: bool,
     merges: bool = True,
-) -> tf.IndexedSlices:
-    """Adds up, or averages, the rows of all workers in one exchange.
+) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.IndexedSlices]]:
+    """What a worker sends so that the rows of all workers are added up, or averaged, in one gather.
 
     Duplicates are merged, because optimizers that square the rows would see another gradient
     otherwise: the dense one has each row once. Each worker merges its own before it sends them.
@@ -46,21 +45,25 @@ def reduce_rows(
     Args:
         slices: a `tf.IndexedSlices` with values of shape `[rows, ...]`; `rows` may differ between
             the workers.
-        gather: a function that concatenates the workers' tensors along axis 0.
-        average: whether to divide the sums by the number of workers.
         compression: a `Compressor`, used for the rows.
+        average: whether to divide the sums by the number of workers.
         merges: whether rows with one index become one row. If not, all rows stay as they are, in
             rank order: that of a single process.
 
     Returns:
-        A `tf.IndexedSlices`; merged, it has each index once, in ascending order.
+        A tensor of two axes, to be gathered along axis 0; and a function of what was gathered. It
+        returns a `tf.IndexedSlices`; merged, it has each index once, in ascending order.
     """
     values = tf.convert_to_tensor(slices.values)
     form = Form(
         tf.shape(values)[1:], values.shape[1:], slices.indices.dtype, slices.dense_shape, merges
     )
     packed, context = pack(slices, compression, merges)
-    return unpack(gather(packed), form, average, lambda rows: compression.decompress(rows, context))
+
+    def result_of(gathered: tf.Tensor) -> tf.IndexedSlices:
+        return unpack(gathered, form, average, lambda rows: compression.decompress(rows, context))
+
+    return packed, result_of
 
 
 def merged(rows: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -107,11 +110,11 @@ def unpack(
     Args:
         gathered: what all workers have packed, along axis 0.
         form: a `Form`, the result's.
-        average: see `reduce_rows`.
+        average: see `prepare`.
         decompress: a function of the rows, or `None`.
 
     Returns:
-        See `reduce_rows`.
+        What `prepare` says.
     """
     words = _index_words(gathered.dtype)
     index_words = gathered[:, :words] if gathered.dtype.size < tf.int64.size else gathered[:, 0]
@@ -139,7 +142,9 @@ def _index_words(dtype: tf.DType) -> int:
     return max(1, tf.int64.size // dtype.size)
 
 
-def _merge(indices: tf.Tensor, rows: tf.Tensor, divisor: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+def _merge(
+    indices: tf.Tensor, rows: tf.Tensor, divisor: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """One row for each index, in ascending order of the indices; 16-bit rows are added up in
     float32.
 

@@ -12,19 +12,21 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
-from tf_byteps.ops import backward_order, compiling, late_waits, slices
+from tf_byteps.ops import compiling, slices, start_scheduling, wait_scheduling
 from tf_byteps.ops.arguments import forward_order_at
 from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
 from tf_byteps.ops.compression_choice import of_variables
 from tf_byteps.ops.compressor import Compressor, codec_of
+from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduce_op import Average, ReduceOp
-from tf_byteps.ops.reduction import Reduction, declaration
+from tf_byteps.ops.reduction import Reduction
+from tf_byteps.types import Exchanged
 
 
 @dataclasses.dataclass(frozen=True)
 class StartedReduction:
-    """A sum or an average that is under way. Two that are equal can be waited for alike.
+    """A sum or an average that is in flight. Two that are equal can be waited for alike.
 
     Attributes:
         name: of the exchange.
@@ -32,7 +34,7 @@ class StartedReduction:
         shape: the tensor's, a tuple of integers.
         op: `Sum` or `Average`.
         index_dtype: of the indices of `tf.IndexedSlices`, a `tf.DType`; `None` for a tensor.
-        merges_rows: see `slices.reduce_rows`.
+        merges_rows: see `slices.prepare`.
         compression: a `Compressor`; of the rows, if it is `tf.IndexedSlices`.
         context: what its `compress` has returned, without tensors: they end with their step.
     """
@@ -51,7 +53,7 @@ class StartedReduction:
         is_sparse = self.index_dtype is not None
         result = kernels().byte_ps_wait(
             token(self.name),
-            [late_waits.at_once()] if compiling.is_compiled() else [],
+            [wait_scheduling.at_once()] if compiling.is_compiled() else [],
             T=self.dtype,
             tensor_name=self.name,
             shape=[None, None] if is_sparse else self.shape,
@@ -119,7 +121,7 @@ def start_reductions(
 
 
 def _to_start(
-    tensor: Any,
+    tensor: Exchanged,
     name: str,
     shape: tuple[int, ...],
     reduction: Reduction,
@@ -170,7 +172,7 @@ def _start_early(
 
     sent = [starts[index][0] for index in indices]
     may_start = [starts[index][1].index_dtype is None for index in indices]
-    backward_order.started_first(sent, may_start, start)
+    start_scheduling.started_first(sent, may_start, start)
     return early
 
 
@@ -199,7 +201,7 @@ def forget(names: Iterable[str]) -> None:
     The other workers get theirs all the same.
 
     Args:
-        names: those of the exchanges; of some nothing may be under way.
+        names: those of the exchanges; of some nothing may be in flight.
     """
     kernels().byte_ps_forget(tensor_names=list(names))
 

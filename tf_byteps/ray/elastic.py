@@ -180,7 +180,7 @@ class ElasticRayJob(RunningJob):
     def _on_ended(self, member: Member, outcome: Outcome) -> None:
         if member.task.role == "scheduler":
             return self._on_scheduler_ended(outcome)
-        # Others learn from its end that a worker is gone; what Ray cannot reach may live.
+        # Others learn from its end that a worker is lost; what Ray cannot reach may live.
         ray.kill(member.actor)
         place = next((place for place in self._places if place.member is member), None)
         if place is not None:

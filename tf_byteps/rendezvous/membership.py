@@ -33,7 +33,7 @@ _PROBE_SECONDS = 0.2
 _ROUTE_PREFIX = "member/"
 # A job that is over answers servers that would join again for so long.
 _FAREWELL_SECONDS = 1.0
-# A worker that has the address book and is gone before it has connected is given up after this.
+# A worker that has the address book and is lost before it has connected is given up after this.
 _VANISHED_SECONDS = 2.0
 
 _logger = logging.getLogger("tf_byteps")
@@ -134,7 +134,7 @@ class ElasticScheduler(Scheduler):
         return self._roster
 
     def _prepare(self, router: zmq.Socket) -> None:
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is lost
         router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found under its name again
         milliseconds = int(1000 * self._config.heartbeat_timeout)
         router.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * self._config.heartbeat_interval))
@@ -170,14 +170,14 @@ class ElasticScheduler(Scheduler):
         self._announce_changes()
 
     def vanished(self) -> str:
-        """A member that was gone before the engine could know it, in a sentence, or ""."""
+        """A member that was lost before the engine could know it, in a sentence, or ""."""
         now = time.monotonic()
         if now - self._began > self._config.connect_timeout:
             return ""
         for member in self._members:
             if not self._is_there(member) and member not in self._done:
-                gone = now - self._probed[member][2]
-                if gone > _VANISHED_SECONDS:
+                silence = now - self._probed[member][2]
+                if silence > _VANISHED_SECONDS:
                     return f"worker {member} was lost when the job had just begun"
         return ""
 
@@ -292,7 +292,7 @@ class ElasticScheduler(Scheduler):
         try:
             self._socket.send_multipart([route, data], zmq.NOBLOCK)
         except zmq.ZMQError:
-            pass  # it is gone: that is noticed by itself
+            pass  # it is lost: that is noticed by itself
 
     def _drop_silent(self) -> None:
         self._take_orders()

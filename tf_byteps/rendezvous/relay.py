@@ -21,7 +21,7 @@ from tf_byteps.rendezvous.messages import MAX_BYTES, Address
 from tf_byteps.rendezvous.secret import curve_keys
 
 _HANDSHAKE_MILLISECONDS = 10_000
-# A host that is gone without a word is noticed after two of these.
+# A host that is lost without a word is noticed after two of these.
 _HEARTBEAT_MILLISECONDS = 5_000
 _BACKLOG = 4096
 _MOST_QUEUED = 4  # of a process: questions that it does not read need no queue
@@ -54,7 +54,7 @@ class Relay:
         self._socket.setsockopt(zmq.BACKLOG, _BACKLOG)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MILLISECONDS)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MILLISECONDS)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is gone
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # to learn that somebody is lost
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back is found again
         try:
             self.port = bind(self._socket, host, ports)

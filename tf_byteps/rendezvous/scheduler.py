@@ -33,7 +33,7 @@ _MAX_NAMED = 16  # of those that have not started, and of servers
 _QUEUED_SECONDS = 0.2
 # A server that was taken back and is lost within this time may come again a little later only.
 _SOON_SECONDS = 60.0
-LINGER_MILLISECONDS = 2000  # for the last messages on their way
+LINGER_MILLISECONDS = 2000  # for the last messages in flight
 # Connections that wait to be accepted: with ZeroMQ's 100, others try again a second later.
 _BACKLOG = 4096
 

@@ -1,9 +1,10 @@
-"""The life of tf_byteps in a worker process: the only owner of its engine.
+"""The lifecycle of tf_byteps in a worker process: the only owner of its engine.
 
 `init` brings the process into its job, `shutdown` says goodbye to the others. A process that hosts
 a server or the scheduler stays in `shutdown` until the others have left, too (protocol rule 21).
 
-`stay` is the time between the two, `life` begins and ends it, and `facts` answers questions of it.
+`session` is the time between the two, `lifecycle` begins and ends it, and `facts` answers questions
+of it.
 """
 
 from tf_byteps.runtime.facts import (
@@ -23,7 +24,7 @@ from tf_byteps.runtime.facts import (
     server_counters as server_counters,
     size as size,
 )
-from tf_byteps.runtime.life import (
+from tf_byteps.runtime.lifecycle import (
     init as init,
     is_initialized as is_initialized,
     leave_epoch as leave_epoch,
@@ -32,4 +33,4 @@ from tf_byteps.runtime.life import (
     start_timeline as start_timeline,
     stop_timeline as stop_timeline,
 )
-from tf_byteps.runtime.stay import op_determinism as op_determinism
+from tf_byteps.runtime.session import op_determinism as op_determinism

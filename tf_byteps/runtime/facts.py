@@ -9,7 +9,7 @@ from tf_byteps.config import Config
 from tf_byteps.errors import LostProcess
 from tf_byteps.rendezvous.host import own_address as host_address
 from tf_byteps.rendezvous.messages import Address
-from tf_byteps.runtime.life import current
+from tf_byteps.runtime.lifecycle import current
 
 
 def epoch() -> int:
@@ -109,8 +109,8 @@ def cross_rank() -> int:
 
     >>> is_first_machine = tf_byteps.cross_rank() == 0
     """
-    stay = current("cross_rank")
-    return _with_local_rank(stay.worker_hosts[: stay.rank], stay.local_rank)
+    session = current("cross_rank")
+    return _with_local_rank(session.worker_hosts[: session.rank], session.local_rank)
 
 
 def cross_size() -> int:
@@ -126,8 +126,8 @@ def cross_size() -> int:
 
     >>> machines = tf_byteps.cross_size()
     """
-    stay = current("cross_size")
-    return _with_local_rank(stay.worker_hosts, stay.local_rank)
+    session = current("cross_size")
+    return _with_local_rank(session.worker_hosts, session.local_rank)
 
 
 def _with_local_rank(worker_hosts: Sequence[str], local_rank: int) -> int:

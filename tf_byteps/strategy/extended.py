@@ -91,7 +91,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     # Variables.
 
-    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: object) -> Any:
         keras2.refuse_trainer()
         if kwargs.get("synchronization") in (None, tf.VariableSynchronization.AUTO):
             # As variables of other strategies show it.

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.gradients.accumulators import optimizers_of
-from tf_byteps.ops.agreement import gather_objects
-from tf_byteps.strategy import kinds
+from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize
@@ -74,7 +74,7 @@ class InitialValues:
         for optimizer in optimizers:
             variables += optimizer.variables
         variables = {id(variable.value): variable for variable in variables}
-        own = kinds.variables(model, kinds.Kind.OWN)
+        own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
         kept = _begun([*own, *local_steps.inner_state(model, optimizers)])
         named = [(v.path, v.value) for key, v in variables.items() if key not in kept]
         self._created = [

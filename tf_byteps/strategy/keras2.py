@@ -32,7 +32,7 @@ def refuse_trainer() -> None:
         wrap(model, method, _refuse)
 
 
-def _refuse(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     if is_ours(self.distribute_strategy) and runtime.size() > 1:
         raise on_all_workers(
             NotImplementedError(

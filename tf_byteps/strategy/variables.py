@@ -182,7 +182,7 @@ class OnWriteVariable(_Variable):
         return super().assign_sub(self._written(delta), use_locking, name, read_value)
 
     def _strided_slice_assign(
-        self, begin: Any, end: Any, strides: Any, value: Any, *args: Any, **kwargs: Any
+        self, begin: Any, end: Any, strides: Any, value: Any, *args: object, **kwargs: object
     ) -> Any:
         value = self._written(value)
         return super()._strided_slice_assign(begin, end, strides, value, *args, **kwargs)
@@ -306,7 +306,7 @@ class OnReadVariable(_Variable):
 def _checked(kind: Any, method: Any, check: Callable[..., Any]) -> None:
     """Makes a method of a class ask `check` whether it can work here."""
 
-    def write(self, *args: Any, **kwargs: Any) -> Any:
+    def write(self, *args: object, **kwargs: object) -> Any:
         check(self, method)
         return getattr(super(kind, self), method)(*args, **kwargs)
 

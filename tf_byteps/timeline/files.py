@@ -1,4 +1,4 @@
-"""The files of recordings: one for each stay of a process in a job, of which none replaces another.
+"""The files of recordings: one for each session of a process in a job. None replaces another.
 
 A process that takes the place of a lost one has its rank, and so would have its file. So has a
 server in the next membership epoch of an elastic job. Their files get a number: worker-0.json,
@@ -34,7 +34,7 @@ SCHEDULER = "timeline-scheduler*.json"
 
 
 @dataclasses.dataclass(frozen=True)
-class Stay:
+class Session:
     """In which job a process records, as its file says.
 
     Attributes:
@@ -52,45 +52,49 @@ class Stay:
     begin: int = dataclasses.field(default_factory=_engine.wall_nanos)
 
     @classmethod
-    def of(cls, book: Book) -> Stay:
+    def of(cls, book: Book) -> Session:
         """That of a process that has got this book."""
         return cls(book.run_id, book.epoch)
 
 
-def stay_of(path: str) -> Stay:
+def session_of(path: str) -> Session:
     """What a file says; of one of an older version, that of nobody.
 
     Raises:
         BytePSError: it is not a timeline.
     """
     said = about(path)
-    names = [field.name for field in dataclasses.fields(Stay)]
+    names = [field.name for field in dataclasses.fields(Session)]
     unknown = {"run": "", "epoch": 0, "host": "", "process": 0, "begin": 0}
-    return Stay(**{name: said.get(name, unknown[name]) for name in names})
+    return Session(**{name: said.get(name, unknown[name]) for name in names})
 
 
 def growing(
-    path: str, stay: Stay, process: tuple[int, str], take: Callable[[], Iterable[str]], **said: Any
+    path: str,
+    session: Session,
+    process: tuple[int, str],
+    take: Callable[[], Iterable[str]],
+    **said: Any,
 ) -> GrowingFile:
     """The file of a recording, which has the next number that no other one of the run has.
 
     Args:
         path: without a number.
-        stay: whose it is.
+        session: whose it is.
         process: the number and the name of the process in the trace.
         take: see `GrowingFile`.
         **said: what else the file says of itself.
     """
-    told = json.dumps({"format": FORMAT, **dataclasses.asdict(stay), **said})
+    told = json.dumps({"format": FORMAT, **dataclasses.asdict(session), **said})
     pid, name = process
     label = json.dumps({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
     head = f'{{"displayTimeUnit": "ms", "otherData": {told}, "traceEvents": [\n{label}'
-    return GrowingFile(path, head, take, lambda other: _is_of_run(other, stay.run))
+    return GrowingFile(path, head, take, lambda other: _is_of_run(other, session.run))
 
 
 def _is_of_run(path: str, run: str) -> bool:
     try:
-        return stay_of(path).run == run
+        return session_of(path).run == run
     except BytePSError:  # something else: what this job writes replaces it
         return False
 
@@ -150,17 +154,17 @@ def files_in(folder: str, *patterns: str) -> list[str]:
     Raises:
         BytePSError: one of them is not a timeline.
     """
-    stays = {path: stay_of(path) for path in _all_in(folder)}
-    if not stays:
+    sessions = {path: session_of(path) for path in _all_in(folder)}
+    if not sessions:
         return []
-    last = max(stays.values(), key=lambda stay: stay.begin).run
+    last = max(sessions.values(), key=lambda session: session.begin).run
     found = {
         path
         for pattern in patterns or (WORKERS, SERVERS, SCHEDULER)
         for path in glob.glob(os.path.join(glob.escape(folder), pattern))
     }
-    own = sorted(path for path in found if path in stays and stays[path].run == last)
-    return sorted(own, key=lambda path: stays[path].begin)
+    own = sorted(path for path in found if path in sessions and sessions[path].run == last)
+    return sorted(own, key=lambda path: sessions[path].begin)
 
 
 def left_out(folder: str) -> list[str]:

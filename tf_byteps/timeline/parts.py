@@ -37,7 +37,7 @@ class Part:
         pushed: its turn had come: handed to the network.
         arrival_began: server's clock: the first bytes were there.
         arrived: server's clock: the last byte was there.
-        answered: server's clock: all workers' parts were there, the sum was on its way back.
+        answered: server's clock: all workers' parts were there, the sum was being sent back.
         reply_began: the first bytes of the sum were there.
         reply_received: the last byte of the sum was there.
         copied_in: tensors of a GPU, at the worker that sent the part: the sum was in its GPU.

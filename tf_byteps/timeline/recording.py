@@ -23,7 +23,7 @@ from tf_byteps.timeline.files import (
     events_of,
     files_in,
     left_out,
-    stay_of,
+    session_of,
 )
 from tf_byteps.timeline.parts import (
     InputWait,
@@ -131,15 +131,15 @@ def _places(paths: Iterable[str]) -> dict[tuple[str, int, int], Process]:
     places: dict[tuple[str, int, int], Process] = {}
     seen: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for path in paths:
-        said, stay = about(path), stay_of(path)
+        said, session = about(path), session_of(path)
         role = "worker" if "worker" in said else "server"
         before = seen.setdefault((role, said[role]), [])
-        process = stay.host, stay.process
+        process = session.host, session.process
         if process not in before:
             before.append(process)
         number = before.index(process) + 1
         name = role if number == 1 else f"{role} ({number})"
-        places[role, said[role], stay.epoch] = name, said[role]
+        places[role, said[role], session.epoch] = name, said[role]
     return places
 
 
@@ -147,11 +147,11 @@ def _clock_of_scheduler(
     path: str, clocks: Mapping[Process, Clock], places: Mapping[tuple[str, int, int], Process]
 ) -> Clock:
     """That of a process on its host: it exchanges nothing that would tell."""
-    host = stay_of(files_in(path, SCHEDULER)[0]).host
+    host = session_of(files_in(path, SCHEDULER)[0]).host
     for each in files_in(path, WORKERS, SERVERS):
-        said, stay = about(each), stay_of(each)
+        said, session = about(each), session_of(each)
         role = "worker" if "worker" in said else "server"
-        process = places[role, said[role], stay.epoch]
-        if stay.host == host and process in clocks:
+        process = places[role, said[role], session.epoch]
+        if session.host == host and process in clocks:
             return clocks[process]
     return Clock(((0, 0),), None)

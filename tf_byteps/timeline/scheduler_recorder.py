@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 
 from tf_byteps.events import Events
-from tf_byteps.timeline.files import END, Stay, growing
+from tf_byteps.timeline.files import END, Session, growing
 
 # Of a job; what comes later is only counted.
 MAX_EVENTS = 10_000
@@ -27,7 +27,7 @@ class SchedulerRecorder:
 
     Args:
         configured: `Config.timeline`.
-        run: see `Stay`.
+        run: see `Session`.
         events: those of the scheduler's process.
     """
 
@@ -40,7 +40,7 @@ class SchedulerRecorder:
         self._dropped, self._left, self._is_running = 0, MAX_EVENTS, True
         self._events = events.reader()
         self._path = path
-        self._file = growing(path, Stay(run, 0), (PID, "scheduler"), self._lines)
+        self._file = growing(path, Session(run, 0), (PID, "scheduler"), self._lines)
 
     def stop(self) -> None:
         """Writes what is left. That it cannot be written goes to the log. Idempotent."""

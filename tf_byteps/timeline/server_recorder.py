@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tf_byteps import _engine
 from tf_byteps.files import path_for
-from tf_byteps.timeline.files import END, Stay, growing
+from tf_byteps.timeline.files import END, Session, growing
 
 # Some 30 MB of memory if nothing could be written, and 150 MB on disk.
 MAX_REPLIES = 400_000
@@ -57,11 +57,13 @@ class ServerRecorder:
         server: the engine's, which has started.
         configured: `Config.timeline`.
         rank: the server's.
-        stay: of its process in its job.
+        session: of its process in its job.
     """
 
-    def __init__(self, server: _engine.Server, configured: str, rank: int, stay: Stay) -> None:
-        self._server, self._rank, self._stay, self._dropped = server, rank, stay, 0
+    def __init__(
+        self, server: _engine.Server, configured: str, rank: int, session: Session
+    ) -> None:
+        self._server, self._rank, self._session, self._dropped = server, rank, session, 0
         if os.path.isdir(configured) or configured.endswith("/"):
             path = path_for(configured, "timeline-server", rank)  # others have counters there
         else:  # a worker of this rank has a file, too
@@ -69,7 +71,7 @@ class ServerRecorder:
             path = f"{root}.server-{rank}{suffix}"
         server.timeline_start(MAX_REPLIES)
         process = FIRST_PID + rank, f"server {rank}"
-        self._file = growing(path, stay, process, self._lines, server=rank)
+        self._file = growing(path, session, process, self._lines, server=rank)
 
     def stop(self) -> None:
         """Writes what is left. That it cannot be written goes to the log."""
@@ -86,7 +88,7 @@ class ServerRecorder:
 
     def _lines(self) -> Iterator[str]:
         process = FIRST_PID + self._rank
-        lines, dropped = self._server.timeline_take(self._rank, process, self._stay.epoch)
+        lines, dropped = self._server.timeline_take(self._rank, process, self._session.epoch)
         self._dropped += dropped
         if lines:
             yield lines

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tf_byteps import _engine
 from tf_byteps.files import path_for, write_whole
 from tf_byteps.timeline import python_steps
-from tf_byteps.timeline.files import END, Stay, growing
+from tf_byteps.timeline.files import END, Session, growing
 from tf_byteps.timeline.parts import (
     InputWait,
     PythonStep,
@@ -32,18 +32,18 @@ class Recorder:
     Args:
         path: where to write, see `tf_byteps.start_timeline`.
         rank: this worker's.
-        stay: of this process in its job.
+        session: of this process in its job.
     """
 
-    def __init__(self, path: str | os.PathLike[str], rank: int, stay: Stay) -> None:
-        self._rank, self._stay = rank, stay
+    def __init__(self, path: str | os.PathLike[str], rank: int, session: Session) -> None:
+        self._rank, self._session = rank, session
         self._dropped = 0
         self._credit = _credit()
         _engine.timeline_start(MAX_PARTS)
         python_steps.begin()
         said = {"worker": rank, "credit_bytes": self._credit, "threads": _threads()}
         path = path_for(os.fspath(path), "worker", rank)
-        self._file = growing(path, stay, (rank, f"worker {rank}"), self._lines, **said)
+        self._file = growing(path, session, (rank, f"worker {rank}"), self._lines, **said)
 
     @property
     def path(self) -> str:
@@ -69,7 +69,7 @@ class Recorder:
                 len(parts),
                 dropped,
             )
-        about = {**dataclasses.asdict(self._stay), "worker": self._rank}
+        about = {**dataclasses.asdict(self._session), "worker": self._rank}
         about |= {"credit_bytes": self._credit, "threads": _threads()}
         about |= {"dropped_exchanges": dropped}
         write_whole(self.path, trace(parts, *spans, **about))
@@ -77,15 +77,15 @@ class Recorder:
 
     def _lines(self) -> Iterator[str]:
         self._credit = _credit() or self._credit  # 0: the engine has stopped
-        lines, dropped, waits = _engine.timeline_take(self._rank, self._stay.epoch)
+        lines, dropped, waits = _engine.timeline_take(self._rank, self._session.epoch)
         self._dropped += dropped
         if lines:
             yield lines
         for begin, end in waits:
-            wait = InputWait(self._rank, begin, end, self._stay.epoch)
+            wait = InputWait(self._rank, begin, end, self._session.epoch)
             yield "," + json.dumps(wait_event(wait))
         for begin, end, batch in python_steps.take():
-            step = PythonStep(self._rank, begin, end, batch, self._stay.epoch)
+            step = PythonStep(self._rank, begin, end, batch, self._session.epoch)
             yield "," + json.dumps(step_event(step))
 
 

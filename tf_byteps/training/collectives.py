@@ -6,7 +6,14 @@ from typing import Any, overload
 
 import tensorflow as tf
 
-from tf_byteps.ops import Compression, broadcast, gather, names, push_pull, together
+from tf_byteps.ops import (
+    Compression,
+    batching,
+    broadcast,
+    gather,
+    names,
+    push_pull,
+)
 from tf_byteps.ops.compression import AnyCompressor
 from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.training.unsupported import refuse_process_set
@@ -150,7 +157,7 @@ def grouped_allgather(
     prefix = name or names.numbered(f"grouped_allgather@{names.call_site()}")
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     group = _Gathers(tuple(f"{prefix}/{index}" for index in range(len(tensors))), gradient)
-    return together.run(group, tensors)
+    return batching.run(group, tensors)
 
 
 @dataclasses.dataclass(frozen=True)

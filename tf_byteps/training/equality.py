@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tf_byteps.ops.agreement import gather_objects
 from tf_byteps.ops.fingerprints import differing, fingerprints
+from tf_byteps.ops.object_gather import gather_objects
 
 
 def difference(what: str, named_variables: Sequence[tuple[str, Any]]) -> str | None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_byteps.errors import on_all_workers
 from tf_byteps.ops import broadcast
-from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.object_gather import gather_objects
 
 
 def synchronize(what: str, named_variables: Iterable[tuple[str, Any]], root_rank: int = 0) -> None:

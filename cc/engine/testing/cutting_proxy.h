@@ -1,5 +1,5 @@
 // For tests: a TCP proxy that passes bytes on and cuts connections after so many of them: in the
-// middle of whatever is on the way.
+// middle of whatever is in flight.
 #ifndef TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
 #define TF_BYTEPS_CC_ENGINE_TESTING_CUTTING_PROXY_H_
 

@@ -77,7 +77,7 @@ class FakeConnection : public Connection {
   std::vector<SentFrame> sent_;
 };
 
-// A push on its way in. The steps are those of a Van.
+// A push that is being received. The steps are those of a Van.
 class FakePush {
  public:
   FakePush(SummationService* service, Connection* connection, const FrameHeader& header,

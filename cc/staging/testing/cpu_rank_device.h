@@ -26,9 +26,9 @@
 namespace byteps {
 
 // A point in a stream's work.
-class CpuMark : public StreamMark {
+class CpuEvent : public StreamEvent {
  public:
-  Status HoldUp(CudaStreamHandle) override { return Internal("no test needs it"); }
+  Status MakeStreamWait(CudaStreamHandle) override { return Internal("no test needs it"); }
   void Reach() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -221,13 +221,15 @@ class CpuRankDevice : public RankDevice {
     return OkStatus();
   }
   Status StartAfter(CudaStreamHandle) override { return OkStatus(); }
-  Status Mark(CudaStreamHandle, DeviceMark* mark) override { return MarkOn(&computed_, mark); }
-  Status StartAfterMark(const DeviceMark& mark) override {
+  Status RecordEvent(CudaStreamHandle, DeviceEvent* event) override {
+    return RecordOn(&computed_, event);
+  }
+  Status StartAfterEvent(const DeviceEvent& event) override {
     WaitUntilFree();
-    collectives_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
+    collectives_.Add([event] { static_cast<CpuEvent*>(event.get())->Wait(); });
     return OkStatus();
   }
-  Status MarkEnd(DeviceMark* mark) override { return MarkOn(&collectives_, mark); }
+  Status RecordEnd(DeviceEvent* event) override { return RecordOn(&collectives_, event); }
   Status AllReduce(const std::vector<Reduction>& reductions, Done done) override {
     WaitUntilFree();
     {
@@ -245,9 +247,9 @@ class CpuRankDevice : public RankDevice {
   Status Broadcast(const DeviceSpan& span, int32_t root, Done done) override {
     return Launch({{'b', span, NcclOperation::kSum, root, 1}}, std::move(done));
   }
-  Status StartCopiesAfterMark(const DeviceMark& mark) override {
+  Status StartCopiesAfterEvent(const DeviceEvent& event) override {
     WaitUntilFree();
-    to_host_.Add([mark] { static_cast<CpuMark*>(mark.get())->Wait(); });
+    to_host_.Add([event] { static_cast<CpuEvent*>(event.get())->Wait(); });
     return OkStatus();
   }
   bool StreamsWaitForHost() override { return streams_wait_; }
@@ -364,11 +366,11 @@ class CpuRankDevice : public RankDevice {
     });
     return OkStatus();
   }
-  Status MarkOn(WorkThreads* stream, DeviceMark* mark) {
+  Status RecordOn(WorkThreads* stream, DeviceEvent* event) {
     WaitUntilFree();
-    const auto made = std::make_shared<CpuMark>();
+    const auto made = std::make_shared<CpuEvent>();
     stream->Add([made] { made->Reach(); });
-    *mark = made;
+    *event = made;
     return OkStatus();
   }
   Status Copy(WorkThreads* stream, const void* from, void* to, size_t bytes, Done done) {

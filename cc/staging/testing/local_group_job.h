@@ -68,15 +68,15 @@ struct Sent {
   std::unique_ptr<Values> input;
   std::unique_ptr<Values> output;
   std::promise<Status> ended;
-  std::promise<DeviceMark> on_its_way;
+  std::promise<DeviceEvent> on_submitted;
 
-  DeviceMark mark;  // that has come
+  DeviceEvent event;  // that has come
 
   // Null if it does not come.
-  DeviceMark WaitForMark() {
-    std::future<DeviceMark> come = on_its_way.get_future();
-    if (come.wait_for(kPatience) == std::future_status::ready) mark = come.get();
-    return mark;
+  DeviceEvent WaitForEvent() {
+    std::future<DeviceEvent> come = on_submitted.get_future();
+    if (come.wait_for(kPatience) == std::future_status::ready) event = come.get();
+    return event;
   }
   Status Wait() {
     std::future<Status> end = ended.get_future();
@@ -114,7 +114,7 @@ struct Rank {
     group->Enqueue(stream_handle(), std::move(request));
   }
 
-  // In place, told when it is on its way.
+  // In place; reports when it is submitted.
   std::shared_ptr<Sent> SendAhead(const TensorDescription& tensor,
                                   const std::vector<float>& values) {
     auto sent = std::make_shared<Sent>();
@@ -125,7 +125,7 @@ struct Rank {
     request.input = request.output = sent->input->pointer();
     request.done = [sent](const Status& status) { sent->ended.set_value(status); };
     group->Enqueue(stream_handle(), std::move(request),
-                   [sent](const DeviceMark& end) { sent->on_its_way.set_value(end); });
+                   [sent](const DeviceEvent& end) { sent->on_submitted.set_value(end); });
     return sent;
   }
 };
@@ -244,12 +244,12 @@ class LocalGroupJob : public ::testing::Test {
 
   // The ranks' streams wait for the results from here on.
   void HoldUpAll(const std::vector<std::shared_ptr<Sent>>& sent) {
-    for (size_t i = 0; i < sent.size(); ++i) HoldUp(ranks_[i % ranks_.size()], *sent[i]);
+    for (size_t i = 0; i < sent.size(); ++i) MakeStreamWait(ranks_[i % ranks_.size()], *sent[i]);
   }
-  static void HoldUp(const Rank& rank, Sent& sent) {
-    const DeviceMark mark = sent.WaitForMark();
-    ASSERT_NE(mark, nullptr);
-    Check(mark->HoldUp(rank.stream_handle()));
+  static void MakeStreamWait(const Rank& rank, Sent& sent) {
+    const DeviceEvent event = sent.WaitForEvent();
+    ASSERT_NE(event, nullptr);
+    Check(event->MakeStreamWait(rank.stream_handle()));
   }
 
   // Ranks have sent n, n + 1 and so on, for n = 0, 1 and so on.

@@ -11,7 +11,7 @@
 
 namespace byteps {
 
-// How much may be on its way in one direction; the same for both directions of a connection.
+// How much may be in flight in one direction; the same for both directions of a connection.
 struct RdmaWindow {
   uint32_t slots = 16;
   uint32_t slot_payload_bytes = 256 * 1024;  // of a slot, behind the room for a frame's header

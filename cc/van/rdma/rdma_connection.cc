@@ -179,7 +179,7 @@ Status RdmaConnection::OnReceivedSend(const QueuePair::Completion& completion) {
 
 // The first one is the greeting.
 Status RdmaConnection::OnRoomReturned(const FrameHeader& header) {
-  if (!is_told_) return GoOnByRdma();
+  if (!is_told_) return UpgradeToRdma();
   std::vector<std::shared_ptr<const void>> finished;  // dropped after the lock
   std::lock_guard<std::mutex> lock(send_mutex_);
   BYTEPS_RETURN_IF_ERROR(window_->OnReturned(header.element_count, header.row_count));
@@ -233,7 +233,7 @@ Status RdmaConnection::TakeSlot(uint32_t index, std::optional<uint32_t> written)
 }
 
 Status RdmaConnection::BeginFrame(const FrameHeader& header) {
-  if (header.type >= FrameType::kMemoryReadable || header.place != PayloadPlace::kFollows)
+  if (header.type >= FrameType::kMemoryReadable || header.place != PayloadLocation::kFollows)
     return Malformed("a frame that belongs to TCP");
   BYTEPS_RETURN_IF_ERROR(incoming_.Begin(peer_name(), header));
   if (header.payload_bytes == 0) return OkStatus();

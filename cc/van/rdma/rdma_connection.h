@@ -100,7 +100,7 @@ class RdmaConnection : public Connection,
   Status Answer(RdmaOffer offer);
   Status FinishSetup(const RdmaOffer& answer);
   void SendSetup(const RdmaOffer& offer);
-  Status GoOnOverTcp(const Status& reason);
+  Status FallBackToTcp(const Status& reason);
   Status BeginToGreet();
   void SetOpened(const Status& status);
   bool BeginToOpen();
@@ -112,7 +112,7 @@ class RdmaConnection : public Connection,
   Status OnRoomReturned(const FrameHeader& header);
   Status OnReceivedSlots(const QueuePair::Completion& completion);
   Status TakeSlot(uint32_t index, std::optional<uint32_t> written);
-  Status GoOnByRdma();
+  Status UpgradeToRdma();
   Status BeginFrame(const FrameHeader& header);
   void TakePayload(const uint8_t* data, uint32_t bytes);
   Status EndPiece();

@@ -67,14 +67,14 @@ void RdmaConnection::OnOpen(const std::shared_ptr<Connection>& tcp) {
   if (side_ == Side::kAccepting) return;  // the other side begins
   Status status;
   if ((tcp->peer().features & kRdmaFeature) == 0) {
-    status = GoOnOverTcp(FailedPrecondition("the other side has no RDMA"));
+    status = FallBackToTcp(FailedPrecondition("the other side has no RDMA"));
   } else {
     RdmaOffer offer;
     const RdmaWindow window = WindowFor(parts_->expected_connections);
     offer.status = QueuePair::New(device_, window, parts_->options.rdma, &prepared_);
     if (offer.status.ok()) offer = prepared_->offer();
     SendSetup(offer);
-    if (!offer.status.ok()) status = GoOnOverTcp(offer.status);
+    if (!offer.status.ok()) status = FallBackToTcp(offer.status);
   }
   if (!status.ok()) tcp->Close(status);
 }
@@ -122,7 +122,7 @@ void RdmaConnection::OnClosed(Connection&, const Status& reason) {
 }
 
 Status RdmaConnection::OnSetup(const RdmaOffer& offer) {
-  if (!offer.status.ok()) return GoOnOverTcp(offer.status);
+  if (!offer.status.ok()) return FallBackToTcp(offer.status);
   if (side_ == Side::kConnecting) return FinishSetup(offer);
   if (prepared_ == nullptr) return Answer(offer);
   return BeginToGreet();
@@ -142,14 +142,14 @@ Status RdmaConnection::Answer(RdmaOffer offer) {
   }
   if (answer.status.ok()) answer = prepared_->offer();
   SendSetup(answer);
-  return answer.status.ok() ? OkStatus() : GoOnOverTcp(answer.status);
+  return answer.status.ok() ? OkStatus() : FallBackToTcp(answer.status);
 }
 
 Status RdmaConnection::FinishSetup(const RdmaOffer& answer) {
   RdmaOffer ready = prepared_->offer();
   ready.status = prepared_->Connect(answer);
   SendSetup(ready);
-  return ready.status.ok() ? BeginToGreet() : GoOnOverTcp(ready.status);
+  return ready.status.ok() ? BeginToGreet() : FallBackToTcp(ready.status);
 }
 
 void RdmaConnection::SendSetup(const RdmaOffer& offer) {
@@ -164,7 +164,7 @@ void RdmaConnection::SendSetup(const RdmaOffer& offer) {
   tcp_->Send(std::move(frame));
 }
 
-Status RdmaConnection::GoOnOverTcp(const Status& reason) {
+Status RdmaConnection::FallBackToTcp(const Status& reason) {
   prepared_.reset();
   if (parts_->options.transport == Transport::kRdma) {
     const Status refused(reason.code(), "no RDMA connection with " + peer_name() + ": " +
@@ -199,7 +199,7 @@ Status RdmaConnection::BeginToGreet() {
 }
 
 // The loop's thread: this side has been greeted.
-Status RdmaConnection::GoOnByRdma() {
+Status RdmaConnection::UpgradeToRdma() {
   Stage expected = Stage::kGreeting;
   if (!stage_.compare_exchange_strong(expected, Stage::kRdma))
     return Unavailable(peer_name() + " closed the connection");

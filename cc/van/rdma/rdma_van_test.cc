@@ -636,7 +636,7 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"PayloadElsewhere",
               [](HandMadePeer& peer) {
                 FrameHeader header = PushHeader(4);
-                header.place = PayloadPlace::kSenderMemory;
+                header.place = PayloadLocation::kSenderMemory;
                 peer.WriteHeader(1, header, 132);
               },
               "a frame that belongs to TCP"},

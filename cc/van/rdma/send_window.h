@@ -56,7 +56,7 @@ class SendWindow {
   // The device has finished with a slot or a buffer, and with all that was posted before it.
   void OnWritten(uint32_t index, std::vector<std::shared_ptr<const void>>* finished);
   void OnSent(uint32_t index, std::vector<std::shared_ptr<const void>>* finished);
-  // The peer has taken in so much; INVALID_ARGUMENT if not so much was on the way.
+  // The peer has taken in so much; INVALID_ARGUMENT if not so much was in flight.
   Status OnReturned(uint64_t slots, uint64_t sends);
 
   // This end has taken in so much. The peer is told with the next slots that are written, or by

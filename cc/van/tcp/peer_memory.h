@@ -83,7 +83,7 @@ class PeerMemory {
   // end what it reads.
   void Withdraw();
 
-  // UNAVAILABLE when the peer is gone or has withdrawn its memory; `to` may have changed then.
+  // UNAVAILABLE when the peer is lost or has withdrawn its memory; `to` may have changed then.
   Status Read(uint64_t address, void* to, size_t bytes) const;
 
  private:

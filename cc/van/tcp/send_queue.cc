@@ -33,7 +33,7 @@ void SendQueue::Push(OutgoingFrame frame) {
   entry->in_memory = in_memory_ && has_data && entry->payload_bytes >= kLeastBytesInMemory;
   if (entry->in_memory) {
     entry->GatherPayload();
-    entry->SetMostPieceBytes(MostPieceBytes(PayloadPlace::kSenderMemory));
+    entry->SetMostPieceBytes(MostPieceBytes(PayloadLocation::kSenderMemory));
   }
   entry->is_vans_own = !has_data && frame.header.type >= FrameType::kMemoryReadable;
   waiting_bytes_ += entry->stream_bytes();
@@ -44,7 +44,7 @@ void SendQueue::Push(OutgoingFrame frame) {
 // That of the piece that is next.
 void SendQueue::Entry::EncodeHeader(FrameHeader of_piece) {
   if (in_memory) {
-    of_piece.place = PayloadPlace::kSenderMemory;
+    of_piece.place = PayloadLocation::kSenderMemory;
     of_piece.payload_address = reinterpret_cast<uint64_t>(payload + begin);
   }
   EncodeFrameHeader(of_piece, header.data());

@@ -13,10 +13,10 @@ Stream::Stream(Socket socket, const TlsContext* tls, TlsSide side, AtomicVanCoun
   if (tls != nullptr) tls_ = std::make_unique<TlsSession>(*tls, socket_.get(), side, counters);
 }
 
-Status Stream::ShakeHands(const std::string& peer, const SocketWait& wait) {
+Status Stream::Handshake(const std::string& peer, const SocketWait& wait) {
   while (tls_ != nullptr) {
     short wants = 0;
-    BYTEPS_RETURN_IF_ERROR(tls_->ShakeHands(peer, &wants));
+    BYTEPS_RETURN_IF_ERROR(tls_->Handshake(peer, &wants));
     if (wants == 0) break;
     BYTEPS_RETURN_IF_ERROR(WaitFor(socket_, wants, wait, "TLS handshake"));
   }

@@ -24,7 +24,7 @@ class Stream {
   Stream(Socket socket, const TlsContext* tls, TlsSide side, AtomicVanCounters* counters);
 
   // For the side that connects: blocks until bytes may be exchanged.
-  Status ShakeHands(const std::string& peer, const SocketWait& wait);
+  Status Handshake(const std::string& peer, const SocketWait& wait);
 
   // Sets how many bytes have been received; less than `bytes`: there are no more at present.
   Status Receive(const std::string& peer, void* data, size_t bytes, size_t* received);

@@ -42,7 +42,7 @@ TcpConnection::TcpConnection(EventLoop* loop, Stream stream, PeerMemory memory,
 
 void TcpConnection::Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
                            const VanOptions& options, AtomicVanCounters* counters,
-                           Strangers* strangers) {
+                           UnauthenticatedConnections* strangers) {
   std::shared_ptr<TcpConnection> connection(
       new TcpConnection(loop, std::move(stream),
                         PeerMemory(options.SharesMemory(), options.lend_to_own_process), counters));
@@ -184,7 +184,7 @@ void TcpConnection::OnTick(int64_t now_ns) {
   if (ping_interval_ns_ > 0) CheckSilence(now_ns);
 }
 
-// Whoever waits for a reply cannot know whether it takes long or is lost on the way, where the
+// Whoever waits for a reply cannot know whether it takes long or is lost in flight, where the
 // hosts between swallow packets and both ends live.
 void TcpConnection::CheckSilence(int64_t now_ns) {
   // This process was stopped: that is no silence of others.
@@ -447,7 +447,7 @@ Status TcpConnection::EndPiece() {
 
 // If that is where it is.
 Status TcpConnection::ReadPieceFromMemory(const FrameHeader& header) {
-  if (header.place != PayloadPlace::kSenderMemory) return OkStatus();
+  if (header.place != PayloadLocation::kSenderMemory) return OkStatus();
   if (!memory_.readable()) {
     return InvalidArgument(peer_name_ + " left a payload in memory that this side cannot read");
   }

@@ -16,8 +16,8 @@
 #include "cc/van/incoming_frames.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/peer_memory.h"
-#include "cc/van/tcp/strangers.h"
 #include "cc/van/tcp/stream.h"
+#include "cc/van/tcp/unauthenticated.h"
 #include "cc/van/van.h"
 #include "cc/van/waiting_frame.h"
 #include "cc/wire/authentication.h"
@@ -101,7 +101,8 @@ class TcpConnection : public Connection,
  public:
   // A stranger that has connected; its Hello is read on the loop. `strangers` outlives the loop.
   static void Accept(EventLoop* loop, Stream stream, ConnectionAcceptor* acceptor,
-                     const VanOptions& options, AtomicVanCounters* counters, Strangers* strangers);
+                     const VanOptions& options, AtomicVanCounters* counters,
+                     UnauthenticatedConnections* strangers);
 
   // A connection whose handshake the connecting side has finished: `features` and `welcome` are
   // what the other side has said, `memory` is what was offered to it.
@@ -169,7 +170,7 @@ class TcpConnection : public Connection,
   // Loop thread only.
   ConnectionAcceptor* acceptor_ = nullptr;
   std::unique_ptr<ListeningHandshake> handshake_;  // until it is done
-  Strangers* strangers_ = nullptr;
+  UnauthenticatedConnections* strangers_ = nullptr;
   bool is_stranger_ = false;    // in its handshake, on the side that listens
   bool may_try_again_ = false;  // it was told so: nothing that a person must know of
   int64_t handshake_deadline_ns_ = 0;

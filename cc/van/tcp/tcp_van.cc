@@ -45,7 +45,8 @@ std::string InSeconds(double seconds) {
 // Accepts and hands each new socket to a waiting room, which runs on the same loop.
 class Listener : public Watcher {
  public:
-  Listener(Socket socket, EventLoop* loop, Strangers* strangers, std::shared_ptr<WaitingRoom> room)
+  Listener(Socket socket, EventLoop* loop, UnauthenticatedConnections* strangers,
+           std::shared_ptr<WaitingRoom> room)
       : socket_(std::move(socket)), loop_(loop), strangers_(strangers), room_(std::move(room)) {}
 
   int descriptor() const { return socket_.get(); }
@@ -91,7 +92,7 @@ class Listener : public Watcher {
 
   Socket socket_;
   EventLoop* const loop_;
-  Strangers* const strangers_;
+  UnauthenticatedConnections* const strangers_;
   const std::shared_ptr<WaitingRoom> room_;
   bool disarmed_ = false;
   int64_t logged_at_ns_ = 0;
@@ -149,7 +150,7 @@ class TcpVan : public Van {
       const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
       bool refused = false;
       const Status tried =
-          ShakeHands(endpoint, hello, peer, &memory, wait, &stream, &challenge, &welcome, &refused);
+          Handshake(endpoint, hello, peer, &memory, wait, &stream, &challenge, &welcome, &refused);
       // The last one may have had no time to find anything out.
       if (tried.code() != StatusCode::kDeadlineExceeded || status.ok()) status = tried;
       ++attempts;
@@ -204,16 +205,16 @@ class TcpVan : public Van {
   EventLoop* NextLoop() { return loops_[next_loop_++ % loops_.size()].get(); }
 
   // One attempt to connect, and the handshake.
-  Status ShakeHands(const Endpoint& endpoint, Hello hello, const Hello& peer,
-                    std::optional<PeerMemory>* memory, const SocketWait& wait,
-                    std::optional<Stream>* made, Challenge* challenge, Welcome* welcome,
-                    bool* refused) {
+  Status Handshake(const Endpoint& endpoint, Hello hello, const Hello& peer,
+                   std::optional<PeerMemory>* memory, const SocketWait& wait,
+                   std::optional<Stream>* made, Challenge* challenge, Welcome* welcome,
+                   bool* refused) {
     Socket socket;
     BYTEPS_RETURN_IF_ERROR(ConnectTo(endpoint, wait, &socket, refused));
     BYTEPS_RETURN_IF_ERROR(PrepareDataSocket(socket, options_.silence_timeout));
     Stream& stream = made->emplace(std::move(socket), tls_.get(), TlsSide::kConnecting, &counters_);
     const std::string name = "the peer";
-    BYTEPS_RETURN_IF_ERROR(Unheard(stream.ShakeHands(name, wait)));
+    BYTEPS_RETURN_IF_ERROR(Unheard(stream.Handshake(name, wait)));
     memory->emplace(hello.same_host && options_.SharesMemory(), options_.lend_to_own_process);
     hello.nonce = (*memory)->nonce();
     hello.to_role = peer.role;
@@ -239,7 +240,7 @@ class TcpVan : public Van {
   std::unique_ptr<TlsContext> tls_;
   Status has_tls_;  // why there is none
   AtomicVanCounters counters_;
-  Strangers strangers_;
+  UnauthenticatedConnections strangers_;
   std::mutex start_mutex_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::atomic<size_t> next_loop_{0};

@@ -11,7 +11,7 @@
 #include "cc/base/status.h"
 #include "cc/van/tcp/event_loop.h"
 #include "cc/van/tcp/socket.h"
-#include "cc/van/tcp/strangers.h"
+#include "cc/van/tcp/unauthenticated.h"
 
 namespace byteps {
 
@@ -28,7 +28,8 @@ class WaitingRoom : public Watcher {
   // Called with a socket that is to be listened to.
   using Next = std::function<void(Socket)>;
 
-  WaitingRoom(Strangers* strangers, Next next) : strangers_(strangers), next_(std::move(next)) {}
+  WaitingRoom(UnauthenticatedConnections* strangers, Next next)
+      : strangers_(strangers), next_(std::move(next)) {}
 
   // Before it is added to a loop, under this descriptor.
   Status Open();
@@ -52,7 +53,7 @@ class WaitingRoom : public Watcher {
   void DropThoseThatHaveGone();
   void Refuse(const Waiting& one, const std::string& why);
 
-  Strangers* const strangers_;
+  UnauthenticatedConnections* const strangers_;
   const Next next_;
   Socket timer_;  // runs while somebody waits
   std::deque<Waiting> waiting_;

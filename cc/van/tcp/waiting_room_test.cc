@@ -49,7 +49,7 @@ class WaitingRoomTest : public ::testing::Test {
   }
 
   bool has_to_wait_ = false;  // this host has failed so often, and there is no time
-  Strangers strangers_;
+  UnauthenticatedConnections strangers_;
   Endpoint endpoint_;
   Socket listener_;
   std::vector<Socket> heard_;

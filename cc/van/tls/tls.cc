@@ -221,7 +221,7 @@ Status TlsSession::Flush(const std::string& peer) {
   return OkStatus();
 }
 
-Status TlsSession::ShakeHands(const std::string& peer, short* wants) {
+Status TlsSession::Handshake(const std::string& peer, short* wants) {
   std::lock_guard<std::mutex> lock(mutex_);
   openssl_.ERR_clear_error();
   const int result = openssl_.SSL_do_handshake(ssl_);

@@ -54,7 +54,7 @@ class TlsSession {
 
   // `wants`: POLLIN or POLLOUT, for which the next call has to wait; 0: done. The side that listens
   // leaves it to Receive.
-  Status ShakeHands(const std::string& peer, short* wants);
+  Status Handshake(const std::string& peer, short* wants);
 
   // Sets how many bytes have been received; less than `bytes`: there are no more at present.
   Status Receive(const std::string& peer, void* data, size_t bytes, size_t* received);

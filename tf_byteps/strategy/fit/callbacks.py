@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
-from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import leaving, progress_bar
@@ -68,7 +68,7 @@ def flat(callbacks: Any) -> Any:
     return tf.nest.flatten(callbacks or [])
 
 
-def completed(callbacks: Any, model: Any) -> Any:
+def completed(callbacks: Any, model: keras.Model) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 
     Args:
@@ -145,21 +145,21 @@ def _handlers(callback_class: Any) -> list[Any]:
     return [name for name in vars(callback_class) if name.startswith("on_")]
 
 
-def _has_our_strategy(model: Any) -> Any:
+def _has_our_strategy(model: keras.Model) -> Any:
     return is_ours(getattr(model, "distribute_strategy", None))
 
 
-def _leaves_files_to_worker_0(model: Any) -> Any:
+def _leaves_files_to_worker_0(model: keras.Model) -> Any:
     strategy = getattr(model, "distribute_strategy", None)
     return is_ours(strategy) and not strategy.extended.should_checkpoint
 
 
-def _on_worker_0(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+def _on_worker_0(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
     if not _leaves_files_to_worker_0(self.model):
         original(self, *args, **kwargs)
 
 
-def _set_model(original: Callable[..., Any], self: Any, model: Any) -> None:
+def _set_model(original: Callable[..., Any], self: Any, model: keras.Model) -> None:
     """`TensorBoard` writes the model's graph here."""
     if _leaves_files_to_worker_0(model):
         keras.callbacks.Callback.set_model(self, model)

@@ -23,8 +23,8 @@ from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps import runtime
 from tf_byteps.ops import reduce_op
-from tf_byteps.ops.agreement import gather_objects
-from tf_byteps.ops.joined import reduce_joined
+from tf_byteps.ops.fusion import reduce_fused
+from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.step import local_batch
 
 _logger = logging.getLogger("tf_byteps")
@@ -57,7 +57,7 @@ def reduce_states(model: Any) -> None:
     own = []
     for (op, dtype), states in groups.items():
         own += [(state, state.numpy()) for state in states]
-        reduced = reduce_joined(states, dtype, op, f"metrics/{op}/{dtype}")
+        reduced = reduce_fused(states, dtype, op, f"metrics/{op}/{dtype}")
         for state, value in zip(states, reduced, strict=True):
             state.assign(value)
     _own[model] = own

@@ -33,7 +33,7 @@ def _is_everywhere(callback: Any) -> bool:
     return is_ours(_strategy(callback)) and getattr(callback, "_byteps_on_all_workers", False)
 
 
-def _save(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+def _save(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
     if not is_ours(_strategy(self)) or _strategy(self).extended.should_checkpoint:
         original(self, *args, **kwargs)
 

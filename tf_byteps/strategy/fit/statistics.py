@@ -21,8 +21,8 @@ from tf_byteps import runtime
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Sum
 from tf_byteps.ops.fingerprints import differing, fingerprints
-from tf_byteps.ops.joined import reduce_joined
-from tf_byteps.strategy import kinds
+from tf_byteps.ops.fusion import reduce_fused
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 
 _logger = logging.getLogger("tf_byteps")
@@ -99,7 +99,10 @@ def is_of_own_rows(model: Any) -> bool:
 
 
 def _statistics(model: Any) -> list[Any]:
-    return [variable.value for variable in kinds.variables(model, kinds.Kind.STATISTIC)]
+    return [
+        variable.value
+        for variable in variable_kinds.variables(model, variable_kinds.Kind.STATISTIC)
+    ]
 
 
 def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
@@ -109,14 +112,14 @@ def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
 def _average(variables: Any) -> None:
     # In float64 and divided first: the sum of the workers' values may overflow.
     parts = [tf.cast(variable, tf.float64) / runtime.size() for variable in variables]
-    means = reduce_joined(parts, tf.float64, Sum, "moving statistics")
+    means = reduce_fused(parts, tf.float64, Sum, "moving statistics")
     for variable, mean in zip(variables, means, strict=True):
         variable.assign(tf.cast(mean, variable.dtype))
 
 
 def _warn_of_guesses(model: Any, averaged: Iterable[Any]) -> None:
     ids = {id(variable) for variable in averaged}
-    for variable in kinds.guessed_statistics(model):
+    for variable in variable_kinds.guessed_statistics(model):
         path = variable.path
         if id(variable.value) in ids and path not in _warned and runtime.rank() == 0:
             _warned.add(path)

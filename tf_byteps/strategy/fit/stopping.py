@@ -24,18 +24,18 @@ _agreed = weakref.WeakKeyDictionary()
 def attribute() -> Any:
     """The property that replaces `stop_training` of Keras's models."""
 
-    def get(model: Any) -> Any:
+    def get(model: keras.Model) -> Any:
         # `_agreed` is empty but for trainings under a strategy.
         return _agreed.get(model, _wanted(model)) if _agreed else _wanted(model)
 
     return property(get, _want)
 
 
-def _wanted(model: Any) -> Any:
+def _wanted(model: keras.Model) -> Any:
     return model.__dict__.get("stop_training", False)
 
 
-def _want(model: Any, value: Any) -> None:
+def _want(model: keras.Model, value: Any) -> None:
     model.__dict__["stop_training"] = value
 
 
@@ -61,7 +61,7 @@ def end_epoch(model: Any) -> None:
     forget(model)
 
 
-def forget(model: Any) -> None:
+def forget(model: keras.Model) -> None:
     """The training has ended, perhaps by an exception within an epoch."""
     _agreed.pop(model, None)
 

@@ -11,7 +11,7 @@ from typing import Any
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.gradients.accumulators import optimizers_of
-from tf_byteps.strategy import kinds
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.training.equality import difference
 
@@ -47,7 +47,10 @@ def check(model: Any, mode: Any) -> None:
 
 
 def _common_variables(model: Any) -> list[Any]:
-    variables, optimizers = kinds.variables(model, *kinds.COMMON), optimizers_of(model)
+    variables, optimizers = (
+        variable_kinds.variables(model, *variable_kinds.COMMON),
+        optimizers_of(model),
+    )
     for optimizer in optimizers:
         variables += optimizer.variables
     own = {id(variable) for variable in local_steps.inner_state(model, optimizers)}

@@ -41,7 +41,7 @@ def _known_of(spec: Any) -> Any:
     return KnownShapes.SHAPES if spec.shape[1:].is_fully_defined() else KnownShapes.RANKS
 
 
-def must_read(model: Any, known: Any) -> bool:
+def must_read(model: keras.Model, known: Any) -> bool:
     """Whether a batch must be read to build a model, its metrics and its loss.
 
     Args:
@@ -51,17 +51,17 @@ def must_read(model: Any, known: Any) -> bool:
     return known < (KnownShapes.RANKS if layers_are_built(model) else KnownShapes.SHAPES)
 
 
-def layers_are_built(model: Any) -> bool:
+def layers_are_built(model: keras.Model) -> bool:
     """Whether all layers of a `keras.Model` have their weights."""
     return all(layer.built for layer in model._flatten_layers())
 
 
-def has_own_step(model: Any, name: Any) -> bool:
+def has_own_step(model: keras.Model, name: Any) -> bool:
     """Whether the class of a `keras.Model` defines the step of this name itself."""
     return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
-def build_by_tracing(model: Any, step: Any, batch: Any) -> None:
+def build_by_tracing(model: keras.Model, step: Any, batch: Any) -> None:
     """Creates what a step uses and is not there yet. Nothing is computed.
 
     Args:
@@ -77,7 +77,7 @@ def build_by_tracing(model: Any, step: Any, batch: Any) -> None:
     traced.get_concrete_function(batch)
 
 
-def _is_built(model: Any) -> bool:
+def _is_built(model: keras.Model) -> bool:
     parts = [layer for layer in model._flatten_layers() if _needs_building(layer)]
     parts += [part for part in (model._compile_metrics, model._compile_loss) if part is not None]
     return all(part.built for part in parts)

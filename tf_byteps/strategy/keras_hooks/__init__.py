@@ -12,7 +12,7 @@ before.
   sum must come first, once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
 * `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and what uses a model: optimizers
-  and models that were made outside the scope can be used in it (see `adoption`).
+  and models that were made outside the scope can be used in it (see `foreign_optimizers`).
 * `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
   whether to skip a step, and those that do not would wait for ever.
 * `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the
@@ -53,7 +53,7 @@ before.
   `Dataset.save`, checkpoints and SavedModels: all workers may save to one path (see `saving`).
 * `tf_keras.Model.compile`, `fit` and others, if the program imports it: refused (see `keras2`).
 * `CallbackList._on_train_batch_end`, `on_test_begin`, `on_epoch_end` and `on_train_begin`: the logs
-  of a step are read when the next one has been started (see `late_logs`).
+  of a step are read when the next one has been started (see `deferred_logs`).
 * `CallbackList.on_train_batch_begin` and `on_train_batch_end`: timelines have Python's steps.
 * `TensorFlowTrainer.predict`, `predict_on_batch` and `make_predict_function`: `predict` returns the
   rows of all workers, `predict_on_batch` this worker's.
@@ -68,11 +68,11 @@ import threading
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps.ops import input_waits
-from tf_byteps.strategy.fit import callbacks, late_logs, whole_files
+from tf_byteps.strategy.fit import atomic_writes, callbacks, deferred_logs
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models
 from tf_byteps.timeline import python_steps
-from tf_byteps.wrapping import wrap
+from tf_byteps.wrapping import wrap_all
 
 _lock = threading.Lock()
 _installed = False
@@ -86,10 +86,8 @@ def install() -> None:
             return
         _installed = True
     python_steps.install()
-    parts = (gradients, training, input, callbacks, late_logs, whole_files)
-    for part in (*parts, checkpoints, saved_models):
-        for owner, name, replacement in part.changes():
-            wrap(owner, name, replacement)
+    parts = (gradients, training, input, callbacks, deferred_logs, atomic_writes)
+    wrap_all([change for part in (*parts, checkpoints, saved_models) for change in part.changes()])
     gradients.replace_value()
     training.replace_stop_training()
     input_waits.leave_out(TensorFlowTrainer, "evaluate", "predict")

@@ -17,7 +17,7 @@ from tensorflow.python.ops import cond as tensorflow_cond, nn_impl_distribute
 from tf_byteps.gradients import overwriting, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope, is_ours
-from tf_byteps.strategy.fit.adoption import adopt_optimizer
+from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
     branches,
     cross_step,
@@ -149,7 +149,7 @@ def _overwrite_variables(
     return original(self, grads, variables)
 
 
-def _add_slot(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _add_slot(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_optimizer(self)
     mine = self._distribution_strategy
     if is_ours(mine) and not tf.distribute.has_strategy():

@@ -32,8 +32,8 @@ def _epoch_iterator(
     original: Callable[..., Any],
     self: Any,
     distribute_strategy: Any = None,
-    *args: Any,
-    **kwargs: Any,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     outer = getattr(_local, "input_strategy", None)
     _local.input_strategy = distribute_strategy

@@ -12,7 +12,7 @@ from keras.src.trainers.trainer import Trainer
 
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
-from tf_byteps.strategy.fit.adoption import adopt_model, warn_if_alone
+from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building
 from tf_byteps.strategy.step import (
     cross_step,
@@ -57,7 +57,7 @@ def replace_stop_training() -> None:
     setattr(keras_trainer.TensorFlowTrainer, "stop_training", stopping.attribute())  # noqa: B010
 
 
-def _compile(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+def _compile(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
     adopt_model(self)
     original(self, *args, **kwargs)
 
@@ -81,7 +81,7 @@ def _auto_jit_compile(original: Callable[..., Any], self: Any) -> Any:
     return compiles
 
 
-def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         warn_if_alone(self)
@@ -104,7 +104,7 @@ def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
         stopping.forget(self)
 
 
-def _evaluate(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     outer = getattr(_local, "evaluates", False)
     _local.evaluates = True
     try:
@@ -119,7 +119,9 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any
             metrics.give_back(self)  # by a callback: the epoch goes on counting
 
 
-def _train_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _train_on_batch(
+    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+) -> Any:
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
@@ -131,7 +133,7 @@ def _train_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwarg
     return result
 
 
-def _test_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _test_on_batch(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     metrics.give_back(self)
     return original(self, *args, **kwargs)
 
@@ -166,7 +168,7 @@ def _build(
             raise
 
 
-def _build_for_step(model: Any, step: Any, is_traced: bool) -> None:
+def _build_for_step(model: keras.Model, step: Any, is_traced: bool) -> None:
     """Where the function of a step is made it is known which step the model is built for."""
     left, _local.left_to_build = getattr(_local, "left_to_build", None), None
     if left is None:
@@ -213,13 +215,13 @@ def _make_test_function(original: Callable[..., Any], self: Any, force: bool = F
     return original(self, force)
 
 
-def _export(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _export(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     cross_step.flush()
     local_steps.finish(self)
     return original(self, *args, **kwargs)
 
 
-def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
     collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
     with failures.shortened_errors(), collecting:
@@ -228,7 +230,9 @@ def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
         return original(self, *args, **kwargs)
 
 
-def _predict_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _predict_on_batch(
+    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+) -> Any:
     adopt_model(self)
     with local_batch.collecting_predictions(False):
         return original(self, *args, **kwargs)

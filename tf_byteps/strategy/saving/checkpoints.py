@@ -101,7 +101,7 @@ def add(digest: Any, tensor: Any, *names: Any) -> None:
 
 
 def _restore(
-    original: Callable[..., Any], self: Any, save_path: Any, *args: Any, **kwargs: Any
+    original: Callable[..., Any], self: Any, save_path: Any, *args: object, **kwargs: object
 ) -> Any:
     """No worker of this host writes the checkpoint meanwhile."""
     is_path = isinstance(save_path, (str, os.PathLike)) and is_shared(save_path)

@@ -29,7 +29,7 @@ def changes() -> list[Change]:
 
 
 def _save(
-    original: Callable[..., Any], obj: Any, export_dir: Any, *args: Any, **kwargs: Any
+    original: Callable[..., Any], obj: Any, export_dir: Any, *args: object, **kwargs: object
 ) -> Any:
     if not tf.executing_eagerly() or not checkpoints.is_shared(export_dir):
         return original(obj, export_dir, *args, **kwargs)
@@ -70,7 +70,7 @@ def _identity(obj: Any, target: pathlib.Path) -> str:
     return hashlib.blake2b(all_of_them.encode(), digest_size=16).hexdigest()
 
 
-def _load(original: Callable[..., Any], export_dir: Any, *args: Any, **kwargs: Any) -> Any:
+def _load(original: Callable[..., Any], export_dir: Any, *args: object, **kwargs: object) -> Any:
     """No worker of this host writes the files meanwhile."""
     is_path = isinstance(export_dir, (str, os.PathLike)) and checkpoints.is_shared(export_dir)
     if not is_path or not turns.are_needed():

@@ -78,7 +78,7 @@ def working_on(branches: Branches | None) -> Iterator[None]:
         _local.branches, _local.stack, _local.is_in_step = before
 
 
-def cond(original: Callable[..., Any], pred: Any, *args: Any, **kwargs: Any) -> Any:
+def cond(original: Callable[..., Any], pred: Any, *args: object, **kwargs: object) -> Any:
     """`tf.cond`, also what AutoGraph makes of an `if`."""
     branches = _current()
     is_of_program = branches is not None or (not _is_in_step() and in_our_replica())
@@ -135,7 +135,7 @@ def _is_common(condition: tf.Tensor) -> bool:
             if operation.type != "ReadVariableOp" or not tensor.dtype.is_floating:
                 continue
             return False
-        # What a variable is read from; a counter's number is an integer (see `kinds`).
+        # What a variable is read from; a counter's number is an integer (see `variable_kinds`).
         if tensor.dtype != tf.resource:
             return False
     return True

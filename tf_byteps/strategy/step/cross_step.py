@@ -23,7 +23,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.gradients import updates
-from tf_byteps.ops import compiling, late_waits, split
+from tf_byteps.ops import compiling, split, wait_scheduling
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions
 
@@ -31,7 +31,7 @@ _local = threading.local()
 
 
 @contextlib.contextmanager
-def training(model: Any, callbacks: Any) -> Iterator[Any]:
+def training(model: keras.Model, callbacks: Any) -> Iterator[Any]:
     """Within it, a model's train function works across steps, if its strategy wants that.
 
     At the end nothing is left to update: also if the training ends by an exception, or a warning
@@ -54,7 +54,7 @@ def training(model: Any, callbacks: Any) -> Iterator[Any]:
         _local.training = outer
 
 
-def prepare(model: Any) -> None:
+def prepare(model: keras.Model) -> None:
     """Lets the train function that a model is about to use work across steps, if it can."""
     current = getattr(_local, "training", None)
     if current is not None and current.model is model:
@@ -82,7 +82,7 @@ def flush_before_use(variable: Any) -> None:
         current.steps.flush_before_use(variable)
 
 
-def defer(optimizer: Any, gradients: Any, variables: Any) -> bool:
+def defer(optimizer: keras.optimizers.Optimizer, gradients: Any, variables: Any) -> bool:
     """Starts the exchanges of an update, for a step that leaves the update to the next one.
 
     Args:
@@ -100,7 +100,7 @@ def defer(optimizer: Any, gradients: Any, variables: Any) -> bool:
     return True
 
 
-def own_learning_rate(optimizer: Any) -> Any:
+def own_learning_rate(optimizer: keras.optimizers.Optimizer) -> Any:
     """The learning rate of the step whose update is done now; `None` if it is the current one."""
     steps = getattr(_local, "updating", None)
     if steps is None or steps.optimizer is not optimizer:
@@ -111,7 +111,7 @@ def own_learning_rate(optimizer: Any) -> Any:
 class _Training:
     """A call of `fit`."""
 
-    def __init__(self, model: Any, callbacks: Any) -> None:
+    def __init__(self, model: keras.Model, callbacks: Any) -> None:
         self.model = model
         strategy = model.distribute_strategy
         self.steps = None
@@ -122,7 +122,7 @@ class _Training:
         if not self._is_wanted:
             return
         self._is_wanted = False  # `train_on_batch` in a callback asks again
-        model = self.model
+        model: Any = self.model  # Keras declares its functions as None
         reason = cross_step_support.why_not(model)
         if reason:
             warnings.warn(f"cross_step=True has no effect in this training: {reason}", stacklevel=6)
@@ -148,7 +148,7 @@ class CrossSteps:
         plain: Keras's own train function, for calls outside of `fit`.
     """
 
-    def __init__(self, model: Any, plain: Any) -> None:
+    def __init__(self, model: keras.Model, plain: Any) -> None:
         split.prepare_gpus()
         self.optimizer = model.optimizer
         #: Whether each call does its updates itself, because a callback may look at the weights.
@@ -277,11 +277,11 @@ class CrossSteps:
             _local.updating = None
 
     def wait_late(self, begin: int) -> None:
-        """See `late_waits.place_late`: XLA does not know what needs which update."""
+        """See `wait_scheduling.place_late`: XLA does not know what needs which update."""
         graph = tf.compat.v1.get_default_graph()
         pairs = zip(self._sums, self._variables, strict=True)
         handles = {s.name: graph.capture(v.value.handle) for s, v in pairs if s is not None}
-        late_waits.place_late(handles, begin)
+        wait_scheduling.place_late(handles, begin)
 
     @property
     def _keeps_rate(self) -> bool:
@@ -299,7 +299,7 @@ class _Step:
 
     __name__ = "train_step"
 
-    def __init__(self, steps: Any, model: Any, updates_before: Any) -> None:
+    def __init__(self, steps: Any, model: keras.Model, updates_before: Any) -> None:
         self.__self__ = model
         self._steps = steps
         self._updates_before = updates_before

@@ -29,7 +29,7 @@ def may_read_weights(callback: Any) -> bool:
     return bool(batch_handlers.own_handlers(callback))
 
 
-def why_not(model: Any) -> Any:
+def why_not(model: keras.Model) -> Any:
     """Why a training must use plain steps.
 
     Args:
@@ -44,7 +44,7 @@ def why_not(model: Any) -> Any:
     return None
 
 
-def _model_problem(model: Any) -> Any:
+def _model_problem(model: keras.Model) -> Any:
     if model.run_eagerly or tf.config.functions_run_eagerly():
         return "steps run eagerly"
     if type(model).train_step is not TensorFlowTrainer.train_step:
@@ -59,7 +59,7 @@ def _model_problem(model: Any) -> Any:
     return None
 
 
-def _optimizer_problem(optimizer: Any) -> Any:
+def _optimizer_problem(optimizer: keras.optimizers.Optimizer) -> Any:
     if optimizer is None:
         return "the model has no optimizer"
     own = type(optimizer)

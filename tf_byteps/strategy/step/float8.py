@@ -26,7 +26,7 @@ def changes() -> list[Change]:
     ]
 
 
-def _float8_call(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def _float8_call(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     batch = local_batch.current()
     if batch is None or batch._totals is None:  # not a training step that weights by rows
         return original(self, *args, **kwargs)

@@ -8,7 +8,7 @@ one tiny exchange at the beginning of the step; its answer is there before the f
 
 An empty piece is replaced by one row of zeros, because layers and losses do strange things without
 rows; then every contribution to an exchange is set to exact zeros, and the variables that follow
-the rows of a step (metrics, moving statistics; see `kinds`) get their old values back.
+the rows of a step (metrics, moving statistics; see `variable_kinds`) get their old values back.
 
 With backup workers nobody knows in time whose rows will count. There each worker's mean counts
 alike, and nothing is exchanged for it.
@@ -26,7 +26,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
 from tf_byteps.ops import Sum, compiling, gather, names, push_pull
-from tf_byteps.strategy import kinds
+from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import (
     gradient_uses,
     local_steps,
@@ -368,8 +368,8 @@ def _without_emptiness(data: Any, is_empty: Any) -> Any:
 
 def _state_besides_weights(model: Any, is_training: bool) -> list[Any]:
     """The `tf.Variable`s that a step on an empty piece must leave alone."""
-    of_rows = kinds.OF_OWN_ROWS if is_training else [kinds.Kind.METRIC]
-    return [variable.value for variable in kinds.variables(model, *of_rows)]
+    of_rows = variable_kinds.OF_OWN_ROWS if is_training else [variable_kinds.Kind.METRIC]
+    return [variable.value for variable in variable_kinds.variables(model, *of_rows)]
 
 
 @contextlib.contextmanager

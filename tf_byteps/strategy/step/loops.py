@@ -27,7 +27,7 @@ from tensorflow.python.eager import record
 from tf_byteps import runtime
 from tf_byteps.gradients import updates
 from tf_byteps.gradients.replica import in_our_scope
-from tf_byteps.ops.agreement import gather_objects
+from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.step.gradients import reduce_gradients
 
 _logger = logging.getLogger("tf_byteps")
@@ -71,7 +71,10 @@ def averaged(gradients: list[Any], variables: list[tf.Variable]) -> list[Any]:
 
 
 def apply(
-    original: Callable[..., Any], optimizer: Any, gradients: Sequence[Any], variables: Any
+    original: Callable[..., Any],
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Any],
+    variables: Any,
 ) -> None:
     """`BaseOptimizer.apply` in the scope, outside of any replica."""
     gradients = list(gradients)

@@ -20,7 +20,7 @@ _STRIDE = 0x3C6EF373
 _SEEDS = 2**31 - 1
 
 
-def of_replica(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+def of_replica(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     """`keras.random.SeedGenerator.next`."""
     seed = original(self, *args, **kwargs)
     offset = _offset()

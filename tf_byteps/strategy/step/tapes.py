@@ -33,8 +33,8 @@ def gradient(
     target: Any,
     sources: Any,
     output_gradients: Any = None,
-    *args: Any,
-    **kwargs: Any,
+    *args: object,
+    **kwargs: object,
 ) -> Any:
     """`tf.GradientTape.gradient`."""
     if getattr(_local, "is_inside", False):  # a tape of `tf.recompute_grad`, or of a jacobian
@@ -64,7 +64,7 @@ def gradient(
     return tf.nest.pack_sequence_as(sources, gradients)
 
 
-def jacobian(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def jacobian(original: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """`tf.GradientTape.jacobian`, which asks for gradients in a loop: they stay as they are."""
     with _inside():
         return original(*args, **kwargs)

@@ -1,6 +1,6 @@
 """Enters and leaves the job: `init`, `shutdown`, and the ends that nobody asks for.
 
-This module holds the process's only `Stay`.
+This module holds the process's only `Session`.
 """
 
 import atexit
@@ -16,15 +16,15 @@ from tf_byteps import logs, spawned
 from tf_byteps.config import OPTIONS, Config
 from tf_byteps.errors import BytePSError, ConfigError, RendezvousError, StartInterruptedError
 from tf_byteps.rendezvous.member import Member
-from tf_byteps.runtime.stay import Stay, uncaught_exception
+from tf_byteps.runtime.session import Session, uncaught_exception
 from tf_byteps.wrapping import shorten_uncaught_errors
 
 _logger = logging.getLogger("tf_byteps")
 
 
 _lock = threading.RLock()
-_stay = None
-_member = None  # of an elastic job: outlives `_stay`
+_session = None
+_member = None  # of an elastic job: outlives `_session`
 _is_failing = False  # an elastic job's function has called sys.exit with a code
 _RETRY_SECONDS = 0.5
 
@@ -49,20 +49,20 @@ def init(config: Config | None = None, **overrides: Any) -> None:
     >>> tf_byteps.rank(), tf_byteps.size()
     (0, 1)
     """
-    global _stay
+    global _session
     with _lock:
-        if _stay is not None and config is None and not overrides:
+        if _session is not None and config is None and not overrides:
             return
         shorten_uncaught_errors()
         config = _resolve(config, overrides)
-        if _stay is not None:
+        if _session is not None:
             _check_same(config)
             return
         logs.configure(config)
         if config.distributed or _is_elastic(config):
             spawned.refuse()
-        _stay = _join_elastic_job(config) if _is_elastic(config) else Stay(config)
-        if _stay.config.distributed:
+        _session = _join_elastic_job(config) if _is_elastic(config) else Session(config)
+        if _session.config.distributed:
             spawned.note_worker()
 
 
@@ -70,7 +70,7 @@ def _is_elastic(config: Config) -> bool:
     return config.elastic and config.role == "worker"
 
 
-def _join_elastic_job(config: Config) -> Stay:
+def _join_elastic_job(config: Config) -> Session:
     """Tries again when somebody is lost while the workers come together."""
     global _member
     deadline = time.monotonic() + config.elastic_timeout
@@ -78,7 +78,7 @@ def _join_elastic_job(config: Config) -> Stay:
     try:
         while True:
             try:
-                return Stay(config, _member)
+                return Session(config, _member)
             except BytePSError as error:
                 if _is_final(error) or time.monotonic() > deadline:
                     raise
@@ -132,9 +132,9 @@ def note_exit(code: object) -> None:
 
 def leave_epoch() -> None:
     """Does what `shutdown` does, but an elastic job expects this process to come back."""
-    global _stay
+    global _session
     with _lock:
-        stopping, _stay = _stay, None
+        stopping, _session = _session, None
         spawned.forget_worker()
     if stopping is not None:
         stopping.stop()
@@ -151,7 +151,7 @@ def is_initialized() -> bool:
     >>> if not tf_byteps.is_initialized():
     ...     tf_byteps.init()
     """
-    return _stay is not None
+    return _session is not None
 
 
 def start_timeline(path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -216,7 +216,7 @@ def _resolve(given: Config | None, overrides: Mapping[str, Any]) -> Config:
 
 
 def _check_same(config: Config) -> None:
-    running = _stay.requested
+    running = _session.requested
     if config == running:
         return
     differences = [n for n in OPTIONS if getattr(config, n) != getattr(running, n)]
@@ -230,12 +230,12 @@ def _check_same(config: Config) -> None:
     )
 
 
-def current(function: str) -> Stay:
-    if _stay is None:
+def current(function: str) -> Session:
+    if _session is None:
         raise BytePSError(
             f"tf_byteps.init() has not been called: {function}() is known only after it"
         )
-    return _stay
+    return _session
 
 
 @atexit.register
@@ -250,7 +250,7 @@ def _leave_at_exit() -> None:
     An elastic job goes on until somebody is done. Nobody is who ends with another code than 0.
     """
     global _member
-    running = _stay
+    running = _session
     if running is None or running.process != os.getpid():
         return
     failed = uncaught_exception() is not running.last_exception
@@ -265,10 +265,10 @@ def _leave_at_exit() -> None:
 
 def _forget_in_child() -> None:
     """A forked child is not a worker: the engine's threads and connections are its parent's."""
-    global _stay, _member, _lock
-    if _stay is not None and _stay.metrics is not None:
-        _stay.metrics.forget()
-    _stay = _member = None
+    global _session, _member, _lock
+    if _session is not None and _session.metrics is not None:
+        _session.metrics.forget()
+    _session = _member = None
     _lock = threading.RLock()  # another thread of the parent may have held it
 
 

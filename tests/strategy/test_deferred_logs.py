@@ -5,7 +5,7 @@ import os
 import pytest
 import workers
 
-PROGRAM = os.path.join(os.path.dirname(__file__), "late_logs_programs.py")
+PROGRAM = os.path.join(os.path.dirname(__file__), "deferred_logs_programs.py")
 STEPS = 4
 SAVES_EPOCHS = 'saves={"save_freq": "epoch"}'
 SAVES_BATCHES = 'saves={"save_freq": 2}'

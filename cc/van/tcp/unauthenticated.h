@@ -1,6 +1,6 @@
-// Strangers: what those who have not shaken hands may cost a listener.
-#ifndef TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
-#define TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
+// UnauthenticatedConnections: what those who have not shaken hands may cost a listener.
+#ifndef TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_
+#define TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_
 
 #include <cstdint>
 #include <list>
@@ -28,7 +28,7 @@ class Stranger {
 // wait while handshakes have taken more than their share of the processor. So many handshakes are
 // open at most: a newer one ends the oldest of those that have not said a Hello, or else the
 // oldest.
-class Strangers {
+class UnauthenticatedConnections {
  public:
   static constexpr double kBurst = 20;          // failures of a host at once
   static constexpr double kPerSecond = 10;      // and lasting
@@ -91,4 +91,4 @@ class Strangers {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_VAN_TCP_STRANGERS_H_
+#endif  // TF_BYTEPS_CC_VAN_TCP_UNAUTHENTICATED_H_

@@ -18,7 +18,7 @@ def in_plain_words(function: FunctionT) -> FunctionT:
     """Decorates an exchange: its errors in eager code say what the engine says, and no more."""
 
     @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: object, **kwargs: object) -> Any:
         try:
             return function(*args, **kwargs)
         except tf.errors.OpError as error:

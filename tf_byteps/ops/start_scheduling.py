@@ -101,7 +101,9 @@ def started_first(
     return results
 
 
-def _find_all(graph: Any, gradients: Sequence[tf.Tensor], may_start: Sequence[bool]) -> list[_Hold]:
+def _find_all(
+    graph: tf.Graph, gradients: Sequence[tf.Tensor], may_start: Sequence[bool]
+) -> list[_Hold]:
     """In the order of backpropagation, in which TensorFlow makes the operations."""
     places = {operation: place for place, operation in enumerate(graph.get_operations())}
     products = []
@@ -211,7 +213,7 @@ def _give_own_input(hold: _Hold, before: tf.Tensor) -> None:
 
 
 def _would_be_cyclic(
-    graph: Any,
+    graph: tf.Graph,
     holds: Sequence[_Hold],
     together: Mapping[int, Sequence[int]],
     gradients: Sequence[tf.Tensor],

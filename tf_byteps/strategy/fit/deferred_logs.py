@@ -51,7 +51,9 @@ def _end_batch(original: Callable[..., Any], self: Any, batch: int, logs: Any = 
         end_before()
 
 
-def _after_the_last(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
+def _after_the_last(
+    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+) -> None:
     end_last = getattr(self, _HELD, None)
     setattr(self, _HELD, None)
     if end_last is not None:

@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import tensorflow as tf
 
 from tf_byteps.ops import shared_norms
-from tf_byteps.ops.backward_order import Start
+from tf_byteps.ops.start_scheduling import Start
 
 # More of them let the first gradient leave earlier, and each can hold up backpropagation for a
 # round trip.
 _GROUPS = 8
 
 
-class NormsAhead:
+class PipelinedNorms:
     """The norms of a step's gradients, and those gradients that have started with them.
 
     Args:
         places: in the list of gradients, of those that need shared norms.
-        start: starts gradients, as of `backward_order.started_first`.
+        start: starts gradients, as of `start_scheduling.started_first`.
         start_norms: the same for norms.
         end_norms: makes the operation that ends exchanges of norms; gets their places and values.
     """

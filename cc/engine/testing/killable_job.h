@@ -1,6 +1,6 @@
 // For tests: a job whose servers are killed, and started again.
-#ifndef TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_
-#define TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_
+#ifndef TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_
+#define TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,21 +23,21 @@ namespace byteps {
 inline constexpr uint64_t kAll = GatedProxy::kAll;
 
 // What the random tests vary.
-struct MortalShape {
+struct KillableShape {
   int workers;
   int servers;
   int connections;
   bool in_rank_order;
 };
 
-inline std::string NameOf(const MortalShape& shape) {
+inline std::string NameOf(const KillableShape& shape) {
   return std::to_string(shape.workers) + "Workers" + std::to_string(shape.servers) + "Servers" +
          std::to_string(shape.connections) + "Connections" +
          (shape.in_rank_order ? "InRankOrder" : "");
 }
 
 // Short parts: a tensor has many.
-inline EngineOptions OptionsOf(const MortalShape& shape) {
+inline EngineOptions OptionsOf(const KillableShape& shape) {
   EngineOptions options;
   options.flow.part_bytes = 16 * 1024;
   options.network.connections_per_server = shape.connections;
@@ -47,11 +47,11 @@ inline EngineOptions OptionsOf(const MortalShape& shape) {
 
 // A job whose workers reach the servers through a proxy for each pair. One thread at a time kills
 // servers and starts them again.
-class MortalJob {
+class KillableJob {
  public:
-  explicit MortalJob(const MortalShape& shape)
-      : MortalJob(shape.workers, shape.servers, OptionsOf(shape)) {}
-  MortalJob(int32_t workers, int32_t servers, EngineOptions options) {
+  explicit KillableJob(const KillableShape& shape)
+      : KillableJob(shape.workers, shape.servers, OptionsOf(shape)) {}
+  KillableJob(int32_t workers, int32_t servers, EngineOptions options) {
     options.network.read_peer_memory = false;
     options.compression.min_compress_bytes = 0;
     coordinator_ = std::make_unique<Coordinator>(options);
@@ -82,7 +82,7 @@ class MortalJob {
     }
   }
 
-  // As kill -9: nothing that is on the way arrives.
+  // As kill -9: nothing that is in flight arrives.
   void Kill(int32_t server) {
     for (const auto& gate : gates_[server]) gate->Die();
     servers_[server]->Stop();
@@ -146,7 +146,7 @@ inline std::vector<float> OrderMatters(int rank, size_t count) {
 }
 
 // One round of tensor "t" on all workers, and what they got.
-inline std::vector<std::shared_ptr<Pending>> SendOnAll(MortalJob& job, size_t count) {
+inline std::vector<std::shared_ptr<Pending>> SendOnAll(KillableJob& job, size_t count) {
   std::vector<std::shared_ptr<Pending>> sent;
   for (int32_t rank = 0; rank < job.num_workers(); ++rank)
     sent.push_back(Send(job.worker(rank), "t", OrderMatters(rank, count)));
@@ -168,4 +168,4 @@ inline void ExpectAllTheSame(const std::vector<std::shared_ptr<Pending>>& sent) 
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_ENGINE_TESTING_MORTAL_JOB_H_
+#endif  // TF_BYTEPS_CC_ENGINE_TESTING_KILLABLE_JOB_H_

@@ -1,7 +1,7 @@
 // Exchanges that a compiled program starts with a copy of a tensor, and that a later one ends: what
 // handlers on CPUs and GPUs have in common.
-#ifndef TF_BYTEPS_CC_TF_HAND_OVER_H_
-#define TF_BYTEPS_CC_TF_HAND_OVER_H_
+#ifndef TF_BYTEPS_CC_TF_DETACHED_START_H_
+#define TF_BYTEPS_CC_TF_DETACHED_START_H_
 
 #include <functional>
 #include <memory>
@@ -26,7 +26,7 @@ inline tensorflow::DataType TensorType(DType dtype) {
 }
 
 // Where a hand-over keeps its tensors, and how they get there.
-struct HandOverWay {
+struct DetachedStart {
   tensorflow::Allocator* memory = nullptr;
   std::function<Status(void* to, const void* from, size_t bytes)> copy;
   // Whether the result may come to where the copy is.
@@ -37,9 +37,9 @@ struct HandOverWay {
 };
 
 // XLA's memory is its own again when this returns, or in the order of the stream.
-inline absl::Status HandOverTensors(const CallAttributes& attributes,
-                                    const xla::ffi::RemainingArgs& operands,
-                                    const HandOverWay& way) {
+inline absl::Status StartDetachedTensors(const CallAttributes& attributes,
+                                         const xla::ffi::RemainingArgs& operands,
+                                         const DetachedStart& way) {
   std::vector<ExchangeRequest> described;
   TF_RETURN_IF_ERROR(ToAbslStatus(DescribeStart(attributes, operands, &described)));
   for (const ExchangeRequest& each : described) {
@@ -79,4 +79,4 @@ inline tensorflow::PartialTensorShape ShapeOfResult(const xla::ffi::AnyBuffer& r
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_TF_HAND_OVER_H_
+#endif  // TF_BYTEPS_CC_TF_DETACHED_START_H_

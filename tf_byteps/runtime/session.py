@@ -1,4 +1,4 @@
-"""One stay of this process in a job, with the server and the scheduler that it may host."""
+"""One session of this process in a job, with the server and the scheduler that it may host."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from tf_byteps.config import Config
 from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
-from tf_byteps.metrics import farewell
+from tf_byteps.metrics import exit_summary
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source
 from tf_byteps.rendezvous import client
@@ -68,8 +68,8 @@ class _SchedulerThread:
         self.scheduler.stop()
 
 
-class Stay:
-    """One stay of this process in a job, from `init` to `shutdown`."""
+class Session:
+    """One session of this process in a job, from `init` to `shutdown`."""
 
     def __init__(self, config: Config, member: Member | None = None) -> None:
         self.requested = config
@@ -155,11 +155,11 @@ class Stay:
     def stop(self) -> None:
         """Says goodbye, then waits for those that need what this process hosts."""
         deadline = time.monotonic() + self.config.shutdown_timeout
-        told = farewell.counts(_engine.worker_counters())
+        told = exit_summary.counts(_engine.worker_counters())
         _engine.stop_worker()
         self._end_timeline()
         if self.config.summary_file and told:
-            farewell.tell(self.config.summary_file, self.rank, told, self.config.timeline)
+            exit_summary.tell(self.config.summary_file, self.rank, told, self.config.timeline)
         if self.metrics is not None:
             self.metrics.close()
         try:
@@ -189,7 +189,7 @@ class Stay:
                 f"a timeline is being recorded already, for {self._recorder.path}: call "
                 f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
             )
-        self._recorder = Recorder(path, self.rank, timeline_files.Stay(self._run_id, self.epoch))
+        self._recorder = Recorder(path, self.rank, timeline_files.Session(self._run_id, self.epoch))
 
     def stop_timeline(self) -> str:
         if self._recorder is None:
@@ -267,6 +267,6 @@ def _book_of_one(config: Config) -> Book:
 
 
 def uncaught_exception() -> BaseException | None:
-    """The exception that the interpreter has printed on its way out, if one."""
+    """The exception that the interpreter has printed at its end, if one."""
     # Python 3.12 keeps last_value, too.
     return getattr(sys, "last_value", None)

@@ -1,4 +1,4 @@
-"""What the workers of test_backward_order.py do: steps that XLA compiles."""
+"""What the workers of test_start_scheduling.py do: steps that XLA compiles."""
 
 import re
 
@@ -75,7 +75,7 @@ def program():
 
 def program_apart():
     """The same where another program waits for the exchanges."""
-    return _order_in(_steps_apart(compiled=True)[0], r'"byteps_hand_over".*StartBefore"')
+    return _order_in(_steps_apart(compiled=True)[0], r'"byteps_start_detached".*StartBefore"')
 
 
 def program_with_norms():

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 import workers
 
-from tests.ops.test_backward_order import assert_close
-from tf_byteps.ops.late_waits import at_once, place_late
+from tests.ops.test_start_scheduling import assert_close
 from tf_byteps.ops.library import kernels, token
+from tf_byteps.ops.wait_scheduling import at_once, place_late
 
-PROGRAM = os.path.join(os.path.dirname(__file__), "late_waits_programs.py")
+PROGRAM = os.path.join(os.path.dirname(__file__), "wait_scheduling_programs.py")
 WIDTH = 512
 
 

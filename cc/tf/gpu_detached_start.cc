@@ -14,8 +14,8 @@
 
 #include "cc/gpu/cuda_driver.h"
 #include "cc/staging/gpu_exchanger.h"
+#include "cc/tf/detached_start.h"
 #include "cc/tf/gpu_allocators.h"
-#include "cc/tf/hand_over.h"
 #include "cc/tf/stream_exchanges.h"
 
 namespace byteps {
@@ -69,13 +69,13 @@ class Together {
   bool has_gone_ = false;
 };
 
-ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::RemainingArgs operands,
-                    ffi::RemainingRets) {
+ffi::Error StartDetached(CudaStreamHandle stream, CallAttributes attributes,
+                         ffi::RemainingArgs operands, ffi::RemainingRets) {
   GpuExchanger* exchanger = nullptr;
   const Status found = GpuExchanger::OfStream(stream, &exchanger);
   if (!found.ok()) return ToCallError(found);
   const auto together = std::make_shared<Together>(exchanger, stream);
-  HandOverWay way;
+  DetachedStart way;
   way.memory = AllGpuAllocators().Of(stream);
   if (way.memory == nullptr)
     return ToCallError(Internal("a compiled step runs on a GPU that is not known"));
@@ -96,7 +96,7 @@ ffi::Error HandOver(CudaStreamHandle stream, CallAttributes attributes, ffi::Rem
     AllStreamExchanges().Begin(exchange, &added);
     together->Add(std::move(added));
   };
-  const absl::Status handed_over = HandOverTensors(attributes, operands, way);
+  const absl::Status handed_over = StartDetachedTensors(attributes, operands, way);
   // Also after a failure: others may wait for those that have been started.
   together->Enqueue();
   return ToCallError(handed_over);
@@ -113,9 +113,9 @@ absl::Status WaitFor(StartedExchange& started) {
 absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
                         const ffi::AnyBuffer& to) {
   const StreamExchangePointer& exchange = started.on_stream();
-  DeviceMark end;
+  DeviceEvent end;
   if (exchange != nullptr && exchange->stream == stream) {
-    TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilOnItsWay(exchange, &end)));
+    TF_RETURN_IF_ERROR(ToAbslStatus(AllStreamExchanges().WaitUntilSubmitted(exchange, &end)));
   } else {
     TF_RETURN_IF_ERROR(WaitFor(started));
   }
@@ -123,12 +123,12 @@ absl::Status CopyResult(CudaStreamHandle stream, StartedExchange& started,
   if (to.size_bytes() == 0) return absl::OkStatus();
   if (end != nullptr && end->IsOfHost())
     return ToAbslStatus(end->CopyResult(stream, to.untyped_data()));
-  if (end != nullptr) TF_RETURN_IF_ERROR(ToAbslStatus(end->HoldUp(stream)));
+  if (end != nullptr) TF_RETURN_IF_ERROR(ToAbslStatus(end->MakeStreamWait(stream)));
   return ToAbslStatus(
       CopyOnGpu(stream, to.untyped_data(), started.output().data(), to.size_bytes()));
 }
 
-ffi::Error Take(CudaStreamHandle stream, std::string_view name, ffi::RemainingArgs,
+ffi::Error Wait(CudaStreamHandle stream, std::string_view name, ffi::RemainingArgs,
                 ffi::Result<ffi::AnyBuffer> result) {
   std::shared_ptr<StartedExchange> started;
   absl::Status status = TakeStarted(name, result->element_type(), &started);
@@ -136,22 +136,22 @@ ffi::Error Take(CudaStreamHandle stream, std::string_view name, ffi::RemainingAr
   status = CopyResult(stream, *started, *result);
   // It is used again behind this copy, though the exchange may not have ended for the host.
   if (status.ok()) started->DropMemory();
-  if (!status.ok()) started->LetGo();
+  if (!status.ok()) started->Release();
   return ToCallError(status);
 }
 
 XLA_FFI_DEFINE_HANDLER(
-    kHandOver, HandOver,
+    kStartDetached, StartDetached,
     ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kTake, Take,
+XLA_FFI_DEFINE_HANDLER(kWait, Wait,
                        ffi::Ffi::Bind()
                            .Ctx<Stream>()
                            .Attr<std::string_view>("name")
                            .RemainingArgs()
                            .Ret<ffi::AnyBuffer>());
 
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kHandOverCall, "CUDA", kHandOver);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kTakeCall, "CUDA", kTake);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartDetachedCall, "CUDA", kStartDetached);
+XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kWaitCall, "CUDA", kWait);
 
 }  // namespace
 }  // namespace byteps

@@ -1,4 +1,4 @@
-"""What the workers of test_late_waits.py do: steps whose sums the next one waits for."""
+"""What the workers of test_wait_scheduling.py do: steps whose sums the next one waits for."""
 
 import functools
 import re
@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tf_byteps.ops import split
-from tf_byteps.ops.late_waits import place_late
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.ops.wait_scheduling import place_late
 
 _WIDTH = 512
 _LAYERS = 3
@@ -67,7 +67,7 @@ def order():
     found = []
     for line in entry.splitlines():
         layer = re.search(r'op_name="layer_(\d)/matmul"', line)
-        wait = re.search(r'"byteps_take".* op_name="BytePSWait_?(\d?)"', line)
+        wait = re.search(r'"byteps_wait".* op_name="BytePSWait_?(\d?)"', line)
         if wait:
             found.append(f"wait for layer {wait[1] or 0}")
         elif layer and " dot(" in line:

@@ -1,4 +1,4 @@
-#include "cc/van/tcp/strangers.h"
+#include "cc/van/tcp/unauthenticated.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -26,10 +26,10 @@ class FakeStranger : public Stranger {
   bool ended_ = false;
 };
 
-TEST(StrangersTest, AHostThatFailsOftenIsKnownForAMoment) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, AHostThatFailsOftenIsKnownForAMoment) {
+  UnauthenticatedConnections strangers;
   int64_t now = kSecond;
-  for (int i = 0; i < Strangers::kBurst; ++i) {
+  for (int i = 0; i < UnauthenticatedConnections::kBurst; ++i) {
     EXPECT_FALSE(strangers.HasFailedTooOften("10.0.0.1", now));
     strangers.Failed("10.0.0.1", "refused", now);
   }
@@ -39,8 +39,8 @@ TEST(StrangersTest, AHostThatFailsOftenIsKnownForAMoment) {
   EXPECT_FALSE(strangers.HasFailedTooOften("10.0.0.1", now));
 }
 
-TEST(StrangersTest, HandshakesHaveAShareOfTheProcessor) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, HandshakesHaveAShareOfTheProcessor) {
+  UnauthenticatedConnections strangers;
   int64_t now = kSecond;
   EXPECT_TRUE(strangers.HasTime(now));
   strangers.Spend(1, now);
@@ -50,28 +50,29 @@ TEST(StrangersTest, HandshakesHaveAShareOfTheProcessor) {
   EXPECT_TRUE(strangers.HasTime(now));
 }
 
-TEST(StrangersTest, LogsAreFewAndSayHowManyThereWere) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, LogsAreFewAndSayHowManyThereWere) {
+  UnauthenticatedConnections strangers;
   int logged = 0;
   for (int i = 0; i < 1000; ++i)
     logged += !strangers.Failed("10.0.0.1", "refused", kSecond).empty();
-  EXPECT_EQ(logged, static_cast<int>(Strangers::kLogBurst));
+  EXPECT_EQ(logged, static_cast<int>(UnauthenticatedConnections::kLogBurst));
   EXPECT_EQ(strangers.Failed("10.0.0.1", "refused", 10 * kSecond), "refused (990 more before)");
 }
 
-TEST(StrangersTest, ManyHostsTakeBoundedMemoryAndShareWhatIsLeft) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, ManyHostsTakeBoundedMemoryAndShareWhatIsLeft) {
+  UnauthenticatedConnections strangers;
   const auto host = [](size_t i) {
     return "10.0." + std::to_string(i / 256) + "." + std::to_string(i % 256);
   };
-  for (size_t i = 0; i < 2 * Strangers::kMostHosts; ++i)
+  for (size_t i = 0; i < 2 * UnauthenticatedConnections::kMostHosts; ++i)
     strangers.Failed(host(i), "refused", kSecond);
   // Later all those are forgotten.
   for (size_t i = 0; i < 10; ++i) strangers.Failed("10.9.9.9", "refused", 100 * kSecond);
   EXPECT_FALSE(strangers.HasFailedTooOften("10.9.9.9", 100 * kSecond));
 }
 
-std::vector<std::shared_ptr<FakeStranger>> Added(Strangers* strangers, size_t count) {
+std::vector<std::shared_ptr<FakeStranger>> Added(UnauthenticatedConnections* strangers,
+                                                 size_t count) {
   std::vector<std::shared_ptr<FakeStranger>> all;
   for (; count > 0; --count) strangers->Add(all.emplace_back(std::make_shared<FakeStranger>()));
   return all;
@@ -83,16 +84,16 @@ size_t Ended(const std::vector<std::shared_ptr<FakeStranger>>& all) {
   return ended;
 }
 
-TEST(StrangersTest, TheOldestOfTooManyHandshakesEnds) {
-  Strangers strangers;
-  const auto all = Added(&strangers, Strangers::kMostWaiting + 3);
+TEST(UnauthenticatedConnectionsTest, TheOldestOfTooManyHandshakesEnds) {
+  UnauthenticatedConnections strangers;
+  const auto all = Added(&strangers, UnauthenticatedConnections::kMostWaiting + 3);
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->ended_, i < 3) << i;
 }
 
-TEST(StrangersTest, ThoseWhoHaveShakenHandsDoNotCount) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, ThoseWhoHaveShakenHandsDoNotCount) {
+  UnauthenticatedConnections strangers;
   const auto slow = Added(&strangers, 1);
-  for (size_t i = 0; i < 10 * Strangers::kMostWaiting; ++i) {
+  for (size_t i = 0; i < 10 * UnauthenticatedConnections::kMostWaiting; ++i) {
     const auto quick = Added(&strangers, 1);
     strangers.HasSaidHello(quick[0].get());
     strangers.Remove(quick[0].get());
@@ -100,11 +101,11 @@ TEST(StrangersTest, ThoseWhoHaveShakenHandsDoNotCount) {
   EXPECT_FALSE(slow[0]->ended_);
 }
 
-TEST(StrangersTest, TheSilentGiveWayFirst) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, TheSilentGiveWayFirst) {
+  UnauthenticatedConnections strangers;
   const auto greeted = Added(&strangers, 100);
   for (const auto& one : greeted) strangers.HasSaidHello(one.get());
-  const auto silent = Added(&strangers, Strangers::kMostWaiting);
+  const auto silent = Added(&strangers, UnauthenticatedConnections::kMostWaiting);
   EXPECT_EQ(Ended(greeted), 0u);
   EXPECT_EQ(Ended(silent), 100u);
   for (const auto& one : silent) strangers.HasSaidHello(one.get());
@@ -112,15 +113,15 @@ TEST(StrangersTest, TheSilentGiveWayFirst) {
   EXPECT_TRUE(greeted[0]->ended_);
 }
 
-TEST(StrangersTest, AsManyAsAreExpectedMayComeTwice) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, AsManyAsAreExpectedMayComeTwice) {
+  UnauthenticatedConnections strangers;
   strangers.Expect(1000);
   EXPECT_EQ(Ended(Added(&strangers, 2000)), 0u);
   EXPECT_EQ(Ended(Added(&strangers, 1)), 0u);
 }
 
-TEST(StrangersTest, WhereDescriptorsAreShortTheSilentGo) {
-  Strangers strangers;
+TEST(UnauthenticatedConnectionsTest, WhereDescriptorsAreShortTheSilentGo) {
+  UnauthenticatedConnections strangers;
   const auto greeted = Added(&strangers, 10);
   for (const auto& one : greeted) strangers.HasSaidHello(one.get());
   const auto silent = Added(&strangers, 11);
@@ -225,7 +226,7 @@ TEST_F(HostileTest, AWrongOrMissingSecretIsRefusedWithoutAskingTheJob) {
 }
 
 TEST_F(HostileTest, IdleConnectionsGiveWay) {
-  std::vector<Socket> idle(Strangers::kMostWaiting + 50);
+  std::vector<Socket> idle(UnauthenticatedConnections::kMostWaiting + 50);
   for (Socket& socket : idle)
     ASSERT_TRUE(ConnectTo(endpoint_, {MonotonicNanos() + 5 * kSecond}, &socket).ok());
   std::shared_ptr<Connection> connection;
@@ -239,7 +240,7 @@ class SlowHandshakeTest : public HostileTest {
   SlowHandshakeTest() { handshake_timeout_ = 60; }
 
   // A connection over which anything can be sent.
-  std::unique_ptr<Stream> ShakeHands(const SocketWait& wait) {
+  std::unique_ptr<Stream> Handshake(const SocketWait& wait) {
     const std::string name = "the listener";
     Socket socket;
     EXPECT_TRUE(ConnectTo(endpoint_, wait, &socket).ok());
@@ -282,9 +283,10 @@ TEST_F(SlowHandshakeTest, WhoFailsKeepsNobodyOut) {
       }
     });
   }
-  while (gone < 4 * Strangers::kBurst) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (gone < 4 * UnauthenticatedConnections::kBurst)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (int i = 0; i < 50; ++i) {
-    ShakeHands(wait);
+    Handshake(wait);
     const int before = gone;
     while (gone < before + 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -296,7 +298,7 @@ TEST_F(SlowHandshakeTest, WhoFailsKeepsNobodyOut) {
 // One who knows the secret, and whose frames come in pieces that do not fit.
 TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
   const auto header = [](FrameType type, uint64_t bytes,
-                         PayloadPlace place = PayloadPlace::kFollows) {
+                         PayloadLocation place = PayloadLocation::kFollows) {
     FrameHeader header;
     header.type = type;
     header.place = place;
@@ -314,11 +316,11 @@ TEST_F(SlowHandshakeTest, PiecesThatFitNoFrameEndTheirConnection) {
       header(FrameType::kMore, 0),
       begun + header(FrameType::kMore, 10),
       begun + header(FrameType::kMore, 0),
-      begun + header(FrameType::kMore, kPieceBytes, PayloadPlace::kSenderMemory),
+      begun + header(FrameType::kMore, kPieceBytes, PayloadLocation::kSenderMemory),
       many};
   for (const std::string& bytes : cases) {
     const SocketWait wait{MonotonicNanos() + 60 * kSecond};
-    const std::unique_ptr<Stream> peer = ShakeHands(wait);
+    const std::unique_ptr<Stream> peer = Handshake(wait);
     peer->SendExactly("the listener", bytes.data(), bytes.size(), wait).ok();  // it may end before
     char answer;
     EXPECT_EQ(peer->ReceiveExactly("the listener", &answer, 1, wait).code(),
@@ -393,7 +395,7 @@ TEST_F(SlowHandshakeTest, FinishedHandshakesPushNobodyOut) {
   ASSERT_TRUE(slow.SendExactly("the listener", bytes, sizeof(bytes), wait).ok());
   ASSERT_TRUE(
       slow.ReceiveExactly("the listener", challenge_bytes, sizeof(challenge_bytes), wait).ok());
-  std::vector<std::shared_ptr<Connection>> others(Strangers::kMostWaiting + 50);
+  std::vector<std::shared_ptr<Connection>> others(UnauthenticatedConnections::kMostWaiting + 50);
   for (auto& other : others) ASSERT_TRUE(Connect(friend_van_.get(), &other).ok());
   Challenge challenge;
   ASSERT_TRUE(handshake.ReadChallenge(challenge_bytes, &challenge).ok());

@@ -16,7 +16,7 @@ _MOST_BYTES = 12 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Elsewhere:
+class RemoteProcess:
     """A process on another host.
 
     Attributes:
@@ -58,7 +58,7 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
-def read_page(page: str) -> dict[Elsewhere, str | None]:
+def read_page(page: str) -> dict[RemoteProcess, str | None]:
     """The answers of processes; `None` of one that has not answered in time.
 
     Raises:
@@ -66,7 +66,7 @@ def read_page(page: str) -> dict[Elsewhere, str | None]:
     """
     try:
         return {
-            Elsewhere(printable(str(name))): None if text is None else str(text)
+            RemoteProcess(printable(str(name))): None if text is None else str(text)
             for name, text in json.loads(page)
         }
     except TypeError as error:

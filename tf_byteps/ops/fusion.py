@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_byteps.ops import ReduceOp, push_pull
 
 
-def reduce_joined(
+def reduce_fused(
     tensors: Sequence[Any], dtype: tf.DType, op: ReduceOp | str, name: str
 ) -> list[tf.Tensor]:
     """The reductions of tensors over all workers. A collective.

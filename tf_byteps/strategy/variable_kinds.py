@@ -54,7 +54,7 @@ COMMON = (
 )
 
 
-def variables(model: Any, *kinds: Any) -> list[Any]:
+def variables(model: keras.Model, *kinds: Any) -> list[Any]:
     """A model's variables of some kinds.
 
     Args:
@@ -70,7 +70,7 @@ def variables(model: Any, *kinds: Any) -> list[Any]:
     return [variable for variable, kind, _ in _all(model) if kind in kinds]
 
 
-def guessed_statistics(model: Any) -> list[Any]:
+def guessed_statistics(model: keras.Model) -> list[Any]:
     """The variables of layers that are not Keras's which are statistics for want of a better guess.
 
     Args:
@@ -89,7 +89,7 @@ def guessed_statistics(model: Any) -> list[Any]:
     ]
 
 
-def _all(model: Any) -> Any:
+def _all(model: keras.Model) -> Any:
     """Triples of a variable, its kind and its layer, or `None` for a metric's."""
     found = {}
     for layer in model._flatten_layers():

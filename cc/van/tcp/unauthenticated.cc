@@ -1,4 +1,4 @@
-#include "cc/van/tcp/strangers.h"
+#include "cc/van/tcp/unauthenticated.h"
 
 #include <algorithm>
 #include <vector>
@@ -19,14 +19,16 @@ void End(const std::vector<std::shared_ptr<Stranger>>& strangers, const char* wh
 
 }  // namespace
 
-void Strangers::Fill(Bucket* bucket, double most, double per_second, int64_t now_ns) {
+void UnauthenticatedConnections::Fill(Bucket* bucket, double most, double per_second,
+                                      int64_t now_ns) {
   const double seconds = std::max<int64_t>(0, now_ns - bucket->filled_at_ns) / 1e9;
   bucket->level = std::min(most, bucket->level + seconds * per_second);
   bucket->filled_at_ns = now_ns;
 }
 
 // Hosts that have not failed lately are forgotten when there are many; those that come then share.
-Strangers::Bucket& Strangers::BucketOf(const std::string& host, int64_t now_ns) {
+UnauthenticatedConnections::Bucket& UnauthenticatedConnections::BucketOf(const std::string& host,
+                                                                         int64_t now_ns) {
   if (hosts_.size() >= kMostHosts && hosts_.count(host) == 0) {
     for (auto it = hosts_.begin(); it != hosts_.end();) {
       Fill(&it->second, kBurst, kPerSecond, now_ns);
@@ -42,7 +44,7 @@ Strangers::Bucket& Strangers::BucketOf(const std::string& host, int64_t now_ns) 
   return it->second;
 }
 
-bool Strangers::HasFailedTooOften(const std::string& host, int64_t now_ns) {
+bool UnauthenticatedConnections::HasFailedTooOften(const std::string& host, int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = hosts_.find(host);
   if (it == hosts_.end()) return false;
@@ -50,24 +52,24 @@ bool Strangers::HasFailedTooOften(const std::string& host, int64_t now_ns) {
   return it->second.level < 1;
 }
 
-bool Strangers::HasTime(int64_t now_ns) {
+bool UnauthenticatedConnections::HasTime(int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   Fill(&processor_, kBurstSeconds, kShare, now_ns);
   return processor_.level > 0;
 }
 
-void Strangers::Spend(double processor_seconds, int64_t now_ns) {
+void UnauthenticatedConnections::Spend(double processor_seconds, int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   Fill(&processor_, kBurstSeconds, kShare, now_ns);
   processor_.level = std::max(-kMostDebtSeconds, processor_.level - processor_seconds);
 }
 
-void Strangers::Expect(size_t connections) {
+void UnauthenticatedConnections::Expect(size_t connections) {
   std::lock_guard<std::mutex> lock(mutex_);
   most_waiting_ = std::max(kMostWaiting, 2 * connections);
 }
 
-void Strangers::Add(const std::shared_ptr<Stranger>& stranger) {
+void UnauthenticatedConnections::Add(const std::shared_ptr<Stranger>& stranger) {
   std::vector<std::shared_ptr<Stranger>> ended;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -79,7 +81,7 @@ void Strangers::Add(const std::shared_ptr<Stranger>& stranger) {
   End(ended, "too many connections without a handshake");
 }
 
-void Strangers::HasSaidHello(Stranger* stranger) {
+void UnauthenticatedConnections::HasSaidHello(Stranger* stranger) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = places_.find(stranger);
   if (it == places_.end() || it->second.list == &greeted_) return;
@@ -87,7 +89,7 @@ void Strangers::HasSaidHello(Stranger* stranger) {
   it->second.list = &greeted_;
 }
 
-void Strangers::Remove(Stranger* stranger) {
+void UnauthenticatedConnections::Remove(Stranger* stranger) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto it = places_.find(stranger);
   if (it == places_.end()) return;
@@ -95,7 +97,7 @@ void Strangers::Remove(Stranger* stranger) {
   places_.erase(it);
 }
 
-void Strangers::MakeRoom() {
+void UnauthenticatedConnections::MakeRoom() {
   std::vector<std::shared_ptr<Stranger>> ended;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -105,7 +107,7 @@ void Strangers::MakeRoom() {
   End(ended, "no descriptors for connections without a handshake");
 }
 
-std::shared_ptr<Stranger> Strangers::TakeOldest(std::list<Stranger*>* of) {
+std::shared_ptr<Stranger> UnauthenticatedConnections::TakeOldest(std::list<Stranger*>* of) {
   const auto it = places_.find(of->front());
   const std::shared_ptr<Stranger> oldest = it->second.stranger.lock();
   of->pop_front();
@@ -113,7 +115,8 @@ std::shared_ptr<Stranger> Strangers::TakeOldest(std::list<Stranger*>* of) {
   return oldest;
 }
 
-std::string Strangers::Failed(const std::string& host, const std::string& what, int64_t now_ns) {
+std::string UnauthenticatedConnections::Failed(const std::string& host, const std::string& what,
+                                               int64_t now_ns) {
   std::lock_guard<std::mutex> lock(mutex_);
   Bucket& bucket = BucketOf(host, now_ns);
   bucket.level = std::max(0.0, bucket.level - 1);

@@ -115,7 +115,7 @@ def _unformed(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _would_be_cyclic(graph: Any, gate_of: Mapping[tf.Operation, tf.Tensor]) -> bool:
+def _would_be_cyclic(graph: tf.Graph, gate_of: Mapping[tf.Operation, tf.Tensor]) -> bool:
     before_of = graph_order.comes_after(graph)
     for wait, gate in gate_of.items():
         before_of[wait].add(gate.op)
@@ -123,7 +123,9 @@ def _would_be_cyclic(graph: Any, gate_of: Mapping[tf.Operation, tf.Tensor]) -> b
     return graph_order.is_cyclic(before_of)
 
 
-def _add_order_of_variables(graph: Any, before_of: dict[tf.Operation, set[tf.Operation]]) -> None:
+def _add_order_of_variables(
+    graph: tf.Graph, before_of: dict[tf.Operation, set[tf.Operation]]
+) -> None:
     """Adds what TensorFlow will when the function has been traced: what reads a variable comes
     after the last write before it, and a write after all reads and writes before it."""
     last_write: dict[Any, tf.Operation] = {}

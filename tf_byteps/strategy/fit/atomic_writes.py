@@ -38,7 +38,7 @@ def changes() -> list[Change]:
 
 
 def _save(
-    original: Callable[..., Any], model: Any, filepath: Any, *args: Any, **kwargs: Any
+    original: Callable[..., Any], model: keras.Model, filepath: Any, *args: object, **kwargs: object
 ) -> None:
     is_path = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
     if not is_path or not checkpoints.is_shared(filepath):
@@ -55,7 +55,7 @@ def _save(
     turns.save_once(target, _identity(model, how) if turns.are_needed() else "", write)
 
 
-def _identity(model: Any, how: list[str]) -> str:
+def _identity(model: keras.Model, how: list[str]) -> str:
     """A number for all that is saved of a model; "" if its layers save what is not known."""
     parts = list(model._flatten_layers())
     if any(map(_saves_itself, parts)):

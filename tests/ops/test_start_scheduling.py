@@ -8,10 +8,10 @@ import tensorflow as tf
 import workers
 
 from tf_byteps.ops import reduce_op
-from tf_byteps.ops.backward_order import started_first
 from tf_byteps.ops.library import kernels
+from tf_byteps.ops.start_scheduling import started_first
 
-PROGRAM = os.path.join(os.path.dirname(__file__), "backward_order_programs.py")
+PROGRAM = os.path.join(os.path.dirname(__file__), "start_scheduling_programs.py")
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from tests.cluster import Cluster, wait_until
 from tests.metrics.test_metrics import SECONDS, exchange_until
 from tests.metrics.test_top_local import WHOLE, bpstop, shown
 from tf_byteps.errors import RendezvousError
-from tf_byteps.metrics import elsewhere, watch
-from tf_byteps.metrics.elsewhere import Elsewhere
+from tf_byteps.metrics import remote_processes, watch
 from tf_byteps.metrics.local import LocalJob, LocalSocket
 from tf_byteps.metrics.reading import Reading, Silence
+from tf_byteps.metrics.remote_processes import RemoteProcess
 from tf_byteps.metrics.rows import LOST, RUNS, SILENT
 from tf_byteps.metrics.watch import Watch
 from tf_byteps.rendezvous.messages import Address
@@ -74,7 +74,7 @@ def test_a_process_on_another_host_that_is_gone_is_lost(monkeypatch):
     """What the scheduler tells, look by look."""
     places = {("worker", rank): {} for rank in (0, 1)}
     here = LocalSocket(LocalJob(0, "0" * 16), 1, "0" * 8)
-    there = [Elsewhere(f"host-b, process {number}") for number in (7, 8)]
+    there = [RemoteProcess(f"host-b, process {number}") for number in (7, 8)]
 
     def reading(number, *of):
         known = {"process_id": number, "process_start_time_seconds": 1.0}
@@ -168,17 +168,21 @@ def test_a_closed_relay_asks_nobody():
 
 
 def test_what_is_too_long_is_left_out(monkeypatch):
-    monkeypatch.setattr(elsewhere, "_MOST_BYTES", 10)
+    monkeypatch.setattr(remote_processes, "_MOST_BYTES", 10)
 
     class Large:
         def ask_elsewhere(self, seconds):
             return [("a", b"6bytes"), ("b", b"5byte"), ("c", None), ("d", b"four")]
 
-    page = elsewhere.read_page(elsewhere.page_of(Large()).decode())
-    assert page == {Elsewhere("a"): "6bytes", Elsewhere("c"): None, Elsewhere("d"): "four"}
+    page = remote_processes.read_page(remote_processes.page_of(Large()).decode())
+    assert page == {
+        RemoteProcess("a"): "6bytes",
+        RemoteProcess("c"): None,
+        RemoteProcess("d"): "four",
+    }
 
 
 @pytest.mark.parametrize("page", ["", "{}x", "[1]", '[["a"]]'])
 def test_a_page_that_is_none(page):
     with pytest.raises(ValueError):
-        elsewhere.read_page(page)
+        remote_processes.read_page(page)
