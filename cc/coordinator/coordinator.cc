@@ -18,7 +18,7 @@ constexpr int64_t kFarewellNanos = 5 * int64_t{1000000000};
 // Servers are told together of those who leave so shortly after each other.
 constexpr double kSoonSeconds = 0.05;
 
-// All who wait say so within the time between two looks of a worker (worker/worker_watch.cc). All
+// All who wait say so within the time between two looks of a worker (worker/state/watch.h). All
 // are asked then, and answer on engine threads; who does not is stopped, or unreachable.
 constexpr int64_t kCollectNanos = 600 * int64_t{1000000};
 constexpr int64_t kAnswerNanos = 2 * int64_t{1000000000};
@@ -209,28 +209,6 @@ void Coordinator::OnStaysAway(size_t index, const std::string& why) {
   Lose(&peer, peer.closed_why + "; " + why, &outbox);
 }
 
-Coordinator::Peer* Coordinator::FindPeer(Role role, int32_t rank) {
-  if (!job_.has_value() || rank < 0) return nullptr;
-  if (role == Role::kWorker) return rank < job_->num_workers() ? &peers_[rank] : nullptr;
-  if (role != Role::kServer || rank >= job_->num_servers()) return nullptr;
-  return &peers_[job_->num_workers() + rank];
-}
-
-void Coordinator::SetPresence(Peer* peer, Presence presence) {
-  const auto is_here = [](Presence p) {
-    return p == Presence::kExpected || p == Presence::kConnected;
-  };
-  if (peer->role == Role::kWorker) {
-    workers_here_ += is_here(presence) - is_here(peer->presence);
-    workers_left_ += (presence == Presence::kLeft) - (peer->presence == Presence::kLeft);
-  }
-  const bool is_newly_lost = presence == Presence::kLost && peer->presence != Presence::kLost;
-  if (is_newly_lost && peer->session->connection() != nullptr) --connected_;
-  if (is_newly_lost && peer->role == Role::kServer)
-    acked_updates_->Set(peer->rank, std::numeric_limits<uint64_t>::max());
-  peer->presence = presence;
-}
-
 void Coordinator::Declare(const DeclareRequest& request, const Peer& from, Outbox* outbox) {
   PendingReply pending;
   pending.worker = from.rank;
@@ -413,18 +391,6 @@ void Coordinator::Lose(Peer* peer, const std::string& what, Outbox* outbox) {
   peer->session->Forget();
   EndJobIfOver(outbox);
   changed_.NotifyAll();
-}
-
-void Coordinator::ToAll(const ControlMessage& message, Outbox* outbox) {
-  const OutgoingFrame frame = ControlFrame(message);
-  for (const Peer& peer : peers_) outbox->Add(peer, frame);
-}
-
-void Coordinator::ToRole(Role role, const ControlMessage& message, Outbox* outbox) {
-  const OutgoingFrame frame = ControlFrame(message);
-  for (const Peer& peer : peers_) {
-    if (peer.role == role) outbox->Add(peer, frame);
-  }
 }
 
 // What has arrived and waits until this process has time for it is no silence. That costs a system

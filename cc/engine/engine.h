@@ -14,7 +14,7 @@
 #include "cc/base/job.h"
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
-#include "cc/worker/exchange_request.h"
+#include "cc/worker/state/exchange_request.h"
 #include "cc/worker/timeline.h"
 
 namespace byteps {

@@ -143,21 +143,6 @@ TEST(JobTest, AllWorkersMayChangeTheShapeTogether) {
   });
 }
 
-// One round of a key is outstanding (protocol rule 10).
-TEST(JobTest, TwoTensorsInFlightWithOneNameAreRefused) {
-  Job job(2, 1);
-  const auto first = Send(job.worker(0), "t", Values(0, 10));
-  const auto second = Send(job.worker(0), "t", Values(0, 10));
-  const Status refused = second->Wait();
-  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(refused.message().find("in flight already"), std::string::npos) << refused.message();
-  EXPECT_EQ(first->calls(), 0);
-  const auto other = Send(job.worker(1), "t", Values(1, 10));
-  ASSERT_TRUE(first->Wait().ok());
-  ASSERT_TRUE(other->Wait().ok());
-  ExpectSum(first->output, 2, 10);
-}
-
 TEST(JobTest, ALeaverIsNamedToThoseWhoStillWait) {
   Job job(2, 1);
   job.worker(1).Stop();
@@ -174,15 +159,6 @@ TEST(JobTest, StopEndsWhatIsPendingAndWhatComesLater) {
   EXPECT_EQ(pending->Wait().code(), StatusCode::kCancelled);
   EXPECT_EQ(pending->calls(), 1);
   EXPECT_EQ(Send(job.worker(0), "u", Values(0, 10))->Wait().code(), StatusCode::kCancelled);
-}
-
-TEST(JobTest, AnOperationThatNobodyAnswersEndsAtItsDeadline) {
-  EngineOptions options;
-  options.timeouts.operation_timeout = 1;
-  Job job(2, 1, options);
-  const Status status = Send(job.worker(0), "t", Values(0, 10))->Wait();
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_NE(status.message().find("\"t\""), std::string::npos) << status.message();
 }
 
 TEST(JobTest, AnExchangeThatOneGivesUpEndsForTheOthers) {

@@ -8,24 +8,6 @@
 
 namespace byteps {
 
-void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
-  MutexLock lock(mutex_);
-  // Another variant of the tensor may have had a part of this number here before.
-  if (round_ < next_round && !HasContributions()) {
-    CloseRound();
-    round_ = next_round;
-  }
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (next_round > 0) pushed_rounds_.Advance(worker, next_round - 1);
-  }
-  pushed_rounds_by_host_.reset();  // to be counted anew
-  inherited_.reset();
-  if (next_round == 0 || result_from < 0) return;
-  inherited_ = std::make_unique<Inherited>();
-  inherited_->ended.round = next_round - 1;
-  inherited_->from = result_from;
-}
-
 Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
   const FrameHeader& header = push->header;
   push->result = nullptr;
@@ -90,20 +72,6 @@ Reply PartRounds::InheritedReply(const Contribution& to) const {
       FailedPrecondition(Title(ended.round) + " has ended with " + ended.entry->tensor.ToString() +
                          "; worker " + std::to_string(to.from->rank()) + " sent " +
                          to.entry->tensor.ToString()));
-}
-
-// Once the aggregation may be that of another variant.
-Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
-  const Participants participants =
-      ParticipantsOf(*to.entry, options_.part, *options_.hosts, /*in_rank_order=*/false);
-  Reply reply = NewReply(to, ended.round);
-  const AggregationResult& result = ended.result;
-  reply.frame.header.element_count = result.element_count;
-  const bool has_it =
-      to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();
-  if (result.payload_bytes == 0 || has_it) return reply;
-  result.PutInto(&reply.frame);
-  return reply;
 }
 
 }  // namespace byteps

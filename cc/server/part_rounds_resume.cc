@@ -5,14 +5,6 @@
 
 namespace byteps {
 
-// Kept until the worker pushes again: it may be lost with its connection. Not a reply to a push
-// that the worker's newest one has overtaken.
-void PartRounds::HandOut(Reply reply, std::vector<Reply>* replies) {
-  const int32_t worker = reply.to->rank();
-  if (reply.frame.header.round + 1 == pushed_rounds_.of(worker)) kept_[worker] = reply;
-  replies->push_back(std::move(reply));
-}
-
 Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                           std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);

@@ -287,7 +287,12 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   const FrameHeader& header = ended.push.header;
   std::vector<Reply> replies;
   const std::shared_ptr<PartRounds> rounds = std::move(ended.rounds);
-  if (rounds == nullptr) return context->worker->AddCredit(header.payload_bytes);
+  if (rounds == nullptr) {
+    // A result, and the text of a withdrawal, have taken no credit (protocol rule 9).
+    const bool takes_credit = !header.IsResult() && header.status == StatusCode::kOk;
+    if (takes_credit) context->worker->AddCredit(header.payload_bytes);
+    return;
+  }
   if (header.IsResult()) {
     rounds->EndResult(&ended.push, &replies);
     return Send(ended.tensor, std::move(replies));

@@ -21,7 +21,7 @@
 
 #include "cc/base/status.h"
 #include "cc/gpu/pinned_pool.h"
-#include "cc/worker/exchange_request.h"
+#include "cc/worker/state/exchange_request.h"
 
 namespace byteps {
 

@@ -11,7 +11,7 @@
 #include "cc/base/status.h"
 #include "cc/base/tensor_description.h"
 #include "cc/engine/engine.h"
-#include "cc/worker/exchange_request.h"
+#include "cc/worker/state/exchange_request.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
 

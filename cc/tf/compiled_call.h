@@ -36,7 +36,7 @@
 #include "absl/status/status.h"
 #include "cc/base/status.h"
 #include "cc/tf/attributes.h"
-#include "cc/worker/exchange_request.h"
+#include "cc/worker/state/exchange_request.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace xla::ffi {

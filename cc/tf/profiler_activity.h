@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "cc/worker/exchange_request.h"
+#include "cc/worker/state/exchange_request.h"
 #include "tsl/profiler/lib/traceme.h"
 
 namespace byteps {

@@ -25,6 +25,7 @@
 #include "cc/van/scattered_payload.h"
 #include "cc/wire/frame.h"
 #include "cc/wire/handshake.h"
+#include "cc/wire/outgoing_frame.h"
 
 namespace byteps {
 
@@ -58,19 +59,10 @@ class PayloadSink {
   virtual size_t Take(const void* data, size_t bytes, uint64_t remaining);
 };
 
-// An outbound frame. The Van reads the payload until it has been handed to the network, then
-// drops `keep_alive`.
-struct OutgoingFrame {
-  FrameHeader header;
-  const void* payload = nullptr;                // header.payload_bytes bytes
-  const ScatteredPayload* scattered = nullptr;  // set: the payload, instead of the above
-  std::shared_ptr<const void> keep_alive;
-  const void* owner = nullptr;   // compared only: who may revoke it
-  bool is_sign_of_life = false;  // a heartbeat: leaves before all that waits
-
-  // The payload in one place.
-  const void* WholePayload() const { return scattered != nullptr ? scattered->Whole() : payload; }
-};
+// The payload of a frame in one place.
+inline const void* WholePayload(const OutgoingFrame& frame) {
+  return frame.scattered != nullptr ? frame.scattered->Whole() : frame.payload;
+}
 
 // One reliable, ordered, two-way stream of frames to a peer that has passed the handshake.
 class Connection {

@@ -9,14 +9,9 @@
 
 #include "cc/codec/error_feedback.h"
 #include "cc/wire/control.h"
+#include "cc/worker/state/residual.h"
 
 namespace byteps {
-
-// What a worker has of a tensor's gradients still to send.
-struct Residual {
-  std::string codec;          // its full name
-  std::vector<float> values;  // of the whole tensor, whatever its parts
-};
 
 // Of one codec, and of parts of fixed lengths. Lives as long as its worker, or an exchange that
 // uses it.

@@ -7,21 +7,6 @@
 
 namespace byteps {
 
-void PartTrace::OnReply(const FrameHeader& header) {
-  arrival_begin_ns = header.begin_time_ns;
-  arrival_end_ns = header.receive_time_ns;
-  answer_ns = header.send_time_ns;
-  reply_end_ns = WallNanos();
-  // Nobody announces a reply without payload.
-  if (reply_begin_ns == 0) reply_begin_ns = reply_end_ns;
-}
-
-void ExchangeTrace::OnPlaced(const TableEntry& entry) {
-  place_ns = WallNanos();
-  parts.resize(entry.parts.size());
-  for (size_t part = 0; part < parts.size(); ++part) parts[part].server = entry.parts[part].server;
-}
-
 void Timeline::Start(uint64_t max_parts) {
   MutexLock lock(mutex_);
   recorded_ = Recording();

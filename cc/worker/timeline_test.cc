@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "cc/base/clock.h"
+
 namespace byteps {
 namespace {
 
@@ -21,7 +23,7 @@ void Record(Timeline* timeline, const std::string& name, uint32_t parts,
   tensor.name = name;
   std::unique_ptr<ExchangeTrace> trace = timeline->NewTrace(tensor, 5, -1);
   if (trace == nullptr) return;
-  trace->OnPlaced(EntryOf(parts));
+  trace->OnPlaced(EntryOf(parts), WallNanos());
   timeline->Add(std::move(trace), status);
 }
 
@@ -81,7 +83,7 @@ TEST(TimelineTest, TakesTheServersTimesFromTheReply) {
   header.send_time_ns = 3;
   PartTrace part;
   part.reply_begin_ns = 4;
-  part.OnReply(header);
+  part.OnReply(header, WallNanos());
   EXPECT_EQ(part.arrival_begin_ns, 1);
   EXPECT_EQ(part.arrival_end_ns, 2);
   EXPECT_EQ(part.answer_ns, 3);

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "cc/base/clock.h"
-#include "cc/base/logging.h"
-#include "cc/worker/worker_actions.h"
+#include "cc/worker/stall_signal.h"
+#include "cc/worker/worker_transaction.h"
 
 namespace byteps {
 namespace {
@@ -24,15 +24,16 @@ Worker::Worker(const JobDescription& job, int32_t rank, Timeline* timeline,
     : job_(job),
       rank_(rank),
       local_(job.num_workers() == 1 && job.num_servers() == 0),
-      keeps_results_(job.MayLoseServers()),
       timeline_(timeline),
       form_(job_),
       van_(std::move(van)),
-      keys_(job_),
-      queue_(job.options.flow.Credit(0), job.options.flow.CreditKeptBack()),
-      link_meter_(job.TunesItself() ? std::make_unique<LinkMeter>() : nullptr),
-      arrivals_(job_.num_workers(), job_.num_servers()),
-      stalls_(job_, rank_, keys_, servers_, arrivals_) {}
+      state_(
+          job_, rank_,
+          {local_, job_.MayLoseServers(),
+           [epoch = job_.epoch](const TableEntry& entry, std::shared_ptr<TensorFeedback>* feedback,
+                                std::unique_ptr<Residual>* restored) {
+             RenewFeedback(entry, epoch, feedback, restored);
+           }}) {}
 
 Worker::~Worker() { Stop(); }
 
@@ -56,39 +57,27 @@ Status Worker::Start() {
   return OkStatus();
 }
 
-bool Worker::CoordinatorIsLost() const {
-  MutexLock lock(mutex_);
-  return coordinator_is_lost_;
-}
-
 Status Worker::failure() const {
   MutexLock lock(mutex_);
-  return failure_;
+  return state_.lifecycle.failure();
 }
 
 std::optional<LostPeer> Worker::lost_peer() const {
   MutexLock lock(mutex_);
-  return lost_peer_;
+  return state_.lifecycle.lost_peer();
 }
 
 WorkerCounters Worker::counters() const {
   MutexLock lock(mutex_);
-  WorkerCounters counters = counters_;
-  counters.credit_bytes = queue_.credit_bytes();
-  counters.unanswered_bytes = queue_.unanswered();
-  counters.in_flight_bytes = queue_.bytes_on_the_way();
-  counters.queued_parts = queue_.size();
-  counters.steps = step_meter_.counters();
-  if (counters.started_exchanges > counters.exchanges)
-    counters.exchanging_ns += MonotonicNanos() - exchanging_since_ns_;
-  counters.paths = servers_.counters();
+  WorkerCounters counters;
+  static_cast<StateCounters&>(counters) = state_.counters(MonotonicNanos());
   if (van_ != nullptr) counters.van = van_->counters();
   return counters;
 }
 
 std::vector<WorkerLag> Worker::arrival_lags() const {
   MutexLock lock(mutex_);
-  return arrivals_.Lags();
+  return state_.watch.Lags();
 }
 
 std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
@@ -99,7 +88,7 @@ Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
   std::vector<Relay> relayed;
   {
     MutexLock lock(mutex_);
-    BYTEPS_RETURN_IF_ERROR(Refusal());
+    BYTEPS_RETURN_IF_ERROR(state_.lifecycle.Refusal());
     if (companion_ != nullptr) {
       return FailedPrecondition("worker " + std::to_string(rank_) +
                                 " exchanges the tensors of another GPU already: give each GPU a "
@@ -116,117 +105,52 @@ void Worker::RelayTo(int32_t worker, std::string bytes) {
   coordinator_->Send(Relay{rank_, worker, std::move(bytes)});
 }
 
-void Worker::OnRelay(const Relay& relay) {
-  std::shared_ptr<WorkerCompanion> companion;
-  {
-    MutexLock lock(mutex_);
-    companion = companion_;
-    if (companion == nullptr) relayed_.push_back(relay);
-  }
-  if (companion != nullptr) companion->OnRelay(relay.from, relay.bytes);
-}
-
 void Worker::Stop() {
   std::shared_ptr<WorkerCompanion> companion;
   {
     MutexLock lock(mutex_);
-    if (!stopping_) companion = companion_;
+    if (!state_.lifecycle.is_stopped()) companion = companion_;
   }
   if (companion != nullptr) companion->OnStop();
   {
     Transaction transaction(this);
-    Actions* const actions = transaction.actions();
-    if (stopping_) return;
-    stopping_ = true;
-    FinishAll(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"), actions);
+    if (!state_.Stop(transaction.effects())) return;
   }
   watch_.Stop();
-  if (local_ || van_ == nullptr) {
-    return;
-  }
-  // The coordinator may only be stopped: it must not take this for a good end when it goes on.
-  if (coordinator_->connected() && !CoordinatorIsLost()) {
-    coordinator_->Send(Goodbye{{rank_}});
-    MutexLock lock(mutex_);
-    const int64_t deadline_ns =
-        MonotonicNanos() +
-        (failure_.ok() ? kGoodbyePatienceNanos : kGoodbyePatienceAfterFailureNanos);
-    while (!left_ && coordinator_->connected() && MonotonicNanos() < deadline_ns)
-      goodbye_answered_.WaitFor(mutex_, kGoodbyeLookNanos);
-  }
+  if (local_ || van_ == nullptr) return;
+  SayGoodbye();
   coordinator_->Stop();
-  std::vector<Reconnector*> reconnectors;
-  {
-    MutexLock lock(mutex_);
-    reconnectors = servers_.reconnectors();
+  // Waits for running attempts to connect.
+  for (const auto& paths : reconnectors_) {
+    for (const auto& reconnector : paths) reconnector->Stop();
   }
-  for (Reconnector* const reconnector : reconnectors) reconnector->Stop();
   van_->Stop();
 }
 
-Status Worker::Refusal() const {
-  if (stopping_) return Cancelled("tf_byteps has been shut down; call tf_byteps.init() first");
-  return failure_;
+// The coordinator may only be stopped: it must not take this for a good end when it goes on.
+void Worker::SayGoodbye() {
+  {
+    MutexLock lock(mutex_);
+    if (coordinator_is_lost_) return;
+  }
+  if (!coordinator_->connected()) return;
+  coordinator_->Send(Goodbye{{rank_}});
+  MutexLock lock(mutex_);
+  const bool is_well = state_.lifecycle.failure().ok();
+  const int64_t deadline_ns =
+      MonotonicNanos() + (is_well ? kGoodbyePatienceNanos : kGoodbyePatienceAfterFailureNanos);
+  while (!left_ && coordinator_->connected() && MonotonicNanos() < deadline_ns)
+    goodbye_answered_.WaitFor(mutex_, kGoodbyeLookNanos);
 }
 
-void Worker::OnControl(ControlMessage message) {
-  if (const auto* relay = std::get_if<Relay>(&message)) return OnRelay(*relay);
-  if (const auto* lost = std::get_if<PeerLost>(&message)) {
-    {
-      MutexLock lock(mutex_);
-      coordinator_is_lost_ = coordinator_is_lost_ || lost->role == Role::kCoordinator;
-    }
-    return Fail(Unavailable(lost->description), LostPeer{lost->role, lost->rank});
-  }
+void Worker::Watch() {
   Status status;
-  std::string stall_text;
   {
+    const bool is_asked_for = StallSignal::Take();
     Transaction transaction(this);
-    Actions* const actions = transaction.actions();
-    if (auto* reply = std::get_if<DeclareReply>(&message)) {
-      status = OnDeclareReply(std::move(*reply), actions);
-    } else if (std::holds_alternative<byteps::HoldRounds>(message)) {
-      HoldRounds(actions);
-    } else if (auto* retune = std::get_if<Retune>(&message)) {
-      status = OnRetune(std::move(*retune), actions);
-    } else if (const auto* server = std::get_if<ServerLost>(&message)) {
-      OnServerLost(*server, actions);
-    } else if (const auto* back = std::get_if<ServerBack>(&message)) {
-      status = OnServerBack(*back, actions);
-    } else if (const auto* all_have = std::get_if<ResultsHeld>(&message)) {
-      OnResultsHeld(*all_have, actions);
-    } else if (const auto* moved = std::get_if<PartsMoved>(&message)) {
-      status = OnPartsMoved(*moved, actions);
-    } else if (std::holds_alternative<Goodbye>(message)) {
-      left_ = true;
-      goodbye_answered_.NotifyAll();
-    } else if (const auto* query = std::get_if<StallQuery>(&message)) {
-      actions->messages.push_back(stalls_.Answer(*query));
-    } else if (const auto* notice = std::get_if<StallNotice>(&message)) {
-      stall_text = stalls_.Text(*notice);
-    }
-  }
-  if (!stall_text.empty()) {
-    LogWarning(stall_text, {"stalled", {}});
-    MutexLock lock(mutex_);
-    stalls_.NoteLogged(MonotonicNanos());
+    status = state_.OnTick(is_asked_for, transaction.effects());
   }
   if (!status.ok()) Fail(status);
-}
-
-void Worker::Fail(const Status& reason, const std::optional<LostPeer>& lost) {
-  std::shared_ptr<WorkerCompanion> companion;
-  {
-    Transaction transaction(this);
-    Actions* const actions = transaction.actions();
-    if (!failure_.ok() || stopping_) return;
-    failure_ = reason;
-    lost_peer_ = lost;
-    LogError(reason.message(), {"job_failed", {}});
-    FinishAll(reason, actions);
-    companion = companion_;
-  }
-  if (companion != nullptr) companion->OnFailure(reason);
 }
 
 }  // namespace byteps

@@ -4,17 +4,10 @@
 // owners) -> its parts wait in the PartQueue -> push frames -> replies are received into
 // the output -> done.
 //
-// Worker decides what happens when, and has the one mutex. What it knows belongs to these classes,
-// none of which knows Worker:
-//
-//   KeyTable          each tensor's descriptions, placement, next round and exchange in flight
-//   PartQueue         the parts that wait, and the credit; their priorities are LearnedOrder's
-//   ServerLinks       the connections to the servers, and what waits for one
-//   ContributionForm  codecs and narrow forms
-//   WorkerFailover    how far this worker is with parts that get other owners
-//   StallReports      reports about exchanges that take long
-//   ArrivalReports    how late each worker's contributions come; StragglerWatch judges them
-//   StepMeter, LinkMeter
+// What happens when is decided by its WorkerState (worker/state), which has no lock, thread,
+// connection or clock. Worker is what is around it: it has the one mutex, the connections and the
+// threads, tells the state what happens, and performs what that decides, without the mutex
+// (Worker::Transaction). The bytes of tensors are exchange_output.h's, also without the mutex.
 #ifndef TF_BYTEPS_CC_WORKER_WORKER_H_
 #define TF_BYTEPS_CC_WORKER_WORKER_H_
 
@@ -29,29 +22,17 @@
 #include "cc/base/mutex.h"
 #include "cc/base/periodic_thread.h"
 #include "cc/coordinator/coordinator_link.h"
+#include "cc/van/reconnector.h"
 #include "cc/van/van.h"
-#include "cc/worker/arrival_reports.h"
 #include "cc/worker/contribution_form.h"
-#include "cc/worker/exchange.h"
-#include "cc/worker/key_table.h"
-#include "cc/worker/learned_order.h"
-#include "cc/worker/link_meter.h"
-#include "cc/worker/part_queue.h"
-#include "cc/worker/server_links.h"
-#include "cc/worker/stall_reports.h"
-#include "cc/worker/state/failover.h"
-#include "cc/worker/step_meter.h"
-#include "cc/worker/straggler_watch.h"
+#include "cc/worker/exchange_output.h"
+#include "cc/worker/state/effects.h"
+#include "cc/worker/state/worker_state.h"
+#include "cc/worker/tensor_feedback.h"
 #include "cc/worker/timeline.h"
 #include "cc/worker/worker_counters.h"
 
 namespace byteps {
-
-// Who ended the job by being lost.
-struct LostPeer {
-  Role role = Role::kWorker;
-  int32_t rank = 0;  // the coordinator has none
-};
 
 // What lives and ends with a worker: the group of its host's GPUs. Calls come on engine threads.
 class WorkerCompanion {
@@ -84,7 +65,7 @@ class Worker : private ConnectionHandler {
   void Enqueue(PartedExchangeRequest request);
   void Declare(std::vector<TensorDescription> tensors);
 
-  // For workers that part within a training and meet again, see worker_rounds.cc. By name, the
+  // For workers that part within a training and meet again, see state/exchanges.h. By name, the
   // round that each tensor's next exchange will have.
   std::map<std::string, uint64_t> NextRounds() const;
   // Gives up the next round of these tensors, as if an exchange had been begun and cancelled: the
@@ -139,10 +120,6 @@ class Worker : private ConnectionHandler {
   std::shared_ptr<MemoryRegistry> memory_registry() const;
 
  private:
-  using Key = KeyTable::Key;
-  using Variant = KeyTable::Variant;
-  // What has to happen once the mutex is free, and who locks the mutex and sees to that.
-  struct Actions;
   class Transaction;
 
   // ConnectionHandler, for the connections to servers.
@@ -153,76 +130,26 @@ class Worker : private ConnectionHandler {
                  std::shared_ptr<PayloadSink> sink) override;
   void OnClosed(Connection& connection, const Status& reason) override;
 
-  // worker.cc: from Start to Stop, and what the coordinator says.
-  void OnControl(ControlMessage message);
-  void OnRelay(const Relay& relay);
-  void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
-  bool CoordinatorIsLost() const;
-  // With mutex_ held.
-  Status Refusal() const BYTEPS_REQUIRES(mutex_);
+  // worker.cc: from Start to Stop.
+  void SayGoodbye();
+  void Watch();
 
-  // worker_exchanges.cc: tensors that callers give, until they end.
+  // worker_control.cc: what the coordinator says, and what ends the job.
+  void OnControl(ControlMessage message);
+  Status OnDecision(ControlMessage* message, Effects* effects) BYTEPS_REQUIRES(mutex_);
+  void OnRelay(const Relay& relay);
+  void OnStallNotice(const StallNotice& notice);
+  void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
+
+  // worker_exchanges.cc: tensors that callers give.
   Status CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
   void Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step);
   void FinishLocally(const ExchangeRequest& request);
-  std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request, uint64_t round) const;
-  // With mutex_ held.
-  Status CheckMayBegin(const Key& key, const TensorDescription& tensor) const
-      BYTEPS_REQUIRES(mutex_);
-  void BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-  // With `last` a step's exchanges in forward order are all there.
-  void CompleteStep(const Exchange& last) BYTEPS_REQUIRES(mutex_);
-  void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-  void FinishAll(const Status& reason, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-  void Revoke(const Exchange& exchange, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void CountStart(int64_t now_ns) BYTEPS_REQUIRES(mutex_);
-  void CountEnd(bool well, int64_t now_ns) BYTEPS_REQUIRES(mutex_);
+  std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request) const;
 
-  // worker_placement.cc: declarations, parts and owners, new cuts. With mutex_ held.
-  void SendDeclarations(Actions* actions) BYTEPS_REQUIRES(mutex_);
-  Status OnDeclareReply(DeclareReply reply, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  // Places and sends the exchange that a key has, unless it must wait: for its placement, or for
-  // new cuts.
-  void DispatchIfPlaced(Key& key, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void RaiseCredit(const TableEntry& entry) BYTEPS_REQUIRES(mutex_);
-  void HoldRounds(Actions* actions) BYTEPS_REQUIRES(mutex_);
-  Status OnRetune(Retune retune, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void MeasureLink(uint64_t taken_in, Actions* actions) BYTEPS_REQUIRES(mutex_);
-
-  // worker_pushes.cc: parts on their way to the servers. With mutex_ held.
-  void Dispatch(const std::shared_ptr<Exchange>& exchange, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-  int32_t PriorityOf(const Exchange& exchange, uint32_t part) const BYTEPS_REQUIRES(mutex_);
-  // Before the part is queued.
-  void SetNarrow(Exchange* exchange, uint32_t part, const BlockCodec* form) BYTEPS_REQUIRES(mutex_);
-  void Pump(Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void SendPush(PartTask task, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  // The part has been answered, or what was sent of it is void.
-  void ExpectNoAnswer(Exchange* exchange, uint32_t part) BYTEPS_REQUIRES(mutex_);
-  void GiveUp(int32_t server, OutgoingFrame withdrawal, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void ReturnCredit(const Connection& from, uint64_t bytes) BYTEPS_REQUIRES(mutex_);
-
-  // worker_replies.cc: what comes from the servers.
-  Status OnServersNews(Connection& connection, PayloadSink* sink);
-  // With mutex_ held.
-  void OnWanted(const FrameHeader& header) BYTEPS_REQUIRES(mutex_);
-  // The exchange that a reply is for; null if it has ended meanwhile. An error if there can be no
-  // such reply.
-  Status FindReplied(Connection& connection, const FrameHeader& header,
-                     std::shared_ptr<Exchange>* exchange) BYTEPS_REQUIRES(mutex_);
-  Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
-                 const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
-      BYTEPS_REQUIRES(mutex_);
-  Status FinishPart(const std::string& server, const std::shared_ptr<Exchange>& exchange,
-                    const FrameHeader& header, PayloadSink* sink, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-
-  // worker_paths.cc: connections that are made, break, and are made again.
+  // worker_connections.cc: connections that are made, break, and are made again, and what comes
+  // over them.
   void PreparePaths();
   Status ConnectToServers();
   Status CheckMayConnect(int32_t server) const;
@@ -231,76 +158,36 @@ class Worker : private ConnectionHandler {
   bool WasLost(int32_t server) const;
   // The one that the server was in its `life`: how often it had been started again.
   void LoseServer(int32_t server, int life, const Status& reason);
-  // With mutex_ held.
-  // Pushes may go this way from now on, and what waited for it does.
-  void Use(ServerLink* server, ServerPath* path, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  Status OnResumeAnswer(Connection& connection, const ResumeAnswer& answer, Actions* actions)
+  Status OnServersNews(Connection& connection, PayloadSink* sink);
+  Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
+                 const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
       BYTEPS_REQUIRES(mutex_);
 
-  // worker_failover.cc: servers that are lost or come back. With mutex_ held.
-  bool MayGoOnWithout(int32_t server) const BYTEPS_REQUIRES(mutex_);
-  void OnServerLost(const ServerLost& lost, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  Status OnServerBack(const ServerBack& back, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  bool IsMoving(const Exchange& exchange, uint32_t part) const BYTEPS_REQUIRES(mutex_);
-  void HoldPartsIfClosed(Actions* actions) BYTEPS_REQUIRES(mutex_);
-  Status OnPartsMoved(const PartsMoved& moved, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version)
-      BYTEPS_REQUIRES(mutex_);
-  void SendResult(const PartsMoved::Part& part, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void MoveWithdrawals(Actions* actions) BYTEPS_REQUIRES(mutex_);
-  // An exchange that has ended well, in place of the one before.
-  void Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-  void ReportResults(int64_t now, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void OnResultsHeld(const ResultsHeld& all_have, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void DropResults(Key* key, int32_t server, const FrameHeader& reply, Actions* actions)
-      BYTEPS_REQUIRES(mutex_);
-
-  // worker_watch.cc: what takes long.
-  void Watch();
-  // With mutex_ held.
-  int64_t EndOverdue(int64_t now, Actions* actions) BYTEPS_REQUIRES(mutex_);
-  void NameStraggler(int64_t now) BYTEPS_REQUIRES(mutex_);
+  // worker_transaction.cc: what the state has decided is done. Without the mutex.
+  void Perform(Effects* effects) BYTEPS_EXCLUDES(mutex_);
+  void CallBack(Effects* effects) BYTEPS_EXCLUDES(mutex_);
+  void Revoke(const Effects::Revocation& revocation,
+              std::vector<std::shared_ptr<const void>>* dropped) BYTEPS_EXCLUDES(mutex_);
+  void ReportLink(const Effects::LinkFound& link) BYTEPS_EXCLUDES(mutex_);
 
   const JobDescription job_;
   const int32_t rank_;
-  const bool local_;          // one worker, no server
-  const bool keeps_results_;  // for when a server is lost
+  const bool local_;  // one worker, no server
   Timeline* const timeline_;
   ContributionForm form_;
   std::unique_ptr<Van> van_;
   std::unique_ptr<CoordinatorLink> coordinator_;
   PeriodicThread watch_;
+  // By server and path: one for each. Set by Start, then unchanged.
+  std::vector<std::vector<std::unique_ptr<Reconnector>>> reconnectors_;
 
   mutable Mutex mutex_;
   CondVar goodbye_answered_;
-  ServerLinks servers_ BYTEPS_GUARDED_BY(mutex_);
-  KeyTable keys_ BYTEPS_GUARDED_BY(mutex_);
-  PartQueue queue_ BYTEPS_GUARDED_BY(mutex_);
-  WorkerFailover failover_ BYTEPS_GUARDED_BY(mutex_);
-  // The third step has begun: now links can be measured. In the first one connections are made,
-  // memory is allocated, and TensorFlow tries algorithms on the GPU; in the first two servers
-  // allocate.
-  bool repeats_ BYTEPS_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<LinkMeter> link_meter_
-      BYTEPS_GUARDED_BY(mutex_);  // null: nothing to measure, or done
-  bool holds_rounds_ BYTEPS_GUARDED_BY(mutex_) =
-      false;  // exchanges are not placed: new cuts are to come
-  uint64_t tuned_credit_ BYTEPS_GUARDED_BY(mutex_) = 0;  // by the links; 0: not yet, or it is fixed
-  LearnedOrder order_ BYTEPS_GUARDED_BY(mutex_);
+  WorkerState state_ BYTEPS_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerCompanion> companion_ BYTEPS_GUARDED_BY(mutex_);
-  std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);  // before there was a companion
-  Status failure_ BYTEPS_GUARDED_BY(mutex_);
-  std::optional<LostPeer> lost_peer_ BYTEPS_GUARDED_BY(mutex_);
-  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
+  std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);        // before there was a companion
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
-  WorkerCounters counters_ BYTEPS_GUARDED_BY(mutex_);
-  StepMeter step_meter_ BYTEPS_GUARDED_BY(mutex_);
-  StragglerWatch straggler_watch_ BYTEPS_GUARDED_BY(mutex_);
-  ArrivalReports arrivals_ BYTEPS_GUARDED_BY(mutex_);
-  StallReports stalls_ BYTEPS_GUARDED_BY(mutex_);
-  int64_t exchanging_since_ns_ BYTEPS_GUARDED_BY(mutex_) = 0;  // while an exchange is in flight
 };
 
 }  // namespace byteps

@@ -1,28 +1,15 @@
-// The part of Worker for the tensors that callers give it, from the check of what they ask for to
-// their callback.
-#include <algorithm>
+// The part of Worker for the tensors that callers give it.
 #include <cstring>
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "cc/base/clock.h"
 #include "cc/base/fork.h"
-#include "cc/worker/worker.h"
-#include "cc/worker/worker_actions.h"
+#include "cc/worker/worker_transaction.h"
 
 namespace byteps {
-namespace {
-
-constexpr uint64_t kLeastOfAStep = 4096;
-
-// In the first two steps servers allocate: sums of a round are kept while the next one is under
-// way. What workers agree upon before the first step may have been exchanged several times by then.
-bool RepeatsAStep(const Exchange& exchange) {
-  const TensorDescription& tensor = exchange.request.tensor;
-  return exchange.round > 1 && tensor.kind == ExchangeKind::kSum &&
-         tensor.ByteCount() >= kLeastOfAStep;
-}
-
-}  // namespace
 
 void Worker::Enqueue(ExchangeRequest request) {
   uint64_t start_step = 0;
@@ -31,7 +18,7 @@ void Worker::Enqueue(ExchangeRequest request) {
   if (local_) return FinishLocally(request);
   const BlockCodec* const narrow =
       form_.NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
-  const auto exchange = std::make_shared<Exchange>(std::move(request));
+  const auto exchange = std::make_shared<ExchangeWithOutput>(std::move(request));
   exchange->narrow = narrow;
   Begin(exchange, start_step);
 }
@@ -40,7 +27,7 @@ void Worker::Enqueue(PartedExchangeRequest request) {
   uint64_t start_step = 0;
   const Status status = CheckTerms(&request, &start_step);
   if (!status.ok()) return request.done(status);
-  Begin(std::make_shared<Exchange>(std::move(request)), start_step);
+  Begin(std::make_shared<ExchangeWithOutput>(std::move(request)), start_step);
 }
 
 // Chooses the codec, too, and the round that it begins with.
@@ -60,69 +47,26 @@ Status Worker::CheckMayDrop(const TensorDescription& tensor) const {
 }
 
 void Worker::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step) {
+  exchange->trace = NewTrace(exchange->request);
   Status status;
   {
     Transaction transaction(this);
-    Actions* const actions = transaction.actions();
-    Key& key = keys_.FindOrAdd(exchange->request.tensor.name);
-    status = CheckMayBegin(key, exchange->request.tensor);
-    if (key.next_round < start_step) exchange->request.tensor.codec.clear();
-    if (status.ok()) return BeginRound(exchange, &key, actions);
+    status = state_.exchanges.Begin(exchange, start_step, transaction.effects());
   }
-  exchange->request.done(status);
+  if (!status.ok()) exchange->request.done(status);
 }
 
-Status Worker::CheckMayBegin(const Key& key, const TensorDescription& tensor) const {
-  const Status refusal = Refusal();
-  if (!refusal.ok()) {
-    return Status(refusal.code(), "tensor \"" + key.name + "\", round " +
-                                      std::to_string(key.next_round) + ": " + refusal.message());
+void Worker::Declare(std::vector<TensorDescription> tensors) {
+  if (local_) return;
+  Transaction transaction(this);
+  if (!state_.lifecycle.is_running()) return;
+  for (TensorDescription& tensor : tensors) {
+    uint64_t start_step = 0;
+    if (!form_.ChooseCodec(&tensor, &start_step).ok() || !tensor.Validate(job_.num_workers()).ok())
+      continue;
+    state_.placement.Declare(std::move(tensor), start_step);
   }
-  if (key.live == nullptr) return OkStatus();
-  return FailedPrecondition(
-      "tensor \"" + key.name + "\" is in flight already (" + key.live->request.tensor.ToString() +
-      ", round " + std::to_string(key.live->round) + ") and was given again as " +
-      tensor.ToString() +
-      ": two tensors in flight need two names, or an order (a control dependency) between them");
-}
-
-void Worker::BeginRound(const std::shared_ptr<Exchange>& exchange, Key* key, Actions* actions) {
-  ExchangeTerms& terms = exchange->request;
-  if (key->number == 0) key->number = order_.NumberNewName();
-  const bool is_early = IsForwardOrder(terms.priority);
-  terms.priority = order_.PriorityOf(key->number, terms.priority);
-  const int64_t now = MonotonicNanos();
-  CountStart(now);
-  exchange->Begin(key->next_round++, now);
-  exchange->step = step_meter_.Begin(key->name, !is_early && !exchange->is_awaited_elsewhere);
-  if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now);
-  key->live = exchange;
-  repeats_ = repeats_ || RepeatsAStep(*exchange);
-  exchange->is_early = is_early;
-  if (is_early && order_.CompletesStep(key->number)) CompleteStep(*exchange);
-  exchange->trace = NewTrace(terms, exchange->round);
-  Variant& variant = keys_.Declare(*key, terms.tensor);
-  if (local_) keys_.PlaceAlone(&variant);
-  DispatchIfPlaced(*key, actions);
-  SendDeclarations(actions);
-}
-
-// What has not left goes in forward order.
-void Worker::CompleteStep(const Exchange& last) {
-  uint64_t late_bytes = last.request.tensor.ByteCount();
-  queue_.Rearrange([&](const PartTask& task) BYTEPS_REQUIRES(mutex_) {
-    if (!task.exchange->is_early) return task.priority;
-    late_bytes += task.bytes;
-    return order_.PriorityInForwardOrder(task.exchange->request.priority);
-  });
-  order_.NoteStep(late_bytes);
-  if (tuned_credit_ > 0) queue_.SetCredit(order_.CreditOfOverlap(tuned_credit_));
-  for (const auto& [name, key] : keys_.by_name()) {
-    Exchange* const live = key->live.get();
-    if (live == nullptr || !live->is_early) continue;
-    live->is_early = false;
-    live->request.priority = order_.PriorityInForwardOrder(live->request.priority);
-  }
+  state_.placement.SendDeclarations(transaction.effects());
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
@@ -132,31 +76,22 @@ void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest req
           : form_.NarrowFormOf(exchange->request.tensor, request.input,
                                exchange->entry->parts[request.part].element_count);
   Transaction transaction(this);
-  Actions* const actions = transaction.actions();
-  if (exchange->finished) return;
-  const uint32_t part = request.part;
-  exchange->part_requests[part] = std::move(request);
-  SetNarrow(exchange.get(), part, narrow);
-  queue_.Push({exchange, part, exchange->PushBytes(part, rank_), PriorityOf(*exchange, part)});
-  const Key& key = keys_.FindOrAdd(exchange->request.tensor.name);
-  if (key.wanted.Has(exchange->round, part)) queue_.Prefer(exchange.get(), part);
-  Pump(actions);
+  state_.exchanges.OnPartReady(exchange, std::move(request), narrow, transaction.effects());
 }
 
 void Worker::End(const std::shared_ptr<Exchange>& exchange, const Status& status) {
   Transaction transaction(this);
-  Actions* const actions = transaction.actions();
-  Finish(exchange, status, actions);
+  state_.exchanges.Finish(exchange, status, transaction.effects());
 }
 
 void Worker::NoteInput(const std::shared_ptr<Exchange>& exchange) {
   MutexLock lock(mutex_);
-  if (!exchange->finished) step_meter_.NoteInput(exchange->step, MonotonicNanos());
+  state_.exchanges.NoteInput(*exchange, Now());
 }
 
 void Worker::NoteBatch(int64_t waited_ns, uint64_t samples) {
   MutexLock lock(mutex_);
-  step_meter_.NoteBatch(waited_ns, samples, MonotonicNanos());
+  state_.exchanges.NoteBatch(waited_ns, samples, Now());
 }
 
 void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
@@ -166,100 +101,54 @@ void Worker::NoteStage(const std::shared_ptr<Exchange>& exchange, uint32_t part,
   exchange->trace->parts[part].*end_of_stage = WallNanos();
 }
 
-std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeTerms& request,
-                                                uint64_t round) const {
+std::map<std::string, uint64_t> Worker::NextRounds() const {
+  MutexLock lock(mutex_);
+  return state_.exchanges.NextRounds();
+}
+
+void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason) {
+  Transaction transaction(this);
+  state_.exchanges.GiveUpRounds(names, reason, transaction.effects());
+}
+
+void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
+  MutexLock lock(mutex_);
+  state_.exchanges.SkipToRounds(rounds);
+}
+
+std::map<std::string, Residual> Worker::Residuals() const {
+  std::vector<std::pair<std::string, std::shared_ptr<TensorFeedback>>> feedbacks;
+  std::map<std::string, Residual> residuals;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, key] : state_.keys.by_name()) {
+      if (key->restored != nullptr)
+        residuals[name] = *key->restored;
+      else if (key->feedback != nullptr)
+        feedbacks.emplace_back(name, key->feedback);
+    }
+  }
+  for (const auto& [name, feedback] : feedbacks) residuals[name] = feedback->residual();
+  return residuals;
+}
+
+void Worker::RestoreResiduals(std::map<std::string, Residual> residuals) {
+  MutexLock lock(mutex_);
+  for (auto& [name, residual] : residuals)
+    state_.keys.FindOrAdd(name).restored = std::make_unique<Residual>(std::move(residual));
+}
+
+std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeTerms& request) const {
   if (timeline_ == nullptr) return nullptr;
-  return timeline_->NewTrace(request.tensor, round, request.priority);
-}
-
-void Worker::Finish(const std::shared_ptr<Exchange>& exchange, const Status& status,
-                    Actions* actions) {
-  if (exchange->finished) return;
-  exchange->finished = true;
-  exchange->CloseOutput();
-  const int64_t now = MonotonicNanos();
-  CountEnd(status.ok(), now);
-  step_meter_.End(exchange->step, now);
-  if (!status.ok()) {
-    Withdraw(exchange, status, actions);
-    Revoke(*exchange, actions);
-  }
-  for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
-    ExpectNoAnswer(exchange.get(), part);
-  for (PartRequest& part : exchange->part_requests)
-    actions->parts_dropped.push_back(std::move(part.done));
-  Key& key = keys_.FindOrAdd(exchange->request.tensor.name);
-  key.live = nullptr;
-  key.has_failed = !status.ok();
-  key.ended_ns = now;
-  key.is_reported = false;
-  if (keeps_results_ && status.ok()) Keep(exchange, &key, actions);
-  stalls_.NoteEnd(key, exchange->round, now);
-  actions->finished.emplace_back(exchange, status);
-}
-
-void Worker::FinishAll(const Status& reason, Actions* actions) {
-  for (const auto& [name, key] : keys_.by_name()) {
-    const std::shared_ptr<Exchange> live = key->live;
-    if (live != nullptr)
-      Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), actions);
-  }
-  for (const auto& [name, key] : keys_.by_name()) actions->dropped.push_back(std::move(key->last));
-  queue_.Clear();
-  servers_.Clear(&actions->dropped);
-}
-
-// Tells the servers of its parts, so that the round ends for all and does not wait for this worker.
-// Unless everything ends: then the others learn that.
-void Worker::Withdraw(const std::shared_ptr<Exchange>& exchange, const Status& reason,
-                      Actions* actions) {
-  if (local_ || exchange->entry == nullptr || stopping_ || !failure_.ok()) return;
-  for (uint32_t part = 0; part < exchange->places.size(); ++part) {
-    if (exchange->part_done[part]) continue;
-    GiveUp(exchange->places[part].server,
-           exchange->WithdrawalFrame(exchange, part, rank_, job_.epoch, reason), actions);
-  }
-}
-
-// Takes back what has not left: nobody wants it, and the caller may use the memory again.
-void Worker::Revoke(const Exchange& exchange, Actions* actions) {
-  uint64_t revoked = 0;
-  for (uint32_t part = 0; part < exchange.sent_on.size(); ++part) {
-    if (exchange.sent_on[part] < 0) continue;
-    const ServerPath& path = servers_[exchange.places[part].server].paths[exchange.sent_on[part]];
-    if (path.connection == nullptr) continue;
-    const uint64_t bytes = path.connection->Revoke(&exchange, &actions->dropped);
-    ReturnCredit(*path.connection, bytes);
-    revoked += bytes;
-  }
-  if (revoked > 0 && !stopping_ && failure_.ok()) Pump(actions);
-}
-
-void Worker::CountStart(int64_t now_ns) {
-  if (counters_.started_exchanges == counters_.exchanges) exchanging_since_ns_ = now_ns;
-  ++counters_.started_exchanges;
-}
-
-void Worker::CountEnd(bool well, int64_t now_ns) {
-  ++counters_.exchanges;
-  if (!well) ++counters_.failed_exchanges;
-  if (counters_.started_exchanges == counters_.exchanges)
-    counters_.exchanging_ns += now_ns - exchanging_since_ns_;
+  return timeline_->NewTrace(request.tensor, 0, request.priority);
 }
 
 void Worker::FinishLocally(const ExchangeRequest& request) {
-  std::unique_ptr<ExchangeTrace> trace = NewTrace(request, 0);
+  std::unique_ptr<ExchangeTrace> trace = NewTrace(request);
   Status refusal;
   {
     MutexLock lock(mutex_);
-    refusal = Refusal();
-    ++counters_.started_exchanges;
-    ++counters_.exchanges;
-    if (!refusal.ok()) ++counters_.failed_exchanges;
-    const int64_t now = MonotonicNanos();
-    const uint64_t step = step_meter_.Begin(request.tensor.name, true);
-    step_meter_.NoteInput(step, now);
-    step_meter_.End(step, now);
+    refusal = state_.exchanges.BeginAndEnd(request.tensor.name, Now());
   }
   if (!refusal.ok()) return request.done(refusal);
   void* output = request.output;

@@ -18,7 +18,7 @@ from tf_byteps.declaration import Declaration
 PART_BYTES = 1024
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 SECONDS = 40
-FORWARD_ORDER = -(2**31) + 1  # kForwardOrder of cc/worker/exchange_request.h
+FORWARD_ORDER = -(2**31) + 1  # kForwardOrder of cc/worker/state/exchange_request.h
 
 
 def numpy_dtype(name):

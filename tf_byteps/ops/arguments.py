@@ -59,7 +59,7 @@ def exchange_name(name: str | None, kind: str) -> str:
     return name
 
 
-#: The engine learns the priority: see kBackwardOrder in cc/worker/exchange_request.h.
+#: The engine learns the priority: see kBackwardOrder in cc/worker/state/exchange_request.h.
 BACKWARD_ORDER = -(2**31)
 FORWARD_ORDER = BACKWARD_ORDER + 1
 _MOST_POSITIONS = 2**20

@@ -48,7 +48,7 @@ class FakeConnection : public Connection {
   void Send(OutgoingFrame frame) override {
     SentFrame sent;
     sent.header = frame.header;
-    sent.payload.assign(static_cast<const char*>(frame.WholePayload()), frame.header.payload_bytes);
+    sent.payload.assign(static_cast<const char*>(WholePayload(frame)), frame.header.payload_bytes);
     sent.original = std::move(frame);
     std::lock_guard<std::mutex> lock(mutex_);
     sent_.push_back(std::move(sent));

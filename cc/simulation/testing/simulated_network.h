@@ -223,7 +223,7 @@ class SimulatedConnection final : public Connection,
     uint64_t bytes = left;
     if (left > 1024 && schedule_.Chance(0.3)) bytes = 1 + schedule_.Draw(left - 1);
     if (bytes > 0) {
-      const auto* const payload = static_cast<const char*>(out.frame.WholePayload());
+      const auto* const payload = static_cast<const char*>(WholePayload(out.frame));
       piece.bytes.assign(payload + out.sent, bytes);
     }
     out.sent += bytes;

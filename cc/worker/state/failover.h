@@ -1,14 +1,6 @@
 // WorkerFailover: how far a worker is with parts that get other owners, because a server is lost or
 // has been started again (protocol rule 15). It decides from what it is told: no lock, no
 // connection, no clock.
-//
-//               ServerLost, ServerBack            the last connection to a lost server has closed,
-//   kNormal  ---------------------------> kDraining  and the last reply about a part that moves
-//      ^                                   ^     |  is in: PartsHeld is sent
-//      |              ServerLost,          |     |
-//      |              ServerBack           |     v
-//      +------------- PartsMoved ---------- kMoving
-//
 // Another server that is lost, or comes back, meanwhile has it begin anew, with a new version.
 #ifndef TF_BYTEPS_CC_WORKER_STATE_FAILOVER_H_
 #define TF_BYTEPS_CC_WORKER_STATE_FAILOVER_H_
@@ -16,22 +8,38 @@
 #include <cstdint>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include "cc/base/status.h"
 #include "cc/wire/control.h"
+#include "cc/worker/state/part_id.h"
 
 namespace byteps {
 
-using PartId = std::tuple<uint64_t, uint32_t, uint32_t>;  // key, variant and part
-
-// Not thread-safe: guarded by Worker's mutex.
+// Not thread-safe.
 class WorkerFailover {
  public:
   enum class State {
     kNormal,
     kDraining,  // what of these parts is arriving ends before this worker says how far it is
     kMoving,    // it has said so, and waits for the new owners
+  };
+
+  // "drained": the last connection to a lost server has closed, and the last reply about a part
+  // that moves is in. Then PartsHeld is due. docs/states.md draws this.
+  struct Transition {
+    State from;
+    const char* event;
+    State to;
+  };
+  static constexpr Transition kTransitions[] = {
+      {State::kNormal, "ServerLost", State::kDraining},
+      {State::kNormal, "ServerBack", State::kDraining},
+      {State::kDraining, "ServerLost", State::kDraining},
+      {State::kDraining, "ServerBack", State::kDraining},
+      {State::kDraining, "drained", State::kMoving},
+      {State::kMoving, "ServerLost", State::kDraining},
+      {State::kMoving, "ServerBack", State::kDraining},
+      {State::kMoving, "PartsMoved", State::kNormal},
   };
 
   State state() const { return state_; }

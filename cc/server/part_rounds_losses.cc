@@ -1,0 +1,71 @@
+// The part of PartRounds for others that have ended or been lost, and for workers that give a round
+// up.
+#include <utility>
+#include <vector>
+
+#include "cc/server/part_rounds.h"
+
+namespace byteps {
+
+void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
+                          const Status& status, std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  if (round < round_ || !Contributes(entry, worker)) return;
+  if (round > round_) OpenRound(round, worker, replies);
+  if (cause_ != Cause::kNone) return;
+  FailRound(Cause::kOther,
+            Status(status.code(), Title(round) + ": " + WorkerName(worker) +
+                                      " has given it up: " + status.message()),
+            replies);
+}
+
+void PartRounds::OnLost(std::vector<Reply>* replies) {
+  const Status lost = options_.membership->lost();
+  MutexLock lock(mutex_);
+  FailInherited(lost, replies);
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
+}
+
+void PartRounds::OnDeparted(const std::vector<DepartedWorker>& departed,
+                            std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  if (inherited_ == nullptr && !HasContributions()) return;
+  for (const DepartedWorker& worker : departed) OnOneDeparted(worker, replies);
+}
+
+void PartRounds::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies) {
+  const auto [rank, cut_off] = departed;
+  if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
+    FailInherited(
+        Unavailable(Title(inherited_->ended.round) + " has ended on a server that is lost, and " +
+                    WorkerName(rank) + ", which has its result, is gone"),
+        replies);
+  }
+  if (cause_ != Cause::kNone || !HasContributions()) return;
+  if (!Contributes(*aggregation_entry_, rank)) return;
+  const State state = contributions_[rank].state;
+  if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
+  departed_rank_ = rank;
+  FailRound(Cause::kDeparted, OkStatus(), replies);
+}
+
+void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
+  MutexLock lock(mutex_);
+  // Another variant of the tensor may have had a part of this number here before.
+  if (round_ < next_round && !HasContributions()) {
+    CloseRound();
+    round_ = next_round;
+  }
+  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
+    if (next_round > 0) pushed_rounds_.Advance(worker, next_round - 1);
+  }
+  pushed_rounds_by_host_.reset();  // to be counted anew
+  inherited_.reset();
+  if (next_round == 0 || result_from < 0) return;
+  inherited_ = std::make_unique<Inherited>();
+  inherited_->ended.round = next_round - 1;
+  inherited_->from = result_from;
+}
+
+}  // namespace byteps

@@ -1,0 +1,191 @@
+#include "cc/worker/exchange_output.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "cc/base/copy.h"
+#include "cc/worker/tensor_feedback.h"
+
+namespace byteps {
+namespace {
+
+// Compressed bytes that are received before they are decoded: they stay in a core's cache.
+constexpr size_t kDecodedAtOnce = 64 * 1024;
+constexpr size_t kDiscardedAtOnce = 64 * 1024;
+
+std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const float* values,
+                                             uint64_t elements, const PartSeed& seed) {
+  // Uninitialized.
+  std::shared_ptr<uint8_t[]> encoded(new uint8_t[codec.EncodedBytes(elements)]);
+  codec.Encode(values, elements, seed, encoded.get());
+  return encoded;
+}
+
+}  // namespace
+
+void EncodePush(const Exchange& exchange, OutgoingFrame* frame) {
+  const FrameHeader& header = frame->header;
+  const BlockCodec& codec = *exchange.PushCodec(header.part);
+  const PartSeed seed = exchange.PushSeed(header.part, header.worker);
+  const auto* const values = static_cast<const float*>(frame->payload);
+  std::shared_ptr<const uint8_t[]> encoded =
+      exchange.feedback != nullptr
+          ? exchange.feedback->part(header.part).Encode(codec, values, header.element_count, seed)
+          : EncodeAlone(codec, values, header.element_count, seed);
+  frame->payload = encoded.get() + header.payload_offset;
+  frame->keep_alive = std::move(encoded);
+}
+
+OutgoingFrame ExchangeWithOutput::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
+                                              int32_t rank, uint32_t epoch) const {
+  OutgoingFrame frame = Exchange::ResultFrame(self, part, rank, epoch);
+  if (request.tensor.kind != ExchangeKind::kGather) return frame;
+  // As the server would send it.
+  FrameHeader& header = frame.header;
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
+  const uint64_t rows = std::accumulate(rows_.begin(), rows_.end(), int64_t{0});
+  auto payload = std::make_shared<std::string>(reinterpret_cast<const char*>(rows_.data()),
+                                               rows_.size() * sizeof(int64_t));
+  payload->append(static_cast<const char*>(allocated_), rows * request.tensor.ByteCount());
+  header.row_count = 0;
+  header.element_count = rows * request.tensor.ElementCount();
+  header.payload_bytes = payload->size();
+  frame.payload = payload->data();
+  frame.keep_alive = std::move(payload);
+  return frame;
+}
+
+void* ExchangeWithOutput::AllocateOutput(const std::vector<int64_t>& rows) {
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
+  if (output_closed_) return nullptr;
+  if (allocated_ == nullptr) {
+    allocated_ = memory.allocate_output(rows);
+    rows_ = rows;
+  }
+  return allocated_;
+}
+
+void ExchangeWithOutput::CloseOutput() {
+  std::lock_guard<std::shared_mutex> lock(output_mutex_);
+  output_closed_ = true;
+}
+
+std::shared_lock<std::shared_mutex> ExchangeWithOutput::OpenOutput() {
+  std::shared_lock<std::shared_mutex> lock(output_mutex_);
+  if (output_closed_) lock = {};
+  return lock;
+}
+
+RegionSink::RegionSink(std::shared_ptr<ExchangeWithOutput> exchange, uint32_t part)
+    : exchange_(std::move(exchange)), next_(exchange_->PartOutput(part)) {}
+
+PayloadSink::Span RegionSink::Prepare(uint64_t remaining) {
+  open_ = exchange_->OpenOutput();
+  if (open_.owns_lock()) return {next_, static_cast<size_t>(remaining)};
+  discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
+  return {discard_.data(), discard_.size()};
+}
+
+void RegionSink::Commit(size_t bytes) {
+  open_ = {};
+  next_ += bytes;
+}
+
+size_t RegionSink::Take(const void* data, size_t bytes, uint64_t) {
+  const std::shared_lock<std::shared_mutex> open = exchange_->OpenOutput();
+  if (open.owns_lock()) CopyPastCache(next_, data, bytes);
+  next_ += bytes;
+  return bytes;
+}
+
+Status DecodingSink::New(const std::shared_ptr<ExchangeWithOutput>& exchange,
+                         const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) {
+  const uint32_t part = header.part;
+  const uint64_t elements = exchange->entry->parts[part].element_count;
+  const BlockCodec* const codec = exchange->SumCodec(part);
+  if (codec == nullptr || header.element_count != elements) {
+    return InvalidArgument(
+        "received " + std::to_string(header.element_count) + " elements in codec number " +
+        std::to_string(static_cast<int>(header.codec)) + " of " + std::to_string(elements) +
+        " elements of " + exchange->request.tensor.ToString());
+  }
+  std::shared_ptr<DecodingSink> made(new DecodingSink(exchange));
+  BYTEPS_RETURN_IF_ERROR(
+      codec->Receive({header.codec, elements, header.payload_bytes}, DecodeMode::kStore,
+                     reinterpret_cast<float*>(exchange->PartOutput(part)), &made->receiver_));
+  *sink = std::move(made);
+  if (exchange->by_parts && exchange->part_requests[part].takes_encoded)
+    *sink = std::make_shared<RegionSink>(exchange, part);
+  return OkStatus();
+}
+
+PayloadSink::Span DecodingSink::Prepare(uint64_t remaining) {
+  if (received_.empty()) received_.resize(std::min<uint64_t>(remaining, kDecodedAtOnce));
+  return {received_.data(), static_cast<size_t>(std::min<uint64_t>(remaining, received_.size()))};
+}
+
+void DecodingSink::Commit(size_t bytes) { Decode(received_.data(), bytes); }
+
+size_t DecodingSink::Take(const void* data, size_t bytes, uint64_t) {
+  Decode(static_cast<const uint8_t*>(data), bytes);
+  return 0;
+}
+
+// The receiver refuses only more bytes than the header has announced, which do not come: sums have
+// codecs that decode any bytes.
+void DecodingSink::Decode(const uint8_t* data, size_t bytes) {
+  const std::shared_lock<std::shared_mutex> open = exchange_->OpenOutput();
+  if (open.owns_lock()) (void)receiver_->Take(data, bytes);
+}
+
+GatherSink::GatherSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
+                       uint64_t payload_bytes)
+    : exchange_(std::move(exchange)), payload_bytes_(payload_bytes), rows_(num_workers) {}
+
+PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  if (received_ < head_bytes) {
+    return {reinterpret_cast<uint8_t*>(rows_.data()) + received_,
+            static_cast<size_t>(std::min(remaining, head_bytes - received_))};
+  }
+  if (output_ != nullptr)
+    return {output_ + (received_ - head_bytes), static_cast<size_t>(remaining)};
+  discard_.resize(std::min<uint64_t>(remaining, kDiscardedAtOnce));
+  return {discard_.data(), discard_.size()};
+}
+
+void GatherSink::Commit(size_t bytes) {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  const bool head_was_missing = received_ < head_bytes;
+  received_ += bytes;
+  if (head_was_missing && received_ == head_bytes) Allocate();
+}
+
+void GatherSink::Allocate() {
+  const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
+  const uint64_t row_bytes = exchange_->request.tensor.ByteCount();
+  const uint64_t left = payload_bytes_ - head_bytes;
+  uint64_t total_rows = 0;
+  for (const int64_t rows : rows_) {
+    // Also keeps the sum from overflowing: no single count may exceed what the payload can hold.
+    if (rows < 0 || (row_bytes > 0 && static_cast<uint64_t>(rows) > left / row_bytes)) {
+      status_ = Internal(exchange_->Name() + ": the server's row counts do not fit its reply");
+      return;
+    }
+    total_rows += rows;
+  }
+  if (total_rows * row_bytes != left) {
+    status_ = Internal(exchange_->Name() + ": the server sent " + std::to_string(left) +
+                       " bytes for " + std::to_string(total_rows) + " rows");
+    return;
+  }
+  output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));
+  if (output_ == nullptr) {
+    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a gathered result of " +
+                                std::to_string(total_rows) + " rows");
+  }
+}
+
+}  // namespace byteps

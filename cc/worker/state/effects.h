@@ -1,0 +1,98 @@
+// Effects: what is to be done because something has happened, collected by those who decide it.
+#ifndef TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_
+#define TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/wire/control.h"
+#include "cc/wire/outgoing_frame.h"
+#include "cc/worker/state/exchange.h"
+#include "cc/worker/state/moment.h"
+
+namespace byteps {
+
+class Connection;
+
+// Of one event. Who performs them is Worker::Transaction, in the order of the fields. Those that
+// every exchange has are allocated one by one, as far as there are any; the others are rare.
+struct Effects {
+  struct Outgoing {
+    Outgoing(std::shared_ptr<Connection> over, OutgoingFrame sent,
+             std::shared_ptr<Exchange> encoded_by = nullptr)
+        : connection(std::move(over)), frame(std::move(sent)), encoder(std::move(encoded_by)) {}
+    std::shared_ptr<Connection> connection;
+    OutgoingFrame frame;
+    std::shared_ptr<Exchange> encoder;  // of a push that is to be compressed; else null
+  };
+  struct Close {
+    std::shared_ptr<Connection> connection;
+    Status reason;
+  };
+  // What has not left of an exchange is to be taken back. Returns as PathEvents::OnRevoked.
+  struct Revocation {
+    std::shared_ptr<Connection> connection;
+    int32_t server = 0;
+    uint32_t path = 0;
+    std::shared_ptr<Exchange> exchange;
+  };
+  struct UnsentLimit {
+    std::shared_ptr<Connection> connection;
+    uint64_t bytes = 0;
+  };
+  // A server has been started again.
+  struct Revival {
+    int32_t server = 0;
+    Status reason;
+  };
+  // The link's rate is known; what the coordinator is told of the connections is to be added.
+  struct LinkFound {
+    uint64_t bytes_per_second = 0;
+    std::vector<std::shared_ptr<Connection>> connections;
+  };
+  // To a server, which a connection has come again to.
+  struct Query {
+    std::shared_ptr<Connection> connection;
+    ResumeQuery query;
+  };
+  struct PathNumber {
+    int32_t server = 0;
+    uint32_t path = 0;
+  };
+  // For the log.
+  struct Notice {
+    enum class Kind { kServerLost, kServerRejoined, kStraggler };
+    Kind kind = Kind::kServerLost;
+    int32_t rank = 0;
+    std::string text;
+    int64_t lag_ms = 0, step_ms = 0;  // kStraggler
+  };
+
+  Moment now;  // when the event happens
+
+  std::optional<PathNumber> progress;  // something came over a path that had broken
+  std::vector<Notice> notices;
+  std::vector<Close> closes;
+  std::vector<Revival> revivals;
+  std::vector<UnsentLimit> limits;
+  std::vector<Revocation> revocations;
+  std::vector<ControlMessage> messages;  // to the coordinator
+  std::optional<LinkFound> link;
+  std::vector<Query> queries;
+  std::vector<Outgoing> frames;
+  std::vector<std::shared_ptr<Exchange>> placed;  // by parts
+  std::vector<std::function<void()>> parts_done;
+  std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;
+  std::vector<std::function<void(bool)>> parts_dropped;  // never to be called
+  std::vector<std::shared_ptr<const void>> dropped;      // callers' memory
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_STATE_EFFECTS_H_

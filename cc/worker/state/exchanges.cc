@@ -1,0 +1,215 @@
+#include "cc/worker/state/exchanges.h"
+
+#include <utility>
+
+namespace byteps {
+
+using Key = KeyTable::Key;
+using Variant = KeyTable::Variant;
+
+Exchanges::Exchanges(const Lifecycle& lifecycle, KeyTable* keys, Transmission* transmission,
+                     Options options)
+    : lifecycle_(lifecycle),
+      keys_(keys),
+      transmission_(transmission),
+      options_(std::move(options)) {}
+
+Status Exchanges::CheckMayBegin(const Key& key, const TensorDescription& tensor) const {
+  const Status refusal = lifecycle_.Refusal();
+  if (!refusal.ok()) {
+    return Status(refusal.code(), "tensor \"" + key.name + "\", round " +
+                                      std::to_string(key.next_round) + ": " + refusal.message());
+  }
+  if (key.live == nullptr) return OkStatus();
+  return FailedPrecondition(
+      "tensor \"" + key.name + "\" is in flight already (" + key.live->request.tensor.ToString() +
+      ", round " + std::to_string(key.live->round) + ") and was given again as " +
+      tensor.ToString() +
+      ": two tensors in flight need two names, or an order (a control dependency) between them");
+}
+
+Status Exchanges::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step,
+                        Effects* effects) {
+  ExchangeTerms& terms = exchange->request;
+  Key& key = keys_->FindOrAdd(terms.tensor.name);
+  BYTEPS_RETURN_IF_ERROR(CheckMayBegin(key, terms.tensor));
+  if (key.next_round < start_step) terms.tensor.codec.clear();
+  transmission_->SetPriority(exchange.get(), &key.number);
+  const int64_t now_ns = effects->now.ns;
+  CountStart(effects->now);
+  exchange->Begin(key.next_round++, now_ns);
+  exchange->step =
+      step_meter_.Begin(key.name, !exchange->is_early && !exchange->is_awaited_elsewhere);
+  if (!exchange->by_parts) step_meter_.NoteInput(exchange->step, now_ns);
+  key.live = exchange;
+  if (exchange->trace != nullptr) {
+    exchange->trace->tensor = terms.tensor;
+    exchange->trace->round = exchange->round;
+  }
+  transmission_->NoteBegun(*exchange, key.number, *keys_);
+  if (exchange->trace != nullptr) exchange->trace->priority = terms.priority;
+  Variant& variant = keys_->Declare(key, terms.tensor);
+  if (options_.is_alone) keys_->PlaceAlone(&variant);
+  DispatchIfPlaced(key, effects);
+  if (auto request = keys_->NextRequest()) effects->messages.push_back(*std::move(request));
+  return OkStatus();
+}
+
+Status Exchanges::BeginAndEnd(const std::string& name, const Moment& now) {
+  const Status refusal = lifecycle_.Refusal();
+  ++started_;
+  ++ended_;
+  if (!refusal.ok()) ++failed_;
+  const uint64_t step = step_meter_.Begin(name, true);
+  step_meter_.NoteInput(step, now.ns);
+  step_meter_.End(step, now.ns);
+  return refusal;
+}
+
+void Exchanges::DispatchIfPlaced(Key& key, Effects* effects) {
+  const std::shared_ptr<Exchange> live = key.live;
+  if (is_paused_ || live == nullptr || live->entry != nullptr) return;
+  const Variant& variant = keys_->FindOrAddVariant(key, live->request.tensor);
+  const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(live->round);
+  if (entry == nullptr) return;
+  live->Place(entry, effects->now);
+  if (options_.renew_feedback) options_.renew_feedback(*entry, &key.feedback, &key.restored);
+  live->feedback = key.feedback;
+  Dispatch(live, key, effects);
+}
+
+void Exchanges::Dispatch(const std::shared_ptr<Exchange>& exchange, const Key& key,
+                         Effects* effects) {
+  if (exchange->by_parts) return effects->placed.push_back(exchange);
+  for (uint32_t part = 0; part < exchange->entry->parts.size(); ++part)
+    transmission_->Queue(exchange, part, exchange->narrow);
+  for (const uint32_t part : key.wanted.Of(exchange->round))
+    transmission_->Prefer(exchange.get(), part);
+  transmission_->Pump(effects);
+}
+
+void Exchanges::ResumePlacement(Effects* effects) {
+  is_paused_ = false;
+  for (const auto& [name, key] : keys_->by_name()) DispatchIfPlaced(*key, effects);
+}
+
+void Exchanges::OnPartReady(const std::shared_ptr<Exchange>& exchange, PartRequest request,
+                            const BlockCodec* narrow, Effects* effects) {
+  if (exchange->finished) return;
+  const uint32_t part = request.part;
+  exchange->part_requests[part] = std::move(request);
+  transmission_->Queue(exchange, part, narrow);
+  const Key& key = keys_->FindOrAdd(exchange->request.tensor.name);
+  if (key.wanted.Has(exchange->round, part)) transmission_->Prefer(exchange.get(), part);
+  transmission_->Pump(effects);
+}
+
+void Exchanges::NoteInput(const Exchange& exchange, const Moment& now) {
+  if (!exchange.finished) step_meter_.NoteInput(exchange.step, now.ns);
+}
+
+void Exchanges::Finish(const std::shared_ptr<Exchange>& exchange, const Status& status,
+                       Effects* effects) {
+  if (exchange->finished) return;
+  exchange->finished = true;
+  const Moment& now = effects->now;
+  CountEnd(status.ok(), now);
+  step_meter_.End(exchange->step, now.ns);
+  if (!status.ok()) {
+    // If everything ends, the others learn that.
+    const bool is_withdrawn = !options_.is_alone && exchange->entry != nullptr;
+    if (is_withdrawn && lifecycle_.is_running()) transmission_->Withdraw(exchange, status, effects);
+    transmission_->Revoke(exchange, effects);
+  }
+  for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
+    transmission_->ExpectNoAnswer(exchange.get(), part);
+  for (PartRequest& part : exchange->part_requests)
+    effects->parts_dropped.push_back(std::move(part.done));
+  Key& key = keys_->FindOrAdd(exchange->request.tensor.name);
+  key.live = nullptr;
+  key.has_failed = !status.ok();
+  key.ended_ns = now.ns;
+  key.is_reported = false;
+  if (options_.keeps_results && status.ok()) Keep(exchange, &key, effects);
+  last_ended_ = {&key, exchange->round, now.ns};
+  effects->finished.emplace_back(exchange, status);
+}
+
+// Its result only: all inputs have been answered.
+void Exchanges::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Effects* effects) const {
+  effects->dropped.push_back(std::exchange(key->last, exchange));
+  for (PartRequest& part : exchange->part_requests) {
+    if (part.output != nullptr && !exchange->has_moved)
+      effects->dropped.push_back(std::move(part.keep_input));
+  }
+}
+
+void Exchanges::FinishAll(const Status& reason, ServerLinks* servers, Effects* effects) {
+  for (const auto& [name, key] : keys_->by_name()) {
+    const std::shared_ptr<Exchange> live = key->live;
+    if (live != nullptr)
+      Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), effects);
+  }
+  for (const auto& [name, key] : keys_->by_name()) effects->dropped.push_back(std::move(key->last));
+  transmission_->Clear();
+  servers->Clear(&effects->dropped);
+}
+
+std::map<std::string, uint64_t> Exchanges::NextRounds() const {
+  std::map<std::string, uint64_t> rounds;
+  for (const auto& [name, key] : keys_->by_name()) rounds[name] = key->next_round;
+  return rounds;
+}
+
+void Exchanges::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason,
+                             Effects* effects) {
+  if (options_.is_alone || !lifecycle_.is_running()) return;
+  for (const std::string& name : names) {
+    Key* const key = keys_->Find(name);
+    if (key == nullptr || key->live != nullptr) continue;
+    for (const Variant& variant : key->variants) {
+      const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(key->next_round);
+      if (entry == nullptr) continue;
+      ExchangeRequest request;
+      request.tensor = variant.tensor;
+      request.done = [](const Status&) {};
+      auto exchange = std::make_shared<Exchange>(std::move(request));
+      exchange->Begin(key->next_round++, effects->now.ns);
+      exchange->Place(entry, effects->now);
+      key->live = exchange;
+      Finish(exchange, Cancelled(reason), effects);
+      break;
+    }
+  }
+}
+
+void Exchanges::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
+  for (const auto& [name, round] : rounds) {
+    Key& key = keys_->FindOrAdd(name);
+    if (key.live != nullptr || key.next_round >= round) continue;
+    key.next_round = round;
+    key.has_failed = true;
+  }
+}
+
+void Exchanges::CountStart(const Moment& now) {
+  if (started_ == ended_) exchanging_since_ns_ = now.ns;
+  ++started_;
+}
+
+void Exchanges::CountEnd(bool well, const Moment& now) {
+  ++ended_;
+  if (!well) ++failed_;
+  if (started_ == ended_) exchanging_ns_ += now.ns - exchanging_since_ns_;
+}
+
+void Exchanges::AddTo(StateCounters* counters, int64_t now_ns) const {
+  counters->started_exchanges = started_;
+  counters->exchanges = ended_;
+  counters->failed_exchanges = failed_;
+  counters->exchanging_ns = exchanging_ns_;
+  if (started_ > ended_) counters->exchanging_ns += now_ns - exchanging_since_ns_;
+  counters->steps = step_meter_.counters();
+}
+
+}  // namespace byteps

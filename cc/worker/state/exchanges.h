@@ -1,0 +1,113 @@
+// Exchanges: the tensors that callers give, from their beginning to their end.
+//
+// At most one exchange of each name is in flight (protocol rule 10).
+#ifndef TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_
+#define TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/job.h"
+#include "cc/worker/state/effects.h"
+#include "cc/worker/state/exchange.h"
+#include "cc/worker/state/key_table.h"
+#include "cc/worker/state/lifecycle.h"
+#include "cc/worker/state/paths.h"
+#include "cc/worker/state/step_meter.h"
+#include "cc/worker/state/transmission.h"
+#include "cc/worker/state/worker_counters.h"
+
+namespace byteps {
+
+// Not thread-safe.
+class Exchanges {
+ public:
+  // Makes error feedback that of a tensor as it is placed: RenewFeedback of
+  // worker/tensor_feedback.h.
+  using Renew = std::function<void(const TableEntry& entry, std::shared_ptr<TensorFeedback>*,
+                                   std::unique_ptr<Residual>* restored)>;
+  struct Options {
+    bool is_alone = false;       // one worker, no server
+    bool keeps_results = false;  // for when a server is lost
+    Renew renew_feedback;
+  };
+
+  // All of them outlive it.
+  Exchanges(const Lifecycle& lifecycle, KeyTable* keys, Transmission* transmission,
+            Options options);
+
+  // ---- events
+
+  // An error if it may not begin. `start_step`: the round that the tensor's codec begins with.
+  Status Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step, Effects* effects);
+  // A job of one worker: has begun, and ended.
+  Status BeginAndEnd(const std::string& name, const Moment& now);
+  // A part of an exchange by parts is ready, after `placed`.
+  void OnPartReady(const std::shared_ptr<Exchange>& exchange, PartRequest request,
+                   const BlockCodec* narrow, Effects* effects);
+  // Nothing happens if it has ended.
+  void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Effects* effects);
+  void FinishAll(const Status& reason, ServerLinks* servers, Effects* effects);
+  // Places and sends the exchange that a key has, unless it must wait: for its placement, or for
+  // new cuts.
+  void DispatchIfPlaced(KeyTable::Key& key, Effects* effects);
+
+  // New cuts are to come: nothing is placed until they are there.
+  void PausePlacement() { is_paused_ = true; }
+  void ResumePlacement(Effects* effects);
+
+  void NoteInput(const Exchange& exchange, const Moment& now);
+  void NoteBatch(int64_t waited_ns, uint64_t samples, const Moment& now) {
+    step_meter_.NoteBatch(waited_ns, samples, now.ns);
+  }
+
+  // ---- workers that part within a training and meet again
+  //
+  // One leaves it because of an error that its program catches; the others wait for it, at tensors
+  // that only they know. So it gives up the next round of all the training's tensors. Then workers
+  // are not at the same rounds any more: where they meet again they tell each other their rounds,
+  // and all continue from the highest.
+
+  // By name, the round that each tensor's next exchange will have.
+  std::map<std::string, uint64_t> NextRounds() const;
+  // As if an exchange had been begun and cancelled. Unknown tensors, and those in flight, are left
+  // alone.
+  void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason,
+                    Effects* effects);
+  // Unless a tensor is further already.
+  void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
+
+  // ---- what there is to know
+
+  const StepCounters& steps() const { return step_meter_.counters(); }
+  const EndedExchange& last_ended() const { return last_ended_; }
+  void AddTo(StateCounters* counters, int64_t now_ns) const;
+
+ private:
+  Status CheckMayBegin(const KeyTable::Key& key, const TensorDescription& tensor) const;
+  void Dispatch(const std::shared_ptr<Exchange>& exchange, const KeyTable::Key& key,
+                Effects* effects);
+  // One that has ended well, in place of the one before.
+  void Keep(const std::shared_ptr<Exchange>& exchange, KeyTable::Key* key, Effects* effects) const;
+  void CountStart(const Moment& now);
+  void CountEnd(bool well, const Moment& now);
+
+  const Lifecycle& lifecycle_;
+  KeyTable* const keys_;
+  Transmission* const transmission_;
+  const Options options_;
+  bool is_paused_ = false;
+  StepMeter step_meter_;
+  EndedExchange last_ended_;
+  uint64_t started_ = 0, ended_ = 0, failed_ = 0;
+  int64_t exchanging_ns_ = 0;        // with at least one exchange in flight
+  int64_t exchanging_since_ns_ = 0;  // while one is
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WORKER_STATE_EXCHANGES_H_

@@ -1,0 +1,172 @@
+#include "cc/worker/state/recovery.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace byteps {
+
+void Recovery::OnServerLost(const ServerLost& lost, Effects* effects) {
+  effects->notices.push_back(
+      {Effects::Notice::Kind::kServerLost, lost.server,
+       "server " + std::to_string(lost.server) + " is lost; its parts get other owners"});
+  failover_->Begin(lost);
+  ServerLink& link = (*servers_)[lost.server];
+  link.is_lost = link.was_lost = true;
+  ++lost_servers_;
+  for (OutgoingFrame& frame : std::exchange(link.results, {}))
+    effects->dropped.push_back(std::move(frame.keep_alive));
+  for (const ServerPath& path : link.paths) {
+    if (path.connection != nullptr)
+      effects->closes.push_back(
+          {path.connection, Unavailable("the scheduler has given the server up")});
+  }
+  OnDrained(effects);
+}
+
+Status Recovery::OnServerBack(const ServerBack& back, Effects* effects) {
+  if (back.server < 0 || back.server >= job_.num_servers() || !(*servers_)[back.server].is_lost)
+    return Internal("the scheduler brought back server " + std::to_string(back.server) +
+                    ", which was not lost");
+  const std::string name =
+      "server " + std::to_string(back.server) + " at " + Endpoint{back.host, back.port}.ToString();
+  effects->notices.push_back({Effects::Notice::Kind::kServerRejoined, back.server,
+                              name + " has been started again; it gets parts of the others"});
+  failover_->Begin(back);
+  ServerLink& link = (*servers_)[back.server];
+  link.Restart({back.host, back.port}, back.host_id);
+  ++returned_servers_;
+  for (const ServerBack::Part& part : back.parts) {
+    const KeyTable::Key* const key = keys_->FindPlaced(part.key);
+    Exchange* const live = key == nullptr ? nullptr : key->live.get();
+    if (live == nullptr || live->entry == nullptr || live->entry->variant != part.variant ||
+        part.part >= live->places.size())
+      continue;
+    live->has_moved = true;
+    transmission_->ExpectNoAnswer(live, part.part);
+  }
+  for (ServerLink& server : *servers_) {
+    std::vector<PartTask>& parked = server.parked;
+    const auto is_moving = [&](const PartTask& task) {
+      return failover_->IsMoving(task.exchange->IdOf(task.part));
+    };
+    parked.erase(std::remove_if(parked.begin(), parked.end(), is_moving), parked.end());
+  }
+  for (ServerPath& path : link.paths) path.was_open = false;
+  effects->revivals.push_back({back.server, Unavailable(name + " has been started again")});
+  OnDrained(effects);
+  return OkStatus();
+}
+
+void Recovery::OnDrained(Effects* effects) {
+  if (!failover_->is_draining() || lifecycle_.is_stopped()) return;
+  for (const ServerLink& link : *servers_) {
+    for (const ServerPath& path : link.paths) {
+      const bool receives =
+          std::any_of(path.receives.begin(), path.receives.end(),
+                      [this](const PartId& part) { return failover_->IsMoving(part); });
+      if (path.connection != nullptr && (link.is_lost || receives)) return;
+    }
+  }
+  PartsHeld held;
+  held.version = *failover_->EndDraining();
+  held.parts = keys_->HeldParts([this](int32_t server, const PartId& part) {
+    return (*servers_)[server].is_lost || failover_->IsMoving(part);
+  });
+  effects->messages.push_back(std::move(held));
+}
+
+Status Recovery::OnPartsMoved(const PartsMoved& moved, Effects* effects) {
+  BYTEPS_RETURN_IF_ERROR(failover_->End(moved));
+  for (const TableEntry& entry : moved.entries) {
+    std::shared_ptr<Exchange> live;
+    BYTEPS_RETURN_IF_ERROR(keys_->Move(entry, &live));
+    if (live != nullptr) PushAgain(live, moved.version);
+  }
+  for (const PartsMoved::Part& part : moved.parts) {
+    if (part.result_from == rank_) SendResult(part, effects);
+  }
+  for (ServerLink& link : *servers_) {
+    if (link.is_lost) link.parked.clear();  // PushAgain has queued them
+  }
+  MoveWithdrawals(effects);
+  transmission_->Pump(effects);
+  return OkStatus();
+}
+
+// Queues the parts that have moved and that the server before has not answered.
+void Recovery::PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version) {
+  const auto has_moved = [&](uint32_t part) { return exchange->places[part].version == version; };
+  transmission_->RemoveIf(
+      [&](const PartTask& task) { return task.exchange == exchange && has_moved(task.part); });
+  for (uint32_t part = 0; part < exchange->places.size(); ++part) {
+    if (!has_moved(part) || exchange->part_done[part] || !exchange->IsRequested(part)) continue;
+    if (exchange->sent_on[part] >= 0) {
+      ++retried_parts_;
+      // A thread may still encode it for the server before.
+      exchange->has_moved = exchange->has_moved || exchange->PushCodec(part) != nullptr;
+    }
+    transmission_->ExpectNoAnswer(exchange.get(), part);
+    transmission_->QueueAgain(exchange, part);
+  }
+}
+
+void Recovery::SendResult(const PartsMoved::Part& part, Effects* effects) {
+  const KeyTable::Key* const key = keys_->FindPlaced(part.key);
+  if (key == nullptr) return;
+  for (const std::shared_ptr<Exchange>& exchange : {key->live, key->last}) {
+    if (exchange == nullptr || exchange->entry == nullptr ||
+        exchange->round + 1 != part.next_round || !exchange->HasResult(part.part))
+      continue;
+    ServerLink& link = (*servers_)[exchange->places[part.part].server];
+    const OutgoingFrame frame = exchange->ResultFrame(exchange, part.part, rank_, job_.epoch);
+    link.results.push_back(frame);
+    if (const std::shared_ptr<Connection> connection = link.ReadyConnection())
+      effects->frames.emplace_back(connection, frame);
+    return;
+  }
+}
+
+// Rounds that were given up at a server which has the part no more.
+void Recovery::MoveWithdrawals(Effects* effects) {
+  const auto stays = [this](const OutgoingFrame& frame) {
+    const PartPlacement* const place = keys_->FindPlace(frame.header);
+    return place == nullptr || frame.header.placement_version >= place->version;
+  };
+  for (OutgoingFrame& frame : servers_->TakeMoved(stays, &effects->dropped)) {
+    const PartPlacement& place = *keys_->FindPlace(frame.header);
+    frame.header.placement_version = place.version;
+    transmission_->GiveUp(place.server, std::move(frame), effects);
+  }
+}
+
+void Recovery::ReportResults(Effects* effects) {
+  ResultsHeld held = keys_->NewIdleResults(effects->now.ns);
+  if (!held.tensors.empty()) effects->messages.push_back(std::move(held));
+}
+
+void Recovery::OnResultsHeld(const ResultsHeld& all_have, Effects* effects) {
+  for (const RoundsHeld::Tensor& tensor : all_have.tensors) {
+    KeyTable::Key* const key = keys_->FindPlaced(tensor.key);
+    if (key == nullptr) continue;
+    std::shared_ptr<Exchange>& last = key->last;
+    if (last != nullptr && last->round < tensor.next_round)
+      effects->dropped.push_back(std::move(last));
+  }
+}
+
+void Recovery::DropResults(KeyTable::Key* key, int32_t server, const FrameHeader& reply,
+                           Effects* effects) {
+  if (key->last != nullptr && key->last->round < reply.watermark)
+    effects->dropped.push_back(std::move(key->last));
+  servers_->DropResults(reply, server, &effects->dropped);
+}
+
+void Recovery::AddTo(StateCounters* counters) const {
+  counters->retried_parts += retried_parts_;
+  counters->lost_servers = lost_servers_;
+  counters->returned_servers = returned_servers_;
+}
+
+}  // namespace byteps

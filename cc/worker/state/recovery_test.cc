@@ -1,0 +1,197 @@
+#include "cc/worker/state/recovery.h"
+
+#include "cc/worker/state/testing/state_under_test.h"
+
+namespace byteps {
+namespace {
+
+using Parts = std::vector<uint32_t>;
+
+class RecoveryTest : public testing::Test {
+ protected:
+  void SetUp() override { worker_.OpenAll(); }
+
+  Effects Lose(int32_t server, uint32_t version) {
+    return worker_.Do(
+        [&](Effects* effects) { worker_.state.recovery.OnServerLost({version, server}, effects); });
+  }
+  // All parts of an exchange get one owner.
+  Effects Move(const Exchange& exchange, int32_t server, uint32_t version,
+               std::vector<PartsMoved::Part> parts = {}, Status* status = nullptr) {
+    PartsMoved moved;
+    moved.version = version;
+    moved.parts = std::move(parts);
+    TableEntry entry = *exchange.entry;
+    for (size_t part = 0; part < entry.parts.size(); ++part) {
+      PartPlacement& place = entry.parts[part];
+      place.version = exchange.places[part].version;
+      if (exchange.places[part].server != server) place = {place.element_count, server, version};
+    }
+    moved.entries.push_back(entry);
+    return worker_.Do([&](Effects* effects) {
+      const Status end = worker_.state.recovery.OnPartsMoved(moved, effects);
+      if (status != nullptr)
+        *status = end;
+      else
+        EXPECT_TRUE(end.ok()) << end.ToString();
+    });
+  }
+
+  StateUnderTest worker_;
+};
+
+TEST_F(RecoveryTest, SaysHowFarItIsOnceTheConnectionsHaveClosed) {
+  const auto exchange = worker_.Placed("a");
+  const Effects lost = Lose(0, 1);
+  ASSERT_EQ(lost.closes.size(), 1u);
+  EXPECT_EQ(lost.closes[0].connection, worker_.connection(0));
+  EXPECT_EQ(lost.notices.size(), 1u);
+  EXPECT_TRUE(lost.messages.empty());
+  const Effects closed = worker_.Break(0);
+  ASSERT_EQ(closed.messages.size(), 1u);
+  const auto& held = std::get<PartsHeld>(closed.messages[0]);
+  EXPECT_EQ(held.version, 1u);
+  ASSERT_EQ(held.parts.size(), 1u);
+  EXPECT_EQ(held.parts[0].part, 0u);
+  EXPECT_EQ(held.parts[0].next_round, 0u);
+}
+
+TEST_F(RecoveryTest, WhatIsNotAnsweredIsPushedToTheNewOwner) {
+  const auto exchange = worker_.Placed("a", 4 * 250);
+  worker_.Receive(0, StateUnderTest::Reply(*exchange, 0));
+  Lose(0, 1);
+  worker_.Break(0);
+  const Effects moved = Move(*exchange, 1, 1);
+  EXPECT_EQ(PartsOf(moved), (Parts{2}));
+  EXPECT_EQ(moved.frames[0].connection, worker_.connection(1));
+  EXPECT_EQ(moved.frames[0].frame.header.placement_version, 1u);
+  EXPECT_EQ(worker_.counters().retried_parts, 1u);
+  FrameHeader old = StateUnderTest::Reply(*exchange, 2);
+  old.placement_version = 0;
+  worker_.Receive(1, old);
+  EXPECT_FALSE(exchange->part_done[2]);
+  worker_.Receive(1, StateUnderTest::Reply(*exchange, 2));
+  EXPECT_TRUE(exchange->part_done[2]);
+}
+
+TEST_F(RecoveryTest, AResultThatOthersLackIsSentToTheNewOwner) {
+  const auto exchange = worker_.Placed("a");
+  worker_.Receive(0, StateUnderTest::Reply(*exchange, 0));
+  worker_.Receive(1, StateUnderTest::Reply(*exchange, 1));
+  Lose(0, 1);
+  worker_.Break(0);
+  const uint64_t key = exchange->entry->key;
+  const Effects moved = Move(*exchange, 1, 1, {{key, 0, 1, StateUnderTest::kRank}});
+  ASSERT_EQ(moved.frames.size(), 1u);
+  EXPECT_TRUE(moved.frames[0].frame.header.IsResult());
+  EXPECT_EQ(moved.frames[0].frame.payload, exchange->PartOutput(0));
+  // Until all have it.
+  EXPECT_NE(worker_.state.keys.Find("a")->last, nullptr);
+  const Effects held =
+      worker_.Do([&](Effects* at) { worker_.state.recovery.OnResultsHeld({{{key, 1}}}, at); });
+  EXPECT_EQ(held.dropped.size(), 1u);
+  EXPECT_EQ(worker_.state.keys.Find("a")->last, nullptr);
+}
+
+TEST_F(RecoveryTest, AWithdrawalMovesWithItsPart) {
+  const auto exchange = worker_.Placed("a");
+  worker_.Do([&](Effects* at) {
+    worker_.state.exchanges.Finish(exchange, Cancelled("the caller leaves"), at);
+  });
+  Lose(0, 1);
+  worker_.Break(0);
+  const Effects moved = Move(*exchange, 1, 1);
+  ASSERT_EQ(PartsOf(moved), (Parts{0}));
+  EXPECT_EQ(moved.frames[0].frame.header.status, StatusCode::kCancelled);
+  EXPECT_EQ(moved.frames[0].frame.header.placement_version, 1u);
+}
+
+TEST_F(RecoveryTest, PartsThatWereNotAskedForMayNotMove) {
+  const auto exchange = worker_.Placed("a");
+  Status status;
+  Move(*exchange, 1, 1, {}, &status);
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+}
+
+TEST_F(RecoveryTest, AServerThatWasNotLostCannotComeBack) {
+  ServerBack back;
+  for (const int32_t server : {-1, 0, 2}) {
+    back.server = server;
+    Status status;
+    worker_.Do([&](Effects* at) { status = worker_.state.recovery.OnServerBack(back, at); });
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+  }
+}
+
+// A server is started again while the parts of "a" are in flight at the other one.
+TEST_F(RecoveryTest, AServerThatIsStartedAgainGetsPartsWhenNothingOfThemArrives) {
+  Lose(0, 1);
+  worker_.Break(0);
+  const auto exchange = worker_.NewExchange(StateUnderTest::Tensor("a"));
+  worker_.Begin(exchange);
+  worker_.Do([&](Effects* at) {
+    DeclareReply reply;
+    reply.request_id = 1;
+    reply.results.push_back({OkStatus(), StateUnderTest::Entry(exchange->request.tensor)});
+    reply.results[0].entry.parts[0].server = 1;
+    EXPECT_TRUE(worker_.state.placement.OnDeclareReply(reply, at).ok());
+  });
+  worker_.Do([&](Effects* at) {
+    PartsMoved moved;
+    moved.version = 1;
+    EXPECT_TRUE(worker_.state.recovery.OnPartsMoved(moved, at).ok());
+  });
+  // Part 0's reply is arriving.
+  std::shared_ptr<Exchange> receiver;
+  const FrameHeader arriving = StateUnderTest::Reply(*exchange, 0);
+  EXPECT_TRUE(worker_.state.replies.OnHeader(worker_.From(1), arriving, Moment(), &receiver).ok());
+  ServerBack back;
+  back.version = 2;
+  back.server = 0;
+  back.host_id = "host2";
+  back.host = "10.0.0.9";
+  back.port = 9;
+  for (const uint32_t part : {0u, 1u}) back.parts.push_back({exchange->entry->key, 0, part});
+  const Effects begun = worker_.Do(
+      [&](Effects* at) { EXPECT_TRUE(worker_.state.recovery.OnServerBack(back, at).ok()); });
+  EXPECT_EQ(begun.revivals.size(), 1u);
+  EXPECT_TRUE(begun.messages.empty());
+  // A reply that begins now is dropped; the one that was arriving counts, and is the last.
+  worker_.Receive(1, StateUnderTest::Reply(*exchange, 1));
+  EXPECT_FALSE(exchange->part_done[1]);
+  const Effects drained = worker_.Do([&](Effects* at) {
+    EXPECT_TRUE(worker_.state.replies.OnFrame(worker_.From(1), arriving, {true, {}, ""}, at).ok());
+  });
+  EXPECT_TRUE(exchange->part_done[0]);
+  ASSERT_EQ(drained.messages.size(), 1u);
+  const auto& held = std::get<PartsHeld>(drained.messages[0]);
+  ASSERT_EQ(held.parts.size(), 2u);
+  EXPECT_EQ(held.parts[0].next_round, 1u);
+  EXPECT_EQ(held.parts[1].next_round, 0u);
+  EXPECT_EQ(worker_.state.servers[0].endpoint.host, "10.0.0.9");
+  worker_.Open(0);
+  EXPECT_EQ(PartsOf(Move(*exchange, 0, 2)), (Parts{1}));
+}
+
+// While it waits for connections to close, or for new owners, another server is lost.
+TEST_F(RecoveryTest, BeginsAnewWithEachNews) {
+  JobDescription job = StateUnderTest::Job();
+  Lose(0, 1);
+  EXPECT_TRUE(worker_.state.failover.is_draining());
+  Lose(1, 2);
+  EXPECT_TRUE(worker_.Break(0).messages.empty());
+  const Effects drained = worker_.Break(1);
+  ASSERT_EQ(drained.messages.size(), 1u);
+  EXPECT_EQ(std::get<PartsHeld>(drained.messages[0]).version, 2u);
+}
+
+TEST_F(RecoveryTest, AfterTheEndNothingIsSaid) {
+  Lose(0, 1);
+  worker_.Do([&](Effects* at) { worker_.state.Stop(at); });
+  worker_.state.transmission.Break(&worker_.state.servers[0].paths[0]);
+  const Effects effects = worker_.Do([&](Effects* at) { worker_.state.recovery.OnDrained(at); });
+  EXPECT_TRUE(effects.messages.empty());
+}
+
+}  // namespace
+}  // namespace byteps

@@ -1,0 +1,85 @@
+// The part of Worker for what the coordinator says, and for what ends the job.
+#include <string>
+#include <utility>
+
+#include "cc/base/logging.h"
+#include "cc/worker/worker_transaction.h"
+
+namespace byteps {
+
+void Worker::OnControl(ControlMessage message) {
+  if (const auto* relay = std::get_if<Relay>(&message)) return OnRelay(*relay);
+  if (const auto* notice = std::get_if<StallNotice>(&message)) return OnStallNotice(*notice);
+  if (const auto* lost = std::get_if<PeerLost>(&message)) {
+    {
+      MutexLock lock(mutex_);
+      coordinator_is_lost_ = coordinator_is_lost_ || lost->role == Role::kCoordinator;
+    }
+    return Fail(Unavailable(lost->description), LostPeer{lost->role, lost->rank});
+  }
+  Status status;
+  {
+    Transaction transaction(this);
+    status = OnDecision(&message, transaction.effects());
+  }
+  if (!status.ok()) Fail(status);
+}
+
+Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
+  if (auto* reply = std::get_if<DeclareReply>(message))
+    return state_.placement.OnDeclareReply(std::move(*reply), effects);
+  if (std::holds_alternative<HoldRounds>(*message)) {
+    state_.placement.OnHoldRounds(effects);
+  } else if (auto* retune = std::get_if<Retune>(message)) {
+    return state_.placement.OnRetune(std::move(*retune), effects);
+  } else if (const auto* server = std::get_if<ServerLost>(message)) {
+    state_.recovery.OnServerLost(*server, effects);
+  } else if (const auto* back = std::get_if<ServerBack>(message)) {
+    return state_.recovery.OnServerBack(*back, effects);
+  } else if (const auto* all_have = std::get_if<ResultsHeld>(message)) {
+    state_.recovery.OnResultsHeld(*all_have, effects);
+  } else if (const auto* moved = std::get_if<PartsMoved>(message)) {
+    return state_.recovery.OnPartsMoved(*moved, effects);
+  } else if (std::holds_alternative<Goodbye>(*message)) {
+    left_ = true;
+    goodbye_answered_.NotifyAll();
+  } else if (const auto* query = std::get_if<StallQuery>(message)) {
+    state_.watch.OnStallQuery(*query, effects);
+  }
+  return OkStatus();
+}
+
+void Worker::OnRelay(const Relay& relay) {
+  std::shared_ptr<WorkerCompanion> companion;
+  {
+    MutexLock lock(mutex_);
+    companion = companion_;
+    if (companion == nullptr) relayed_.push_back(relay);
+  }
+  if (companion != nullptr) companion->OnRelay(relay.from, relay.bytes);
+}
+
+void Worker::OnStallNotice(const StallNotice& notice) {
+  std::string text;
+  {
+    MutexLock lock(mutex_);
+    text = state_.watch.OnStallNotice(notice, Now());
+  }
+  if (text.empty()) return;
+  LogWarning(text, {"stalled", {}});
+  MutexLock lock(mutex_);
+  state_.watch.NoteLogged(Now());
+}
+
+void Worker::Fail(const Status& reason, const std::optional<LostPeer>& lost) {
+  std::shared_ptr<WorkerCompanion> companion;
+  {
+    Transaction transaction(this);
+    if (!state_.Fail(reason, lost, transaction.effects())) return;
+    LogError(reason.message(), {"job_failed", {}});
+    companion = companion_;
+  }
+  if (companion != nullptr) companion->OnFailure(reason);
+}
+
+}  // namespace byteps

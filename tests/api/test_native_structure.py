@@ -1,0 +1,79 @@
+"""What a worker decides has no lock, thread, connection or clock, and calls go one way."""
+
+import pathlib
+import re
+
+import pytest
+
+from tools.call_circles import circles
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_STATE = _ROOT / "cc/worker/state"
+_INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
+#: Headers by which something waits, sends, logs, or asks for the time.
+_EFFECTS = re.compile(
+    r"cc/(van|coordinator|server)/.*"
+    r"|cc/base/(clock|event_record|guarded|logging|mutex|periodic_thread|schedule|thread|work_threads)\.h"
+    r"|atomic|chrono|condition_variable|ctime|future|iostream|mutex|shared_mutex|thread|time\.h"
+)
+
+#: The worker's own mutex, as its files take it.
+_LOCKS = re.compile(r"\b(MutexLock lock\(mutex_\)|Transaction transaction\(this\))")
+
+
+def _reached(path, seen):
+    """All headers that a source includes, and by which way."""
+    for header in _INCLUDE.findall(path.read_text()):
+        if header in seen:
+            continue
+        seen[header] = path
+        if header.startswith("cc/"):
+            _reached(_ROOT / header, seen)
+    return seen
+
+
+def test_a_workers_state_knows_no_lock_thread_connection_clock_or_log():
+    sources = [path for path in _STATE.iterdir() if path.suffix in (".h", ".cc")]
+    assert len(sources) > 30
+    for source in sources:
+        if source.name.endswith("_test.cc"):
+            continue
+        for header, by in _reached(source, {}).items():
+            assert not _EFFECTS.fullmatch(header), (
+                f"{source.name} reaches {header}, which {by.name} includes"
+            )
+
+
+def test_only_the_worker_itself_locks():
+    """Its own mutex: other objects, such as a timeline, have theirs."""
+    locking = [
+        path.name
+        for path in sorted((_ROOT / "cc/worker").rglob("*.cc"))
+        if _LOCKS.search(path.read_text())
+    ]
+    assert [name for name in locking if name != "timeline.cc"] == [
+        "worker.cc",
+        "worker_connections.cc",
+        "worker_control.cc",
+        "worker_exchanges.cc",
+        "worker_transaction.cc",
+    ]
+
+
+#: How many files of a folder may be in circles of calls. No number goes up.
+@pytest.mark.parametrize(
+    ("folder", "most"),
+    [("cc/worker", 0), ("cc/coordinator", 0), ("cc/server", 0), ("cc/staging", 8)],
+)
+def test_calls_between_the_files_of_a_class_go_one_way(folder, most):
+    found = list(circles(_ROOT / folder))
+    assert sum(len(files) for _, files in found) == most, found
+
+
+def test_a_circle_of_calls_is_found(tmp_path):
+    (tmp_path / "one.cc").write_text("void Room::Open() {\n  Close();\n}\n")
+    (tmp_path / "two.cc").write_text("int Room::Close() {\n  return this->Open();\n}\n")
+    (tmp_path / "three.cc").write_text(
+        "void Room::Paint() {\n  // Open();\n  door_.Open();\n  other->Close();\n  Open();\n}\n"
+    )
+    assert list(circles(tmp_path)) == [("Room", ["one.cc", "two.cc"])]
