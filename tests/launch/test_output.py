@@ -135,7 +135,7 @@ def test_a_module_with_arguments(launch):
     assert running.wait() == 0
     assert "trained 0 1 0 1 0.0" in running.out
     running = launch("-np", "1", "-m", "tf_byteps.config", "--markdown")
-    assert running.wait() == 0 and "| Variable | Field |" in running.out
+    assert running.wait() == 0 and "* **`DMLC_ROLE`** (`role`): " in running.out
 
 
 def test_a_hostfile(launch, program, tmp_path):
