@@ -9,7 +9,7 @@ import pytest
 
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.hosts import parse_hosts, read_hostfile
-from tf_byteps.launch.output import read_ranks, telling_lines
+from tf_byteps.launch.output import read_ranks
 
 _SPEAK = 'echo "out of $BYTEPS_GLOBAL_RANK"; echo "err of $BYTEPS_GLOBAL_RANK" >&2'
 
@@ -101,16 +101,6 @@ def test_a_worker_that_is_not_shown_and_fails_is(launch):
     running = launch("-np", "2", "--show", "0", "sh", "-c", f"{_SPEAK}; exit $BYTEPS_GLOBAL_RANK")
     assert running.wait() == 1
     assert "the last lines of worker 1:" in running.err and "err of 1" in running.err
-
-
-def test_a_report_has_both_ends_of_a_long_traceback():
-    lines = ["before", "Traceback (most recent call last):", '  File "train.py", line 3']
-    lines += [f"  {number}" for number in range(100)] + ["KeyError: 'accurcy'"]
-    shown = telling_lines(lines)
-    assert len(shown) == 15
-    assert shown[:2] == lines[1:3] and shown[-1] == lines[-1] and "  ..." in shown
-    assert telling_lines(lines[:3]) == lines[1:3]
-    assert telling_lines([str(n) for n in range(20)]) == [str(n) for n in range(5, 20)]
 
 
 def test_lines_with_the_time(launch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import selectors
 import signal
 import time
@@ -13,11 +14,12 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.caught_signals import CaughtSignals
 from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.output import Choice, Screen, Stream, telling_lines
+from tf_byteps.launch.output import Choice, Screen, Stream
 from tf_byteps.launch.plan import Task
 from tf_byteps.launch.running_task import RunningTask
 from tf_byteps.launch.scheduler_reports import SchedulerReports
 from tf_byteps.launch.summary import Farewells, Tally
+from tf_byteps.launch.tracebacks import telling_lines
 
 _TICK_SECONDS = 0.2
 # How long servers and the scheduler may take to end by themselves after the last worker.
@@ -27,6 +29,8 @@ _LAST_WAIT_SECONDS = 3.0
 _SCHEDULER_READY_SECONDS = 30.0
 # How long a failed server waits for a worker that may be the cause.
 _CAUSE_SECONDS = 1.0
+# What the scheduler says of a process that was lost: it reports that to this one, too.
+_LOSS = re.compile(r" ERROR tf_byteps: .* (ended without a goodbye|is lost): ")
 # From the end of a worker to the report that the job had begun before.
 _EARLY_SECONDS = 5.0
 
@@ -44,6 +48,8 @@ class Job:
         server_restarts: how often a server that has failed then is started again, in all.
         choice: a `Choice` of which output goes where. Default: all to the screen.
     """
+
+    _reports_losses = True  # a process that was lost is why the job has failed
 
     def __init__(
         self,
@@ -139,9 +145,10 @@ class Job:
                 task, variables={**task.variables, **self._farewells.variables}
             )
         process = self._launcher.start(task, keep)
-        running = RunningTask(
-            task, process, self._screen, len(self._tasks), log, self._choice.shows(task)
-        )
+        shows, told = self._choice.shows(task), None
+        if task.role == "scheduler" and self._reports_losses:
+            told = _LOSS
+        running = RunningTask(task, process, self._screen, len(self._tasks), log, shows, told)
         self._tasks.append(running)
         for stream in running.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
