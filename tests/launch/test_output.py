@@ -22,6 +22,12 @@ def test_a_headline_and_a_summary(launch, program):
     assert last.startswith("bpslaunch: 2 of 2 workers ended with code 0, after ")
 
 
+def test_another_backend_of_keras_is_told(launch):
+    running = launch("-np", "1", "true", KERAS_BACKEND="jax")
+    assert running.wait() == 0
+    assert "WARNING KERAS_BACKEND is jax, but tf_byteps trains with tensorflow only" in running.err
+
+
 def test_the_headline_knows_tls_and_elastic_jobs(launch):
     running = launch("--min-np", "1", "--max-np", "2", "--tls", "true")
     running.wait_for_error(

@@ -79,6 +79,7 @@ class Job:
         self._signals = CaughtSignals()
         self._reports = SchedulerReports()
         self._has_scheduler = False
+        self._ended: list[RunningTask] = []  # in the order in which it was noticed
         self._left_early = []  # pairs of a worker that ended well before the job began, and when
         self._missed = None  # one of them, for which others have waited
 
@@ -261,6 +262,7 @@ class Job:
             )
 
     def _on_ended(self, running: RunningTask) -> None:
+        self._ended.append(running)
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
         if (
@@ -384,6 +386,12 @@ class Job:
         for running in self._tasks:
             running.close()
 
+    def _ended_well_before(self, failed: RunningTask) -> str:
+        """The first worker that had, or "". A program that calls `exit()` ends well, too."""
+        before = self._ended[: self._ended.index(failed)] if failed in self._ended else []
+        well = [each for each in before if each.task.role == "worker" and each.code == 0]
+        return well[0].task.label if well else ""
+
     def _report_failure(self, failed: RunningTask) -> None:
         how = f"exit code {failed.code}"
         if failed.code > 128 and failed.code - 128 in set(signal.Signals):
@@ -393,6 +401,10 @@ class Job:
         if lost and not lost.startswith(f"{label} ") and f"in the process of {label})" not in lost:
             self._screen.say(f"the job has failed: {lost}")
         self._screen.say(f"{failed.task.label} failed first, with {how}")
+        if failed.task.role == "worker" and (left := self._ended_well_before(failed)):
+            self._screen.say(
+                f"{left} had ended before, with exit code 0: perhaps the others have waited for it"
+            )
         if remark := self._launcher.remark(failed.task.host, failed.code or 0):
             self._screen.say(remark)
         if len(self._tasks) > 1 and failed.last_lines:
