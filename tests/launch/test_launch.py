@@ -115,7 +115,7 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         (
             ["-np", "3", "-H", "localhost:2", "true"],
             2,
-            "localhost:2 takes only 2 workers: -H gives more",
+            "localhost:2 takes only 2 workers: allow more with -H",
         ),
         (["-np", "1", "--env", "NOT_THERE", "true"], 2, "there is no such variable here"),
         (["-H", "me@nobody.invalid:2", "true"], 2, "the name 'nobody.invalid' cannot be resolved"),

@@ -182,7 +182,7 @@ def _add_job_arguments(group: argparse._ArgumentGroup) -> None:
         "--servers",
         type=_not_negative,
         metavar="K",
-        help="server processes; 0, the default, makes every worker host a server",
+        help="number of server processes (default: 0, and every worker hosts a server)",
     )
     group.add_argument(
         "--server-restarts",
