@@ -85,7 +85,9 @@ def _fit(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> 
     outer, _local.fits = getattr(_local, "fits", None), self
     try:
         with leaving.telling_the_others():
-            call.arguments["callbacks"] = callbacks.completed(given, self)
+            call.arguments["callbacks"] = callbacks.completed(
+                given, self, call.arguments.get("epochs", 1)
+            )
             with failures.shortened_errors(), cross_step.training(self, callbacks.flat(given)):
                 return original(*call.args, **call.kwargs)
     finally:
