@@ -144,7 +144,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _is_due(self, is_epoch: bool = False) -> bool:
         step = self._steps_before + self._batches
-        if self.save_freq == "epoch":
+        if not isinstance(self.save_freq, int):  # "epoch"
             return is_epoch and step > self._saved_step
         return step // self.save_freq > self._saved_step // self.save_freq
 
