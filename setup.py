@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 
@@ -13,6 +12,7 @@ _ROOT = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(_ROOT, "tools"))
 
 import build_environment  # noqa: E402
+import build_progress  # noqa: E402
 
 _STAGE = os.path.join(_ROOT, "build", "bazel-bin", "stage")
 _FILES = [
@@ -68,10 +68,10 @@ class BazelBuild(build_ext):
         output = "--output_user_root=" + os.path.join(_ROOT, "build", "bazel")
         os.makedirs(os.path.join(_ROOT, "build"), exist_ok=True)
         command = ["bazel", output, mode, "build", *options, "//:stage"]
-        result = subprocess.run(command, cwd=_ROOT, env=environment)
-        if result.returncode != 0:
+        code = build_progress.run(command, _ROOT, environment)
+        if code != 0:
             raise build_environment.BuildError(
-                f"bazel build //:stage failed with exit code {result.returncode}, see above."
+                f"bazel build //:stage failed with exit code {code}, see above."
             )
 
 

@@ -18,6 +18,7 @@ from benchmarks import (
     goodput,
     loopback,
     overlap,
+    peers,
     plots,
     priority,
     report,
@@ -81,6 +82,8 @@ _PARTS = {
     "overlap": ("Steps with overlap", lambda everything: overlap.run([0.5, 2, 1], _ROUNDS)),
     "arrivals": ("Exchange beside computation", lambda everything: arrivals.run()),
 }
+# Parts that measure other libraries, too.
+_WITH_PEERS = {"cluster_peers", "loopback", "steps"}
 
 
 def _run_part(name, everything):
@@ -109,6 +112,8 @@ def main(arguments=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     begin = time.monotonic()
     parts = [] if given.summary else given.only
+    if _WITH_PEERS.intersection(parts):
+        peers.prepare()
     ran = [_run_part(name, given.all) for name in parts]
     pictures = plots.draw_all()
     reached = goals.print_summary()

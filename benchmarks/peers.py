@@ -1,8 +1,9 @@
 """PyTorch and JAX, for comparison: each in a virtual environment of its own, because the project
 needs neither.
 
-They are installed on first use. PyTorch takes some gigabytes, because the package that pip finds
-usually has GPU libraries as dependencies, although only the CPU is used here.
+They are installed before anything is measured, see `prepare`. PyTorch takes some gigabytes, because
+the package that pip finds usually has GPU libraries as dependencies, although only the CPU is used
+here.
 """
 
 import contextlib
@@ -14,12 +15,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 
 from benchmarks import report
 from benchmarks.jobs import environment
 from benchmarks.sessions import ROOT, BenchmarkError, Session
 
 _INSTALL_SECONDS = 900
+_SHOWN = ("Downloading ", "Installing ", "Successfully ")  # lines of pip that begin so
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Peer:
                 f"installing {self.name} into {self._venv.relative_to(ROOT)} (once)"
             )
             _run(sys.executable, "-m", "venv", str(self._venv))
-            _run(python, "-m", "pip", "-q", "install", *self.packages)
+            _run(python, "-m", "pip", "install", "--progress-bar", "off", *self.packages)
             if not self._works(python):
                 raise BenchmarkError(f"{self.name} is installed, but cannot be imported")
         return python
@@ -84,6 +87,16 @@ JAX = Peer(
     ("jax", "keras==3.15.*", "numpy"),
     "import jax, os; os.environ['KERAS_BACKEND'] = 'jax'; import keras",
 )
+
+
+ALL = (TORCH, JAX)
+
+
+def prepare(peers=ALL):
+    """Installs what is missing of the peers: processes that are measured do not wait for it."""
+    for peer in peers:
+        if peer.why_missing:
+            report.console.print(peer.why_missing)
 
 
 def gloo_session(program, workers, folder, cluster=None, port=29411):
@@ -131,12 +144,22 @@ def jax_session(program, workers):
 
 
 def _run(*command):
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, cwd=ROOT
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchmarkError(f"{command[-1]}: not done in {_INSTALL_SECONDS} s") from None
-    if result.returncode != 0:
-        lines = result.stderr.strip().splitlines() or ["no reason given"]
-        raise BenchmarkError(lines[-1])
+    """Runs it, and shows what pip downloads and installs."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    )
+    # A line may not come for long, while it downloads or unpacks.
+    timer = threading.Timer(_INSTALL_SECONDS, process.kill)
+    timer.start()
+    last = "no reason given"
+    with process:
+        for line in filter(str.strip, process.stdout):
+            last = line.strip()
+            if last.startswith(_SHOWN):
+                report.console.print(last, markup=False, highlight=False)
+    is_late = not timer.is_alive()
+    timer.cancel()
+    if is_late:
+        raise BenchmarkError(f"{command[-1]}: not done in {_INSTALL_SECONDS} s")
+    if process.returncode != 0:
+        raise BenchmarkError(last)

@@ -6,22 +6,11 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
 from benchmarks import report  # noqa: E402
-from tf_byteps import timeline  # noqa: E402
-
-_STAGE_COLORS = {
-    "declare": "tab:gray",
-    "queue": "lightgray",
-    "push": "tab:blue",
-    "sum": "tab:orange",
-    "pull": "tab:green",
-    "other parts": "whitesmoke",
-}
-_NANOSECONDS = 1e9
 
 
 def draw_all():
     """Draws what has been measured; returns the paths of the pictures."""
-    pictures = [_goodput(), _bars("steps", "training step", "steps"), _timeline()]
+    pictures = [_goodput(), _bars("steps", "training step", "steps")]
     return [picture for picture in pictures if picture is not None]
 
 
@@ -69,28 +58,6 @@ def _bars(part, figure_name, file):
     axes.set_xlabel(f"{figure_name}, {rows[0].runs.unit} (median, least and most)")
     axes.grid(axis="x", alpha=0.3)
     return _save(figure, f"{file}.png")
-
-
-def _timeline():
-    """One step of the training with overlap, as the engine of worker 0 has recorded it."""
-    folder = report.FOLDER / "timeline"
-    if not folder.exists():
-        return None
-    parts = [part for part in timeline.read(str(folder)) if part.worker == 0]
-    if not parts:
-        return None
-    start = min(part.enqueued for part in parts)
-    figure, axes = pyplot.subplots(figsize=(9, 0.14 * len(parts) + 1.5))
-    for place, part in enumerate(parts):
-        for name, begin, end in part.stages():
-            left, width = (begin - start) / _NANOSECONDS, (end - begin) / _NANOSECONDS
-            axes.barh(place, width, left=left, color=_STAGE_COLORS[name])
-    handles = [pyplot.Rectangle((0, 0), 1, 1, color=c) for c in _STAGE_COLORS.values()]
-    axes.legend(handles, _STAGE_COLORS, fontsize=8, ncols=len(_STAGE_COLORS), loc="lower left")
-    axes.set_xlabel("seconds since the first gradient")
-    axes.set_ylabel("parts, in the order of their gradients")
-    axes.set_title("One training step: what the parts of worker 0's gradients wait for", fontsize=9)
-    return _save(figure, "timeline.png")
 
 
 def _save(figure, name):

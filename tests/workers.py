@@ -62,6 +62,11 @@ class Group:
         assert scenario in self._results[rank], self._logs[rank]
         return self._results[rank][scenario]
 
+    def finished(self, scenario):
+        """Whether all workers have come to its end, and none was killed or failed."""
+        results = [worker.get(scenario) for worker in self._results]
+        return not any(result is None or isinstance(result, Failure) for result in results)
+
     def failures(self, scenario):
         """The `Failure` of every worker; fails the test if one did not fail."""
         results = [worker.get(scenario) for worker in self._results]

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Fetches the compiler and the C library of Debian 11 into a folder, and FOLDER/gcc runs the one with
 # the other. Libraries that it compiles load on systems since 2018 (build:wheel in .bazelrc).
-# Nothing is installed: root is not needed, but apt-get and Debian's keys are.
+# Nothing is installed: root is not needed, but apt-get and Debian's keys are. Packages come from the
+# first server of Debian's in this machine's own sources, or from DEBIAN_MIRROR.
 #
-# usage: tools/fetch_toolchain.sh FOLDER
+# usage: [DEBIAN_MIRROR=URL] tools/fetch_toolchain.sh FOLDER
 set -euo pipefail
 
 folder=$(realpath -m "$1")
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 packages=(gcc-10 g++-10 cpp-10 libgcc-10-dev libstdc++-10-dev libgcc-s1 libstdc++6
   libc6 libc6-dev libcrypt1 libcrypt-dev linux-libc-dev)
@@ -18,6 +18,13 @@ fi
 if ! command -v apt-get >/dev/null || [[ ! -e $keys ]]; then
   echo "fetch_toolchain: wheels are built with Debian's packages; apt-get and $keys" \
     "(package debian-archive-keyring) are needed" >&2
+  exit 1
+fi
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' \
+  'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | sed -n 1p)}
+if [[ -z $mirror ]]; then
+  echo "fetch_toolchain: no source of Debian's packages is known here: run apt-get update," \
+    "or set DEBIAN_MIRROR to the address of a mirror" >&2
   exit 1
 fi
 rm -rf "$folder"

@@ -1,11 +1,14 @@
 """The benchmarks run, with sizes that say nothing about speed."""
 
 import math
+import pathlib
+import re
 import subprocess
 
 import pytest
 
-from benchmarks import cluster, compression_training, goodput, loopback
+import benchmarks.__main__
+from benchmarks import cluster, compression_training, goodput, loopback, peers, report
 from benchmarks.cluster import EmulatedCluster
 from benchmarks.jobs import Job
 from benchmarks.measure import Runs, interleaved, ratios
@@ -126,3 +129,26 @@ def test_goodput():
     assert 0 < measured["t_opt"] / measured["seconds"].median < 1.1
     assert min(map(min, measured["nic_shares"])) >= 1
     assert measured["most_loaded"] >= 1
+
+
+@pytest.mark.time_limit(620)
+def test_peers_are_prepared_with_what_pip_says(tmp_path, monkeypatch):
+    """Before anything is measured: what is missing is installed, or it is said why it is not."""
+    monkeypatch.setattr(peers, "ROOT", tmp_path)
+    broken = peers.Peer("broken", ("--no-index", "no-such-package"), "import nothing")
+    with report.console.capture() as shown:
+        peers.prepare([broken])
+    said = shown.get()
+    assert "installing broken into build/broken-venv (once)" in said
+    assert "broken is not installed: " in said and "no-such-package" in said
+    assert (tmp_path / "build" / "broken-venv" / "bin" / "python").exists()
+
+
+def test_parts_with_peers_prepare_them():
+    """A part whose module uses peers is in the list of those before which they are prepared."""
+    using = {
+        path.stem
+        for path in pathlib.Path(loopback.__file__).parent.glob("*.py")
+        if re.search(r"peers\.(TORCH|JAX|gloo_session|jax_session)", path.read_text())
+    }
+    assert using == benchmarks.__main__._WITH_PEERS

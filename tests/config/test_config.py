@@ -10,6 +10,7 @@ import pytest
 from tests.cluster import clean_environment
 from tf_byteps import _engine, config as config_module, job
 from tf_byteps.config import OPTIONS, Config, original_variables, variables
+from tf_byteps.config.table import _HEADINGS
 from tf_byteps.errors import BytePSError, ConfigError
 
 SCHEDULER = {"DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000"}
@@ -329,7 +330,8 @@ def test_every_field_is_documented_once():
     variables = [option.variable for option in OPTIONS.values()]
     assert len(set(variables)) == len(variables)
     for variable in variables:
-        assert table.count(f"| `{variable}` |") == 1
+        assert table.count(f"* **`{variable}`** (") == 1
+    assert table.count("## ") == len(_HEADINGS) and set(_HEADINGS) <= fields
 
 
 def test_config_is_frozen_and_its_errors_are_ours():
@@ -342,7 +344,7 @@ def test_config_is_frozen_and_its_errors_are_ours():
     "arguments, env, code, expected",
     [
         ([], {"BYTEPS_IO_THREADS": "5"}, 0, "from BYTEPS_IO_THREADS"),
-        (["--markdown"], {}, 0, "| `BYTEPS_PARTITION_BYTES` | `part_bytes` | 1/128 of the"),
+        (["--markdown"], {}, 0, "* **`BYTEPS_PARTITION_BYTES`** (`part_bytes`): "),
         ([], {"BYTEPS_IO_THREADS": "x"}, 1, 'BYTEPS_IO_THREADS is "x"'),
         (["--wrong"], {}, 2, "usage"),
     ],
@@ -354,11 +356,11 @@ def test_command(arguments, env, code, expected):
     assert expected in done.stdout + done.stderr
 
 
-def test_the_documentation_has_the_same_table():
+def test_the_documentation_has_the_same_settings():
     text = (pathlib.Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     assert text.endswith(config_module.markdown() + "\n"), (
-        "replace the table in docs/configuration.md by what python -m tf_byteps.config --markdown "
-        "prints"
+        "replace the settings in docs/configuration.md by what python -m tf_byteps.config "
+        "--markdown prints"
     )
 
 

@@ -1,6 +1,8 @@
 """bpslaunch doctor with real processes: this machine, and 127.0.0.2 and 127.0.0.3 through sshd."""
 
 import contextlib
+import dataclasses
+import io
 import json
 import os
 import resource
@@ -10,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from benchmarks.cluster import EmulatedCluster, why_unavailable
 from benchmarks.sessions import within
@@ -20,6 +23,7 @@ from tf_byteps.doctor import links
 from tf_byteps.doctor.examination import HostRow, LinkRow, Report, read_clock
 from tf_byteps.doctor.facts import gather, usable_memory, usable_processors
 from tf_byteps.doctor.links import Listener, measure, rounds
+from tf_byteps.doctor.table import show
 from tf_byteps.doctor.verdicts import judge
 
 HOSTS = "127.0.0.2,127.0.0.3"
@@ -185,6 +189,22 @@ def _report(links=(), slots=1, **facts):
     usual |= {"processors": 64.0, "memory_bytes": 1 << 40, "rdma_missing": []}
     rows = [HostRow("a", slots, facts=usual), HostRow("b", slots, facts={**usual, **facts})]
     return Report(rows, list(links))
+
+
+@pytest.mark.parametrize("other", ["2.21.0", "2.20.0"])
+def test_a_host_is_a_line_of_80_columns(other):
+    """Versions are above the table if all hosts have the same."""
+    report = _report(tensorflow=other, nofile_hard=20000, nofile_soft=20000)
+    report.hosts[0] = dataclasses.replace(report.hosts[0], name="node17-rack4")
+    report.hosts[0].facts.update(report.hosts[1].facts, tensorflow="2.21.0")
+    console = Console(width=80, file=io.StringIO())
+    show(report, [], console)
+    shown = console.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    same = shown.startswith("Python, tf_byteps, TensorFlow: ")
+    assert same == (other == "2.21.0")
+    if same:
+        assert "node17-rack4" in shown and shown.count(" TCP, memory") == 2, shown
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ def fail(code):
     _engine.exchange(np.ones(1), name="x").wait(30)
 
 
+def leave_early():
+    """Rank 0 ends well, and the others wait for it."""
+    tf_byteps.init()
+    _engine.exchange(np.ones(1), name="x").wait(30)
+    if tf_byteps.rank() == 0:
+        sys.exit(0)
+    _engine.exchange(np.ones(1), name="y").wait(30)
+
+
 def fail_slowly():
     """Rank 1 leaves a child that looks to the launcher as if rank 1 were still there."""
     if os.environ["BYTEPS_GLOBAL_RANK"] == "1" and "INNER" not in os.environ:

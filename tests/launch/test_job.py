@@ -33,6 +33,17 @@ def test_a_worker_that_fails_is_not_reported_as_its_server(launch, program):
     assert "bpslaunch: the job has failed" not in running.err
 
 
+def test_a_worker_that_has_ended_well_before_is_named(launch, program):
+    """It is the cause, though not the one with an exit code: its program has called `exit()`."""
+    running = launch("-np", "2", "--servers", "1", *program("leave_early"))
+    assert running.wait() == 1
+    report = running.err[running.err.index("bpslaunch: worker 1 failed first") :].splitlines()
+    assert report[1] == (
+        "bpslaunch: worker 0 had ended before, with exit code 0: perhaps the others have waited "
+        "for it"
+    )
+
+
 def test_a_server_that_ends_because_of_a_worker_is_not_blamed(launch, program):
     """Worker 1 takes its time to end after its connections are closed; worker 0 does not mind."""
     running = launch("-np", "2", "--servers", "1", *program("fail_slowly"))

@@ -104,6 +104,7 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
     "arguments, code, expected",
     [
         ([], 2, "-np is missing"),
+        (["true", "-np", "2"], 2, "-np behind the command is the program's"),
         (["-np", "2"], 2, "the command that the workers run is missing"),
         (["-np", "0", "true"], 2, "0 is not at least 1"),
         (["-np", "two", "true"], 2, "argument -np/--np/--workers: 'two' is not a whole number"),
@@ -114,7 +115,7 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         (
             ["-np", "3", "-H", "localhost:2", "true"],
             2,
-            "localhost:2 takes only 2 workers: -H gives more",
+            "localhost:2 takes only 2 workers: allow more with -H",
         ),
         (["-np", "1", "--env", "NOT_THERE", "true"], 2, "there is no such variable here"),
         (["-H", "me@nobody.invalid:2", "true"], 2, "the name 'nobody.invalid' cannot be resolved"),

@@ -1,6 +1,7 @@
 """A training that one worker leaves by an exception, in a program that goes on."""
 
 import contextlib
+import logging
 import traceback
 
 import keras
@@ -123,3 +124,28 @@ def frames_of_an_error():
         finally:
             keras.config.enable_traceback_filtering()
     return shown
+
+
+def what_differs():
+    """What is said of epochs that differ, and of learning rates."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1 * (1 + bps.rank())), "mse")
+    heard = _Heard()
+    logging.getLogger("tf_byteps").addHandler(heard)
+    model.fit(_ROWS, _ROWS[:, :1], epochs=1, verbose=0)
+    logging.getLogger("tf_byteps").removeHandler(heard)
+    try:
+        model.fit(_ROWS, _ROWS[:, :1], epochs=2 + bps.rank(), verbose=0)
+    except ValueError as error:
+        return heard.said, float(model.optimizer.learning_rate), str(error)
+    return None
+
+
+class _Heard(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.said = []
+
+    def emit(self, record):
+        self.said.append(record.getMessage())

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 import workers
 
@@ -15,7 +16,7 @@ SCENARIOS = {
     "left_by_an_exception": 2,
     'left_by_an_exception={"distributed_optimizer": true}': 1,
 }
-_OTHERS = ("left_by_an_error_of_tensorflow", "frames_of_an_error")
+_OTHERS = ("left_by_an_error_of_tensorflow", "frames_of_an_error", "what_differs")
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,22 @@ def test_the_others_learn_what_tensorflow_says(group):
         assert "worker 0 has given it up: it has left fit by InvalidArgumentError: " in label
         assert "label value of 7 which is outside the valid range of [0, 3)" in label
         assert "ValueError: broken image img_500.jpg" in image
+
+
+def test_epochs_and_learning_rates_that_differ_are_named(group):
+    """The first epoch's error on all workers, the rate as a warning of worker 0."""
+    results = group["what_differs"]
+    for said, rate, error in results:
+        assert error == (
+            "worker 0 calls fit with epochs=2, worker 1 with epochs=3: all workers must train for "
+            "the same epochs"
+        )
+        assert rate == np.float32(0.1)
+        assert [text for text in said if "learning rate" in text] == (
+            ["the learning rate is 0.1 on worker 0 and 0.2 on worker 1: worker 0's is used"]
+            if said is results[0][0]
+            else []
+        )
 
 
 def test_a_traceback_has_no_frames_of_ours_unless_they_are_asked_for(group):

@@ -92,7 +92,7 @@ def test_two_jobs_at_once_do_not_share_a_timeline(tmp_path):
         finally:
             first.terminate()
     assert second.returncode == 2
-    assert "a job that runs writes there: name another file" in said
+    assert "a running job writes there: name another file" in said
 
 
 def a_part(worker, number, at, name="gradient/x"):

@@ -163,6 +163,7 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
             callbacks.Telemetry("logs", every_steps=50),
             callbacks.BackupResiduals("residuals"),
             callbacks.LeaveOnSignal(exit_process=False),
+            callbacks.TrainingCheckpoint("checkpoints", save_freq="epoch", max_to_keep=2),
         ],
     )
     mean = hvd.allreduce(np.float32(1.0), name="loss", op=hvd.Sum).mean()

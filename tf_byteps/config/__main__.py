@@ -23,13 +23,14 @@ def _place_in_words(config: Config) -> str:
 
 
 def _main() -> int:
-    if sys.argv[1:] == ["--markdown"]:
-        print(markdown())
-        return 0
-    if sys.argv[1:]:
+    prints_all = sys.argv[1:] == ["--markdown"]
+    if sys.argv[1:] and not prints_all:
         print("usage: python -m tf_byteps.config [--markdown]", file=sys.stderr)
         return 2
     try:
+        if prints_all:
+            print(markdown(), flush=True)
+            return 0
         config = Config.from_environment()
         print(f"{config}\n\nThis process is {_place_in_words(config)}.", flush=True)
     except BrokenPipeError:  # as in `python -m tf_byteps.config | head`

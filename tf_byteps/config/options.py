@@ -133,8 +133,8 @@ class Options:
         False,
         "BYTEPS_ALLOW_OPEN",
         flag(),
-        "Lets a job without a secret listen at addresses that other machines reach: everybody "
-        "there can take part in it, read its weights and end it.",
+        "Allows a job without a secret to listen at addresses that other machines can reach. "
+        "Anyone there can then join the job, read its weights or end it.",
     )
     tls: bool = option(
         _ENGINE.security.tls,
@@ -169,18 +169,15 @@ class Options:
         "BYTEPS_PARTITION_BYTES",
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
-        default_text="1/128 of the gradients' bytes divided by the workers' hosts, 128 to 512 KB, "
-        "and no more than 1/16 of what the links carry in 20 ms (but 64 KB, if that is more), and "
-        "less where so many servers could not have two of them each, but not below what the links "
-        "carry in 0.1 ms, up to 128 KB; four times that, up to 512 KB, of tensors with a codec; on "
-        "one host 1/64 of the gradients' bytes, up to 4 MB",
+        default_text="chosen from the gradients' bytes, the number of hosts and servers, and the "
+        "links: 64 to 512 KB; on one host up to 4 MB",
         shared=True,
     )
     credit_bytes: int | None = option(
         None,
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
-        "Bytes in flight from a worker to all servers.",
+        "How many bytes a worker may have in flight, to all servers together.",
         default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
         "have been measured, 16 of the longest parts, but 2 to 16 MB; less in steps that overlap "
         "the next",

@@ -12,12 +12,19 @@ from tf_byteps.doctor.examination import HostRow, LinkRow, Report
 from tf_byteps.doctor.verdicts import Verdict
 
 _UNKNOWN = "-"
+_VERSIONS = "Python, tf_byteps, TensorFlow"
 
 
 def show(report: Report, verdicts: Sequence[Verdict], console: Console) -> None:
     """Prints tables of hosts and links, and what to fix."""
     names = [row.name for row in report.hosts]
-    console.print(_table("", names, [_host(row) for row in report.hosts]))
+    columns = [_host(row) for row in report.hosts]
+    versions = {column[_VERSIONS] for column in columns if _VERSIONS in column}
+    if len(versions) == 1:  # a line instead of the widest column
+        console.print(f"{_VERSIONS}: {versions.pop()}", markup=False, highlight=False)
+        for column in columns:
+            column.pop(_VERSIONS, None)
+    console.print(_table("", names, columns))
     if report.links:
         ends = [f"{link.source} - {link.target}" for link in report.links]
         console.print(_table("link", ends, [_link(link) for link in report.links]))
@@ -38,7 +45,7 @@ def show(report: Report, verdicts: Sequence[Verdict], console: Console) -> None:
 
 def _table(title: str, names: Sequence[str], columns: Sequence[dict[str, str]]) -> Table:
     """One column for each value, one row for each name."""
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     titles = list(dict.fromkeys(key for column in columns for key in column))
     for each in [title or "host", *titles]:
         table.add_column(each, overflow="fold")
@@ -52,17 +59,19 @@ def _host(row: HostRow) -> dict[str, str]:
         return {"error": row.error}
     facts = row.facts
     return {
-        "Python, tf_byteps, TensorFlow": ", ".join(
-            facts[key] or "none" for key in ("python", "tf_byteps", "tensorflow")
-        ),
+        _VERSIONS: ", ".join(facts[key] or "none" for key in ("python", "tf_byteps", "tensorflow")),
         "clock ms": f"{row.clock_offset * 1e3:+.1f} ± {row.clock_error * 1e3:.1f}",
-        "files": f"{facts['nofile_soft']}/{facts['nofile_hard']}",
+        "files": _limits(facts["nofile_soft"], facts["nofile_hard"]),
         "CPUs": f"{facts['processors']:g}",
         "GB": f"{facts['memory_bytes'] / 1e9:.1f}",
         "copy, sum GB/s": f"{facts['copy_rate'] / 1e9:.1f}, {(facts['sum_rate'] or 0) / 1e9:.1f}",
         "GPUs": str(len(facts["gpus"])),
         "transports": ", ".join(_transports(row)),
     }
+
+
+def _limits(soft: int | None, hard: int | None) -> str:
+    return str(soft) if soft == hard else f"{soft}/{hard}"
 
 
 def _transports(row: HostRow) -> Iterator[str]:

@@ -1,5 +1,5 @@
 """Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `BackupResiduals`,
-`LeaveOnSignal` and `Telemetry`."""
+`LeaveOnSignal`, `Telemetry` and `TrainingCheckpoint`."""
 
 # Keras's types say little of a callback's model and parameters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.gradients import accumulators
 from tf_byteps.gradients.replica import is_ours
+from tf_byteps.keras.checkpoint import TrainingCheckpoint
 from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.telemetry import Telemetry
@@ -28,6 +29,7 @@ __all__ = [
     "LeaveOnSignal",
     "MetricAverageCallback",
     "Telemetry",
+    "TrainingCheckpoint",
 ]
 
 

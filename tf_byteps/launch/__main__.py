@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-_DOCTOR, _TEST, _ENV = "doctor", "test", "env"
+_DOCTOR, _TEST, _ENV, _PLAN = "doctor", "test", "env", ("plan", "--plan")
 
 
 def main() -> int:
@@ -23,6 +23,10 @@ def main() -> int:
             from tf_byteps.doctor.environment import main as describe
 
             return describe(words[1:])
+        if words and words[0] in _PLAN:
+            from tf_byteps.launch.estimate import main as estimate
+
+            return estimate(words[1:])
         from tf_byteps.launch.main import main as launch
 
         return launch(words)

@@ -21,10 +21,12 @@ Starts a training job: a scheduler, servers, and the workers that run the comman
     bpslaunch -np 4 --dry-run kubernetes --image example/train:1 python train.py
     bpslaunch doctor -H host1:4,host2:4
     bpslaunch test -H host1:4,host2:4
+    bpslaunch plan --parameters 110M --optimizer adam -np 4 --servers 2
     bpslaunch env
 
 "doctor" starts no job, but finds what would fail or be slow on these hosts (docs/doctor.md). "test"
-starts one of a few seconds, and "env" prints what a report of a bug needs.
+starts one of a few seconds, "plan" estimates memory and bytes, and "env" prints what a report of a
+bug needs.
 Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
 are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
 All processes end together; the exit code is that of the first one that failed. With --min-np or
@@ -180,7 +182,7 @@ def _add_job_arguments(group: argparse._ArgumentGroup) -> None:
         "--servers",
         type=_not_negative,
         metavar="K",
-        help="server processes; 0, the default, makes every worker host a server",
+        help="number of server processes (default: 0, and every worker hosts a server)",
     )
     group.add_argument(
         "--server-restarts",

@@ -41,6 +41,8 @@ class ElasticJob(Job):
         **settings: see `Job`.
     """
 
+    _reports_losses = False
+
     def __init__(
         self,
         launcher: Launcher,

@@ -113,8 +113,8 @@ def address_for(names: Iterable[str]) -> str:
     except socket.gaierror as error:
         raise ConfigError(
             f"the name {name!r} cannot be resolved ({error.strerror}): is the host name right? If "
-            f"only ssh knows it, say with --scheduler-host at which address of this machine it "
-            f"finds the scheduler"
+            f"only ssh knows it, give the address at which it reaches this machine with "
+            f"--scheduler-host"
         ) from None
     return route_address(name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import selectors
 import signal
 import time
@@ -13,11 +14,12 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.launch.caught_signals import CaughtSignals
 from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.launcher import Launcher
-from tf_byteps.launch.output import Choice, Screen, Stream, telling_lines
+from tf_byteps.launch.output import Choice, Screen, Stream
 from tf_byteps.launch.plan import Task
 from tf_byteps.launch.running_task import RunningTask
 from tf_byteps.launch.scheduler_reports import SchedulerReports
 from tf_byteps.launch.summary import ExitSummaries, Tally
+from tf_byteps.launch.tracebacks import telling_lines
 
 _TICK_SECONDS = 0.2
 # How long servers and the scheduler may take to end by themselves after the last worker.
@@ -27,6 +29,8 @@ _LAST_WAIT_SECONDS = 3.0
 _SCHEDULER_READY_SECONDS = 30.0
 # How long a failed server waits for a worker that may be the cause.
 _CAUSE_SECONDS = 1.0
+# What the scheduler says of a process that was lost: it reports that to this one, too.
+_LOSS = re.compile(r" ERROR tf_byteps: .* (ended without a goodbye|is lost): ")
 # From the end of a worker to the report that the job had begun before.
 _EARLY_SECONDS = 5.0
 
@@ -44,6 +48,8 @@ class Job:
         server_restarts: how often a server that has failed then is started again, in all.
         choice: a `Choice` of which output goes where. Default: all to the screen.
     """
+
+    _reports_losses = True  # a process that was lost is why the job has failed
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class Job:
         self._signals = CaughtSignals()
         self._reports = SchedulerReports()
         self._has_scheduler = False
+        self._ended: list[RunningTask] = []  # in the order in which it was noticed
         self._left_early = []  # pairs of a worker that ended well before the job began, and when
         self._missed = None  # one of them, for which others have waited
 
@@ -139,9 +146,10 @@ class Job:
                 task, variables={**task.variables, **self._exit_summaries.variables}
             )
         process = self._launcher.start(task, keep)
-        running = RunningTask(
-            task, process, self._screen, len(self._tasks), log, self._choice.shows(task)
-        )
+        shows, told = self._choice.shows(task), None
+        if task.role == "scheduler" and self._reports_losses:
+            told = _LOSS
+        running = RunningTask(task, process, self._screen, len(self._tasks), log, shows, told)
         self._tasks.append(running)
         for stream in running.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
@@ -254,6 +262,7 @@ class Job:
             )
 
     def _on_ended(self, running: RunningTask) -> None:
+        self._ended.append(running)
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
         if (
@@ -377,6 +386,12 @@ class Job:
         for running in self._tasks:
             running.close()
 
+    def _ended_well_before(self, failed: RunningTask) -> str:
+        """The first worker that had, or "". A program that calls `exit()` ends well, too."""
+        before = self._ended[: self._ended.index(failed)] if failed in self._ended else []
+        well = [each for each in before if each.task.role == "worker" and each.code == 0]
+        return well[0].task.label if well else ""
+
     def _report_failure(self, failed: RunningTask) -> None:
         how = f"exit code {failed.code}"
         if failed.code > 128 and failed.code - 128 in set(signal.Signals):
@@ -386,6 +401,10 @@ class Job:
         if lost and not lost.startswith(f"{label} ") and f"in the process of {label})" not in lost:
             self._screen.say(f"the job has failed: {lost}")
         self._screen.say(f"{failed.task.label} failed first, with {how}")
+        if failed.task.role == "worker" and (left := self._ended_well_before(failed)):
+            self._screen.say(
+                f"{left} had ended before, with exit code 0: perhaps the others have waited for it"
+            )
         if remark := self._launcher.remark(failed.task.host, failed.code or 0):
             self._screen.say(remark)
         if len(self._tasks) > 1 and failed.last_lines:

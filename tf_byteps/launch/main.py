@@ -68,7 +68,9 @@ def _run(options: argparse.Namespace, environment: dict[str, str]) -> int:
         if environment.get("DMLC_ROLE"):
             return _run_one_role(options, environment)
         if read_allocation(environment) is None:
-            _refuse("-np is missing: how many workers? (or set DMLC_ROLE)")
+            behind = set(options.command) & {"-np", "--np", "--workers", "-H", "--hosts"}
+            hint = f"; {min(behind)} behind the command is the program's" if behind else ""
+            _refuse(f"-np is missing: how many workers? (or set DMLC_ROLE){hint}")
     _require_command(options)
     code = _run_job(options, environment)
     return code if options.dry_run else _merge_timeline(options.timeline, code)
@@ -157,6 +159,11 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
     with Job(launcher, verbose=options.verbose, **settings) as job:
         if not options.quiet:
             job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
+        backend = launcher.environment.get("KERAS_BACKEND", "tensorflow")
+        if backend != "tensorflow":
+            job.say(
+                f"WARNING KERAS_BACKEND is {backend}, but tf_byteps trains with tensorflow only"
+            )
         if plan.needs_scheduler:
             task = plan.scheduler_task(address, job.report_descriptor, stays=True)
             port = job.start_scheduler(task)

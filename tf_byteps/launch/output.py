@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import datetime
 import os
+import re
 import sys
 import time
 import typing
-from collections.abc import Sequence
 from typing import IO, TextIO
 
 from tf_byteps import logs
@@ -18,9 +18,7 @@ from tf_byteps.launch.open_line import OpenLine, columns_of, place_of
 from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-_KEPT_LINES = 200  # of a process, and how many of them are shown
-_SHOWN_LINES = 15
-_TRACEBACK = "Traceback (most recent call last):"
+_KEPT_LINES = 200  # of a process
 # A line without an end (a prompt, a progress bar) is shown after this time.
 _PATIENCE_SECONDS = 0.2
 _READ_BYTES = 1 << 16
@@ -137,6 +135,7 @@ class Stream:
         kept: gets the last lines, for the report of a failure.
         log: a `LogFile` that gets all that comes, or None.
         is_shown: whether the screen gets it.
+        told: lines in which this is found are not shown: somebody else tells of it.
     """
 
     def __init__(
@@ -148,6 +147,7 @@ class Stream:
         kept: Lines,
         log: LogFile | None = None,
         is_shown: bool = True,
+        told: re.Pattern[str] | None = None,
     ) -> None:
         self.descriptor = descriptor
         self.prefix = prefix
@@ -159,6 +159,7 @@ class Stream:
         self._line = ""  # what has been printed of the last line
         self._log = log
         self._is_shown = is_shown
+        self._told = told
 
     def read(self) -> bool:
         """Prints what has come. Returns False at the end."""
@@ -195,7 +196,7 @@ class Stream:
         if text.endswith("\n"):
             self._kept.append(self._line.rstrip("\n"))
             self._line = ""
-        if self._is_shown:
+        if self._is_shown and not (self._told and self._told.search(text)):
             self._screen.write(self._target, self, text)
 
 
@@ -274,19 +275,6 @@ def read_ranks(text: str) -> set[int] | None:
             )
         ranks.update(range(int(first), int(last or first) + 1))
     return ranks
-
-
-def telling_lines(lines: Sequence[str]) -> list[str]:
-    """Of a process's last lines those that say why it failed, a few of them.
-
-    Of a traceback the beginning, where the program's own lines are, and the end.
-    """
-    begins = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    of_it = list(lines)[begins[-1] :] if begins else list(lines)[-_SHOWN_LINES:]
-    if len(of_it) <= _SHOWN_LINES:
-        return of_it
-    half = _SHOWN_LINES // 2
-    return [*of_it[:half], "  ...", *of_it[-half:]]
 
 
 def last_lines() -> Lines:

@@ -77,7 +77,8 @@ class Plan:
         if self.workers > slots:
             listed = ",".join(f"{host.name}:{host.slots}" for host in self.hosts)
             raise ConfigError(
-                f"-np {self.workers}, but {listed} takes only {slots} workers: -H gives more"
+                f"-np {self.workers}, but {listed} takes only {slots} worker{'s' * (slots > 1)}: "
+                f"allow more with -H"
             )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 from tf_byteps.launch.launcher import Process
@@ -10,7 +11,7 @@ from tf_byteps.launch.plan import Task
 
 
 class RunningTask:
-    """A started task."""
+    """A started task. For `log`, `is_shown` and `told` see `Stream`."""
 
     def __init__(
         self,
@@ -20,6 +21,7 @@ class RunningTask:
         number: int,
         log: LogFile | None = None,
         is_shown: bool = True,
+        told: re.Pattern[str] | None = None,
     ) -> None:
         self.task = task
         self.process = process
@@ -37,6 +39,7 @@ class RunningTask:
                 self.last_lines,
                 log,
                 is_shown,
+                told,
             )
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr))
         ]

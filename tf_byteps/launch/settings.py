@@ -58,7 +58,7 @@ def _prepare_timeline(file: str) -> None:
                 raise PermissionError(errno.EACCES, f"nobody may write to {place}")
     except BlockingIOError:
         raise ConfigError(
-            f"--timeline {file}: a job that runs writes there: name another file"
+            f"--timeline {file}: a running job writes there: name another file"
         ) from None
     except OSError as error:
         raise ConfigError(f"--timeline {file} cannot be written: {error.strerror}") from None

@@ -11,6 +11,8 @@ from tf_byteps.errors import on_all_workers
 from tf_byteps.ops import broadcast
 from tf_byteps.ops.object_gather import gather_objects
 
+_NAMED = 3  # of the variables that differ
+
 
 def synchronize(what: str, named_variables: Iterable[tuple[str, Any]], root_rank: int = 0) -> None:
     """Sets variables to one worker's values, in one group of broadcasts.
@@ -51,12 +53,19 @@ def keyed_variables(named_variables: Iterable[tuple[str, Any]]) -> dict[str, Any
 
 
 def _difference(what: str, rank: int, other: list[str], first: list[str]) -> str:
-    missing = ", ".join(sorted(set(first) - set(other))) or "nothing"
-    extra = ", ".join(sorted(set(other) - set(first))) or "nothing"
+    missing, extra = _some(first, other), _some(other, first)
     return (
         f"the workers differ in the {what}: worker {rank} lacks {missing} and has {extra} that "
         "worker 0 does not have. All workers must build the same model and optimizer"
     )
+
+
+def _some(keys: list[str], others: list[str]) -> str:
+    """Of those that are not among the others the first: a model's come before its optimizer's."""
+    known = set(others)
+    found = [key for key in keys if key not in known]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more if found else "nothing"
 
 
 def broadcast_all(keyed: Mapping[str, Any], root_rank: int) -> None:

@@ -5,6 +5,7 @@ decide alike. Three things are left: files are to be written once, what was read
 reach workers that cannot see it, and a decision that one worker takes alone must become everyone's.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,14 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.errors import on_all_workers
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import leaving, progress_bar
 
+_logger = logging.getLogger("tf_byteps")
 _SAVING = tuple(
     filter(
         None,
@@ -68,16 +71,21 @@ def flat(callbacks: Any) -> Any:
     return tf.nest.flatten(callbacks or [])
 
 
-def completed(callbacks: Any, model: keras.Model) -> Any:
+def completed(callbacks: Any, model: keras.Model, epochs: int) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 
     Args:
         callbacks: what `fit` was given: a callback, a list, a `keras.callbacks.CallbackList`, or
             `None`. Workers may have different ones.
         model: the `keras.Model` that trains.
+        epochs: what `fit` was given.
 
     Returns:
         What `fit` is to be given instead.
+
+    Raises:
+        ValueError: on all workers, if they would not train for the same epochs, or have not the
+            same callbacks of those that exchange.
     """
     is_container = isinstance(callbacks, keras.callbacks.CallbackList)
     mine = flat(callbacks)
@@ -94,8 +102,13 @@ def completed(callbacks: Any, model: keras.Model) -> Any:
         ],
         "check weights": runtime.config().check_weights,
         "in an epoch": statistics.is_of_own_rows(model),
+        "epochs": int(epochs),
+        "collective": sorted(filter(None, (getattr(each, "collective", "") for each in mine))),
+        "learning rate": _learning_rate(model),
     }
     everyone, _ = leaving.meet(facts)
+    _check_equal(everyone)
+    _compare_learning_rates([other["learning rate"] for other in everyone])
     if all(other["in an epoch"] for other in everyone):
         # The last training was interrupted. Now, before a callback restores a backup on worker 0.
         statistics.end_epoch(model)
@@ -116,6 +129,49 @@ def completed(callbacks: Any, model: keras.Model) -> Any:
     last.set_model(model)
     callbacks.callbacks.append(last)
     return callbacks
+
+
+def _check_equal(everyone: list[dict[str, Any]]) -> None:
+    """Callbacks that exchange say by an attribute `collective` what must agree."""
+    first = everyone[0]
+    for rank, other in enumerate(everyone):
+        if other["epochs"] != first["epochs"]:
+            raise on_all_workers(
+                ValueError(
+                    f"worker 0 calls fit with epochs={first['epochs']}, worker {rank} with "
+                    f"epochs={other['epochs']}: all workers must train for the same epochs"
+                )
+            )
+        if other["collective"] != first["collective"]:
+            raise on_all_workers(
+                ValueError(
+                    f"worker 0 has the callbacks {first['collective']}, worker {rank} has "
+                    f"{other['collective']}: all workers need the same ones, as they exchange"
+                )
+            )
+
+
+def _learning_rate(model: Any) -> list[float] | None:
+    """The steps of the model's optimizer, and its rate if that is a number."""
+    optimizer = getattr(model, "optimizer", None)
+    rate = getattr(optimizer, "_learning_rate", None)
+    if not isinstance(rate, keras.Variable):
+        return None
+    return [float(optimizer.iterations), float(rate)]
+
+
+def _compare_learning_rates(everyones: list[list[float] | None]) -> None:
+    """Warns of a rate that worker 0's replaces. A worker that has come later has made no steps."""
+    first = everyones[0]
+    for rank, other in enumerate(everyones):
+        if runtime.rank() == 0 and first and other and first[0] == other[0] and first != other:
+            _logger.warning(
+                "the learning rate is %g on worker 0 and %g on worker %d: worker 0's is used",
+                first[1],
+                other[1],
+                rank,
+            )
+            return
 
 
 def changes() -> list[Any]:

@@ -51,9 +51,9 @@ def reduce_states(model: Any) -> None:
     _own_results[model] = pythonify_logs(model.get_metrics_result())
     groups = collections.defaultdict(list)
     for variable in model.metrics_variables:
-        op = getattr(variable, "byteps_op", None) or _OPS.get(variable.aggregation)
+        op = operation(variable)
         if op is not None:
-            groups[_exchange(variable, reduce_op.resolve(None, op))].append(variable.value)
+            groups[_exchange(variable, op)].append(variable.value)
     own = []
     for (op, dtype), states in groups.items():
         own += [(state, state.numpy()) for state in states]
@@ -62,6 +62,16 @@ def reduce_states(model: Any) -> None:
             state.assign(value)
     _own[model] = own
     _all.pop(model, None)
+
+
+def operation(variable: Any) -> reduce_op.ReduceOp | None:
+    """How the workers' states are put together; `None`: each keeps its own.
+
+    Args:
+        variable: a `keras.Variable` of a metric.
+    """
+    op = getattr(variable, "byteps_op", None) or _OPS.get(variable.aggregation)
+    return op and reduce_op.resolve(None, op)
 
 
 def _exchange(variable: Any, op: Any) -> Any:

@@ -36,7 +36,7 @@ def check(model: Any, mode: Any) -> None:
     """
     if mode == "off" or runtime.size() == 1:
         return
-    found = difference("weights", [(v.path, v.value) for v in _common_variables(model)])
+    found = difference("weights", [(v.path, v.value) for v in common_variables(model)])
     if found is None:
         return
     message = f"where an epoch ended, {found}. {_ADVICE}"
@@ -46,11 +46,17 @@ def check(model: Any, mode: Any) -> None:
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
-def _common_variables(model: Any) -> list[Any]:
-    variables, optimizers = (
-        variable_kinds.variables(model, *variable_kinds.COMMON),
-        optimizers_of(model),
-    )
+def common_variables(model: Any) -> list[Any]:
+    """What must be the same on all workers where an epoch ends.
+
+    Args:
+        model: a `keras.Model`.
+
+    Returns:
+        A list of `keras.Variable`, each once: the model's and its optimizers'.
+    """
+    variables = variable_kinds.variables(model, *variable_kinds.COMMON)
+    optimizers = optimizers_of(model)
     for optimizer in optimizers:
         variables += optimizer.variables
     own = {id(variable) for variable in local_steps.inner_state(model, optimizers)}

@@ -27,12 +27,17 @@ def may_differ(dataset: Any) -> Any:
 def _may_differ(dataset: Any) -> Any:
     kind = type(dataset).__name__
     decides = "Unbatch" in kind or (dataset._functions() and kind not in _KEEP_LENGTH)
-    return _is_undetermined(dataset) if decides else any(map(_may_differ, dataset._inputs()))
+    return is_undetermined(dataset) if decides else any(map(_may_differ, dataset._inputs()))
 
 
-def _is_undetermined(dataset: Any) -> bool:
+def is_undetermined(dataset: Any) -> bool:
+    """Whether a function of a pipeline draws random numbers, calls Python or has another state.
+
+    Args:
+        dataset: a `tf.data.Dataset`.
+    """
     graphs = [function.function.graph.as_graph_def() for function in dataset._functions()]
-    return any(map(_has_state, graphs)) or any(map(_is_undetermined, dataset._inputs()))
+    return any(map(_has_state, graphs)) or any(map(is_undetermined, dataset._inputs()))
 
 
 def _has_state(graph: Any) -> bool:

@@ -11,7 +11,7 @@ from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.util import random_seed
 
 from tf_byteps.gradients.replica import is_ours
-from tf_byteps.strategy.input import arrays, shuffle
+from tf_byteps.strategy.input import arrays, position, shuffle
 from tf_byteps.strategy.input.sharding import BytePSDataset
 from tf_byteps.wrapping import Change
 
@@ -22,6 +22,7 @@ def changes() -> list[Change]:
     """Each an owner, the name of its attribute, and what replaces that."""
     return [
         (keras_trainer.TFEpochIterator, "__init__", _epoch_iterator),
+        (keras_trainer.TFEpochIterator, "_get_iterator", position.note_iteration),
         (ArrayDataAdapter, "get_tf_dataset", _array_dataset),
         (data_adapters, "is_tf_dataset", _is_dataset),
         (random_seed, "get_seed", _dataset_seed),

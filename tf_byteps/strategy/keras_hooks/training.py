@@ -13,7 +13,7 @@ from keras.src.trainers.trainer import Trainer
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
-from tf_byteps.strategy.input import building
+from tf_byteps.strategy.input import building, position
 from tf_byteps.strategy.step import (
     cross_step,
     float8,
@@ -92,7 +92,9 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
     outer, _local.fits = getattr(_local, "fits", None), self
     try:
         with leaving.telling_the_others():
-            call.arguments["callbacks"] = callbacks.completed(given, self)
+            call.arguments["callbacks"] = callbacks.completed(
+                given, self, call.arguments.get("epochs", 1)
+            )
             with (
                 failures.shortened_errors(),
                 cross_step.training(self, callbacks.flat(given)),
@@ -148,6 +150,8 @@ def _build(
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         return original(self, iterator, data_batch)
+    if iterator is not None and not getattr(_local, "evaluates", False):
+        position.note(self, iterator)
     has_own_step = any(building.has_own_step(self, step) for step in ("train_step", "test_step"))
     spec = None
     if iterator is not None:
@@ -189,6 +193,8 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
     local_steps.finish(self)
     if not getattr(_local, "evaluates", False):
         statistics.end_epoch(self)
+        if position.end_epoch(self) and not logs:
+            logs = self.get_metrics_result()
     metrics.reduce_states(self)
     return metrics.of_all_workers(self, original(self, logs))
 
