@@ -109,7 +109,7 @@ def _check_whole(name: str, value: object, least: int) -> None:
 def _check_range(name: str, value: object, least: float, below: float) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not least <= value < below:
         limits = f"{least} or more" if below == float("inf") else f"in [{least}, {below})"

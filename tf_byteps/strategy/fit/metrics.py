@@ -71,7 +71,7 @@ def operation(variable: Any) -> reduce_op.ReduceOp | None:
         variable: a `keras.Variable` of a metric.
     """
     op = getattr(variable, "byteps_op", None) or _OPS.get(variable.aggregation)
-    return op and reduce_op.resolve(None, op)
+    return reduce_op.resolve(None, op) if op else None
 
 
 def _exchange(variable: Any, op: Any) -> Any:

@@ -46,7 +46,8 @@ def prepare(model: keras.Model, after_rounds: Callable[[], None]) -> None:
         training = _of_models.get(model)
         if training is None or not training.has(model.trainable_variables):
             training = _of_models[model] = _Training(model, settings)
-        model.train_function = _TrainFunction(training, model, after_rounds)
+        function: Any = _TrainFunction(training, model, after_rounds)
+        model.train_function = function
 
 
 def finish(model: keras.Model) -> None:
