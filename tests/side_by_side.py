@@ -9,10 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tests import user_arrays
 
 
 def run(trainings, is_single, folder):
-    """Called in each process. Starting one costs seconds, so each runs many trainings.
+    """Called in each process. Starting one costs seconds, so each runs many trainings. Nobody may
+    write to the arrays that they give away.
 
     Args:
         trainings: {name: a function of a folder, the same for all processes of a job}. It returns
@@ -33,7 +35,8 @@ def run(trainings, is_single, folder):
         path = pathlib.Path(folder) / name
         path.mkdir(parents=True, exist_ok=True)
         try:
-            results[name] = train(path)
+            with user_arrays.unchanged():
+                results[name] = train(path)
         except Exception:
             results[name] = {"error": traceback.format_exc()}
             print(results[name]["error"], flush=True)
