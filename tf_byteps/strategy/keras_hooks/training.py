@@ -205,7 +205,8 @@ def _export(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) 
 
 def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     adopt_model(self)
-    collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
+    is_distributed = is_ours(self.distribute_strategy)
+    collecting = local_batch.collecting_predictions(self if is_distributed else None)
     with failures.shortened_errors(), collecting:
         statistics.average(self)
         return original(self, *args, **kwargs)
@@ -213,7 +214,7 @@ def _predict(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any)
 
 def _predict_on_batch(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     adopt_model(self)
-    with local_batch.collecting_predictions(False):
+    with local_batch.collecting_predictions(None):
         return original(self, *args, **kwargs)
 
 
