@@ -189,6 +189,12 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   ExchangeRequest request;
   request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
                             handle->shape, kind, average, root_rank, backup_workers, codec);
+  if (DTypeSize(request.tensor.dtype) != static_cast<size_t>(array.itemsize())) {
+    throw EngineError{InvalidArgument(
+        "tensor \"" + name + "\": dtype " + *dtype + " takes " +
+        std::to_string(DTypeSize(request.tensor.dtype)) + " bytes an element, but the array is " +
+        std::string(py::str(array.dtype())) + ", which takes " + std::to_string(array.itemsize()))};
+  }
   request.priority = priority.value_or(kBackwardOrder);
   request.input = array.data();
   request.keep_alive = handle;

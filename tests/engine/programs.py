@@ -186,6 +186,7 @@ def refused_tensors():
         "bool": lambda: start(np.ones(2, bool), name="bool"),
         "complex64": lambda: start(np.ones(2, np.complex64), name="complex64"),
         "integer average": lambda: start(np.ones(2, np.int32), name="average", average=True),
+        "other size": lambda: _engine.exchange(np.array([False]), dtype="float32", name="size"),
         "unknown operation": lambda: start(np.ones(2), name="operation", kind="product"),
         "unknown root": lambda: start(np.ones(2), name="root", kind="broadcast", root_rank=7),
         "scalar gather": lambda: start(np.array(1.0), name="scalar", kind="gather"),

@@ -106,6 +106,7 @@ def test_refused_tensors(workers):
                 "bool",
                 "complex64",
                 "integer average",
+                "other size",
                 "unknown operation",
                 "unknown root",
                 "scalar gather",
@@ -115,6 +116,10 @@ def test_refused_tensors(workers):
             "INVALID_ARGUMENT",
         )
         assert "dtype bool cannot be exchanged; use float32" in errors["bool"][1]
+        assert (
+            "dtype float32 takes 4 bytes an element, but the array is bool"
+            in (errors["other size"][1])
+        )
 
 
 @pytest.mark.parametrize("servers", [0, 2])

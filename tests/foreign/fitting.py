@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import layers, ops
 
 from tests.foreign.table import BATCH, OWN_ROWS, ROWS, integers, numbers, pictures, program, shown
+from tests.user_arrays import aligned
 
 
 class Distiller(keras.Model):
@@ -224,3 +225,47 @@ def batches_by_hand(scope):
     for start in range(0, ROWS, BATCH):
         model.train_on_batch(x[start : start + BATCH], y[start : start + BATCH])
     return shown(model, score=model.evaluate(x, y, batch_size=BATCH, verbose=0))
+
+
+class Batches(keras.utils.PyDataset):
+    """Keras's documented form: slices of arrays, here in memory that TensorFlow takes as it is."""
+
+    def __init__(self):
+        super().__init__()
+        # A row of 64 bytes, so that every slice begins at a multiple of them.
+        self.x, self.y = aligned(numbers(ROWS, 8)), aligned(numbers(ROWS, 8, seed=1))
+
+    def __len__(self):
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, index):
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return self.x[rows], self.y[rows]
+
+
+def _fed(scope, feed, **options):
+    keras.utils.set_random_seed(5)
+    batches = Batches()
+    before = batches.x.copy(), batches.y.copy()
+    with scope():
+        model = keras.Sequential([keras.Input([8]), layers.Dense(8, "tanh"), layers.Dense(8)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    history = model.fit(feed(batches), epochs=2, verbose=0, **options)
+    assert all((now == was).all() for now, was in zip((batches.x, batches.y), before))
+    return shown(model, history)
+
+
+def _for_ever(batches):
+    while True:
+        for index in range(len(batches)):
+            yield batches[index]
+
+
+@program("batches of a `PyDataset`", quick=True)
+def py_dataset(scope):
+    return _fed(scope, lambda batches: batches, shuffle=False)
+
+
+@program("batches of a generator, `steps_per_epoch`", quick=True)
+def generator(scope):
+    return _fed(scope, _for_ever, steps_per_epoch=-(-ROWS // BATCH))

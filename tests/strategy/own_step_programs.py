@@ -180,6 +180,51 @@ def contrastive():
     return {"weights": _weights(model.trainable_weights)}
 
 
+class Summed(keras.Model):
+    """Asks for the gradient of a tensor of losses."""
+
+    def __init__(self, process):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.process = process
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            losses = tf.reduce_mean(self(data) ** 2, -1)
+        gradients = tape.gradient(losses, self.trainable_variables)
+        rows = tf.cast(tf.shape(losses)[0], losses.dtype)
+        gradients = [self.process(gradient, rows) for gradient in gradients]
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        return {}
+
+
+def tensor_of_losses():
+    """What steps are told that divide its gradient by the worker's rows, as one may in one process;
+    or the weights. 40 rows in batches of 20: pieces of 10."""
+    steps = {
+        "divided": lambda gradient, rows: gradient / rows,
+        "divided with NumPy's number": lambda gradient, rows: tf.divide(gradient, 10),
+        "divided and clipped": lambda gradient, rows: tf.clip_by_norm(gradient / rows, 0.1),
+        "divided by all rows": lambda gradient, rows: gradient / 20,
+        "as it is": lambda gradient, rows: gradient,
+    }
+    results = {}
+    for eager in (False, True):
+        for name, process in steps.items():
+            with _strategy().scope():
+                model = Summed(process)
+                model.compile(keras.optimizers.SGD(0.001), run_eagerly=eager)
+            try:
+                model.fit(_ROWS, batch_size=20, verbose=0)
+                results[name, eager] = _weights(model.trainable_weights)
+            except ValueError as error:
+                results[name, eager] = str(error)
+    return results
+
+
 def wrong_input():
     """A model without a step of its own: Keras's error stays."""
     with _strategy().scope():

@@ -224,6 +224,34 @@ def saved_within_an_epoch(folder):
     return {"after": seen.after_batches[:2], "saved": layer.moving_mean.numpy().tolist()}
 
 
+def saved_by_the_program(folder):
+    """What is said of the program's own saves: after each of three batches, and of an epoch."""
+    path = f"{folder}/{bps.rank()}.weights.h5"
+    save = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: model.save_weights(path),
+        on_epoch_end=lambda epoch, logs: model.save_weights(path),
+    )
+    shared = keras.callbacks.ModelCheckpoint(
+        f"{folder}/all.weights.h5", save_weights_only=True, save_freq=1
+    )
+    warnings = {}
+    for name, callback in (("checkpoint", shared), ("at the end", None), ("own", save)):
+        with bps.BytePSStrategy().scope():
+            model = keras.Sequential([keras.Input([4]), keras.layers.BatchNormalization()])
+            model.add(keras.layers.Dense(1))
+            optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+            model.compile(optimizer, "mse", run_eagerly=True)
+
+        def train(model=model, callback=callback):
+            callbacks = [] if callback is None else [callback]
+            options = {"batch_size": 6, "shuffle": False, "verbose": 0}
+            model.fit(*_rows(18), callbacks=callbacks, **options)
+            model.save_weights(path)
+
+        warnings[name] = [line for line in _warnings(train) if "is saved within" in line]
+    return warnings
+
+
 def optimizer_built_outside():
     """Weights and slots of an optimizer that was made in the scope and built outside of it."""
     with bps.BytePSStrategy().scope():
@@ -234,8 +262,9 @@ def optimizer_built_outside():
     return [variable.numpy().tolist() for variable in model.optimizer.variables]
 
 
-def stateful_rnn(rows_of_a_piece=2):
-    """The state after two epochs; pieces of two rows, and a model for as many, or others."""
+def stateful_rnn(rows_of_a_piece=2, predicts=False):
+    """The state after two epochs; pieces of two rows, and a model for as many, or others. Or the
+    predictions."""
     keras.utils.set_random_seed(1)
     strategy = bps.BytePSStrategy()
     rows = 2 * bps.size()
@@ -245,6 +274,8 @@ def stateful_rnn(rows_of_a_piece=2):
         model = keras.Model(inputs, keras.layers.Dense(1)(outputs))
         model.compile("sgd", "mse")
     x = np.random.RandomState(0).normal(size=(4 * rows, 3, 4)).astype("float32")
+    if predicts:
+        return model.predict(x, batch_size=rows, verbose=0).tolist()
     model.fit(x, np.ones([4 * rows, 1]), batch_size=rows, shuffle=False, epochs=2, verbose=0)
     return [state.numpy().tolist() for state in model.layers[1].states]
 

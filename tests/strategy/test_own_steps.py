@@ -23,6 +23,7 @@ SCENARIOS = [
     "wrong_input",
     "forgotten_scope",
     "remote_monitor",
+    "tensor_of_losses",
     *TRAININGS,
 ]
 
@@ -51,6 +52,24 @@ def test_metrics_that_only_the_step_builds_count_each_row_once(group):
 def test_other_models_keep_the_error_of_building(group):
     for failure in group.failures("wrong_input"):
         assert failure.kind == "ValueError" and "expected" in failure.message
+
+
+def test_a_gradient_divided_by_own_rows_is_made_right_or_refused(group):
+    first, second = group["tensor_of_losses"]
+    assert first == second
+    refused = {
+        ("divided and clipped", False): "computes with the result before an optimizer gets it",
+        ("divided", True): "runs eagerly",
+        ("divided with NumPy's number", True): "runs eagerly",
+        # While the model is built.
+        ("divided and clipped", True): "computes with the result before an optimizer gets it",
+    }
+    for case, result in first.items():
+        if case in refused:
+            assert "divides the gradient of a tensor of losses (" in result
+            assert f"own rows, and {refused[case]}. " in result
+        else:
+            assert isinstance(result, list), (case, result)
 
 
 def test_a_loop_that_changes_nothing_but_variables(group):

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.time_limit(620)
 PROGRAM = os.path.join(os.path.dirname(__file__), "state_programs.py")
 SIZE = 3  # a third of a float32 is rounded
 WHOLE_BATCH = f'stateful_rnn={{"rows_of_a_piece": {2 * SIZE}}}'
+WHOLE_BATCH_PREDICTED = f'stateful_rnn={{"rows_of_a_piece": {2 * SIZE}, "predicts": true}}'
+PREDICTED = 'stateful_rnn={"predicts": true}'
 SCENARIOS = [
     "evaluated_within_an_epoch",
     "trained_on_batches",
@@ -23,6 +25,8 @@ SCENARIOS = [
     "another_fit",
     "optimizer_built_outside",
     "stateful_rnn",
+    PREDICTED,
+    WHOLE_BATCH_PREDICTED,
     WHOLE_BATCH,
     "momentum_encoder",
     "metrics",
@@ -38,8 +42,13 @@ def saved(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def group(saved):
-    return workers.run(PROGRAM, [*SCENARIOS, saved], SIZE)
+def saved_by_the_program(tmp_path_factory):
+    return f'saved_by_the_program={{"folder": "{tmp_path_factory.mktemp("own")}"}}'
+
+
+@pytest.fixture(scope="module")
+def group(saved, saved_by_the_program):
+    return workers.run(PROGRAM, [*SCENARIOS, saved, saved_by_the_program], SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +100,15 @@ def test_states_of_an_rnn_stay_the_workers_own(group):
     assert len({str(result) for result in group["stateful_rnn"]}) == SIZE
 
 
-def test_a_model_for_the_whole_batch_is_refused(group):
-    for failure in group.failures(WHOLE_BATCH):
+def test_a_stateful_model_predicts_for_the_whole_batch(group):
+    results = group[PREDICTED]
+    assert np.shape(results[0]) == (8 * SIZE, 1)
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("scenario", [WHOLE_BATCH, WHOLE_BATCH_PREDICTED])
+def test_a_model_for_the_whole_batch_is_refused(group, scenario):
+    for failure in group.failures(scenario):
         assert "is made for batches of 6 rows" in failure.message
         assert "divided by 3 workers" in failure.message
 
@@ -114,6 +130,13 @@ def test_statistics_that_are_saved_within_an_epoch_are_those_of_all_workers(grou
         (after,) = result["after"][1]
         np.testing.assert_allclose(after, result["saved"], rtol=1e-6)
         assert result == {**results[0], "after": result["after"]}
+
+
+def test_a_save_of_a_workers_own_is_said_once(group, saved_by_the_program):
+    for said in group[saved_by_the_program]:
+        assert said["checkpoint"] == said["at the end"] == []
+        (warning,) = said["own"]
+        assert "gets the moving statistics and accumulated gradients of this worker" in warning
 
 
 def test_an_optimizer_may_be_built_outside_of_the_scope(group):

@@ -17,6 +17,8 @@ from tf_byteps.ops import Average, push_pull
 from tf_byteps.ops.fingerprints import differing
 from tf_byteps.types import Optimizer
 
+# Optimizer -> its steps when its accumulators were last made the same on all workers.
+_averaged_at: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 # Optimizer -> a function that averages, and the `tf.Variable`s that it averages.
 _functions = weakref.WeakKeyDictionary()
 
@@ -54,12 +56,7 @@ def average(
         leaves_out: takes a `keras.Variable` that an optimizer updates; returns whether its
             accumulator stays the worker's own.
     """
-    accumulating = [
-        each
-        for optimizer in optimizers
-        for each in with_inner(optimizer)
-        if each.gradient_accumulation_steps and each.built
-    ]
+    accumulating = _accumulating(optimizers)
     if not accumulating or runtime.size() == 1:
         return
     steps = [int(optimizer._iterations.numpy()) for optimizer in accumulating]
@@ -68,6 +65,25 @@ def average(
     for optimizer, count, differs in zip(accumulating, steps, differ, strict=True):
         if not differs and count % optimizer.gradient_accumulation_steps:
             _average(optimizer, leaves_out)
+            _averaged_at[optimizer] = count
+
+
+def are_own(optimizers: Iterable[Any]) -> bool:
+    """Whether one of some optimizers has accumulated gradients of this worker's rows alone."""
+    return any(
+        each._iterations.numpy() % each.gradient_accumulation_steps
+        and _averaged_at.get(each) != each._iterations.numpy()
+        for each in _accumulating(optimizers)
+    )
+
+
+def _accumulating(optimizers: Iterable[Any]) -> list[Any]:
+    return [
+        each
+        for optimizer in optimizers
+        for each in with_inner(optimizer)
+        if each.gradient_accumulation_steps and each.built
+    ]
 
 
 def with_inner(optimizer: Optimizer) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from keras.src.saving import saving_lib
 from keras.src.utils import file_utils
 from tensorflow.python.data.ops import save_op
 
+from tf_byteps.strategy.fit import statistics
 from tf_byteps.strategy.input import content
 from tf_byteps.strategy.saving import beside, checkpoints, turns
 from tf_byteps.wrapping import Change
@@ -44,6 +45,7 @@ def _save(
     if not is_path or not checkpoints.is_shared(filepath):
         original(model, filepath, *args, **kwargs)
         return
+    statistics.warn_if_own(model)
     target = pathlib.Path(os.path.realpath(filepath))
 
     def write() -> list[pathlib.Path]:

@@ -29,6 +29,7 @@ _logger = logging.getLogger("tf_byteps")
 # Model that trains -> {id of a statistic: its fingerprint when it was last the same everywhere}.
 _common = weakref.WeakKeyDictionary()
 _warned = set()  # paths
+_has_warned_of_saving = False
 
 
 def begin(model: Any) -> None:
@@ -86,6 +87,34 @@ def end_epoch(model: Any) -> None:
     """Does `average_all`, and notes that the model's epoch has ended. A collective."""
     average_all(model)
     forget(model)
+
+
+def warn_if_own(model: Any) -> None:
+    """Says once that a program saves what follows this worker's rows. No collective: a program may
+    save on one worker.
+
+    Args:
+        model: what is saved, a `keras.Model` or a layer.
+    """
+    global _has_warned_of_saving
+    if _has_warned_of_saving or model not in _common:
+        return
+    variables, common = _statistics(model), _common[model]
+    changed = any(
+        common.get(id(variable)) != number
+        for variable, number in zip(variables, fingerprints(variables), strict=True)
+    )
+    own = ["moving statistics"] * changed
+    own += ["accumulated gradients"] * accumulators.are_own(accumulators.optimizers_of(model))
+    if own:
+        _has_warned_of_saving = True
+        _logger.warning(
+            "the model %r is saved within an epoch: the file gets the %s of this worker's rows, "
+            "not the average over all workers. Save where an epoch ends, or with a "
+            "keras.callbacks.ModelCheckpoint or BackupAndRestore that all workers have",
+            model.name,
+            " and ".join(own),
+        )
 
 
 def forget(model: Any) -> None:

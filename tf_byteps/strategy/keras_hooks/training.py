@@ -229,7 +229,8 @@ def _export(original: Callable[..., Any], self: Any, *args: object, **kwargs: ob
 
 def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
-    collecting = local_batch.collecting_predictions(is_ours(self.distribute_strategy))
+    is_distributed = is_ours(self.distribute_strategy)
+    collecting = local_batch.collecting_predictions(self if is_distributed else None)
     with failures.shortened_errors(), collecting:
         local_steps.finish(self)
         statistics.average(self)
@@ -240,7 +241,7 @@ def _predict_on_batch(
     original: Callable[..., Any], self: Any, *args: object, **kwargs: object
 ) -> Any:
     adopt_model(self)
-    with local_batch.collecting_predictions(False):
+    with local_batch.collecting_predictions(None):
         return original(self, *args, **kwargs)
 
 

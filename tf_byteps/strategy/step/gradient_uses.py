@@ -12,20 +12,23 @@ eagerly is not known before it is done, so that there they are always reduced by
 
 A program that reduces gradients itself, with `all_reduce` of the replica context as tf.distribute's
 guides do, is left alone. Only steps with code of the user's are looked at. It costs two operations
-a gradient while the step is traced, and none when it runs.
+a gradient while the step is traced, and none when it runs. Where a step runs eagerly, and asks for
+the gradient of a tensor of losses, its operations are looked at: one that divides by the worker's
+rows is refused.
 """
 
 import contextlib
 import dataclasses
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.trainer import Trainer
+from tensorflow.python.framework import op_callbacks
 
 from tf_byteps.gradients.accumulators import with_inner
 from tf_byteps.ops import names
@@ -34,6 +37,8 @@ from tf_byteps.strategy.step.branches import Branches
 from tf_byteps.strategy.step.scaling import trace_again
 
 Gradient = tf.Tensor | tf.IndexedSlices
+
+_DIVISIONS = ("RealDiv", "DivNoNan")
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -84,6 +89,7 @@ class GradientUses:
         self._calls: dict[int, int] = {}
         self._reduces_itself = False
         self._is_given_up = False
+        self._watches_operations = False  # of the step, which runs eagerly
         self._rows: tf.Tensor | int | None = None
 
     @contextlib.contextmanager
@@ -110,6 +116,8 @@ class GradientUses:
             if not (self.are_reduced or self._reduces_itself or self._is_given_up):
                 self._look_for_other_uses(results)
         finally:
+            if self._watches_operations:
+                op_callbacks.remove_op_callback(self._look_at_operation)
             self._begin()
 
     # What hooks report.
@@ -130,6 +138,9 @@ class GradientUses:
         """
         gradient = _identity(gradient)
         self._returned[id(gradient)] = _Returned(gradient, names.call_site(), is_of_losses)
+        if is_of_losses and tf.executing_eagerly() and not self._watches_operations:
+            self._watches_operations = True
+            op_callbacks.add_op_callback(self._look_at_operation)
         return gradient
 
     def is_returned(self, value: Any) -> bool:
@@ -192,13 +203,28 @@ class GradientUses:
                 self._reduce_first(f"other than hand them to an optimizer ({each.place})")
 
     def _check_not_divided(self, returned: _Returned, consumers: Iterable[tf.Operation]) -> None:
-        if returned.is_of_losses and any(self._is_by_rows(each) for each in consumers):
-            raise ValueError(
-                f"{self._step} divides the gradient of a tensor of losses ({returned.place}) by "
-                "the worker's own rows, and computes with the result before an optimizer gets it. "
-                "That cannot be made the gradient of the whole batch: take tf.reduce_mean of the "
-                "losses before tape.gradient"
-            )
+        if returned.is_of_losses and any(
+            self._is_by_rows(each.type, each.inputs) for each in consumers
+        ):
+            raise self._divided(returned, "computes with the result before an optimizer gets it")
+
+    def _look_at_operation(
+        self, kind: str, inputs: Sequence[tf.Tensor], *_: Any, **__: Any
+    ) -> None:
+        """Called by TensorFlow after an operation that runs, or joins a graph."""
+        if kind not in _DIVISIONS:
+            return
+        for each in self._returned.values():
+            is_divided = any(part is inputs[0] for part in _parts(each.gradient))
+            if each.is_of_losses and is_divided and self._is_by_rows(kind, inputs):
+                raise self._divided(each, "runs eagerly")
+
+    def _divided(self, returned: _Returned, what: str) -> ValueError:
+        return ValueError(
+            f"{self._step} divides the gradient of a tensor of losses ({returned.place}) by "
+            f"the worker's own rows, and {what}. That cannot be made the gradient of the whole "
+            "batch: take tf.reduce_mean of the losses before tape.gradient"
+        )
 
     def _reduce_first(self, what: str) -> None:
         for each in self._returned.values():
@@ -221,15 +247,15 @@ class GradientUses:
 
     def _divided_by_rows(self, gradient: Gradient) -> _Returned | None:
         """The gradient of a tensor of losses that was divided to become this one."""
-        if not isinstance(gradient, tf.Tensor) or not self._is_by_rows(gradient.op):
+        if not isinstance(gradient, tf.Tensor) or not self._is_by_rows(
+            gradient.op.type, gradient.op.inputs
+        ):
             return None
         returned = self._returned.get(id(gradient.op.inputs[0]))
         return returned if returned is not None and returned.is_of_losses else None
 
-    def _is_by_rows(self, operation: tf.Operation) -> bool:
-        return operation.type in ("RealDiv", "DivNoNan") and origins.is_count(
-            operation.inputs[1], self._rows
-        )
+    def _is_by_rows(self, kind: str, inputs: Sequence[tf.Tensor]) -> bool:
+        return kind in _DIVISIONS and origins.is_count(inputs[1], self._rows)
 
     def _comes_from_a_tape(self, value: Any) -> bool:
         """Whether a value is computed from what tapes have returned, as far as graphs tell."""

@@ -373,16 +373,25 @@ def _state_besides_weights(model: Any, is_training: bool) -> list[Any]:
 
 
 @contextlib.contextmanager
-def collecting_predictions(active: bool) -> Iterator[Any]:
-    """While active, Keras's prediction steps return the rows of all workers."""
-    before = is_collecting_predictions()
-    _local.collecting = active
+def collecting_predictions(model: Any) -> Iterator[Any]:
+    """Meanwhile the prediction steps of a Keras model return the rows of all workers.
+
+    Args:
+        model: a `keras.Model`; `None` if steps return this worker's rows.
+    """
+    before = getattr(_local, "predicts", None)
+    _local.predicts = model
     try:
         yield
     finally:
-        _local.collecting = before
+        _local.predicts = before
 
 
 def is_collecting_predictions() -> Any:
     """Whether this thread is in `Model.predict`, whose result is collected from all workers."""
-    return getattr(_local, "collecting", False) and runtime.size() > 1
+    return predicting() is not None
+
+
+def predicting() -> Any:
+    """The model whose `predict` collects the rows of all workers on this thread, or `None`."""
+    return getattr(_local, "predicts", None) if runtime.size() > 1 else None
