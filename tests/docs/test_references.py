@@ -78,7 +78,7 @@ def test_settings_exist(page):
 def test_blocks_say_their_language(page):
     """Else nobody looks at what is in them."""
     languages = {language for language, _ in pages.BLOCK.findall(page.read_text())}
-    assert languages <= {"python", "shell", "text"}
+    assert languages <= {"mermaid", "python", "shell", "text"}
 
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)

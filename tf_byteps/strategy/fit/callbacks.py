@@ -17,6 +17,7 @@ from tf_byteps.errors import on_all_workers
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
+from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.training import leaving, progress_bar
 
@@ -155,7 +156,7 @@ def _learning_rate(model: Any) -> list[float] | None:
     """The steps of the model's optimizer, and its rate if that is a number."""
     optimizer = getattr(model, "optimizer", None)
     rate = getattr(optimizer, "_learning_rate", None)
-    if not isinstance(rate, keras.Variable):
+    if not isinstance(rate, keras.Variable) or is_foreign(optimizer):
         return None
     return [float(optimizer.iterations), float(rate)]
 

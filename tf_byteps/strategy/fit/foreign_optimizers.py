@@ -49,6 +49,13 @@ def warn_if_alone(model: Any) -> None:
     )
 
 
+def is_foreign(optimizer: Any) -> bool:
+    """Whether an optimizer belongs to a strategy of another kind."""
+    strategy = optimizer._distribution_strategy
+    is_default = isinstance(strategy.extended, distribute_lib._DefaultDistributionExtended)
+    return not is_default and not is_ours(strategy)
+
+
 def adopt_optimizer(optimizer: Any) -> None:
     """Makes an optimizer the current `BytePSStrategy`'s, if there is one.
 
@@ -61,8 +68,7 @@ def adopt_optimizer(optimizer: Any) -> None:
     strategy, before = tf.distribute.get_strategy(), optimizer._distribution_strategy
     if before is strategy or not is_ours(strategy):
         return
-    is_default = isinstance(before.extended, distribute_lib._DefaultDistributionExtended)
-    if not is_default and not is_ours(before):
+    if is_foreign(optimizer):
         raise ValueError(
             f"the optimizer {optimizer.name!r} was made in the scope of a {type(before).__name__}, "
             "which a BytePSStrategy cannot use: make it in the scope of the BytePSStrategy, or "
