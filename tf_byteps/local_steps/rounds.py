@@ -196,7 +196,7 @@ class _Fragment:
         started = split.start_reductions(
             sent,
             self._names,
-            [tuple(variable.shape.as_list()) for variable in self._variables],
+            [variable.shape for variable in self._variables],
             self._reduction,
             self._choices,
         )

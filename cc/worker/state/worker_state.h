@@ -40,7 +40,7 @@ namespace byteps {
 
 // Not thread-safe. `job` outlives it.
 struct WorkerState {
-  WorkerState(const JobDescription& job, int32_t rank, Exchanges::Options options)
+  WorkerState(const JobDescription& job, int32_t rank, const Exchanges::Options& options)
       : keys(job),
         transmission(job, rank, lifecycle, failover, &servers),
         exchanges(lifecycle, &keys, &transmission, options),
