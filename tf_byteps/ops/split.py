@@ -77,7 +77,7 @@ class StartedReduction:
 def start_reductions(
     tensors: Sequence[Any],
     names: Sequence[str],
-    shapes: Sequence[tuple[int, ...] | tf.TensorShape],
+    shapes: Sequence[Any],
     reduction: Reduction,
     variables: Sequence[Any] | None = None,
 ) -> list[StartedReduction | None]:
