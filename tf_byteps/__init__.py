@@ -118,6 +118,7 @@ if typing.TYPE_CHECKING:
         errors as errors,
         keras as keras,
         launch as launch,
+        local_steps as local_steps,
         ops as ops,
         runtime as runtime,
         strategy as strategy,

@@ -132,6 +132,16 @@ def loop(data: tf.data.Dataset) -> tf.Tensor:
     return tf.add_n([step(batch) for batch in batches])
 
 
+def local_steps(model: keras.Model, data: tf.data.Dataset) -> float | None:
+    outer = bps.OuterSync(model.trainable_variables, local_steps=8, outer="diloco", delay=2)
+    for images, labels in data:
+        model.train_on_batch(images, labels)
+        outer.step(rows=len(images))
+    outer.finish()
+    print(outer.rounds, bps.local_steps)
+    return outer.divergence
+
+
 def tape(model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> None:
     optimizer = bps.DistributedOptimizer(keras.optimizers.Adam(1e-3), compression="int4:feedback=1")
     optimizer.learning_rate = 1e-4  # still an Adam
