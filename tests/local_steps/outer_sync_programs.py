@@ -6,6 +6,7 @@ import tensorflow as tf
 import tf_byteps
 
 _SHAPES = ((3,), (2, 2), ())
+_LARGE = 2**16  # with fewer bytes than BYTEPS_MIN_COMPRESS_BYTES it would travel as it is
 _RATE = {"average": 1.0, "diloco": 0.7}
 
 
@@ -100,15 +101,17 @@ def rounds(steps, settings):
 
 
 def compressed(steps, compression):
-    """Ten workers' worth of rounds with a codec; returns the error against none, relatively."""
+    """Rounds with a codec, of a weight large enough for it; returns the error, relatively."""
     tf_byteps.init()
     rank = tf_byteps.rank()
     results = []
     for codec in ("none", compression):
-        variable = tf.Variable(np.zeros(4096, np.float32), name=f"weight_{codec.partition(':')[0]}")
+        variable = tf.Variable(
+            np.zeros(_LARGE, np.float32), name=f"weight_{codec.partition(':')[0]}"
+        )
         outer = tf_byteps.OuterSync([variable], local_steps=4, compression=codec)
         for step in range(steps):
-            move = np.random.default_rng([rank, step]).normal(size=4096).astype(np.float32)
+            move = np.random.default_rng([rank, step]).normal(size=_LARGE).astype(np.float32)
             variable.assign_add(move)
             outer.step()
         outer.finish()
