@@ -61,6 +61,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "RemoteMonitor.on_epoch_end": ("(self, epoch, logs=None)",),
     "SeedGenerator.next": ("(self, ordered=None)",),
     "TFEpochIterator.__init__": ("(self, distribute_strategy=None, *args, **kwargs)",),
+    "TFEpochIterator._get_iterator": ("(self)",),
     "TFOptimizer._all_reduce_sum_gradients": ("(self, grads_and_vars)",),
     "TFOptimizer.add_variable_from_reference": (
         "(self, reference_variable, name=None, initializer=None)",

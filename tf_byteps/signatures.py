@@ -27,6 +27,7 @@ PURPOSES = {
     "tf_byteps.strategy.fit.deferred_logs": "the logs of a step",
     "tf_byteps.strategy.fit.orbax": "checkpoints of OrbaxCheckpoint",
     "tf_byteps.strategy.fit.atomic_writes": "files that several workers save",
+    "tf_byteps.strategy.input.position": "checkpoints within an epoch",
     "tf_byteps.strategy.keras2": "the refusal of tf_keras",
     "tf_byteps.strategy.keras_hooks.gradients": "the sums of gradients",
     "tf_byteps.strategy.keras_hooks.input": "the workers' shares of the data",

@@ -5,6 +5,8 @@ usage: PYTHONPATH=folder_with_another_keras python tools/record_signatures.py
 
 import pathlib
 import pprint
+import subprocess
+import sys
 
 from tf_byteps import signatures
 from tf_byteps.recorded_signatures import SIGNATURES
@@ -42,6 +44,7 @@ def main():
         recorded.setdefault(signatures.name_of(owner, name), set()).add(form)
     table = {name: tuple(sorted(forms)) for name, forms in sorted(recorded.items())}
     _FILE.write_text(_HEAD + pprint.pformat(table, width=96) + "\n")
+    subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", _FILE], check=True)
 
 
 if __name__ == "__main__":
