@@ -1,9 +1,9 @@
 // The operations as TensorFlow sees them: inputs, attributes and static shapes. The kernels are in
 // kernels.cc, for XLA in xla_kernels.cc.
 //
-// Every operation is stateful (it runs even if nobody uses its result, and is never folded or
-// merged with another). The exchanges are distributed communications, too (so that TensorFlow
-// passes on an UNAVAILABLE error instead of replacing it).
+// Every operation but BytePSCopyRows is stateful (it runs even if nobody uses its result, and is
+// never folded or merged with another). The exchanges are distributed communications, too (so that
+// TensorFlow passes on an UNAVAILABLE error instead of replacing it).
 //
 // `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
 // input would be chained to all others of its tf.function; one with a resource input is ordered
@@ -42,6 +42,29 @@ absl::Status SameShapesAsValues(InferenceContext* context) {
   const int count = context->num_outputs();
   const int tokens = context->num_inputs() - count;
   for (int i = 0; i < count; ++i) context->set_output(i, context->input(tokens + i));
+  return absl::OkStatus();
+}
+
+// The first axis of a result that is `begin` to `end` of the input's, where both are known.
+DimensionHandle LengthOfRange(InferenceContext* context, int begin, int end) {
+  const tensorflow::Tensor* const first = context->input_tensor(begin);
+  const tensorflow::Tensor* const last = context->input_tensor(end);
+  if (first == nullptr || last == nullptr) return context->UnknownDim();
+  const int64_t length = last->scalar<int64_t>()() - first->scalar<int64_t>()();
+  return length < 0 ? context->UnknownDim() : context->MakeDim(length);
+}
+
+absl::Status RowsOfRange(InferenceContext* context) {
+  ShapeHandle value, scalar, result;
+  TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(0), 1, &value));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(1), 0, &scalar));
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 0, &scalar));
+  if (!context->RankKnown(value)) {
+    context->set_output(0, context->UnknownShape());
+    return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(context->ReplaceDim(value, 0, LengthOfRange(context, 1, 2), &result));
+  context->set_output(0, result);
   return absl::OkStatus();
 }
 
@@ -260,6 +283,17 @@ REGISTER_OP("BytePSNoteBatch")
         "Before a batch is taken, with `began` = 0: gives the time. After it, with that time: "
         "counts the wait and the samples of the batch. It takes the iterator so that functions "
         "keep the order.");
+
+REGISTER_OP("BytePSCopyRows")
+    .Input("value: T")
+    .Input("begin: int64")
+    .Input("end: int64")
+    .Output("rows: T")
+    .Attr("T: type")
+    .SetShapeFn(RowsOfRange)
+    .Doc(
+        "Rows `begin` to `end` of a tensor in memory of their own, which a GPU can read by itself "
+        "where there is one. `value[begin:end]` is a view of the same memory.");
 
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")

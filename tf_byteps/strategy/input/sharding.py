@@ -19,6 +19,7 @@ from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
+from tf_byteps.ops.library import kernels
 from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.input import building, caches, content, fetching, lengths, shuffle
 
@@ -33,6 +34,8 @@ _ADVICE = (
     "shuffled or split. For data that are each worker's own, pass a tf.data.Dataset with "
     "AutoShardPolicy.OFF"
 )
+# Types whose values lie elsewhere: copying their bytes would not copy them.
+_WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)
 # What else to do about a difference.
 _OTHER_ADVICE = {
     _EARLIER_USES: "Make the dataset inside of the function that tf_byteps.elastic.run runs: a new "
@@ -219,7 +222,10 @@ def _rows(tensor: Any, begin: Any, end: Any) -> Any:
         begin, end: the half-open range of rows, integers or integer scalar tensors.
     """
     if not isinstance(tensor, tf.RaggedTensor):
-        return tf.gather(tensor, tf.range(begin, end))
+        if tensor.dtype in _WITHOUT_BYTES:
+            return tf.gather(tensor, tf.range(begin, end))
+        begin, end = (tf.cast(bound, tf.int64) for bound in (begin, end))
+        return kernels().byte_ps_copy_rows(tensor, begin, end)
     ragged: Any = tf.RaggedTensor
     length = tensor.uniform_row_length
     if length is not None:
