@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 
 import tf_byteps as bps
 from tf_byteps import timeline
-from tf_byteps.strategy.input import fetching, sharding
+from tf_byteps.strategy.input import fetching, pieces as input_pieces
 
 GLOBAL_BATCH = 48
 STEPS = 20
@@ -192,7 +192,7 @@ def pieces():
     """(rows, workers) -> the range of rows of each worker."""
     cases = [(16, 4), (10, 4), (8, 3), (4, 3), (1, 4), (7, 2), (9, 3)]
     return {
-        (rows, size): [sharding.bounds(rows, rank, size) for rank in range(size)]
+        (rows, size): [input_pieces.bounds(rows, rank, size) for rank in range(size)]
         for rows, size in cases
     }
 

@@ -8,7 +8,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from tf_byteps import runtime
-from tf_byteps.strategy.input import content, sharding, shuffle
+from tf_byteps.strategy.input import content, pieces, sharding, shuffle
 
 
 def share(adapter: Any) -> Any:
@@ -56,7 +56,7 @@ def _pieces(order: Any, rows: Any, batch_size: Any) -> Any:
     def piece(step: Any) -> Any:
         batch = step * batch_size
         length = tf.minimum(rows - batch, batch_size)
-        begin, end = sharding.bounds(length, runtime.rank(), runtime.size())
+        begin, end = pieces.bounds(length, runtime.rank(), runtime.size())
         return order[batch + begin : batch + end]
 
     return tf.data.Dataset.range(-(-rows // batch_size)).map(piece)
@@ -67,7 +67,7 @@ def _shuffled_within_batches(rows: Any, batch_size: Any) -> Any:
 
     @tf.autograph.experimental.do_not_convert
     def piece(batch: Any) -> Any:
-        begin, end = sharding.bounds(tf.shape(batch)[0], runtime.rank(), runtime.size())
+        begin, end = pieces.bounds(tf.shape(batch)[0], runtime.rank(), runtime.size())
         return batch[begin:end]
 
     return shuffle.shuffled(tf.data.Dataset.range(rows).batch(batch_size)).map(piece)

@@ -19,9 +19,8 @@ from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
-from tf_byteps.ops.library import kernels
 from tf_byteps.ops.object_gather import gather_objects
-from tf_byteps.strategy.input import building, caches, content, fetching, lengths, shuffle
+from tf_byteps.strategy.input import building, caches, content, fetching, lengths, pieces, shuffle
 
 _logger = logging.getLogger("tf_byteps")
 _AutoShardPolicy = tf.data.experimental.AutoShardPolicy
@@ -34,8 +33,6 @@ _ADVICE = (
     "shuffled or split. For data that are each worker's own, pass a tf.data.Dataset with "
     "AutoShardPolicy.OFF"
 )
-# Types whose values lie elsewhere: copying their bytes would not copy them.
-_WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)
 # What else to do about a difference.
 _OTHER_ADVICE = {
     _EARLIER_USES: "Make the dataset inside of the function that tf_byteps.elastic.run runs: a new "
@@ -52,11 +49,19 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         dataset: a `tf.data.Dataset`.
         known_shapes: a `building.KnownShapes`. Default: what the elements' specification says.
         fetches: whether elements may be brought to a GPU, and so be asked for ahead.
+        is_cut: whether elements were cut out of others, and so lie where a GPU can read them.
     """
 
-    def __init__(self, dataset: Any, known_shapes: Any = None, fetches: bool = True) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        known_shapes: Any = None,
+        fetches: bool = True,
+        is_cut: bool = False,
+    ) -> None:
         self._dataset = dataset
         self._fetches = fetches
+        self._is_cut = is_cut
         # The same on all workers: they must not differ in whether they read a batch.
         self.known_shapes = (
             building.known_shapes(dataset.element_spec) if known_shapes is None else known_shapes
@@ -70,12 +75,13 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         # Made once: it takes longer than a step.
         device = own_device()
         if self._fetches and "GPU" in device and fetching.can_fetch(self.element_spec):
-            return fetching.fetched(self._dataset, device)
+            source = self._dataset if self._is_cut else pieces.copied(self._dataset)
+            return fetching.fetched(source, device)
         return self._dataset
 
     def on_host(self) -> Any:
         """The same, with its elements in the host's memory."""
-        return BytePSDataset(self._dataset, self.known_shapes, fetches=False)
+        return BytePSDataset(self._dataset, self.known_shapes, fetches=False, is_cut=self._is_cut)
 
     @property
     def element_spec(self) -> Any:
@@ -105,23 +111,6 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
         self._dataset.reduce(tf.constant(0, tf.int64), step)
         return initial_state
-
-
-def bounds(rows: Any, rank: Any, size: Any) -> Any:
-    """The half-open range of rows that a worker gets of a global batch.
-
-    Args:
-        rows: rows of the global batch, an integer or an integer scalar tensor.
-        rank: the worker.
-        size: the number of workers.
-
-    Returns:
-        The pair `begin, end`; both are `rows` if nothing is left for the worker.
-    """
-    piece = (rows + size - 1) // size
-    if isinstance(rows, int):
-        return min(rank * piece, rows), min((rank + 1) * piece, rows)
-    return tf.minimum(rank * piece, rows), tf.minimum((rank + 1) * piece, rows)
 
 
 def distribute(dataset: Any, strategy: Any) -> Any:
@@ -162,79 +151,10 @@ def distribute(dataset: Any, strategy: Any) -> Any:
         return BytePSDataset(dataset)
     if cached:
         dataset = caches.with_own_files(dataset, f"dataset@{names.call_site()}")
-    share = split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
+    share = pieces.split(dataset, runtime.rank(), size).prefetch(tf.data.AUTOTUNE)
     if may_differ:
         share = _until_all_end(share, f"dataset@{names.call_site()}/more")
-    return BytePSDataset(share, fetches=not may_differ)
-
-
-def split(dataset: Any, rank: Any, size: Any) -> Any:
-    """Cuts one worker's piece out of every element.
-
-    Args:
-        dataset: a `tf.data.Dataset` whose elements have a common first axis, the batch.
-        rank: the worker.
-        size: the number of workers.
-
-    Returns:
-        A `tf.data.Dataset` with as many elements.
-    """
-    spec = dataset.element_spec
-    for component in tf.nest.flatten(spec):
-        if isinstance(component, tf.TensorSpec) and component.shape.rank == 0:
-            raise ValueError(
-                "a distributed dataset needs batches to split, but an element of this one is "
-                f"{spec}: call dataset.batch(global_batch_size) first"
-            )
-
-    def cut(*element: Any) -> Any:
-        element = element if isinstance(spec, tuple) else element[0]
-        return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
-
-    return dataset.map(cut)
-
-
-def _cut(tensor: Any, rank: Any, size: Any) -> Any:
-    if isinstance(tensor, tf.experimental.Optional):
-        return tensor
-    if isinstance(tensor, tf.SparseTensor):
-        shape = _rows(tensor.dense_shape, 0, tf.size(tensor.dense_shape))
-        begin, end = bounds(shape[0], rank, size)
-        rest = shape[1:]
-        start = tf.concat([[begin], tf.zeros_like(rest)], 0)
-        return tf.sparse.slice(tensor, start, tf.concat([[end - begin], rest], 0))
-    if isinstance(tensor, tf.RaggedTensor):
-        return _rows(tensor, *bounds(tensor.nrows(), rank, size))
-    rows = tensor.shape[0] if tensor.shape.rank else None
-    return _rows(tensor, *bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size))
-
-
-def _rows(tensor: Any, begin: Any, end: Any) -> Any:
-    """Some rows of a tensor, in memory of their own.
-
-    A batch that a generator or a `PyDataset` gives is the program's own array: TensorFlow takes its
-    memory as it is, and writes no result there. But it forgets that for `tensor[begin:end]`, which
-    is a view of the same memory: the next elementwise operation would overwrite the array, or the
-    file that it was mapped from.
-
-    Args:
-        tensor: a `tf.Tensor`, or a `tf.RaggedTensor`.
-        begin, end: the half-open range of rows, integers or integer scalar tensors.
-    """
-    if not isinstance(tensor, tf.RaggedTensor):
-        if tensor.dtype in _WITHOUT_BYTES:
-            return tf.gather(tensor, tf.range(begin, end))
-        begin, end = (tf.cast(bound, tf.int64) for bound in (begin, end))
-        return kernels().byte_ps_copy_rows(tensor, begin, end)
-    ragged: Any = tf.RaggedTensor
-    length = tensor.uniform_row_length
-    if length is not None:
-        begin, end = (tf.cast(bound, length.dtype) for bound in (begin, end))
-        values = _rows(tensor.values, begin * length, end * length)
-        return ragged.from_uniform_row_length(values, length, nrows=end - begin)
-    splits = _rows(tensor.row_splits, begin, end + 1)
-    values = _rows(tensor.values, splits[0], splits[-1])
-    return ragged.from_row_splits(values, splits - splits[0], validate=False)
+    return BytePSDataset(share, fetches=not may_differ, is_cut=True)
 
 
 def distribute_own(dataset: Any) -> Any:
@@ -300,7 +220,7 @@ def _by_files(dataset: Any, rank: Any, size: Any) -> Any:
         )
     sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
     share = data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
-    return split(share, 0, 1)  # all rows, but not as the views that `rebatch` makes
+    return pieces.split(share, 0, 1)  # all rows, but not as the views that `rebatch` makes
 
 
 def _until_all_end(dataset: Any, name: Any) -> Any:
@@ -310,7 +230,7 @@ def _until_all_end(dataset: Any, name: Any) -> Any:
     ahead: a training that stops early must leave all workers at the same count.
     """
     empty = tf.nest.map_structure(lengths.empty, dataset.element_spec)
-    own = dataset.map(lambda *element: (tf.constant(1), _pack(dataset, element)))
+    own = dataset.map(lambda *element: (tf.constant(1), pieces.packed(dataset, element)))
     tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
 
     def ask(mine: Any, element: Any) -> Any:
@@ -322,10 +242,6 @@ def _until_all_end(dataset: Any, name: Any) -> Any:
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
     return steps.map(lambda more, element: element).with_options(options)
-
-
-def _pack(dataset: Any, element: Any) -> Any:
-    return element if isinstance(dataset.element_spec, tuple) else element[0]
 
 
 def check_same(mine: Any, content_of_mine: Any) -> None:
