@@ -69,8 +69,8 @@ class Worker : private ConnectionHandler {
   // round that each tensor's next exchange will have.
   std::map<std::string, uint64_t> NextRounds() const;
   // Gives up the next round of these tensors, as if an exchange had been begun and cancelled: the
-  // others, which may wait for this worker there, get `reason`. Unknown tensors, and those that are
-  // on their way, are left alone.
+  // others, which may wait for this worker there, get `reason`. If the round before is in flight,
+  // they get it after that.
   void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason);
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);

@@ -66,7 +66,7 @@ void Worker::Declare(std::vector<TensorDescription> tensors) {
       continue;
     state_.placement.Declare(std::move(tensor), start_step);
   }
-  state_.placement.SendDeclarations(transaction.effects());
+  state_.exchanges.SendDeclarations(transaction.effects());
 }
 
 void Worker::SendPart(const std::shared_ptr<Exchange>& exchange, PartRequest request) {
@@ -107,6 +107,7 @@ std::map<std::string, uint64_t> Worker::NextRounds() const {
 }
 
 void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason) {
+  if (!CheckNotForked().ok()) return;
   Transaction transaction(this);
   state_.exchanges.GiveUpRounds(names, reason, transaction.effects());
 }

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tf_byteps import _engine
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64")
 # Dtypes that are only copied -> values, more than there are workers.
@@ -469,6 +470,34 @@ def refused_by_one():
             *(float(each[0]) for each in bps.push_pull([half, half], name=f"refused.{case}")),
         ]
     return results
+
+
+def refused_in_flight():
+    """Worker 0's call is wrong while its call before is in flight, which the others join later:
+    what each gets of the two rounds, and of the next."""
+    name, outcomes = "refused in flight", []
+
+    def call(op):
+        try:
+            outcomes.append(bps.push_pull(tf.constant(1.0), op=op, name=name).numpy())
+        except (ValueError, tf.errors.OpError) as error:
+            outcomes.append(str(error))
+
+    is_wrong = bps.rank() == 0 and bps.size() > 1
+    first = threading.Thread(target=call, args=["sum"])
+    if is_wrong:
+        first.start()
+        while name not in _engine.next_rounds():
+            time.sleep(0.001)
+        call("median")
+        bps.push_pull(tf.constant(0.0), name="refused in flight/go on")
+        first.join()
+    else:
+        bps.push_pull(tf.constant(0.0), name="refused in flight/go on")
+        call("sum")
+        call("sum")
+    call("sum")
+    return outcomes
 
 
 def one_name_in_two_threads():

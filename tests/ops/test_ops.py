@@ -31,6 +31,7 @@ SCENARIOS = [
     "refusals",
     "disagreements",
     "refused_by_one",
+    "refused_in_flight",
     "one_name_in_two_threads",
     "overlap",
     "eager_lists",
@@ -267,6 +268,19 @@ def test_what_one_worker_refuses_is_an_error_on_all(group):
                 in (other[case, name][1])
             )
             assert (name or "ops_programs.py:") in other[case, name][1]
+
+
+def test_a_refusal_waits_for_the_round_in_flight(group):
+    """The engine does, not the call."""
+    first, *others = group["refused_in_flight"]
+    if group.size == 1:
+        assert first == [1.0] * 3
+        return
+    assert "'median'" in first[0]
+    assert first[1:] == [group.size] * 2
+    for total, message, after in others:
+        assert total == after == group.size
+        assert "worker 0 has given it up: it refused the call: ValueError: " in message
 
 
 def test_one_name_twice_at_once_is_an_error(group):

@@ -8,20 +8,14 @@ nothing: it gives up the round instead.
 import contextlib
 import functools
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
-from tf_byteps.declaration import Declaration
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
-
-# For the scheduler to say where the round is given up, if no exchange had this name before.
-_SECONDS = 10.0
-_PAUSE_SECONDS = 0.001
 
 
 def reported_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[FunctionT], FunctionT]:
@@ -44,21 +38,12 @@ def reported_to_the_others(names_of: Callable[..., list[str]]) -> Callable[[Func
                     with contextlib.suppress(Exception):
                         arguments = signature.bind(*args, **kwargs)
                         arguments.apply_defaults()
-                        _refuse(names_of(**arguments.arguments), error)
+                        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                        _engine.give_up_rounds(
+                            names_of(**arguments.arguments), f"it refused the call: {reason}"
+                        )
                 raise
 
         return cast(FunctionT, wrapper)
 
     return decorate
-
-
-def _refuse(names: list[str], error: Exception) -> None:
-    """Gives up the next rounds of these names."""
-    reason = f"it refused the call: {type(error).__name__}: {error}".splitlines()[0]
-    _engine.declare([Declaration(name, "uint8", (1,)) for name in names])
-    begin, end = _engine.next_rounds(), time.monotonic() + _SECONDS
-    while names and time.monotonic() < end:
-        _engine.give_up_rounds(names, reason)  # nothing happens until a name has a place
-        rounds = _engine.next_rounds()
-        names = [name for name in names if rounds.get(name, 0) == begin.get(name, 0)]
-        time.sleep(_PAUSE_SECONDS)

@@ -4,6 +4,13 @@
 
 namespace byteps {
 
+namespace {
+
+// Of a name, until servers are told. A newer one ends those before, too, if in fewer words.
+constexpr size_t kMostWithdrawn = 16;
+
+}  // namespace
+
 using Key = KeyTable::Key;
 using Variant = KeyTable::Variant;
 
@@ -51,8 +58,12 @@ Status Exchanges::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t star
   Variant& variant = keys_->Declare(key, terms.tensor);
   if (options_.is_alone) keys_->PlaceAlone(&variant);
   DispatchIfPlaced(key, effects);
-  if (auto request = keys_->NextRequest()) effects->messages.push_back(*std::move(request));
+  SendDeclarations(effects);
   return OkStatus();
+}
+
+void Exchanges::SendDeclarations(Effects* effects) {
+  if (auto request = keys_->NextRequest()) effects->messages.push_back(*std::move(request));
 }
 
 Status Exchanges::BeginAndEnd(const std::string& name, const Moment& now) {
@@ -67,6 +78,7 @@ Status Exchanges::BeginAndEnd(const std::string& name, const Moment& now) {
 }
 
 void Exchanges::DispatchIfPlaced(Key& key, Effects* effects) {
+  SendWithdrawals(key, effects);
   const std::shared_ptr<Exchange> live = key.live;
   if (is_paused_ || live == nullptr || live->entry != nullptr) return;
   const Variant& variant = keys_->FindOrAddVariant(key, live->request.tensor);
@@ -115,23 +127,25 @@ void Exchanges::Finish(const std::shared_ptr<Exchange>& exchange, const Status& 
   const Moment& now = effects->now;
   CountEnd(status.ok(), now);
   step_meter_.End(exchange->step, now.ns);
-  if (!status.ok()) {
-    // If everything ends, the others learn that.
-    const bool is_withdrawn = !options_.is_alone && exchange->entry != nullptr;
-    if (is_withdrawn && lifecycle_.is_running()) transmission_->Withdraw(exchange, status, effects);
-    transmission_->Revoke(exchange, effects);
-  }
+  // If everything ends, the others learn that.
+  const bool is_withdrawn = !status.ok() && !options_.is_alone && lifecycle_.is_running();
+  const bool is_placed = exchange->entry != nullptr;
+  if (is_withdrawn && is_placed) transmission_->Withdraw(exchange, status, effects);
+  if (!status.ok()) transmission_->Revoke(exchange, effects);
   for (uint32_t part = 0; part < exchange->sent_on.size(); ++part)
     transmission_->ExpectNoAnswer(exchange.get(), part);
   for (PartRequest& part : exchange->part_requests)
     effects->parts_dropped.push_back(std::move(part.done));
   Key& key = keys_->FindOrAdd(exchange->request.tensor.name);
   key.live = nullptr;
-  key.has_failed = !status.ok();
+  key.has_failed = !status.ok() || !key.withdrawn.empty();
   key.ended_ns = now.ns;
   key.is_reported = false;
   if (options_.keeps_results && status.ok()) Keep(exchange, &key, effects);
   last_ended_ = {&key, exchange->round, now.ns};
+  if (is_withdrawn && !is_placed) Withdraw(key, exchange->round, status);
+  SendWithdrawals(key, effects);
+  if (is_withdrawn) SendDeclarations(effects);
   effects->finished.emplace_back(exchange, status);
 }
 
@@ -146,6 +160,7 @@ void Exchanges::Keep(const std::shared_ptr<Exchange>& exchange, Key* key, Effect
 
 void Exchanges::FinishAll(const Status& reason, ServerLinks* servers, Effects* effects) {
   for (const auto& [name, key] : keys_->by_name()) {
+    key->withdrawn.clear();
     const std::shared_ptr<Exchange> live = key->live;
     if (live != nullptr)
       Finish(live, Status(reason.code(), live->Name() + ": " + reason.message()), effects);
@@ -165,22 +180,46 @@ void Exchanges::GiveUpRounds(const std::vector<std::string>& names, const std::s
                              Effects* effects) {
   if (options_.is_alone || !lifecycle_.is_running()) return;
   for (const std::string& name : names) {
-    Key* const key = keys_->Find(name);
-    if (key == nullptr || key->live != nullptr) continue;
-    for (const Variant& variant : key->variants) {
-      const std::shared_ptr<const TableEntry>& entry = variant.EntryFor(key->next_round);
-      if (entry == nullptr) continue;
-      ExchangeRequest request;
-      request.tensor = variant.tensor;
-      request.done = [](const Status&) {};
-      auto exchange = std::make_shared<Exchange>(std::move(request));
-      exchange->Begin(key->next_round++, effects->now.ns);
-      exchange->Place(entry, effects->now);
-      key->live = exchange;
-      Finish(exchange, Cancelled(reason), effects);
-      break;
-    }
+    if (!KeyTable::PlaceholderOf(name).Validate(1).ok()) continue;  // nobody can wait for it
+    Key& key = keys_->FindOrAdd(name);
+    key.has_failed = key.has_failed || key.live == nullptr;
+    Withdraw(key, key.next_round++, Cancelled(reason));
+    SendWithdrawals(key, effects);
   }
+  SendDeclarations(effects);
+}
+
+void Exchanges::Withdraw(Key& key, uint64_t round, const Status& reason) {
+  key.withdrawn[round] = reason;
+  if (key.withdrawn.size() > kMostWithdrawn) key.withdrawn.erase(key.withdrawn.begin());
+}
+
+void Exchanges::SendWithdrawals(Key& key, Effects* effects) {
+  while (!is_paused_ && !key.withdrawn.empty()) {
+    const auto& [round, reason] = *key.withdrawn.begin();
+    if (key.live != nullptr && key.live->round < round) return;
+    const std::shared_ptr<const TableEntry> entry = key.AnyEntryFor(round);
+    if (entry == nullptr) return keys_->DeclareAny(key);
+    ExchangeRequest request;
+    request.tensor = entry->tensor;
+    const auto exchange = std::make_shared<Exchange>(std::move(request));
+    exchange->Begin(round, effects->now.ns);
+    exchange->Place(entry, effects->now);
+    transmission_->Withdraw(exchange, reason, effects);
+    key.withdrawn.erase(key.withdrawn.begin());
+  }
+}
+
+void Exchanges::OnRefused(Key& key, const TensorDescription& refused, const Status& reason,
+                          Effects* effects) {
+  const std::shared_ptr<Exchange> live = key.live;
+  const bool is_waiting =
+      live != nullptr && live->entry == nullptr && live->request.tensor.SameExchangeAs(refused);
+  keys_->Forget(key, refused);
+  if (is_waiting) return Finish(live, reason, effects);
+  // Nobody can exchange anything under such a name.
+  if (refused.SameExchangeAs(KeyTable::PlaceholderOf(key.name))) key.withdrawn.clear();
+  SendWithdrawals(key, effects);
 }
 
 void Exchanges::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {

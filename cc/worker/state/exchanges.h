@@ -52,9 +52,14 @@ class Exchanges {
   // Nothing happens if it has ended.
   void Finish(const std::shared_ptr<Exchange>& exchange, const Status& status, Effects* effects);
   void FinishAll(const Status& reason, ServerLinks* servers, Effects* effects);
-  // Places and sends the exchange that a key has, unless it must wait: for its placement, or for
-  // new cuts.
+  // Tells servers of rounds that have been given up, then places and sends the exchange that a key
+  // has, unless that must wait: for its placement, or for new cuts.
   void DispatchIfPlaced(KeyTable::Key& key, Effects* effects);
+  // The coordinator places nothing by this description: what waits for it ends.
+  void OnRefused(KeyTable::Key& key, const TensorDescription& refused, const Status& reason,
+                 Effects* effects);
+  // What has been declared since; nothing while a request is in flight.
+  void SendDeclarations(Effects* effects);
 
   // New cuts are to come: nothing is placed until they are there.
   void PausePlacement() { is_paused_ = true; }
@@ -74,8 +79,9 @@ class Exchanges {
 
   // By name, the round that each tensor's next exchange will have.
   std::map<std::string, uint64_t> NextRounds() const;
-  // As if an exchange had been begun and cancelled. Unknown tensors, and those in flight, are left
-  // alone.
+  // As if an exchange had been begun and cancelled, but that nothing is counted. If the round
+  // before is in flight, or nothing has been placed under the name, servers are told once that has
+  // changed.
   void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason,
                     Effects* effects);
   // Unless a tensor is further already.
@@ -91,6 +97,10 @@ class Exchanges {
   Status CheckMayBegin(const KeyTable::Key& key, const TensorDescription& tensor) const;
   void Dispatch(const std::shared_ptr<Exchange>& exchange, const KeyTable::Key& key,
                 Effects* effects);
+  // Keeps it for SendWithdrawals.
+  static void Withdraw(KeyTable::Key& key, uint64_t round, const Status& reason);
+  // Those of a key that need not wait for a place, for new cuts or for the round before.
+  void SendWithdrawals(KeyTable::Key& key, Effects* effects);
   // One that has ended well, in place of the one before.
   void Keep(const std::shared_ptr<Exchange>& exchange, KeyTable::Key* key, Effects* effects) const;
   void CountStart(const Moment& now);

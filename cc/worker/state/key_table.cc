@@ -19,6 +19,13 @@ void WantedParts::Add(uint64_t round, uint32_t part) {
   if (parts_.size() < kMostWanted && parts_.insert(part).second) in_order_.push_back(part);
 }
 
+std::shared_ptr<const TableEntry> KeyTable::Key::AnyEntryFor(uint64_t round) const {
+  for (const Variant& variant : variants) {
+    if (variant.EntryFor(round) != nullptr) return variant.EntryFor(round);
+  }
+  return nullptr;
+}
+
 KeyTable::Key& KeyTable::FindOrAdd(const std::string& name) {
   std::unique_ptr<Key>& key = by_name_[name];
   if (key == nullptr) {
@@ -74,6 +81,18 @@ KeyTable::Variant& KeyTable::Declare(Key& key, const TensorDescription& tensor) 
   if (!variant.is_declared) undeclared_.push_back(tensor);
   variant.is_declared = true;
   return variant;
+}
+
+void KeyTable::DeclareAny(Key& key) {
+  if (key.variants.empty()) Declare(key, PlaceholderOf(key.name));
+}
+
+TensorDescription KeyTable::PlaceholderOf(const std::string& name) {
+  TensorDescription tensor;
+  tensor.name = name;
+  tensor.dtype = DType::kUInt8;
+  tensor.shape = {1};
+  return tensor;
 }
 
 std::optional<DeclareRequest> KeyTable::NextRequest() {

@@ -74,6 +74,12 @@ class KeyTable {
     std::shared_ptr<TensorFeedback> feedback;  // as the last exchange used it; null: it has none
     std::unique_ptr<Residual> restored;        // for the next exchange's; see RenewFeedback
     WantedParts wanted;
+    // Rounds that this worker has given up and of which no server has been told: the coordinator
+    // has placed nothing under the name yet, or the round before is in flight.
+    std::map<uint64_t, Status> withdrawn;
+
+    // Of any description, null if none is placed. All have the same owner of a part in common.
+    std::shared_ptr<const TableEntry> AnyEntryFor(uint64_t round) const;
   };
   using ByName = std::unordered_map<std::string, std::unique_ptr<Key>>;
   using ById = std::unordered_map<uint64_t, Key*>;
@@ -101,6 +107,11 @@ class KeyTable {
 
   // Adds the description, and has it declared if it is new.
   Variant& Declare(Key& key, const TensorDescription& tensor);
+  // Has something placed under the name, of which only rounds are given up, unless that is known or
+  // declared already.
+  void DeclareAny(Key& key);
+  // What DeclareAny declares.
+  static TensorDescription PlaceholderOf(const std::string& name);
   // The request that is due, if any. One at a time: what is declared meanwhile goes together in the
   // next.
   std::optional<DeclareRequest> NextRequest();

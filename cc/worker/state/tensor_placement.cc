@@ -12,29 +12,21 @@ void TensorPlacement::Declare(TensorDescription tensor, uint64_t start_step) {
   keys_->Declare(key, tensor);
 }
 
-void TensorPlacement::SendDeclarations(Effects* effects) {
-  if (auto request = keys_->NextRequest()) effects->messages.push_back(*std::move(request));
-}
-
 Status TensorPlacement::OnDeclareReply(DeclareReply reply, Effects* effects) {
   std::vector<TensorDescription> declared;
   BYTEPS_RETURN_IF_ERROR(keys_->TakeAnswered(reply, &declared));
   for (size_t i = 0; i < declared.size(); ++i) {
     KeyTable::Key& key = keys_->FindOrAdd(declared[i].name);
-    const std::shared_ptr<Exchange> live = key.live;
-    const bool is_waiting = live != nullptr && live->entry == nullptr &&
-                            live->request.tensor.SameExchangeAs(declared[i]);
     DeclareResult& result = reply.results[i];
     if (!result.status.ok()) {
-      keys_->Forget(key, declared[i]);
-      if (is_waiting) exchanges_->Finish(live, result.status, effects);
+      exchanges_->OnRefused(key, declared[i], result.status, effects);
       continue;
     }
     BYTEPS_RETURN_IF_ERROR(keys_->Place(key, declared[i], std::move(result.entry)));
     transmission_->RaiseCredit(*keys_->FindOrAddVariant(key, declared[i]).entry);
-    if (is_waiting) exchanges_->DispatchIfPlaced(key, effects);
+    exchanges_->DispatchIfPlaced(key, effects);
   }
-  SendDeclarations(effects);
+  exchanges_->SendDeclarations(effects);
   return OkStatus();
 }
 

@@ -22,8 +22,6 @@ class TensorPlacement {
 
   // A tensor will be exchanged. `start_step`: see Exchanges::Begin.
   void Declare(TensorDescription tensor, uint64_t start_step);
-  // Once all have been declared that come together.
-  void SendDeclarations(Effects* effects);
   Status OnDeclareReply(DeclareReply reply, Effects* effects);
 
   // New cuts are to come, and then are there.
