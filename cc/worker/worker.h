@@ -142,6 +142,7 @@ class Worker : private ConnectionHandler {
   void Fail(const Status& reason, const std::optional<LostPeer>& lost = std::nullopt);
 
   // worker_exchanges.cc: tensors that callers give.
+  void Refuse(const ExchangeTerms& request, const Status& reason);
   Status CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const;
   Status CheckMayDrop(const TensorDescription& tensor) const;
   void Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step);

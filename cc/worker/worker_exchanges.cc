@@ -14,7 +14,7 @@ namespace byteps {
 void Worker::Enqueue(ExchangeRequest request) {
   uint64_t start_step = 0;
   const Status status = CheckTerms(&request, &start_step);
-  if (!status.ok()) return request.done(status);
+  if (!status.ok()) return Refuse(request, status);
   if (local_) return FinishLocally(request);
   const BlockCodec* const narrow =
       form_.NarrowFormOf(request.tensor, request.input, request.tensor.ElementCount());
@@ -26,8 +26,14 @@ void Worker::Enqueue(ExchangeRequest request) {
 void Worker::Enqueue(PartedExchangeRequest request) {
   uint64_t start_step = 0;
   const Status status = CheckTerms(&request, &start_step);
-  if (!status.ok()) return request.done(status);
+  if (!status.ok()) return Refuse(request, status);
   Begin(std::make_shared<ExchangeWithOutput>(std::move(request)), start_step);
+}
+
+// The others may have called it rightly, and wait.
+void Worker::Refuse(const ExchangeTerms& request, const Status& reason) {
+  GiveUpRounds({request.tensor.name}, "it refused the call: " + reason.message());
+  request.done(reason);
 }
 
 // Chooses the codec, too, and the round that it begins with.
