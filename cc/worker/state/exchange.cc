@@ -1,5 +1,6 @@
 #include "cc/worker/state/exchange.h"
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -169,6 +170,8 @@ OutgoingFrame Exchange::WithdrawalFrame(const std::shared_ptr<Exchange>& self, u
   auto text = std::make_shared<const std::string>(reason.message().substr(0, kMostReasonBytes));
   frame.header.codec = CodecId::kRaw;
   frame.header.status = reason.code();
+  // The push of the next round would end this one, too, but without the reason.
+  frame.header.priority = std::numeric_limits<int32_t>::max();
   frame.header.payload_bytes = text->size();
   frame.payload = text->data();
   frame.keep_alive = std::move(text);
