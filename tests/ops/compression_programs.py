@@ -1,6 +1,7 @@
 """What test_compression.py runs on each worker."""
 
 import hashlib
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -152,6 +153,15 @@ def whole_numbers():
     }
     bps.shutdown()
     return results
+
+
+def on_hosts_of_unequal_size():
+    """As if each worker had a GPU of its own, thc: its host's workers, and what it gets."""
+    bps.init()
+    devices = tf.config.list_logical_devices("CPU")
+    with mock.patch.object(tf.config, "list_logical_devices", return_value=devices):
+        total = bps.push_pull(tf.ones([LENGTH]), op="sum", name="unequal", compression="thc")
+    return bps.local_size(), float(tf.reduce_mean(total)), digest(total)
 
 
 def perhaps_not_finite(rank, round_number):

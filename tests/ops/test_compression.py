@@ -33,6 +33,20 @@ def test_every_worker_has_the_bits_of_the_oracle(size):
                 assert digest == programs.digest(expected), (name, round_number)
 
 
+def test_hosts_with_different_numbers_of_gpus_share_norms():
+    """A host's GPUs add up before anything is encoded, so a norm is larger there."""
+    results = run_workers(
+        programs.on_hosts_of_unequal_size,
+        3,
+        1,
+        lambda label: {"BYTEPS_HOST_ID": "small" if label == "worker 2" else "large"},
+        timeout=200,
+    )
+    assert [local_size for local_size, *_ in results] == [2, 2, 1]
+    assert len({digest for *_, digest in results}) == 1
+    assert all(abs(mean - 3) < 0.1 for _, mean, _ in results), results
+
+
 def test_options_by_a_call_are_those_by_name():
     first, second = run_workers(programs.called_with_options, 2, 2, _SETTINGS, timeout=200)
     assert first == second

@@ -37,7 +37,10 @@ def shape_of(tensor: tf.Tensor) -> list[int]:
 
 
 def own(tensor: tf.Tensor) -> tf.Tensor:
-    """The root mean squares of a float32 tensor's blocks on this worker.
+    """The root mean squares of a float32 tensor's blocks on this worker, times a host's GPUs.
+
+    These add up before anything is encoded: their sum must fit in the unit, too. Their number may
+    differ between hosts, but not the unit: so it counts before the largest norms are found.
 
     Args:
         tensor: a `tf.Tensor` of any shape.
@@ -53,7 +56,10 @@ def own(tensor: tf.Tensor) -> tf.Tensor:
     norms = largest * tf.sqrt(tf.reduce_sum(tf.square(relative), axis=1) / _BLOCK)
     norms = tf.where(tf.math.is_inf(largest), largest, norms)  # and not NaN, as infinity / infinity
     smallest = tf.cast(np.finfo(np.float32).tiny, norms.dtype)
-    return tf.stop_gradient(tf.where(norms < smallest, smallest, norms))  # NaN stays
+    norms = tf.where(norms < smallest, smallest, norms)  # NaN stays
+    if tf.config.list_logical_devices("GPU"):
+        norms *= tf.cast(kernels().byte_ps_place(what="local_size"), norms.dtype)
+    return tf.stop_gradient(norms)
 
 
 def divided(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
@@ -66,19 +72,12 @@ def divided(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
     Returns:
         A tensor of the same shape.
     """
-    return _like(tensor, tf.math.divide_no_nan(_blocks(tensor), _units(norms)))
+    return _like(tensor, tf.math.divide_no_nan(_blocks(tensor), norms[:, tf.newaxis]))
 
 
 def multiplied(tensor: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
     """A tensor of what `divided` returned, with its norms again."""
-    return _like(tensor, _blocks(tensor) * _units(norms))
-
-
-def _units(norms: tf.Tensor) -> tf.Tensor:
-    """The GPUs of a host add up before anything is encoded: their sum must fit, too."""
-    if tf.config.list_logical_devices("GPU"):
-        norms *= tf.cast(kernels().byte_ps_place(what="local_size"), norms.dtype)
-    return norms[:, tf.newaxis]
+    return _like(tensor, _blocks(tensor) * norms[:, tf.newaxis])
 
 
 def _blocks(tensor: tf.Tensor) -> tf.Tensor:
