@@ -72,6 +72,50 @@ def left_by_an_exception(distributed_optimizer=False):
     }
 
 
+def evaluated_after_an_exception():
+    """Its training ends with the last step of an epoch, where the others reduce metrics. The
+    program goes on to evaluate and predict, twice."""
+    keras.utils.set_random_seed(7)
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+    said, results = [], []
+    data = (_ROWS, _ROWS[:, :1])
+    try:
+        model.fit(
+            *data,
+            batch_size=40,
+            epochs=9,
+            validation_data=data,
+            callbacks=[Failing("batch")],
+            verbose=0,
+        )
+    except (OSError, tf.errors.OpError) as error:
+        said.append(f"{type(error).__name__}: {error}")
+    for _ in range(2):
+        results.append(model.evaluate(_ROWS, np.ones([40, 1]), verbose=0, return_dict=True))
+        results.append(model.predict(_ROWS, verbose=0).tolist())
+    error = np.abs(model.predict(_ROWS, verbose=0) - 1)
+    expected = {"loss": float(np.mean(error**2)), "mae": float(np.mean(error))}
+    model.fit(*data, verbose=0)
+    return said, results, expected, [weight.tolist() for weight in model.get_weights()]
+
+
+def calls_that_differ():
+    """One worker evaluates, the others predict."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    try:
+        if bps.rank() == 1:
+            model.evaluate(_ROWS, _ROWS[:, :1], verbose=0)
+        else:
+            model.predict(_ROWS, verbose=0)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def left_by_an_error_of_tensorflow():
     """On worker 0 a label is out of range, then an image cannot be read."""
     with bps.BytePSStrategy().scope():

@@ -16,7 +16,13 @@ SCENARIOS = {
     "left_by_an_exception": 2,
     'left_by_an_exception={"distributed_optimizer": true}': 1,
 }
-_OTHERS = ("left_by_an_error_of_tensorflow", "frames_of_an_error", "what_differs")
+_OTHERS = (
+    "evaluated_after_an_exception",
+    "calls_that_differ",
+    "left_by_an_error_of_tensorflow",
+    "frames_of_an_error",
+    "what_differs",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +41,27 @@ def test_the_others_are_told_and_all_train_on(group, scenario):
             assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
         assert other["weights"] == first["weights"]
         assert other["total"] == first["total"] == 3.0
+
+
+def test_evaluations_and_predictions_meet_after_that(group):
+    """None of them is given up, nor takes what others send for the training."""
+    first, *others = group["evaluated_after_an_exception"]
+    assert first[0] == ["OSError: no space left"]
+    for other in others:
+        assert "worker 0 has given it up: it has left fit by OSError: no space left" in other[0][0]
+    for said, (evaluated, predicted, *again), expected, weights in (first, *others):
+        assert len(said) == 1
+        assert again == [evaluated, predicted] == first[1][:2]
+        assert evaluated == pytest.approx(expected, rel=1e-5)
+        assert weights == first[3]
+
+
+def test_methods_that_differ_are_named(group):
+    expected = (
+        "worker 0 calls predict, worker 1 calls evaluate: all workers must call the same methods "
+        "of a model, in the same order"
+    )
+    assert group["calls_that_differ"] == [expected] * 3
 
 
 def test_the_others_learn_what_tensorflow_says(group):

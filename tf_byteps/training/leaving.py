@@ -1,5 +1,7 @@
 """Workers that leave `fit` by an exception, and meet again in the next one.
 
+With a strategy they also meet in an `evaluate` or `predict` outside of `fit`.
+
 The others wait for who has left, at exchanges of the training that are not known here. So it gives
 up the next round of all of them: the others leave `fit`, too, by an error that names it and its
 exception. Should their programs go on, all begin the next `fit` at the same rounds.
@@ -16,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tf_byteps import _engine, runtime
-from tf_byteps.errors import is_on_all_workers
+from tf_byteps.errors import is_on_all_workers, on_all_workers
 from tf_byteps.ops.object_gather import gather_objects
 
 _MEETING = "callbacks"  # see `meet`
@@ -36,24 +38,36 @@ _of_trainings = set()  # names of exchanges that were used or announced in train
 _has_left = False
 
 
-def meet(facts: Any) -> tuple[list[Any], bool]:
+def meet(facts: Any, method: str = "fit") -> tuple[list[Any], bool]:
     """Begins a training: lets all workers know of each other's. A collective.
 
     Args:
         facts: what `json` can write.
+        method: of the model, which is called: an evaluation or a prediction begins so, too.
 
     Returns:
         A list of each worker's `facts`, in rank order, and whether one of them has left its last
         training by an exception: then updates of its last step may be done on some workers only.
+
+    Raises:
+        ValueError: on all workers, if they do not call the same method.
     """
     global _has_left
-    _end_wait(gives_up=True)
-    everyone = gather_objects(_MEETING, [facts, _has_left])
-    after_failure = any(has_left for _, has_left in everyone)
+    give_up_now()
+    everyone = gather_objects(_MEETING, [facts, _has_left, method])
+    for rank, (_, _, other) in enumerate(everyone):
+        if other != everyone[0][2]:
+            raise on_all_workers(
+                ValueError(
+                    f"worker 0 calls {everyone[0][2]}, worker {rank} calls {other}: all workers "
+                    "must call the same methods of a model, in the same order"
+                )
+            )
+    after_failure = any(has_left for _, has_left, _ in everyone)
     if after_failure:
         _go_on_together()
-    _has_left = False
-    return [other for other, _ in everyone], after_failure
+    _has_left = _has_left and method != "fit"
+    return [other for other, _, _ in everyone], after_failure
 
 
 def _go_on_together() -> None:
@@ -98,12 +112,22 @@ def cause_in(message: str) -> str:
 
 def _wait(reason: str) -> None:
     global _giving_up
-    names = sorted(_of_trainings - _KEPT)
     _end_wait(gives_up=False)
     with _lock:
-        _giving_up = threading.Timer(_SECONDS, _engine.give_up_rounds, [names, reason])
+        _giving_up = threading.Timer(_SECONDS, _give_up, [reason])
         _giving_up.daemon = True
         _giving_up.start()
+
+
+def give_up_now() -> None:
+    """Before steps outside of `fit`: what this worker sends for them is no part of the others'."""
+    if _giving_up is not None:
+        _end_wait(gives_up=True)
+
+
+def _give_up(reason: str) -> None:
+    names = _of_trainings & _engine.next_rounds().keys() - _KEPT  # in this session
+    _engine.give_up_rounds(sorted(names), reason)
 
 
 def _end_wait(gives_up: bool) -> None:

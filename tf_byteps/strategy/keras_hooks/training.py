@@ -10,6 +10,7 @@ import keras
 from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.trainer import Trainer
 
+from tf_byteps import runtime
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
@@ -106,11 +107,22 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
         stopping.forget(self)
 
 
+def _meet_outside_fit(model: Any, method: str) -> None:
+    """A training has begun together. Another one may have ended by an exception on some worker."""
+    is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
+    if is_inside or not is_ours(model.distribute_strategy) or runtime.size() == 1:
+        return
+    _, after_failure = leaving.meet(None, method)
+    if after_failure:
+        model.distribute_strategy.extended.synchronize_model(model)
+
+
 def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     outer = getattr(_local, "evaluates", False)
-    _local.evaluates = True
     try:
         with failures.shortened_errors():
+            _meet_outside_fit(self, "evaluate")
+            _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
             metrics.give_back(self)
@@ -127,6 +139,7 @@ def _train_on_batch(
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
+    leaving.give_up_now()
     statistics.begin_if_new(self)
     metrics.give_back(self)
     result = original(self, *args, **kwargs)
@@ -136,6 +149,7 @@ def _train_on_batch(
 
 
 def _test_on_batch(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    leaving.give_up_now()
     metrics.give_back(self)
     return original(self, *args, **kwargs)
 
@@ -232,6 +246,7 @@ def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: o
     is_distributed = is_ours(self.distribute_strategy)
     collecting = local_batch.collecting_predictions(self if is_distributed else None)
     with failures.shortened_errors(), collecting:
+        _meet_outside_fit(self, "predict")
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
