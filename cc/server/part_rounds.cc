@@ -39,6 +39,8 @@ Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
   // Its exchange has failed on the worker, which has gone on, and the newer push has overtaken it:
   // it comes too late (protocol rule 31).
   if (round + 1 < pushed_rounds_.of(worker)) return OkStatus();
+  // Nor does it know that others have given up more than one round since, at the server before.
+  if (round + 1 < first_round_) return OkStatus();
   // Else it has given the round of that push up meanwhile, and begins another.
   const bool was_cut_off = std::exchange(workers_[worker].was_cut_off, false);
   if (was_cut_off && round + 1 == pushed_rounds_.of(worker)) return GoOn(push, sink);

@@ -224,7 +224,8 @@ class PartRounds {
 
   const Options options_;
   Mutex mutex_;
-  uint64_t round_ BYTEPS_GUARDED_BY(mutex_) = 0;  // the open round; those below have ended
+  uint64_t round_ BYTEPS_GUARDED_BY(mutex_) = 0;        // the open round; those below have ended
+  uint64_t first_round_ BYTEPS_GUARDED_BY(mutex_) = 0;  // see GoOnFrom
   std::vector<Contribution> contributions_
       BYTEPS_GUARDED_BY(mutex_);  // to the open round, by rank; empty: none has begun
   int32_t begun_ BYTEPS_GUARDED_BY(mutex_) = 0;  // how many are not absent

@@ -60,6 +60,7 @@ void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
   for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
     if (next_round > 0) pushed_rounds_.Advance(worker, next_round - 1);
   }
+  first_round_ = next_round;
   pushed_rounds_by_host_.reset();  // to be counted anew
   inherited_.reset();
   if (next_round == 0 || result_from < 0) return;
