@@ -4,6 +4,7 @@ Each with those of all tested versions; written by tools/record_signatures.py.
 """
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
+    "Adagrad.update_step": ("(self, gradient, variable, learning_rate)",),
     "ArrayDataAdapter.get_tf_dataset": ("(self)",),
     "AtomicFunction.call_flat": ("(self, *args)",),
     "BackupAndRestore._save_model": ("(self)",),
@@ -29,6 +30,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "ConcreteFunction._trackable_children": ("(self, save_type=None, **kwargs)",),
     "Dense._float8_call": ("(self, inputs, training=None)",),
     "EinsumDense._float8_call": ("(self, inputs, training=None)",),
+    "Embedding.call": ("(self, inputs)",),
     "GradientTape.__enter__": ("(self)",),
     "GradientTape.batch_jacobian": (
         "(self, target, source, unconnected_gradients=None, "

@@ -19,6 +19,7 @@ SUPPORTED = {"keras": "keras>=3.12,<3.16", "tensorflow": "tensorflow>=2.20,<2.22
 # What the functions of a module do that replace others.
 PURPOSES = {
     "tf_byteps.elastic.retracing": "functions that are traced before workers come or leave",
+    "tf_byteps.gradients.row_updates": "updates of the rows of embeddings",
     "tf_byteps.keras.hooks": "fit with a DistributedOptimizer",
     "tf_byteps.keras.leaving": "leaving on SIGTERM",
     "tf_byteps.ops.input_waits": "the counted samples",
@@ -35,6 +36,7 @@ PURPOSES = {
     "tf_byteps.strategy.saving.checkpoints": "checkpoints that several workers save",
     "tf_byteps.strategy.saving.saved_models": "SavedModels that several workers save",
     "tf_byteps.strategy.step.branches": "branches of a step",
+    "tf_byteps.strategy.step.embeddings": "lookups in embeddings",
     "tf_byteps.strategy.step.float8": "scales of float8",
     "tf_byteps.strategy.step.loops": "training loops without strategy.run",
     "tf_byteps.strategy.step.losses": "the weights of losses and metrics",

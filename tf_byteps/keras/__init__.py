@@ -19,7 +19,7 @@ from tf_byteps.build_facts import (
     num_rank_is_power_2,
     rocm_built,
 )
-from tf_byteps.keras import callbacks
+from tf_byteps.keras import callbacks, optimizers
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
 from tf_byteps.keras.values import (
@@ -76,6 +76,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
+    "optimizers",
     "ccl_built",
     "check_num_rank_power_of_2",
     "cross_rank",

@@ -17,6 +17,8 @@ before.
   whether to skip a step, and those that do not would wait for ever.
 * `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the
   largest of all workers.
+* `Adagrad.update_step` and `Embedding.call`: a step takes time for the rows of an embedding that it
+  looks up, not for the whole table. So does clipping, in `BaseOptimizer._clip_gradients`.
 * `Dense._float8_call` and `EinsumDense._float8_call`: gradients of outputs are measured in units of
   the whole batch's (see `float8`).
 * `SeedGenerator.next`, and `get_seed` of TensorFlow's random operations: each replica draws its own

@@ -14,13 +14,14 @@ from tensorflow.python.eager.polymorphic_function import function_context as fun
 from tensorflow.python.framework import random_seed as framework_seed
 from tensorflow.python.ops import cond as tensorflow_cond, nn_impl_distribute
 
-from tf_byteps.gradients import overwriting, updates
+from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope, is_ours
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
     branches,
     cross_step,
+    embeddings,
     local_batch,
     loops,
     losses,
@@ -44,6 +45,8 @@ def changes() -> list[Change]:
         (BaseOptimizer, "_clip_gradients", _clip_gradients),
         (TFOptimizer, "_all_reduce_sum_gradients", _all_reduce_sum_gradients),
         (BaseOptimizer, "_overwrite_variables_directly_with_gradients", _overwrite_variables),
+        (keras.optimizers.Adagrad, "update_step", row_updates.adagrad),
+        (keras.layers.Embedding, "call", embeddings.look_up),
         (keras.random.SeedGenerator, "next", noise.of_replica),
         (framework_seed, "get_seed", noise.of_operation),
         (TFOptimizer, "add_variable_from_reference", _add_slot),
@@ -127,7 +130,7 @@ def _clip_gradients(original: Callable[..., Any], self: Any, grads: Any) -> Any:
     update = updates.current()
     if update is not None and update.optimizer is self and in_our_replica():
         grads = update.reduce_once(grads, reduce_gradients)
-    return original(self, grads)
+    return row_updates.clip(original, self, grads) if in_our_replica() else original(self, grads)
 
 
 def _all_reduce_sum_gradients(original: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:

@@ -1,0 +1,49 @@
+"""Optimizers that update an embedding's rows, with workers that look up other rows."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import workers
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "row_optimizers_programs.py")
+NAMES = (
+    "keras.Adagrad",
+    "Adagrad",
+    "Ftrl",
+    "RMSprop",
+    "Adadelta",
+    "LazySGD",
+    "LazyAdam",
+    "RowWiseAdagrad",
+)
+
+
+def _scenario(function, name):
+    return f"{function}={json.dumps({'name': name})}"
+
+
+@pytest.fixture(scope="module")
+def group():
+    scenarios = [_scenario(what, name) for name in NAMES for what in ("strategy", "tables")]
+    plain = [_scenario("plain", name) for name in NAMES]
+    return workers.run(PROGRAM, [*scenarios, *plain, "lookups"], 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_workers_train_as_one_process_does(group, name):
+    weights, losses = group[_scenario("plain", name)][0]
+    for others, other_losses in group[_scenario("strategy", name)]:
+        np.testing.assert_allclose(others, weights, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(other_losses, losses, rtol=1e-9)
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_computes_with_rows_and_not_with_the_table(group, name):
+    assert group[_scenario("tables", name)] == [[]] * 3
+
+
+def test_lookups_are_those_of_keras(group):
+    assert all("is not in [0, 9)" in said for said in group["lookups"])

@@ -1,0 +1,92 @@
+"""Updates of an embedding that compute with the rows of a step only.
+
+Keras's optimizers give a gradient of rows (`tf.IndexedSlices`) the numbers of a dense one, but all
+of them except SGD without momentum read or write the whole table for it. What is here takes the
+rows of the weights and of the optimizer's state at the gradient's indices, computes, and puts them
+back: time grows with the rows of a step, not with those of the table.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_byteps.ops.slices import merged
+
+# The rows of the gradient, of the weights and of each state -> the new ones of weights and states.
+RowUpdate = Callable[..., Sequence[tf.Tensor]]
+
+
+def update_rows(
+    update: RowUpdate, gradient: tf.IndexedSlices, variables: Sequence[keras.Variable | tf.Variable]
+) -> None:
+    """Updates the rows of a table, and of what an optimizer keeps for it.
+
+    Args:
+        update: gets the gradient's rows `[rows, ...]`, each index once, and those of each variable.
+            Returns new rows for each variable, in the same order.
+        gradient: the table's. Rows with one index are added up first.
+        variables: the table, and the optimizer's states for it, with as many rows.
+    """
+    tables = [_table(variable) for variable in variables]
+    gradient = merged(gradient)
+    rows = [tf.gather(table, gradient.indices) for table in tables]
+    values = tf.cast(gradient.values, tables[0].dtype)
+    for table, new in zip(tables, update(values, *rows), strict=True):
+        table.scatter_update(tf.IndexedSlices(new, gradient.indices))
+
+
+def adagrad(
+    original: Callable[..., None],
+    self: Any,
+    gradient: Any,
+    variable: keras.Variable | tf.Variable,
+    learning_rate: Any,
+) -> None:
+    """Replaces `keras.optimizers.Adagrad.update_step`: the same numbers, bit for bit.
+
+    Rows that occur several times are not added up first, as they are not in Keras. The strategy
+    has done so before.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        original(self, gradient, variable, learning_rate)
+        return
+    table = _table(variable)
+    accumulator = _table(self._accumulators[self._get_variable_index(variable)])
+    values, indices = tf.cast(gradient.values, table.dtype), gradient.indices
+    accumulator.scatter_add(tf.IndexedSlices(tf.square(values), indices))
+    scale = tf.sqrt(tf.gather(accumulator, indices) + self.epsilon)
+    step = tf.cast(learning_rate, table.dtype) * values / scale
+    table.scatter_sub(tf.IndexedSlices(step, indices))
+
+
+def clip(original: Callable[..., Any], self: Any, gradients: Sequence[Any]) -> Sequence[Any]:
+    """Replaces an optimizer's `_clip_gradients`: gradients of rows stay such.
+
+    Keras makes them dense to clip by the norm of all gradients, or by value. The rows that are not
+    in them are 0, so neither needs that.
+
+    Args:
+        original: Keras's function.
+        self: the optimizer.
+        gradients: tensors, `tf.IndexedSlices` or `None`.
+
+    Returns:
+        As many gradients. Rows with one index are one where they had to be added up.
+    """
+    makes_dense = not self.clipnorm and (self.global_clipnorm or self.clipvalue)
+    if not makes_dense:
+        return original(self, gradients)
+    rows = [merged(each) if isinstance(each, tf.IndexedSlices) else None for each in gradients]
+    dense = [
+        each if mine is None else mine.values for each, mine in zip(gradients, rows, strict=True)
+    ]
+    return [
+        each if mine is None else tf.IndexedSlices(each, mine.indices, mine.dense_shape)
+        for each, mine in zip(original(self, dense), rows, strict=True)
+    ]
+
+
+def _table(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
