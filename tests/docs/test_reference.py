@@ -26,6 +26,7 @@ def _errors():
         ("tf_byteps", set(tf_byteps.__all__) - {"__version__"}),
         ("tf_byteps.keras", tf_byteps.keras.__all__),
         ("tf_byteps.keras.callbacks", tf_byteps.keras.callbacks.__all__),
+        ("tf_byteps.keras.optimizers", tf_byteps.keras.optimizers.__all__),
         ("tf_byteps.elastic", elastic.__all__),
         ("tf_byteps.ops", ops.__all__),
         ("tf_byteps.errors", _errors()),
@@ -34,7 +35,9 @@ def _errors():
 def test_every_public_name_is_there(module, names):
     # Most are names of the package as well, which shows them once.
     shown = _SHOWN | {f"{module}.{name}" for name in names if f"tf_byteps.{name}" in _SHOWN}
-    shown |= {"tf_byteps.keras.callbacks", "tf_byteps.keras.elastic"}  # modules
+    shown |= {
+        f"tf_byteps.keras.{name}" for name in ("callbacks", "elastic", "optimizers")
+    }  # modules
     missing = [name for name in names if f"{module}.{name}" not in shown]
     assert sorted(set(missing) - _OTHER_NAMES) == []
 

@@ -39,10 +39,10 @@ def update_rows(
 
 def adagrad(
     original: Callable[..., None],
-    self: Any,
-    gradient: Any,
+    self: keras.optimizers.Adagrad,
+    gradient: tf.Tensor | tf.IndexedSlices,
     variable: keras.Variable | tf.Variable,
-    learning_rate: Any,
+    learning_rate: tf.Tensor | float,
 ) -> None:
     """Replaces `keras.optimizers.Adagrad.update_step`: the same numbers, bit for bit.
 
@@ -61,7 +61,11 @@ def adagrad(
     table.scatter_sub(tf.IndexedSlices(step, indices))
 
 
-def clip(original: Callable[..., Any], self: Any, gradients: Sequence[Any]) -> Sequence[Any]:
+def clip(
+    original: Callable[..., list[Any]],
+    self: keras.optimizers.Optimizer,
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
+) -> list[Any]:
     """Replaces an optimizer's `_clip_gradients`: gradients of rows stay such.
 
     Keras makes them dense to clip by the norm of all gradients, or by value. The rows that are not

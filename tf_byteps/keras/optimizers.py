@@ -31,13 +31,14 @@ from tf_byteps.gradients.replica import in_our_replica
 __all__ = ["Adadelta", "Adagrad", "Ftrl", "LazyAdam", "LazySGD", "RMSprop", "RowWiseAdagrad"]
 
 _Variable = keras.Variable | tf.Variable
+_Gradient = tf.Tensor | tf.IndexedSlices
 _registered = keras.saving.register_keras_serializable("tf_byteps")
 
 
 class _Clips:
     """A mixin for an optimizer that keeps gradients of rows when it clips them."""
 
-    def _clip_gradients(self: Any, gradients: Sequence[Any]) -> Sequence[Any]:
+    def _clip_gradients(self: Any, gradients: Sequence[_Gradient | None]) -> list[Any]:
         if in_our_replica():  # reduced and clipped so by the strategy
             return super()._clip_gradients(gradients)  # pyright: ignore[reportAttributeAccessIssue]
         return row_updates.clip(BaseOptimizer._clip_gradients, self, gradients)
@@ -46,7 +47,9 @@ class _Clips:
 class _OfRows(_Clips):
     """A mixin before one of Keras's optimizers."""
 
-    def update_step(self: Any, gradient: Any, variable: _Variable, learning_rate: Any) -> None:
+    def update_step(
+        self: Any, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
+    ) -> None:
         """Updates a weight, only the rows of the gradient if it has rows. Keras calls it."""
         if not isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)  # pyright: ignore[reportAttributeAccessIssue]
@@ -58,7 +61,7 @@ class _OfRows(_Clips):
             lambda *rows: self._updated(rate, *rows), gradient, [variable, *states]
         )
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         """Lists of the states of all weights, in the order of the arguments of `_updated`."""
         raise NotImplementedError
 
@@ -82,7 +85,9 @@ class Adagrad(_Clips, keras.optimizers.Adagrad):
         >>> model.compile(tf_byteps.keras.optimizers.Adagrad(0.05), "mse")
     """
 
-    def update_step(self, gradient: Any, variable: _Variable, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
+    ) -> None:
         """Updates a weight. Keras calls it."""
         row_updates.adagrad(
             keras.optimizers.Adagrad.update_step, self, gradient, variable, learning_rate
@@ -103,7 +108,7 @@ class Ftrl(_OfRows, keras.optimizers.Ftrl):
         >>> model.compile(tf_byteps.keras.optimizers.Ftrl(0.05), "binary_crossentropy")
     """
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         return self._accumulators, self._linears
 
     def _updated(
@@ -135,7 +140,7 @@ class RMSprop(_OfRows, keras.optimizers.RMSprop):
         >>> model.compile(tf_byteps.keras.optimizers.RMSprop(1e-3), "mse")
     """
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         states = (self._velocities, self._momentums, self._average_gradients)
         return [each for each in states if each]
 
@@ -161,7 +166,7 @@ class RMSprop(_OfRows, keras.optimizers.RMSprop):
 
 
 @_registered
-class Adadelta(_OfRows, keras.optimizers.Adadelta):
+class Adadelta(_OfRows, keras.optimizers.Adadelta):  # pyright: ignore[reportIncompatibleMethodOverride]
     """`keras.optimizers.Adadelta`, which touches the rows of a step only.
 
     The averages of a row decay when it is looked up. In Keras they decay in each step.
@@ -173,7 +178,7 @@ class Adadelta(_OfRows, keras.optimizers.Adadelta):
         >>> model.compile(tf_byteps.keras.optimizers.Adadelta(1.0), "mse")
     """
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         return self._accumulated_grads, self._accumulated_delta_vars
 
     def _updated(
@@ -201,7 +206,7 @@ class LazySGD(_OfRows, keras.optimizers.SGD):
         >>> model.compile(tf_byteps.keras.optimizers.LazySGD(0.1, momentum=0.9), "mse")
     """
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         return [self.momentums] if self.momentum else []
 
     def _updated(
@@ -230,7 +235,7 @@ class LazyAdam(_OfRows, keras.optimizers.Adam):
         >>> model.compile(tf_byteps.keras.optimizers.LazyAdam(1e-3), "mse")
     """
 
-    def _states(self) -> Sequence[Sequence[keras.Variable]]:
+    def _states(self) -> Sequence[Any]:
         states = [self._momentums, self._velocities]
         return [*states, self._velocity_hats] if self.amsgrad else states
 
@@ -238,7 +243,8 @@ class LazyAdam(_OfRows, keras.optimizers.Adam):
         self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, *states: tf.Tensor
     ) -> Sequence[tf.Tensor]:
         momentum, velocity, *largest = states
-        step = tf.cast(self.iterations + 1, weights.dtype)
+        steps: Any = self.iterations + 1
+        step = tf.cast(steps, weights.dtype)
         beta_1, beta_2 = (tf.cast(beta, weights.dtype) for beta in (self.beta_1, self.beta_2))
         alpha = rate * tf.sqrt(1 - tf.pow(beta_2, step)) / (1 - tf.pow(beta_1, step))
         momentum = momentum + (gradient - momentum) * (1 - self.beta_1)
@@ -272,7 +278,7 @@ class RowWiseAdagrad(_Clips, keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.01,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.01,
         initial_accumulator_value: float = 0.0,
         epsilon: float = 1e-8,
         name: str = "row_wise_adagrad",
@@ -299,17 +305,20 @@ class RowWiseAdagrad(_Clips, keras.optimizers.Optimizer):
 
     def _accumulator(self, variable: keras.Variable) -> keras.Variable:
         rank = len(variable.shape)
+        initializer: Any = keras.initializers.Constant(self.initial_accumulator_value)
         return self.add_variable(
             shape=(variable.shape[0], *[1] * (rank - 1)) if rank else (),
-            initializer=keras.initializers.Constant(self.initial_accumulator_value),
+            initializer=initializer,
             dtype=variable.dtype,
             name=f"{variable.path.replace('/', '_')}_accumulator",
         )
 
-    def update_step(self, gradient: Any, variable: _Variable, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
+    ) -> None:
         """Updates a weight. Keras calls it."""
         rate = tf.cast(learning_rate, variable.dtype)
-        accumulator = self._accumulators[self._get_variable_index(variable)]
+        accumulator: Any = self._accumulators[self._get_variable_index(variable)]
         if isinstance(gradient, tf.IndexedSlices):
             row_updates.update_rows(
                 lambda *rows: self._updated(rate, *rows), gradient, [variable, accumulator]
@@ -321,7 +330,7 @@ class RowWiseAdagrad(_Clips, keras.optimizers.Optimizer):
         self.assign(accumulator, summed)
 
     def _updated(
-        self, rate: tf.Tensor, gradient: tf.Tensor, weights: Any, accumulator: Any
+        self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, accumulator: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         squares = tf.square(gradient)
         within = list(range(1, len(gradient.shape)))

@@ -13,13 +13,15 @@ import tensorflow as tf
 from tf_byteps.gradients.replica import in_our_replica
 
 
-def look_up(original: Callable[..., Any], self: Any, inputs: Any) -> Any:
+def look_up(
+    original: Callable[..., tf.Tensor], self: keras.layers.Embedding, inputs: tf.Tensor
+) -> tf.Tensor:
     """Replaces `keras.layers.Embedding.call` in the steps of a strategy: the same numbers.
 
     A table that is cast for mixed precision, is quantized or has a LoRA part, and inputs that are
     not dense, are left to Keras.
     """
-    table = self.embeddings
+    table: Any = self.embeddings
     if not (in_our_replica() and _is_plain(self, table) and isinstance(inputs, tf.Tensor)):
         return original(self, inputs)
     indices = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
@@ -27,5 +29,5 @@ def look_up(original: Callable[..., Any], self: Any, inputs: Any) -> Any:
     return tf.gather(table.value, tf.where(indices < 0, indices + rows, indices))
 
 
-def _is_plain(layer: Any, table: Any) -> bool:
+def _is_plain(layer: keras.layers.Embedding, table: object) -> bool:
     return isinstance(table, keras.Variable) and layer.compute_dtype == table.dtype
