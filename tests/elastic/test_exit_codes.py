@@ -6,26 +6,27 @@ workers all end so has failed.
 
 import pytest
 
-_JOBS = {
+JOBS = {
     "fixed": ("-np", "2"),
     "elastic": ("--min-np", "1", "--max-np", "2", "-np", "2", "--host-failures", "1"),
 }
 
 
-@pytest.mark.parametrize("kind", list(_JOBS))
-@pytest.mark.parametrize(
-    "program, codes",
-    [
-        ("end 3", {3}),
-        ("end 3 one", {3, 4}),
-        ("end kill one", {137, 4}),
-        ("end raise", {1}),
-        ("end fall", {0}),
-        ("end 0", {0}),
-    ],
-)
+# What workers do (`tests.elastic.programs`): the codes that their job may end with.
+ENDS = {
+    "end 3": {3},
+    "end 3 one": {3, 4},
+    "end kill one": {137, 4},
+    "end raise": {1},
+    "end fall": {0},
+    "end 0": {0},
+}
+
+
+@pytest.mark.parametrize("kind", list(JOBS))
+@pytest.mark.parametrize("program, codes", list(ENDS.items()))
 def test_exit_code(elastic, kind, program, codes):
-    code, output = elastic(*_JOBS[kind], "--servers", "1", program=program).end()
+    code, output = elastic(*JOBS[kind], "--servers", "1", program=program).end()
     assert code in codes, output
     well = 2 if code == 0 else 0
     assert f"{well} of 2 workers ended with code 0" in output, output
