@@ -6,6 +6,7 @@ and finds the others by the names that a headless Service gives them.
 
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -150,6 +151,46 @@ def test_a_pod_of_an_elastic_job_comes_again(tmp_path):
         outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
     assert [process.returncode for process in running] == [0] * len(pods), "\n".join(outputs)
     assert "finished with 2" in outputs[0] and "finished" not in killed
+
+
+# How workers end (`tests.elastic.programs`): the codes of their pods, from which Kubernetes decides
+# whether a pod has failed.
+_CODES = {
+    "end 3": (3, 3),
+    "end 3 one": (4, 3),
+    "end kill one": (4, -signal.SIGKILL),
+    "end raise": (1, 1),
+    "end fall": (0, 0),
+    "end 0": (0, 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fixed", "elastic"])
+@pytest.mark.parametrize(("program", "codes"), list(_CODES.items()))
+def test_a_pod_ends_with_the_code_of_its_process(kind, program, codes):
+    reason = why_unavailable()
+    if reason:
+        pytest.skip(reason)
+    # Nobody comes again.
+    soon = {
+        "BYTEPS_RESTART_TIMEOUT": 0,
+        "BYTEPS_ELASTIC_TIMEOUT": 3,
+        "BYTEPS_HEARTBEAT_INTERVAL": 1,
+    }
+    options = [word for name, value in soon.items() for word in ("--env", f"{name}={value}")]
+    options += ["--min-np", "1"] if kind == "elastic" else []
+    command = (sys.executable, "-m", "tests.elastic.programs", *program.split())
+    objects = manifests("kubernetes", *command, workers=2, servers=1, options=options)
+    pods, secret = pods_of(objects), secret_of(objects)
+    with EmulatedCluster(hosts=len(pods), gigabits=None) as cluster, _Names(cluster, pods):
+        places = zip(pods, cluster.namespaces, cluster.addresses)
+        running = [_start(*place, secret, BYTEPS_MEMBER=place[0].name) for place in places]
+        outputs = [process.communicate(timeout=_SECONDS)[0] for process in running]
+    found = [process.returncode for process in running]
+    assert tuple(found[:2]) == codes, "\n".join(outputs)
+    if kind == "elastic":  # where nobody has ended with 0, the server and the scheduler fail, too
+        assert found[2:] == [0 if 0 in codes else 1] * 2, "\n".join(outputs)
 
 
 def test_probes_get_an_answer_from_outside_of_the_pod(tmp_path):
