@@ -225,6 +225,25 @@ def tensor_of_losses():
     return results
 
 
+class Noting(keras.Model):
+    """Its step wants numbers, for which it must run eagerly."""
+
+    def train_step(self, data):
+        self.rows += data[0][:, 0].numpy().tolist()
+        return super().train_step(data)
+
+
+def eager_step_that_wants_numbers():
+    """The rows that it has seen. Only what `compile` was given is not built before it."""
+    with _strategy().scope():
+        inputs = keras.Input([6])
+        model = Noting(inputs, keras.layers.Dense(1)(inputs))
+        model.compile("adam", "mse", metrics=["mae"], run_eagerly=True)
+    model.rows = []
+    history = model.fit(_ROWS, _ROWS[:, :1], batch_size=8, shuffle=False, verbose=0).history
+    return {"rows": list(model.rows), "logs": history, "weights": _weights(model.weights)}
+
+
 def wrong_input():
     """A model without a step of its own: Keras's error stays."""
     with _strategy().scope():

@@ -24,6 +24,7 @@ SCENARIOS = [
     "forgotten_scope",
     "remote_monitor",
     "tensor_of_losses",
+    "eager_step_that_wants_numbers",
     *TRAININGS,
 ]
 
@@ -61,8 +62,7 @@ def test_a_gradient_divided_by_own_rows_is_made_right_or_refused(group):
         ("divided and clipped", False): "computes with the result before an optimizer gets it",
         ("divided", True): "runs eagerly",
         ("divided with NumPy's number", True): "runs eagerly",
-        # While the model is built.
-        ("divided and clipped", True): "computes with the result before an optimizer gets it",
+        ("divided and clipped", True): "runs eagerly",
     }
     for case, result in first.items():
         if case in refused:
@@ -70,6 +70,13 @@ def test_a_gradient_divided_by_own_rows_is_made_right_or_refused(group):
             assert f"own rows, and {refused[case]}. " in result
         else:
             assert isinstance(result, list), (case, result)
+
+
+def test_an_eager_step_may_want_numbers(group):
+    first, second = group["eager_step_that_wants_numbers"]
+    assert len({*first["rows"], *second["rows"]}) == 40
+    assert first["logs"] == second["logs"] and first["logs"].keys() == {"loss", "mae"}
+    assert first["weights"] == second["weights"]
 
 
 def test_a_loop_that_changes_nothing_but_variables(group):

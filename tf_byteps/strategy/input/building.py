@@ -74,7 +74,18 @@ def build_by_tracing(model: keras.Model, step: Any, batch: Any) -> None:
         return
     strategy = model.distribute_strategy
     traced = tf.function(lambda data: strategy.run(step, args=(data,)), autograph=False)
-    traced.get_concrete_function(batch)
+    try:
+        traced.get_concrete_function(batch)
+    except Exception:
+        if not is_built_enough(model):
+            raise
+
+
+def is_built_enough(model: keras.Model) -> bool:
+    """Whether a step can do without what could not be built for it: one process builds nothing, and
+    a step that runs eagerly may want numbers, as a metric in NumPy does.
+    """
+    return model.run_eagerly and layers_are_built(model)
 
 
 def _is_built(model: keras.Model) -> bool:

@@ -181,8 +181,7 @@ def _build(
     try:
         original(self, iterator, data_batch)
     except Exception:
-        # What runs eagerly may want numbers, as a metric in NumPy does. One process builds nothing.
-        if not (self.run_eagerly and building.layers_are_built(self)):
+        if not building.is_built_enough(self):
             raise
 
 
