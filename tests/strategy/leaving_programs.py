@@ -146,6 +146,41 @@ def left_by_an_error_of_tensorflow():
     return said
 
 
+class RaisesOnWorker1(keras.Model):
+    """While its step, or its layer, is traced: in code of the program's own."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.dense, self.where = keras.layers.Dense(1), where
+
+    def _happens(self, where):
+        if where == self.where and bps.rank() == 1:
+            raise ValueError("no such feature: age")
+
+    def call(self, x):
+        self._happens("call")
+        return self.dense(x)
+
+    def train_step(self, data):
+        self._happens("train_step")
+        return super().train_step(data)
+
+
+def left_while_tracing():
+    """What the workers get of it; then all train with another model."""
+    said = {}
+    for where in ("train_step", "call", None):
+        keras.utils.set_random_seed(7)
+        with bps.BytePSStrategy().scope():
+            model = RaisesOnWorker1(where)
+            model.compile("sgd", "mse")
+        try:
+            model.fit(_ROWS, _ROWS[:, :1], batch_size=10, shuffle=False, verbose=0)
+        except (ValueError, tf.errors.OpError) as error:
+            said[where] = f"{type(error).__name__}: {error}"
+    return {"said": said, "weights": [weight.tolist() for weight in model.get_weights()]}
+
+
 class _Mistaken(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         {}["accurcy"]

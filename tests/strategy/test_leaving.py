@@ -20,6 +20,7 @@ _OTHERS = (
     "evaluated_after_an_exception",
     "calls_that_differ",
     "left_by_an_error_of_tensorflow",
+    "left_while_tracing",
     "frames_of_an_error",
     "what_differs",
 )
@@ -72,6 +73,19 @@ def test_the_others_learn_what_tensorflow_says(group):
         assert "worker 0 has given it up: it has left fit by InvalidArgumentError: " in label
         assert "label value of 7 which is outside the valid range of [0, 3)" in label
         assert "ValueError: broken image img_500.jpg" in image
+
+
+def test_the_others_learn_of_an_error_while_a_step_is_traced(group):
+    results = group["left_while_tracing"]
+    for rank, result in enumerate(results):
+        assert result["said"].keys() == {"train_step", "call"}
+        for said in result["said"].values():
+            assert said.startswith("ValueError: " if rank == 1 else "CancelledError: "), said
+            assert "no such feature: age" in said
+            if rank != 1:
+                cause = "it has left fit by ValueError: no such feature: age"
+                assert said.endswith(f"worker 1 has given it up: {cause}")
+        assert result["weights"] == results[0]["weights"]
 
 
 def test_epochs_and_learning_rates_that_differ_are_named(group):

@@ -27,7 +27,11 @@ _ROUNDS = "rounds after an error"
 _KEPT = {name + rest for name in (_MEETING, _ROUNDS) for rest in ("", "/sizes")}
 
 _PYTHONS = re.compile(r"(?:^|\s)((?:\w+\.)*\w+(?:Error|Exception): .+)")
-_AROUND = re.compile(r"\s|Graph execution error|Detected at node|<stack|\d+ root error|Traceback")
+_AROUND = re.compile(
+    r"\s|Graph execution error|Detected at node|<stack|\d+ root error|Traceback"
+    r"|Exception encountered when calling "
+)
+_BOLD = re.compile(r"\x1b\[\d*m")
 _MOST_LETTERS = 300
 
 _SECONDS = 3.0  # from the exception to giving up
@@ -100,8 +104,10 @@ def telling_the_others() -> Iterator[None]:
 def cause_in(message: str) -> str:
     """The line of an error's message that says what has happened, of at most 300 characters.
 
-    The first one, but TensorFlow puts others before it: that it was in a graph, and where.
+    The first one, but TensorFlow puts others before it: that it was in a graph, and where. So does
+    Keras: in which layer. It prints the line itself in bold.
     """
+    message = _BOLD.sub("", message)
     lines = message.splitlines()
     for line in lines if _AROUND.match(message) else []:
         if raised := _PYTHONS.search(line):
