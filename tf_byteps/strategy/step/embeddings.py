@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common.variables import AutocastScope
 
 from tf_byteps.gradients.replica import in_our_replica
 
@@ -18,16 +19,19 @@ def look_up(
 ) -> tf.Tensor:
     """Replaces `keras.layers.Embedding.call` in the steps of a strategy: the same numbers.
 
-    A table that is cast for mixed precision, is quantized or has a LoRA part, and inputs that are
-    not dense, are left to Keras.
+    For mixed precision rows are cast, and not the table. A table that is quantized or has a LoRA
+    part, and inputs that are not dense, are left to Keras.
     """
     table: Any = self.embeddings
-    if not (in_our_replica() and _is_plain(self, table) and isinstance(inputs, tf.Tensor)):
+    if not (in_our_replica() and _is_plain(table, inputs)):
         return original(self, inputs)
+    with AutocastScope(None):
+        weights = table.value
     indices = inputs if inputs.dtype in (tf.int32, tf.int64) else tf.cast(inputs, tf.int32)
     rows = tf.constant(table.shape[0], indices.dtype)
-    return tf.gather(table.value, tf.where(indices < 0, indices + rows, indices))
+    taken = tf.gather(weights, tf.where(indices < 0, indices + rows, indices))
+    return tf.cast(taken, self.compute_dtype)
 
 
-def _is_plain(layer: keras.layers.Embedding, table: object) -> bool:
-    return isinstance(table, keras.Variable) and layer.compute_dtype == table.dtype
+def _is_plain(table: object, inputs: object) -> bool:
+    return isinstance(table, keras.Variable) and isinstance(inputs, tf.Tensor)
