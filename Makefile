@@ -21,7 +21,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-long test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,7 +31,7 @@ build: $(LIBRARIES)  ## Creates .venv and builds the libraries into tf_byteps/.
 demo: build  ## Trains a Keras model on two workers and one server, and checks the result.
 	$(BIN)/python examples/demo.py
 
-test: test-cc test-python  ## Runs the C++ tests and all Python tests but the slow ones.
+test: test-cc test-python  ## Runs the C++ tests and all Python tests but the long and the slow ones.
 
 # The bare programs are only built: benchmarks run them.
 test-cc: build/packages.stamp
@@ -40,7 +40,10 @@ test-cc: build/packages.stamp
 # Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes.
 # The order is tests/conftest.py's.
 test-python: build
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not slow and not long'
+
+test-long: build  ## Compares long trainings with one process: losses, parity, seeds, other projects' programs (25 minutes).
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'long and not slow'
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
 	$(BIN)/python -m pytest -m "" tests/faults
@@ -59,8 +62,8 @@ test-ray: build  ## Runs jobs on a real Ray cluster of three raylets on this mac
 	$(PIP) install 'ray[train]==2.60.*'
 	$(BIN)/python -m pytest -m '' tests/on_ray
 
-test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test: 12).
-	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest tests/property
+test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test and make test-long: 12).
+	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest -m 'not slow' tests/property
 
 test-rdma: build  ## Tests the RDMA transport in a virtual machine with Soft-RoCE (needs Debian's packages; about 10 minutes, the first time 5 more).
 	$(BAZEL) build //cc/van/...
@@ -101,7 +104,7 @@ valgrind: build/packages.stamp  ## Runs whole jobs under valgrind: nothing is lo
 soak: build  ## Trains for 30 minutes (SOAK_MINUTES) with 3 workers and 2 servers and looks at their memory.
 	$(BIN)/python -m tests.soak --minutes $(SOAK_MINUTES) --write build/soak
 
-nightly: fuzz test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
+nightly: fuzz test-long test-faults test-property soak sanitize valgrind  ## All that takes long and should run every night (more than an hour).
 	$(BIN)/python -m tests.access.hostile --seconds 200 --rate 50
 
 bench: build  ## Measures speed against the optimum and the peers (under 30 minutes; emulated hosts need root).

@@ -15,20 +15,24 @@ _HERE = pathlib.Path(__file__).resolve().parent
 # Helpers can be imported by their own name, too, also where a test's folder is not a package.
 sys.path.append(str(_HERE))
 
-# Each takes minutes.
+# Trainings of minutes: `make test-long` has them.
 _LONG = [
     _HERE / name
     for name in (
-        "conformance/test_rows.py",
-        "strategy/test_losses.py",
         "strategy/test_cross_step.py",
-        "strategy/test_strategy.py",
-        "strategy/test_parity.py",
-        "property/test_seeds.py",
         "foreign/test_programs.py",
         "strategy/test_compressed_training.py",
+        "strategy/test_losses.py",
+        "strategy/test_parity.py",
         "strategy/test_compiled_cross_step.py",
     )
+]
+# They come first: at the end none is left for one process.
+_FIRST = [
+    _HERE / "conformance/test_rows.py",
+    _HERE / "property/test_seeds.py",
+    *_LONG,
+    _HERE / "strategy/test_strategy.py",
 ]
 
 _TIME_LIMIT_SECONDS = 240
@@ -39,6 +43,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "time_limit(seconds): instead of the usual limit of a test")
+    config.addinivalue_line("markers", "long: trains for minutes; runs in `make test-long`")
     config.addinivalue_line("filterwarnings", "error")
     for package in ("tensorflow", "keras", "google", "h5py", "numpy", "flatbuffers", "gast", "ray"):
         config.addinivalue_line("filterwarnings", f"default:::{package}")
@@ -50,9 +55,13 @@ def pytest_configure(config):
     fork_server.allow()
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items):
-    """Long files come first: at the end of `make test-python` none is left for one process."""
-    items.sort(key=lambda item: _LONG.index(item.path) if item.path in _LONG else len(_LONG))
+    """Marks what is long, and puts it first."""
+    for item in items:
+        if item.path in _LONG:
+            item.add_marker("long")
+    items.sort(key=lambda item: _FIRST.index(item.path) if item.path in _FIRST else len(_FIRST))
 
 
 def pytest_unconfigure():

@@ -123,7 +123,7 @@ def opens_without_tf_byteps(side):
     outputs = None
     if side.rank == 0:
         command = [sys.executable, "-c", _OPEN_PLAINLY, path, json.dumps(numbers(5).tolist())]
-        plain = subprocess.run(command, capture_output=True, text=True, timeout=50)
+        plain = subprocess.run(command, capture_output=True, text=True, timeout=200)
         assert plain.returncode == 0, plain.stderr
         outputs = json.loads(plain.stdout.splitlines()[-1])
     return [bps.broadcast_object(outputs, 0, name="plain")]

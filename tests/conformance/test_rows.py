@@ -67,6 +67,9 @@ _SLOW_ROWS = (
     "weight_decay",
 )
 
+# For the rows of _WITH_THREE_WORKERS `make test` has these columns, too; for all in make test-long.
+_LONG_COLUMNS = ("DistributedOptimizer", "compiled")
+
 # Minutes of XLA's, for what the other columns show one by one.
 _SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
 
@@ -80,7 +83,9 @@ _GROUP_SECONDS = 900
 def _marks(name, row, column, is_compiled):
     is_slow = column in _SLOW_COLUMNS or name in _SLOW_ROWS
     is_slow = is_slow or (is_compiled and row.train.__module__ in _SLOW_COMPILED)
-    return pytest.mark.slow if is_slow else ()
+    is_long = column in _LONG_COLUMNS and name not in _WITH_THREE_WORKERS
+    marks = ((pytest.mark.slow, is_slow), (pytest.mark.long, is_long))
+    return [mark for mark, applies in marks if applies]
 
 
 def _parameters(workers):
@@ -126,7 +131,7 @@ def _run(column, folder, names, timeout):
         running.run_rows,
         workers=workers,
         timeout=timeout,
-        env={"BYTEPS_OPERATION_TIMEOUT": "30"},
+        env={"BYTEPS_OPERATION_TIMEOUT": "240"},
         args=(mode, str(folder), names, is_compiled),
     )
 

@@ -65,6 +65,7 @@ def test_seed(results, seed):
     _check(seed, *results(seed, is_compiled=False))
 
 
+@pytest.mark.long
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)
 @pytest.mark.parametrize("seed", _COMPILED_SEEDS)
 def test_compiled_seed(results, seed):
@@ -99,7 +100,10 @@ def _mode(seed):
 
 
 @pytest.mark.time_limit(2 * _GROUP_SECONDS)
-@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(n, marks=pytest.mark.long if _mode(n) == "compiled" else ()) for n in _SEEDS],
+)
 def test_step(step_results, seed):
     """Steps that do something with their gradients."""
     step = steps.draw(seed)
