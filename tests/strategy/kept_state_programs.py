@@ -273,7 +273,9 @@ def trained(case, folder, plain=False):
     if case == "two_optimizers":
         _checkpoint(model).write(path)
     else:
-        model.save(f"{path}.keras")
+        # Of own states a path that all save to has those of the last one to write.
+        name = path if plain or bps.rank() == 0 else f"{path}_of_{bps.rank()}"
+        model.save(f"{name}.keras")
     return results
 
 
