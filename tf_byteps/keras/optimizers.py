@@ -255,7 +255,7 @@ class LazyAdam(_OfRows, keras.optimizers.Adam):
 
 
 @_registered
-class RowWiseAdagrad(_Clips, keras.optimizers.Optimizer):
+class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
     """Adagrad with one accumulator for each row: `1 / width` of Adagrad's memory for an embedding.
 
     For a row `w` with the gradient `g`: `a += mean(g²)`, `w -= learning_rate * g / (sqrt(a) +
@@ -317,21 +317,23 @@ class RowWiseAdagrad(_Clips, keras.optimizers.Optimizer):
         self, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
     ) -> None:
         """Updates a weight. Keras calls it."""
-        rate = tf.cast(learning_rate, variable.dtype)
-        accumulator: Any = self._accumulators[self._get_variable_index(variable)]
         if isinstance(gradient, tf.IndexedSlices):
-            row_updates.update_rows(
-                lambda *rows: self._updated(rate, *rows), gradient, [variable, accumulator]
-            )
+            super().update_step(gradient, variable, learning_rate)
             return
+        rate = tf.cast(learning_rate, variable.dtype)
         gradient = tf.cast(gradient, variable.dtype)
+        accumulator: Any = self._accumulators[self._get_variable_index(variable)]
         weights, summed = self._updated(rate, gradient, variable, accumulator)
         self.assign(variable, weights)
         self.assign(accumulator, summed)
 
+    def _states(self) -> Sequence[Any]:
+        return [self._accumulators]
+
     def _updated(
-        self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, accumulator: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        self, rate: tf.Tensor, gradient: tf.Tensor, weights: Any, *states: Any
+    ) -> Sequence[tf.Tensor]:
+        (accumulator,) = states
         squares = tf.square(gradient)
         within = list(range(1, len(gradient.shape)))
         summed = accumulator + (
