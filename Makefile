@@ -39,11 +39,13 @@ test-cc: build/packages.stamp
 
 # Three tests at a time: on two cores, one or another mostly waits. A file's tests share processes.
 # The order is tests/conftest.py's.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test-python: build
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not slow and not long'
+	$(PYTEST) -m 'not slow and not long'
 
 test-long: build  ## Compares long trainings with one process: losses, parity, seeds, other projects' programs (25 minutes).
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'long and not slow'
+	$(PYTEST) -m 'long and not slow'
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).
 	$(BIN)/python -m pytest -m "" tests/faults

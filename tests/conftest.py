@@ -43,7 +43,6 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "time_limit(seconds): instead of the usual limit of a test")
-    config.addinivalue_line("markers", "long: trains for minutes; runs in `make test-long`")
     config.addinivalue_line("filterwarnings", "error")
     for package in ("tensorflow", "keras", "google", "h5py", "numpy", "flatbuffers", "gast", "ray"):
         config.addinivalue_line("filterwarnings", f"default:::{package}")
