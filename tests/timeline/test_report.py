@@ -49,8 +49,8 @@ def test_it_prints_every_worker_and_merges(folder):
     assert done.returncode == 0 and done.stderr == "" and "note:" not in done.stdout
     for rank in (0, 1):
         assert f"worker {rank}, {STEPS} steps: a step takes " in done.stdout
-    # What is sent in the event that enqueues it has spent no time in the queue.
-    for stage in ("push", "sum", "pull"):
+    # What is sent in the event that enqueues it has spent no time in the queue, and is told so.
+    for stage in ("queue", "push", "sum", "pull"):
         assert f"\n  {stage} " in done.stdout
     assert "exposed communication" in done.stdout and "slowest tensors" in done.stdout
     merged = folder / "job.json"

@@ -44,19 +44,21 @@ def breakdown(parts: Any) -> dict[Any, Any]:
     lengths = [after - before for before, after in zip(begins, begins[1:]) if after > before]
     spans = [(part.enqueued, part.done) for part in parts]
     in_stage = {name: [] for name, _ in STAGES}
+    passed = set()  # stages of no length are told, too: those that no part has are not
     for step in steps:
         found = collections.defaultdict(list)
         for part in step:
             for name, begin, end in part.stages():
                 found[name].append((begin, end))
+        passed.update(found)
         for name, times in in_stage.items():
-            times.append(covered(found[name]))
+            times.append(covered(found.get(name, ())))
     last = collections.Counter(max(step, key=lambda part: part.done).tensor for step in steps)
     return {
         "steps": len(steps),
         "step": statistics.median(lengths) if lengths else None,
         "exchange": covered(spans) / len(steps),
-        "stages": {n: statistics.median(times) for n, times in in_stage.items() if any(times)},
+        "stages": {n: statistics.median(times) for n, times in in_stage.items() if n in passed},
         "last": last.most_common(1)[0][0],
     }
 
