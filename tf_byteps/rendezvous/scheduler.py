@@ -453,7 +453,9 @@ class Scheduler:
             return  # it need not write any more: the coordinator notices what becomes of it
         if self._started:
             raise StartInterruptedError(f"{participant} {what} while the job began")
-        _logger.warning("%s %s", participant, what)
+        # A server that stays for the next job is told to end when no worker comes any more.
+        level = logging.WARNING if self._roster.has_worker() else logging.INFO
+        _logger.log(level, "%s %s", participant, what)
         self._roster.remove(participant)
 
 
