@@ -44,7 +44,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 test-python: build
 	$(PYTEST) -m 'not slow and not long'
 
-test-long: build  ## Compares long trainings with one process: losses, parity, seeds, other projects' programs (25 minutes).
+test-long: build  ## Compares long trainings with one process: losses, parity, kept state, seeds, other projects' programs (40 minutes).
 	$(PYTEST) -m 'long and not slow'
 
 test-faults: build  ## Runs the whole fault suite: every role, killed or stopped, in every phase of a job (10 minutes).

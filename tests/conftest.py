@@ -15,10 +15,12 @@ _HERE = pathlib.Path(__file__).resolve().parent
 # Helpers can be imported by their own name, too, also where a test's folder is not a package.
 sys.path.append(str(_HERE))
 
-# Trainings of minutes: `make test-long` has them.
+# Trainings of minutes, and what is shown in short elsewhere: `make test-long` has them.
 _LONG = [
     _HERE / name
     for name in (
+        "strategy/test_accumulation.py",
+        "strategy/test_kept_state.py",
         "strategy/test_cross_step.py",
         "foreign/test_programs.py",
         "strategy/test_compressed_training.py",

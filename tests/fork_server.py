@@ -27,7 +27,9 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODULES = ("tests.cluster", "tests.workers")
 # Programs that import no TensorFlow shall not find it in memory.
 _IMPORTS = re.compile(
-    r"^ *(import|from) (tensorflow|keras)\b|^from tests import side_by_side", re.M
+    r"^ *(import|from) (tensorflow|keras|tf_byteps\.(gradients|keras|ops|strategy))\b"
+    r"|^from tests import side_by_side",
+    re.M,
 )
 # A worker may have others of these than the server: they are read later, or by tf_byteps alone.
 _READ_LATER = re.compile(

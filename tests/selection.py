@@ -24,4 +24,13 @@ def asked_values(request, parameter, *tests):
 
 def some_slow(cases, slow):
     """The cases as parameters, of which some run in `make test-all` only."""
-    return [pytest.param(case, marks=pytest.mark.slow if case in slow else ()) for case in cases]
+    return _some(cases, slow, pytest.mark.slow)
+
+
+def some_long(cases, long):
+    """The cases as parameters, of which some run in `make test-long`, and not in `make test`."""
+    return _some(cases, long, pytest.mark.long)
+
+
+def _some(cases, marked, mark):
+    return [pytest.param(case, marks=mark if case in marked else ()) for case in cases]

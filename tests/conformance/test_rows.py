@@ -67,8 +67,52 @@ _SLOW_ROWS = (
     "weight_decay",
 )
 
-# For the rows of _WITH_THREE_WORKERS `make test` has these columns, too; for all in make test-long.
+# What differs from another row by one setting; in make test-long.
+_LONG_ROWS = (
+    "arrays_in_the_default_order",
+    "average_aggregated_gradients",
+    "compiled_outside_the_scope",
+    "custom_train_step_with_compute_loss",
+    "dataset_of_unknown_length",
+    "datasets_shuffled_without_seed",
+    "each_worker_evaluates_its_share",
+    "embedding_accumulation",
+    "embedding_adam_as_dense",
+    "generator_of_changing_lengths",
+    "global_clipnorm",
+    "learning_rate_schedule",
+    "loaded_from_rank_0_weights",
+    "loaded_outside_the_scope",
+    "logs_of_an_own_train_step",
+    "mixed_float16_accumulation_overflow",
+    "mixed_float16_uneven",
+    "model_checkpoint_after_batches",
+    "model_checkpoint_on_one_worker_only",
+    "moving_statistics_are_averaged",
+    "one_row_left",
+    "one_worker_saves",
+    "only_predicted_in_the_scope",
+    "predivide_and_bfloat16",
+    "random_numbers_in_the_input",
+    "reduce_learning_rate_on_plateau",
+    "static_loss_scale",
+    "subclassed_and_not_built",
+    "tensorboard",
+    "terminate_on_nan",
+    "uneven_with_accumulation",
+    "validation_split_and_dataset",
+)
+
+# Of these columns `make test` has a few rows, and make test-long the others.
 _LONG_COLUMNS = ("DistributedOptimizer", "compiled")
+_IN_ALL_COLUMNS = (
+    "dense",
+    "clipnorm",
+    "gradient_accumulation",
+    "embedding_adam",
+    "mixed_float16_overflow",
+    "uneven_arrays",
+)
 
 # Minutes of XLA's, for what the other columns show one by one.
 _SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
@@ -83,7 +127,7 @@ _GROUP_SECONDS = 900
 def _marks(name, row, column, is_compiled):
     is_slow = column in _SLOW_COLUMNS or name in _SLOW_ROWS
     is_slow = is_slow or (is_compiled and row.train.__module__ in _SLOW_COMPILED)
-    is_long = column in _LONG_COLUMNS and name not in _WITH_THREE_WORKERS
+    is_long = name in _LONG_ROWS or (column in _LONG_COLUMNS and name not in _IN_ALL_COLUMNS)
     marks = ((pytest.mark.slow, is_slow), (pytest.mark.long, is_long))
     return [mark for mark, applies in marks if applies]
 
@@ -172,8 +216,10 @@ def test_row_alone(reference, tmp_path, name, column):
     _assert_equal(name, reference, _run(column, tmp_path, [name], timeout=120))
 
 
-def test_what_is_slow_exists():
-    assert set(_SLOW_ROWS) <= set(running.all_rows()) and set(_SLOW_COLUMNS) <= set(COLUMNS)
+def test_what_is_slow_or_long_exists():
+    assert {*_SLOW_ROWS, *_LONG_ROWS, *_IN_ALL_COLUMNS} <= set(running.all_rows())
+    assert {*_SLOW_COLUMNS, *_LONG_COLUMNS} <= set(COLUMNS)
+    assert not {*_SLOW_ROWS, *_IN_ALL_COLUMNS} & {*_LONG_ROWS}
 
 
 def test_every_mode_has_rows():

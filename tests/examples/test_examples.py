@@ -36,6 +36,7 @@ def test_demo(demo, reference, tmp_path, capfd):
     assert all(ok for ok, _ in results), results
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault, noticed",
     [
@@ -75,6 +76,7 @@ def _run_on_two_workers(name, *options):
     return printed
 
 
+@pytest.mark.long
 def test_custom_loop():
     printed = _run_on_two_workers("custom_loop.py")
     assert "step 300  loss 0.0" in printed or "step 300  loss 0.1" in printed
@@ -86,6 +88,7 @@ def _megabytes_sent(printed):
     return float(number) * {"B": 1e-6, "KB": 1e-3, "kB": 1e-3, "MB": 1, "GB": 1e3}[unit]
 
 
+@pytest.mark.long
 def test_keras_embeddings():
     """Rows are a small part of the tables."""
     rows = _megabytes_sent(_run_on_two_workers("keras_embeddings.py"))
@@ -93,6 +96,7 @@ def test_keras_embeddings():
     assert 0 < rows < tables / 10
 
 
+@pytest.mark.long
 def test_keras_gpus():
     printed = _run_on_two_workers("keras_gpus.py")
     assert "2 workers, each on " in printed and printed.count("Epoch 2/2") == 1, printed
@@ -113,7 +117,13 @@ _BENCHMARK = [os.path.join(_EXAMPLES, "keras_synthetic_benchmark.py"), "--model"
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--fit", "--dense"], ["--cross-step", "--steps-per-execution", "2"]], ids=str
+    "options",
+    [
+        [],
+        pytest.param(["--fit", "--dense"], marks=pytest.mark.long),
+        pytest.param(["--cross-step", "--steps-per-execution", "2"], marks=pytest.mark.long),
+    ],
+    ids=str,
 )
 def test_synthetic_benchmark(options):
     launch = [sys.executable, "-m", "tf_byteps.launch", "-np", "2", "--servers", "1"]

@@ -16,12 +16,14 @@ def test_two_of_three_servers():
     assert outcome.kills == 2 and len(outcome.digests) == 4
 
 
+@pytest.mark.long
 def test_steps_that_are_compiled():
     outcome = server_kills.run(2, seed=2, steps=_STEPS, servers=3, times=2, jit_compile=True)
     assert not outcome.faults, outcome.output
     assert outcome.kills == 2 and len(outcome.digests) == 6
 
 
+@pytest.mark.long
 def test_sums_that_are_compressed():
     """What the lost server would have had is encoded again, to the same bits."""
     every = {"BYTEPS_MIN_COMPRESS_BYTES": "0"}
@@ -32,6 +34,7 @@ def test_sums_that_are_compressed():
     assert outcome.kills == 2 and len(outcome.digests) == 6
 
 
+@pytest.mark.long
 def test_sums_with_error_feedback():
     """What is pushed again changes no residual."""
     environment = {"BYTEPS_MIN_COMPRESS_BYTES": "0"}

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.selection import some_long
 from tf_byteps.keras import optimizers
 
 _ROWS, _WIDTH, _STEPS = 23, 3, 4
@@ -168,7 +169,9 @@ def test_row_wise_adagrad_refuses_a_negative_beginning():
         optimizers.RowWiseAdagrad(initial_accumulator_value=-1)
 
 
-@pytest.mark.parametrize("name", _MAKERS)
+@pytest.mark.parametrize(
+    "name", some_long(_MAKERS, _MAKERS.keys() - {"Adagrad", "LazyAdam", "RowWiseAdagrad"})
+)
 def test_a_saved_model_has_the_optimizer_and_its_state(name, tmp_path):
     model = keras.Sequential([keras.Input((2,), dtype="int64"), keras.layers.Embedding(9, 2)])
     model.compile(_MAKERS[name](), "mse", jit_compile=False)

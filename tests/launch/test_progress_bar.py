@@ -11,6 +11,7 @@ import termios
 import pytest
 
 from tests.cluster import ROOT, clean_environment
+from tests.selection import some_long
 
 _TRAINING = [sys.executable, "-m", "tests.launch.bar_training"]
 
@@ -22,7 +23,7 @@ def _bars(text, rank):
     ]
 
 
-@pytest.mark.parametrize("how", ["strategy", "optimizer"])
+@pytest.mark.parametrize("how", some_long(["strategy", "optimizer"], ["optimizer"]))
 def test_keras_shows_the_bar_of_rank_0(launch, how):
     running = launch("-np", "2", *_TRAINING, how)
     assert running.wait(200) == 0, running.err

@@ -34,6 +34,7 @@ def test_over_ssh(launch, sshd, tmp_path):
     assert_trained(tmp_path)
 
 
+@pytest.mark.long
 def test_begun_by_hand(tmp_path):
     place = {
         "DMLC_PS_ROOT_URI": "127.0.0.1",
