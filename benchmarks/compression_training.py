@@ -17,7 +17,7 @@ _FIGURE = "validation loss above float32's"
 _PLAIN = "none"
 # In percent. Those without error feedback are there to show what it is for.
 _OF_BOTH = {"int8": 0.1, "fp8": 0.1, "int4": 0.6, "int4:feedback=1": 0.6, "topk:ratio=0.1": 0.6}
-_UNBIASED = {"thc": 0.6, "natural": 0.6, "dithering": 1.5, "dithering:natural=1": 0.6}
+_UNBIASED = {"thc": 0.6, "dithering": 1.5, "dithering:natural=1": 0.6}
 _TARGETS = {
     "sgd": {
         **_OF_BOTH,

@@ -17,7 +17,7 @@ enum class CodecId : uint8_t {
   kOneBit = 6,
   kTopK = 7,
   kRandomK = 8,
-  kNatural = 9,
+  // 9 was the codec natural, which is no longer there.
   kDithering = 10,
   kThc = 11,
   kThcSum = 12,

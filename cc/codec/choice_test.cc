@@ -21,9 +21,9 @@ TEST(ChoiceTest, ACodecBeginsWhereItIsTold) {
     EXPECT_EQ(Parsed(text).start_step, 70u) << text;
     EXPECT_EQ(Parsed(text).name(), "int8:block=64,stochastic=0,start_step=70") << text;
   }
-  EXPECT_EQ(Parsed("natural:start_step=1").name(), "natural:start_step=1");
-  EXPECT_EQ(Parsed(Parsed("natural:start_step=1").name()).start_step, 1u);
-  EXPECT_EQ(Parsed("natural:start_step=0").name(), "natural");
+  EXPECT_EQ(Parsed("fp16:start_step=1").name(), "fp16:start_step=1");
+  EXPECT_EQ(Parsed(Parsed("fp16:start_step=1").name()).start_step, 1u);
+  EXPECT_EQ(Parsed("fp16:start_step=0").name(), "fp16");
   EXPECT_EQ(Parsed("auto").name(), kAutoCodec);
 }
 

@@ -166,8 +166,7 @@ TEST_P(OracleTest, PiecesOfAnyLengthGiveTheSameBits) {
 
 TEST(CodecTest, WhatIsRandomDependsOnTheSeedAlone) {
   const std::vector<float> values = Values("plain", 4096);
-  for (const char* name :
-       {"int8:block=256,stochastic=1", "int4", "randomk", "natural", "dithering", "thc"}) {
+  for (const char* name : {"int8:block=256,stochastic=1", "int4", "randomk", "dithering", "thc"}) {
     const auto codec = Parse(name);
     EXPECT_EQ(Encode(*codec, values).bytes, Encode(*codec, values).bytes);
     for (uint64_t PartSeed::* field :
@@ -187,7 +186,6 @@ TEST(CodecTest, StochasticRoundingIsUnbiased) {
   // And the steps that it rounds to, of the largest element.
   const std::map<const char*, double> codecs = {{"int8:block=256,stochastic=1", 1 / 6.9},
                                                 {"int4", 1 / 6.9},
-                                                {"natural", 1},
                                                 {"dithering", 1 / 6.9},
                                                 {"dithering:bits=8,l2=1", 1 / 6.9},
                                                 {"dithering:natural=1", 0.5}};
@@ -240,7 +238,7 @@ TEST(ParseCodecTest, NamesTheValueThatIsWrong) {
   std::unique_ptr<Codec> codec;
   EXPECT_EQ(ParseCodec("int9", &codec).message(),
             "unknown codec \"int9\"; known: raw, fp16, bf16, int8, fp8, int4, onebit, topk, "
-            "randomk, natural, dithering, thc, thc_sum");
+            "randomk, dithering, thc, thc_sum");
   EXPECT_EQ(ParseCodec("int8:blocks=32", &codec).message(),
             "codec \"int8:blocks=32\": unknown option \"blocks\"; known: block, stochastic");
   EXPECT_EQ(ParseCodec("fp16:block=32", &codec).message(),

@@ -8,7 +8,6 @@
 #include "cc/codec/fp8_codec.h"
 #include "cc/codec/int4_codec.h"
 #include "cc/codec/int8_codec.h"
-#include "cc/codec/natural_codec.h"
 #include "cc/codec/onebit_codec.h"
 #include "cc/codec/randomk_codec.h"
 #include "cc/codec/ratio.h"
@@ -74,7 +73,6 @@ const std::vector<Entry>& Entries() {
        [](const Options& options) -> MadeCodec {
          return std::make_unique<RandomKCodec>(options.at("ratio"), options.at("feedback") == 1);
        }},
-      {"natural", {}, [](const Options&) -> MadeCodec { return std::make_unique<NaturalCodec>(); }},
       {"dithering",
        {{"bits", 4}, {"block", 256}, {"l2", 0}, {"natural", 0}},
        [](const Options& options) -> MadeCodec {

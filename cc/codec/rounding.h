@@ -26,9 +26,6 @@ struct RoundingLoops {
   // A byte for each element: its level plus offset, or 0 if it is not finite.
   void (*levels)(uint8_t* out, const float* values, uint64_t count, const Rounding& rounding,
                  uint64_t index);
-  // Exponents of the natural codec.
-  void (*powers)(uint8_t* out, const float* values, uint64_t count, const CounterRandom& random,
-                 uint64_t index);
   // Two bytes below 16 become one, the first one its low half.
   void (*pack)(uint8_t* out, const uint8_t* nibbles, uint64_t pairs);
   void (*unpack)(uint8_t* nibbles, const uint8_t* bytes, uint64_t pairs);

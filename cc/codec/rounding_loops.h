@@ -28,23 +28,6 @@ void Levels(uint8_t* __restrict out, const float* __restrict values, uint64_t co
   }
 }
 
-// The mantissa is how far a magnitude is above its power of two, of the way to the next one; of
-// subnormals how far above 0. What is not finite becomes an infinity.
-void Powers(uint8_t* __restrict out, const float* __restrict values, uint64_t count,
-            const CounterRandom& counter, uint64_t index) {
-  constexpr int32_t kLargestExponent = 254;  // of a finite number
-  const CounterRandom random = counter;
-  const auto first = static_cast<uint32_t>(index), end = static_cast<uint32_t>(count);
-  for (uint32_t i = 0; i < end; ++i) {
-    const int32_t magnitude = BitCast<int32_t>(values[i]) & 0x7fffffff;
-    const int32_t below = magnitude >> 23;
-    const int32_t draw = static_cast<int32_t>(random.Draw(first + i) >> 9);
-    const int32_t rounded = below + (draw < (magnitude & 0x7fffff) ? 1 : 0);
-    const int32_t exponent = rounded < kLargestExponent ? rounded : kLargestExponent;
-    out[i] = static_cast<uint8_t>(below <= kLargestExponent ? exponent : kLargestExponent + 1);
-  }
-}
-
 void Pack(uint8_t* __restrict out, const uint8_t* __restrict nibbles, uint64_t pairs) {
   for (uint64_t i = 0; i < pairs; ++i)
     out[i] = static_cast<uint8_t>(nibbles[2 * i] | nibbles[2 * i + 1] << 4);
@@ -178,7 +161,6 @@ constexpr RoundingLoops LoopsNamed(const char* name) {
   return {name,
           &Largest,
           &Levels,
-          &Powers,
           &Pack,
           &Unpack,
           {&PutLevels<DecodeMode::kStore, uint8_t>, &PutLevels<DecodeMode::kAdd, uint8_t>},

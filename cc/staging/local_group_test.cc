@@ -237,7 +237,7 @@ TEST_P(LocalGroupTest, DevicesDecodeWhatTheHostHasEncoded) {
   if (IsSkipped()) return;
   OnEachRank([&](Rank& mine, int32_t rank) {
     TensorDescription tensor = Tensor("gradient", kCompressed);
-    tensor.codec = CodecNamed("natural")->name();
+    tensor.codec = CodecNamed("dithering")->name();
     const auto sent = mine.Send(tensor, std::vector<float>(kCompressed, rank + 1.0f));
     const Status status = sent->Wait();
     ASSERT_TRUE(status.ok()) << status.ToString();

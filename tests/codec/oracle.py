@@ -20,7 +20,6 @@ CODECS = (
     "topk:feedback=1,ratio=0.3",
     "randomk:feedback=1,ratio=0.1",
     "randomk:feedback=0,ratio=0.3",
-    "natural",
     "dithering:bits=4,block=256,l2=0,natural=0",
     "dithering:bits=3,block=32,l2=1,natural=0",
     "dithering:bits=4,block=256,l2=0,natural=1",
@@ -41,7 +40,7 @@ _NUMBERS = {
     for number, name in enumerate(
         (
             *("raw", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-            *("natural", "dithering", "thc", "thc_sum"),
+            *(None, "dithering", "thc", "thc_sum"),
         )
     )
 }
@@ -295,26 +294,6 @@ def _randomk(ratio: float, feedback: bool, seed: tuple[int, ...]) -> tuple[Calla
     return encode_block, decode_block
 
 
-def _natural_encode(x: Array, draws: Array) -> bytes:
-    # Steps of half-open intervals between the numbers 0, 2^-126, 2^-125 and so on.
-    bits = x.view(np.uint32) & 0x7FFFFFFF
-    below, above = bits >> 23, (bits & 0x7FFFFF).astype(np.float64) / 2**23
-    # 23 of the 24 bits that are drawn.
-    up = np.floor(draws.astype(np.float64) * 2**23) / 2**23 < above
-    exponents = np.where(np.isfinite(x), np.minimum(below + up, 254), 255)
-    signs = np.packbits(np.signbit(x), bitorder="little")
-    return exponents.astype(np.uint8).tobytes() + signs.tobytes()
-
-
-def _natural_decode(data: Array, count: int) -> tuple[Array, int]:
-    used = count + (count + 7) // 8
-    negative = np.unpackbits(data[count:used], count=count, bitorder="little")
-    exponents = data[:count].astype(np.int32)
-    powers = np.where(exponents == 0, 0.0, np.ldexp(1.0, exponents - 127))
-    powers[exponents == 255] = np.inf
-    return np.where(negative, -powers, powers).astype(np.float32), used
-
-
 def _norm(x: Array, is_l2: bool) -> np.float32:
     if not np.isfinite(x).all():
         return np.uint32(0x7FC00000).view(np.float32)
@@ -486,7 +465,6 @@ def _blocks(codec: str, seed: tuple[int, ...] = SEED) -> tuple[int, Callable, Ca
         "fp8": (_fp8_encode, _fp8_decode),
         "int4": (_int4_encode, _int4_decode),
         "onebit": (_onebit_encode, _onebit_decode),
-        "natural": (_natural_encode, _natural_decode),
         "thc": (_thc_encode, _thc_decode),
     }
     return (block, *(others[name] if name in others else _cast(name)))

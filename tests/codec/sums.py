@@ -15,7 +15,6 @@ CODECS = {
     "topk": ("topk:feedback=1,ratio=0.01", "int8:block=32,stochastic=0"),
     "topk:feedback=0,ratio=0.3": ("topk:feedback=0,ratio=0.3", "int8:block=32,stochastic=0"),
     "randomk": ("randomk:feedback=1,ratio=0.25", "int8:block=32,stochastic=0"),
-    "natural": ("natural", "int8:block=32,stochastic=0"),
     "dithering": ("dithering:bits=4,block=256,l2=0,natural=0", "int8:block=32,stochastic=0"),
     "dithering:bits=3,l2=1,natural=1": (
         "dithering:bits=3,block=256,l2=1,natural=1",

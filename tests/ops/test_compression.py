@@ -118,7 +118,7 @@ def test_what_else_is_asked_for():
             "int4:feedback=2": 'feedback is "2", must be 0 or 1',
             "topk:ratio=2": 'ratio is "2", must be greater than 0 and at most 1',
             "bf16:feedback=1": "options are for 'int8', 'fp8', 'int4', 'onebit', 'topk', "
-            "'randomk', 'natural', 'dithering', 'thc', 'powersgd'",
+            "'randomk', 'dithering', 'thc', 'powersgd'",
             "int9:block=32": "options are for",
         }.items():
             assert own["options"][option][0] == "ValueError", option

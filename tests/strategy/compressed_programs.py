@@ -16,10 +16,7 @@ def _only_kernels(variable):
 
 # By what test_compressed_training.py calls them.
 _COMPRESSIONS = {
-    **{
-        name: name
-        for name in ("none", "int8", "fp8", "int4", "onebit", "natural", "dithering", "thc")
-    },
+    **{name: name for name in ("none", "int8", "fp8", "int4", "onebit", "dithering", "thc")},
     "topk": "topk:ratio=0.1",
     "kernels": _only_kernels,
 }

@@ -16,7 +16,6 @@ _TOLERANCE = {
     "onebit": 0.05,
     "topk": 0.1,
     "kernels": 0.02,
-    "natural": 0.1,
     "dithering": 0.1,
     "thc": 0.1,
 }

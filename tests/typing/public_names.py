@@ -102,7 +102,7 @@ def codecs(tensor: tf.Tensor) -> None:
         bps.Compression.onebit(feedback=False),
         bps.Compression.topk(ratio=0.001, feedback=False),
         bps.Compression.randomk(ratio=0.5, feedback=False),
-        bps.Compression.natural(start_step=100),
+        bps.Compression.dithering(start_step=100),
         bps.Compression.auto,
         bps.Compression.from_byteps({"compressor": "topk", "k": 0.01, "ef": "vanilla"}),
         bps.Compression.dithering(bits=3, block=64, partition="natural", norm="l2"),

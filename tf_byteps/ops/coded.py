@@ -205,22 +205,6 @@ class RandomKCompressor(CodedCompressor):
         self._set_options(ratio=ratio, feedback=feedback, start_step=start_step)
 
 
-class NaturalCompressor(CodedCompressor):
-    """Sends 9 bits for an element: its sign, and one of the two powers of two that enclose it, at
-    random, so that it is right on average. Sums come back as `int8`, which loses less in fewer bits
-    than `natural`: this is for comparisons.
-
-    Example:
-
-    >>> tf_byteps.push_pull(gradient, compression=tf_byteps.Compression.natural)
-    """
-
-    codec = "natural"
-
-    def __init__(self, *, start_step: int = 0) -> None:
-        self._set_options(start_step=start_step)
-
-
 class DitheringCompressor(CodedCompressor):
     """Sends some bits for an element: its sign, and one of the two levels around it, at random, so
     that it is right on average. Levels are shares of the norm of a block, a float32 in front of it.

@@ -12,7 +12,6 @@ from tf_byteps.ops.coded import (
     FP8Compressor,
     Int4Compressor,
     Int8Compressor,
-    NaturalCompressor,
     OneBitCompressor,
     RandomKCompressor,
     ThcCompressor,
@@ -49,7 +48,6 @@ class Compression:
     onebit = OneBitCompressor
     topk = TopKCompressor
     randomk = RandomKCompressor
-    natural = NaturalCompressor
     dithering = DitheringCompressor
     thc = ThcCompressor
     powersgd = PowerSGDCompressor
@@ -64,7 +62,7 @@ _NAMED: dict[str, type[Compressor]] = {
     name: getattr(Compression, name)
     for name in (
         *("none", "fp16", "bf16", "int8", "fp8", "int4", "onebit", "topk", "randomk"),
-        *("natural", "dithering", "thc", "powersgd", "auto"),
+        *("dithering", "thc", "powersgd", "auto"),
     )
 }
 

@@ -73,7 +73,7 @@ inline std::vector<std::string> SentCodecs() {
   std::vector<std::string> names;
   for (const char* text :
        {"fp16", "bf16", "int8", "int8:block=256,stochastic=1", "fp8", "int4", "onebit:feedback=0",
-        "topk:feedback=0", "randomk:feedback=0", "natural", "dithering",
+        "topk:feedback=0", "randomk:feedback=0", "dithering",
         "dithering:bits=3,block=32,l2=1,natural=1", "thc:workers=3"})
     names.push_back(CodecNamed(text)->name());
   return names;
