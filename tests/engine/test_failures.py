@@ -31,11 +31,10 @@ def test_a_worker_that_ends_without_goodbye_is_an_error_for_the_others(how, serv
     for label in ("worker 0", "worker 2"):
         outcome = outcome_of(outcomes, label)
         assert outcome.result is not None, describe(outcomes)
-        code, message, seconds = outcome.result
-        assert code == "UNAVAILABLE"
+        code, message = outcome.result
+        assert code == "UNAVAILABLE" and "silent" not in message  # its connections were closed
         if servers:  # with a colocated one the server may be missed first
             assert "worker 1" in message
-        assert seconds < 5
     for outcome in outcomes:
         if outcome.label.startswith("s"):
             assert outcome.code == 1 and "worker 1" in outcome.output, describe(outcomes)
@@ -44,8 +43,8 @@ def test_a_worker_that_ends_without_goodbye_is_an_error_for_the_others(how, serv
 def test_a_goodbye_while_others_push_is_an_error_that_names_both():
     outcomes = run_processes(programs.end_early, workers=2, servers=1, args=["goodbye"])
     assert outcome_of(outcomes, "worker 1").result == "left"
-    code, message, seconds = outcome_of(outcomes, "worker 0").result
-    assert code == "FAILED_PRECONDITION" and seconds < 5
+    code, message = outcome_of(outcomes, "worker 0").result
+    assert code == "FAILED_PRECONDITION"
     assert "worker 1" in message and "worker 0" in message and '"before"' in message
 
 
@@ -55,8 +54,8 @@ def test_a_lost_server_is_an_error_on_every_worker():
             worker.wait_for_output("ready")
         cluster.servers[0].kill()
         for outcome in cluster.wait(30)[2:]:
-            code, message, seconds = outcome.result
-            assert code == "UNAVAILABLE" and "server 0" in message and seconds < 10
+            code, message = outcome.result
+            assert code == "UNAVAILABLE" and "server 0" in message and "silent" not in message
 
 
 def test_a_lost_scheduler_is_an_error_on_every_worker_and_ends_the_servers():
@@ -67,8 +66,8 @@ def test_a_lost_scheduler_is_an_error_on_every_worker_and_ends_the_servers():
         outcomes = cluster.wait(30)
         for outcome in outcomes[2:]:
             assert outcome.result is not None, describe(outcomes)
-            code, message, seconds = outcome.result
-            assert code == "UNAVAILABLE" and seconds < 10, message
+            code, message = outcome.result
+            assert code == "UNAVAILABLE" and "silent" not in message, message
         assert outcome_of(outcomes, "server 0").code == 1
 
 
@@ -79,9 +78,8 @@ def test_a_stopped_worker_is_lost_when_it_is_silent_for_too_long():
             worker.wait_for_output("ready")
         cluster.workers[1].kill(signal.SIGSTOP)
         wait_until(lambda: cluster.workers[0].outcome().code is not None)
-        code, message, seconds = cluster.workers[0].outcome().result
+        code, message = cluster.workers[0].outcome().result
         assert code == "UNAVAILABLE" and "worker 1" in message and "silent" in message
-        assert seconds < 6
 
 
 def test_a_held_interpreter_lock_is_no_death():
@@ -112,9 +110,8 @@ def test_a_killed_worker_with_a_living_forked_child_is_noticed(tmp_path):
         outcomes = cluster.wait(30)
         assert os.path.exists(f"/proc/{pid_file.read_text()}"), "the child should live"
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
-    code, message, seconds = outcome_of(outcomes, "worker 0").result
-    assert code == "UNAVAILABLE" and "worker 1" in message
-    assert seconds < 2
+    code, message = outcome_of(outcomes, "worker 0").result
+    assert code == "UNAVAILABLE" and "worker 1" in message and "silent" not in message
 
 
 def test_a_server_without_memory_is_named_and_lives(tmp_path):

@@ -394,9 +394,7 @@ class TestUnreachable:
     def test_nobody_listens(self):
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        begin = time.monotonic()
         message = self.join("127.0.0.1", port)
-        assert time.monotonic() - begin < 5
         assert f"cannot reach the scheduler at 127.0.0.1:{port}: no answer in 1 s to" in message
         assert "Connection refused" in message and "BYTEPS_RENDEZVOUS_TIMEOUT" in message
 
