@@ -88,7 +88,7 @@ class Process:
     def output(self):
         return self._output.read_text(errors="replace")
 
-    def wait_for_output(self, text, timeout=30):
+    def wait_for_output(self, text, timeout=60):
         """Waits until the process has printed `text`."""
         wait_until(lambda: text in self.output() or self.popen.poll() is not None, timeout)
         assert text in self.output(), f"{self.label} did not print {text!r}:\n{self.output()}"
@@ -277,7 +277,7 @@ def clean_environment(**variables):
     return {**kept, **_DEFAULTS, "PYTHONPATH": path, **variables}
 
 
-def wait_until(condition, timeout=30):
+def wait_until(condition, timeout=60):
     """Waits until `condition()` is true; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():

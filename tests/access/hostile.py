@@ -259,7 +259,7 @@ def measure(seconds, rate, pause=0.05, seed=1, tls=False):
         Cluster(programs.steps, 2, env=env, args=[f"{folder}/stop", pause]) as cluster,
     ):
         for worker in cluster.workers:
-            worker.wait_for_output("ready", 60)
+            worker.wait_for_output("ready")
         time.sleep(_SETTLE_SECONDS)
         server = cluster.servers[0]
         ports = listening_ports(server) + listening_ports(cluster.scheduler)

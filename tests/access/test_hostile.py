@@ -53,7 +53,7 @@ def test_nobody_has_a_server_read_another_process(victim, secret, tmp_path):
     env = {"BYTEPS_JOB_SECRET": secret}
     with Cluster(programs.steps, 2, env=env, args=[str(stop), 0.05]) as cluster:
         for worker in cluster.workers:
-            worker.wait_for_output("ready", 60)
+            worker.wait_for_output("ready")
         server = cluster.servers[0]
         arguments = [hostile.listening_ports(server)[0], victim, hostile.VERSION]
         thief = subprocess.run(

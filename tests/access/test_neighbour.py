@@ -25,7 +25,7 @@ def test_connections_come_back_while_another_user_connects_from_the_same_address
     stop = tmp_path / "stop"
     with Cluster(programs.steps, 2, args=[str(stop), 0.02]) as cluster:
         for worker in cluster.workers:
-            worker.wait_for_output("ready", 60)
+            worker.wait_for_output("ready")
         server = cluster.servers[0]
         ports = hostile.listening_ports(server) + hostile.listening_ports(cluster.scheduler)
         with subprocess.Popen(
@@ -42,7 +42,7 @@ def test_connections_come_back_while_another_user_connects_from_the_same_address
                 attacker.stdin.write(pathlib.Path(neighbour.__file__).read_text())
                 attacker.stdin.close()
                 assert attacker.stdout.readline() == "begun\n"
-                wait_until(lambda: "more before)" in server.output(), 60)  # it fails all the time
+                wait_until(lambda: "more before)" in server.output())  # it fails all the time
                 for _ in range(_RESETS):
                     _reset_a_connection(cluster.workers[0], ports[0])
             finally:
@@ -61,8 +61,8 @@ def _reset_a_connection(worker, port):
     filters = [f"( sport = :{local} )" for local in before]
     command = [_SS, "-K", "-t", "dst", "127.0.0.1", "dport", "=", f":{port}", "and"]
     subprocess.run([*command, " or ".join(filters)], check=True, capture_output=True)
-    wait_until(lambda: not before & _connections(worker, port), 30)
-    wait_until(lambda: _connections(worker, port) or worker.popen.poll() is not None, 60)
+    wait_until(lambda: not before & _connections(worker, port))
+    wait_until(lambda: _connections(worker, port) or worker.popen.poll() is not None)
     assert worker.popen.poll() is None, worker.output()
 
 

@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_worker_that_waits_for_others():
         cluster.workers[1].kill()
         time.sleep(1)
         cluster.workers[0].kill(signal.SIGINT)
-        wait_until(lambda: cluster.workers[0].outcome().code is not None, 5)
+        wait_until(lambda: cluster.workers[0].outcome().code is not None)
         assert "KeyboardInterrupt" in cluster.workers[0].outcome().output
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_is_stopped_for_a_while_is_not_lost(tmp_path):
     env = {"BYTEPS_HEARTBEAT_INTERVAL": "1", "BYTEPS_HEARTBEAT_TIMEOUT": "60"}
     with Cluster(access.steps, 2, 2, env=env, args=[str(stop), 0.05]) as cluster:
         for worker in cluster.workers:
-            worker.wait_for_output("ready", 60)
+            worker.wait_for_output("ready")
         time.sleep(1)
         cluster.servers[0].kill(signal.SIGSTOP)
         time.sleep(12)

@@ -292,4 +292,4 @@ def test_processes_of_the_helper_end(tmp_path):
     with Cluster(programs.waits_for_end, workers=2, servers=1) as cluster:
         pids = [process.popen.pid for process in cluster.processes()]
         cluster.workers[0].wait_for_output("ready")
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), 5)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))

@@ -40,7 +40,7 @@ def test_a_stopped_process_does_not_answer():
     with Cluster(programs.waits_for_end, workers=2, servers=1, env=_SOON) as cluster:
         _waiting(cluster)
         cluster.workers[1].kill(signal.SIGSTOP)
-        cluster.workers[0].wait_for_output("rank 1: does not answer", 10)
+        cluster.workers[0].wait_for_output("rank 1: does not answer")
         assert 'tensor "alone 0"' in cluster.workers[0].output()
         assert "sent by rank 0; unknown of rank 1" in cluster.workers[0].output()
 
@@ -50,7 +50,7 @@ def test_a_signal_asks_for_a_report():
         _waiting(cluster)
         time.sleep(0.2)
         cluster.workers[0].kill(signal.SIGUSR1)
-        cluster.workers[0].wait_for_output("not by rank 1", 5)
+        cluster.workers[0].wait_for_output("not by rank 1", 30)
         output = cluster.workers[0].output()
         assert 'worker 0 waits for tensor "alone 0" (float32[1] sum), round 0' in output
         assert 'rank 1: waits for tensor "alone 1", round 0, since' in output

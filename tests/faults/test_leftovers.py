@@ -141,7 +141,7 @@ def test_nothing_is_left(tmp_path, who, servers):
     shm_before = set(os.listdir("/dev/shm"))
     job = _Job(tmp_path, servers)
     try:
-        wait_until(lambda: job.output.read_text().count("working") == 2, 60)
+        wait_until(lambda: job.output.read_text().count("working") == 2)
         processes = job.processes()
         sockets, memfds = _sockets(processes), _memfds(processes)
         assert sockets & _known_sockets(), "the job listens nowhere"
@@ -177,5 +177,5 @@ def test_the_search_finds_what_is_left(tmp_path):
     finally:
         popen.kill()
         popen.communicate()
-    wait_until(lambda: not sockets & _known_sockets(), 5)
+    wait_until(lambda: not sockets & _known_sockets())
     assert not memfds & _memfds(psutil.process_iter())

@@ -22,7 +22,7 @@ def test_exit_code(launch, tmp_path, number, kind):
     flag = tmp_path / "flag"
     (tmp_path / "sitecustomize.py").write_text(_HELD.format(flag=str(flag)))
     running = launch(*kind, "--", sys.executable, "-c", "pass", PYTHONPATH=f"{tmp_path}:{ROOT}")
-    wait_until(lambda: flag.exists() or running.popen.poll() is not None, 60)
+    wait_until(lambda: flag.exists() or running.popen.poll() is not None)
     running.send(number)
     assert running.wait(60) == 128 + number, running.err
     assert "did not start" not in running.err

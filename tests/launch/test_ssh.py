@@ -134,7 +134,7 @@ def test_remote_processes_end_with_bpslaunch(launch, program, sshd, number):
     running.send(number)
     expected = -number if number == signal.SIGKILL else 128 + number
     assert running.wait(20) == expected
-    wait_until(lambda: all_gone(processes), 15)
+    wait_until(lambda: all_gone(processes))
 
 
 def test_remote_processes_end_when_the_connection_breaks(launch, program, sshd):
@@ -145,7 +145,7 @@ def test_remote_processes_end_when_the_connection_breaks(launch, program, sshd):
     assert len(clients) == 2
     clients[0].kill()
     assert running.wait(30) == 137
-    wait_until(lambda: all_gone(processes), 15)
+    wait_until(lambda: all_gone(processes))
 
 
 class TestWithoutConnection:

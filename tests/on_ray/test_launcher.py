@@ -85,6 +85,6 @@ def test_an_end_of_the_program_ends_the_job(cluster, number):
     running = subprocess.Popen(
         [sys.executable, "-c", _DRIVER, cluster.address], stderr=subprocess.DEVNULL
     )
-    wait_until(lambda: len(actors()) == 4, 60)
+    wait_until(lambda: len(actors()) == 4)
     running.send_signal(number)
     assert running.wait(60) != 0

@@ -122,7 +122,7 @@ def test_the_check_between_hosts():
     try:
         # Looked up, not connected to: the check is served once.
         process = psutil.Process(server.pid)
-        wait_until(lambda: any(c.status == "LISTEN" for c in process.net_connections()), 60)
+        wait_until(lambda: any(c.status == "LISTEN" for c in process.net_connections()))
         client = [*command, "--connect", "127.0.0.1", "--device", "rxe0", "--megabytes", "16"]
         result = subprocess.run(client, capture_output=True, text=True, timeout=100)
         assert result.returncode == 0, result.stderr

@@ -76,7 +76,7 @@ class Slurm:
         for node in NODES:
             script = 'mount --bind "$1" /etc/hosts && exec slurmd -D -N "$2"'
             self._start("unshare", "--mount", "sh", "-c", script, "sh", str(hosts), node)
-        wait_until(lambda: self.run("sinfo", "-hN", "-o", "%t").stdout.split() == ["idle"] * 3, 60)
+        wait_until(lambda: self.run("sinfo", "-hN", "-o", "%t").stdout.split() == ["idle"] * 3)
 
     def stop(self):
         for daemon in reversed(self._daemons):
