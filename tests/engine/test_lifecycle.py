@@ -204,7 +204,7 @@ class TestServerAndScheduler:
                 assert "tensorflow" not in mapped and "numpy" not in mapped, mapped
         finally:
             server.terminate()
-            server.communicate(timeout=10)
+            server.communicate(timeout=60)
 
     def test_neither_imports_tensorflow_or_numpy(self):
         for module in ("server", "scheduler"):
@@ -219,10 +219,10 @@ class TestServerAndScheduler:
         assert "listens" in server.stderr.readline()
         time.sleep(0.5)  # it joins
         server.send_signal(number)
-        _, err = server.communicate(timeout=10)
+        _, err = server.communicate(timeout=60)
         assert server.returncode == 0 and "Traceback" not in err, err
         scheduler.send_signal(number)
-        _, err = scheduler.communicate(timeout=10)
+        _, err = scheduler.communicate(timeout=60)
         assert scheduler.returncode == 0 and "Traceback" not in err, err
         assert "gave up" in err  # it has been told at once
 
@@ -231,7 +231,7 @@ class TestServerAndScheduler:
         assert "listens" in server.stderr.readline()
         time.sleep(0.5)
         scheduler.terminate()
-        _, err = server.communicate(timeout=10)
+        _, err = server.communicate(timeout=60)
         assert server.returncode == 1
         assert "the job did not start: ended by SIGTERM" in err
 
