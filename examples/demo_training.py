@@ -4,7 +4,6 @@ count of how often each sample was used.
 With `--report FOLDER` every worker writes what the demo checks.
 """
 
-import argparse
 import json
 import os
 import time
@@ -14,12 +13,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import app, flags
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import tf_byteps as bps
 
 BATCH_SIZE = 64  # over all workers
+
+_EPOCHS = flags.DEFINE_integer("epochs", 25, "how often to train on all images", lower_bound=1)
+_REPORT = flags.DEFINE_string("report", None, "folder for a report of each worker")
 
 
 class DigitsModel(keras.Model):
@@ -76,12 +79,7 @@ class Progress(keras.callbacks.Callback):
             print(f"epoch {epoch + 1:2}  {values}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--report", metavar="FOLDER", help="write a report of each worker here")
-    options = parser.parse_args()
-
+def main(_):
     keras.utils.set_random_seed(1)
     images, labels = load_digits(return_X_y=True)
     x, test_x, y, test_y = train_test_split(
@@ -99,7 +97,7 @@ def main():
         (x, numbers),
         y,
         batch_size=BATCH_SIZE,
-        epochs=options.epochs,
+        epochs=_EPOCHS.value,
         verbose=0,
         callbacks=[progress],
     )
@@ -108,8 +106,8 @@ def main():
     )
     if bps.rank() == 0:
         print(f"test accuracy {accuracy:.4f}, test loss {loss:.4f}", flush=True)
-    if options.report:
-        _write_report(options.report, model, progress, len(x), accuracy)
+    if _REPORT.value:
+        _write_report(_REPORT.value, model, progress, len(x), accuracy)
     bps.shutdown()
 
 
@@ -131,4 +129,4 @@ def _write_report(folder, model, progress, num_samples, accuracy):
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)

@@ -14,16 +14,19 @@ import sys
 
 import keras
 import numpy as np
+from absl import flags
 
 import tf_byteps as bps
 
 USERS, FILMS, WIDTH = 20_000, 10_000, 16
+DENSE = flags.DEFINE_bool("dense", False, "send whole tables")
+flags.FLAGS(sys.argv)
 
 random = np.random.default_rng(0)  # the same on all workers
 users, films = random.integers(0, USERS, 4096), random.integers(0, FILMS, 4096)
 likes = (users % 2 == films % 2).astype("float32")
 
-with bps.BytePSStrategy(sparse_as_dense="--dense" in sys.argv).scope():
+with bps.BytePSStrategy(sparse_as_dense=DENSE.value).scope():
     user, film = keras.Input([1]), keras.Input([1])
     rows = [
         keras.layers.Embedding(USERS, WIDTH)(user),

@@ -10,7 +10,6 @@ the host. `--baseline` is what `--strategy none` has printed; with it the effici
 too: the speed over the number of replicas and the speed alone.
 """
 
-import argparse
 import os
 import statistics
 import time
@@ -18,6 +17,7 @@ import time
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import app, flags
 
 IMAGE_CLASSES = 1000
 BERT_VOCABULARY = 30522
@@ -94,7 +94,30 @@ MODELS = {  # the function that makes it, and a replica's batch
 }
 
 
-_JIT = {"auto": "auto", "on": True, "off": False}
+_COMPILES = {"auto": "auto", "on": True, "off": False}
+
+_MODEL = flags.DEFINE_enum("model", "resnet50", list(MODELS), "what is trained")
+_STRATEGY = flags.DEFINE_enum(
+    "strategy", "byteps", ["byteps", "mirrored", "mwms", "none"], "who adds the gradients"
+)
+_BATCH = flags.DEFINE_integer("batch", None, "samples of a replica in a step")
+_MIXED = flags.DEFINE_bool("mixed", False, "compute in bfloat16")
+_DENSE = flags.DEFINE_bool(
+    "dense", False, "gradients of embeddings, too; with --fit by BytePSStrategy alone"
+)
+_FIT = flags.DEFINE_bool("fit", False, "train with Model.fit")
+_CROSS_STEP = flags.DEFINE_bool("cross-step", False, "so, and BytePSStrategy's steps overlap")
+_JIT = flags.DEFINE_enum(
+    "jit", "auto", list(_COMPILES), "with --fit: whether XLA compiles the step"
+)
+_STEPS_PER_EXECUTION = flags.DEFINE_integer(
+    "steps-per-execution", 1, "of a call, as Keras's compile has it", lower_bound=1
+)
+_WARMUP = flags.DEFINE_integer("warmup", 10, "calls before measuring", lower_bound=1)
+_STEPS = flags.DEFINE_integer("steps", 10, "calls of a round", lower_bound=1)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "how often the speed is taken", lower_bound=1)
+_PROFILE = flags.DEFINE_string("profile", None, "folder for a profile of 4 more calls")
+_BASELINE = flags.DEFINE_float("baseline", None, "samples/s of one replica alone")
 
 
 def make_strategy(name, **options):
@@ -197,24 +220,24 @@ class _Epochs(keras.callbacks.Callback):
         self.seconds.append(time.perf_counter() - self._begin)
 
 
-def measure_fit(strategy, model_name, batch, options):
+def measure_fit(strategy, model_name, batch):
     """Milliseconds of a step, on average over each epoch of `Model.fit`, and the model."""
     make, _ = MODELS[model_name]
     with strategy.scope():
         model, data, classes = make(batch)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        inside = options.steps_per_execution
-        jit = _JIT[options.jit]
+        inside = _STEPS_PER_EXECUTION.value
+        jit = _COMPILES[_JIT.value]
         model.compile(_optimizer(), loss, jit_compile=jit, steps_per_execution=inside)
     # The same on every replica.
     pieces = [(data, _labels(model, classes, batch))] * strategy.num_replicas_in_sync
     batches = tf.data.Dataset.from_tensors(tuple(map(np.concatenate, zip(*pieces)))).repeat()
-    steps = options.steps * inside
-    model.fit(batches, steps_per_epoch=options.warmup * inside, verbose=0, shuffle=False)
+    steps = _STEPS.value * inside
+    model.fit(batches, steps_per_epoch=_WARMUP.value * inside, verbose=0, shuffle=False)
     epochs = _Epochs()
     model.fit(
         batches,
-        epochs=options.rounds,
+        epochs=_ROUNDS.value,
         steps_per_epoch=steps,
         verbose=0,
         shuffle=False,
@@ -230,77 +253,54 @@ def profile(step, folder, steps=4):
             float(step())
 
 
-def main():
-    options = parse_arguments()
-    if options.mixed:
+def main(arguments):
+    check(arguments)
+    if _MIXED.value:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
     keras.utils.set_random_seed(1)
     strategy, prints = make_strategy(
-        options.strategy, cross_step=options.cross_step, sparse_as_dense=options.dense
+        _STRATEGY.value, cross_step=_CROSS_STEP.value, sparse_as_dense=_DENSE.value
     )
-    batch = options.batch or MODELS[options.model][1]
-    inside = options.steps_per_execution
-    if options.fit:
-        times, model = measure_fit(strategy, options.model, batch, options)
+    batch = _BATCH.value or MODELS[_MODEL.value][1]
+    inside = _STEPS_PER_EXECUTION.value
+    fits = _FIT.value or _CROSS_STEP.value
+    if fits:
+        times, model = measure_fit(strategy, _MODEL.value, batch)
     else:
-        step, model = make_step(strategy, options.model, batch, options.dense, inside)
-        times = measure(step, options.warmup, options.steps, options.rounds, inside)
-        if options.profile:
-            profile(step, f"{options.profile}/process-{os.getpid()}")
+        step, model = make_step(strategy, _MODEL.value, batch, _DENSE.value, inside)
+        times = measure(step, _WARMUP.value, _STEPS.value, _ROUNDS.value, inside)
+        if _PROFILE.value:
+            profile(step, f"{_PROFILE.value}/process-{os.getpid()}")
     if not prints:
         return
     replicas = strategy.num_replicas_in_sync
     milliseconds = statistics.median(times)
     rate = replicas * batch / milliseconds * 1e3
     line = (
-        f"{options.model} {model.count_params() / 1e6:.1f}M parameters, {options.strategy}, "
+        f"{_MODEL.value} {model.count_params() / 1e6:.1f}M parameters, {_STRATEGY.value}, "
         f"{replicas} replica(s) with batch {batch}, "
-        f"{'mixed_bfloat16' if options.mixed else 'float32'}"
-        f"{', compiled' if options.fit and model.jit_compile else ''}: "
+        f"{'mixed_bfloat16' if _MIXED.value else 'float32'}"
+        f"{', compiled' if fits and model.jit_compile else ''}: "
         f"{milliseconds:.2f} ms a step ({min(times):.2f} to {max(times):.2f}), "
         f"{rate:.1f} samples/s"
     )
-    if options.baseline:
-        line += f", efficiency {rate / replicas / options.baseline:.1%}"
+    if _BASELINE.value:
+        line += f", efficiency {rate / replicas / _BASELINE.value:.1%}"
     print(line, flush=True)
 
 
-def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", choices=MODELS, default="resnet50")
-    parser.add_argument(
-        "--strategy", choices=["byteps", "mirrored", "mwms", "none"], default="byteps"
-    )
-    parser.add_argument("--batch", type=int, help="samples of a replica in a step")
-    parser.add_argument("--mixed", action="store_true", help="compute in bfloat16")
-    parser.add_argument(
-        "--dense",
-        action="store_true",
-        help="gradients of embeddings, too; with --fit by BytePSStrategy alone",
-    )
-    parser.add_argument("--fit", action="store_true", help="train with Model.fit")
-    parser.add_argument(
-        "--cross-step", action="store_true", help="so, and BytePSStrategy's steps overlap"
-    )
-    parser.add_argument(
-        "--jit", choices=_JIT, default="auto", help="with --fit: whether XLA compiles the step"
-    )
-    parser.add_argument(
-        "--steps-per-execution", type=int, default=1, help="of a call, as Keras's compile has it"
-    )
-    parser.add_argument("--warmup", type=int, default=10, help="calls before measuring")
-    parser.add_argument("--steps", type=int, default=10, help="calls of a round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--profile", help="folder for a profile of 4 more calls")
-    parser.add_argument("--baseline", type=float, help="samples/s of one replica alone")
-    options = parser.parse_args()
-    options.fit = options.fit or options.cross_step
-    if options.cross_step and options.strategy != "byteps":
-        parser.error(f"--cross-step is a mode of --strategy byteps, not of {options.strategy}")
-    if options.fit and options.profile:
-        parser.error("--profile does not work with --fit: leave one of them out")
-    return options
+def check(arguments):
+    """Refuses what it would ignore."""
+    problem = None
+    if len(arguments) > 1:
+        problem = f"all options have names; there is no use for {' '.join(arguments[1:])}"
+    elif _CROSS_STEP.value and _STRATEGY.value != "byteps":
+        problem = f"--cross-step is a mode of --strategy byteps, not of {_STRATEGY.value}"
+    elif (_FIT.value or _CROSS_STEP.value) and _PROFILE.value:
+        problem = "--profile does not work with --fit: leave one of them out"
+    if problem:
+        raise app.UsageError(problem, exitcode=2)
 
 
 if __name__ == "__main__":
-    main()
+    app.run(main)
