@@ -1,5 +1,4 @@
 // A worker's rows of a batch, copied out of it.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
