@@ -1,5 +1,6 @@
 #include "cc/gpu/launch_log.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cc/base/host_map.h"
@@ -42,7 +43,7 @@ Status LaunchLog::Add(const LaunchReport& report) {
     case LaunchReport::Kind::kReplied:
       return AddReplied(report);
     case LaunchReport::Kind::kFailed:
-      if (!HasFailed(report.key, report.round)) Fail(report.key, report.round, report.reason);
+      AddFailed(report);
       return OkStatus();
     case LaunchReport::Kind::kLeaving:
       AddLeaving(report.local_rank);
@@ -62,6 +63,7 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
     Fail(report.key, report.round, HasLeft(rank));
     return OkStatus();
   }
+  if (!EndOlderRound(report)) return OkStatus();
   Progress& progress = live_[report.key];
   if (progress.ready.empty()) {
     progress.round = report.round;
@@ -86,6 +88,28 @@ Status LaunchLog::AddReady(const LaunchReport& report) {
     AppendAllReady(report, &progress);
   }
   return OkStatus();
+}
+
+// That it has done so, another thread of the rank may be about to report.
+bool LaunchLog::EndOlderRound(const LaunchReport& report) {
+  const auto it = live_.find(report.key);
+  if (it == live_.end() || it->second.round == report.round) return true;
+  if (it->second.ready[report.local_rank]) return true;  // which AddReady refuses
+  const uint64_t older = std::min(it->second.round, report.round);
+  const bool is_reported = older == report.round;
+  Fail(report.key, older,
+       FailedPrecondition("a worker of this host has given it up, and is in round " +
+                          std::to_string(std::max(it->second.round, report.round)) + " already"));
+  return !is_reported;
+}
+
+void LaunchLog::AddFailed(const LaunchReport& report) {
+  if (HasFailed(report.key, report.round)) return;
+  // Who gives a round up has no part in those before that it has not begun.
+  const auto it = live_.find(report.key);
+  if (it != live_.end() && it->second.round < report.round && !it->second.ready[report.local_rank])
+    Fail(report.key, it->second.round, report.reason);
+  Fail(report.key, report.round, report.reason);
 }
 
 void LaunchLog::AppendAllReady(const LaunchReport& report, Progress* progress) {

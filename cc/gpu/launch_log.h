@@ -52,7 +52,7 @@ struct LaunchReport {
   enum class Kind : uint8_t {
     kReady = 0,    // this rank has the tensor
     kReplied = 1,  // the part's owner has the servers' result
-    kFailed = 2,   // the exchange has failed on this rank
+    kFailed = 2,   // the exchange has failed on this rank, or it has given up the round
     kLeaving = 3,  // this rank exchanges nothing any more
   };
 
@@ -108,6 +108,10 @@ class LaunchLog {
   };
 
   Status AddReady(const LaunchReport& report);
+  void AddFailed(const LaunchReport& report);
+  // Ends what is in flight, or what is reported, if one of them is of a round that is over: a rank
+  // that has begun the other has given it up. False if the report is of such a round.
+  bool EndOlderRound(const LaunchReport& report);
   Status AddReplied(const LaunchReport& report);
   void AddLeaving(int32_t local_rank);
   void AppendAllReady(const LaunchReport& report, Progress* progress);

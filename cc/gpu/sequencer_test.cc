@@ -162,6 +162,34 @@ TEST(LaunchLog, AFailureIsTheLastEntryOfItsRound) {
   EXPECT_EQ(log.TakeNew().entries.size(), 2u);
 }
 
+// Rank 1 gives rounds up, and goes on before or after that is reported.
+TEST(LaunchLog, WhoGivesRoundsUpFailsThemForTheOthers) {
+  LaunchLog log(2, ResultsFrom::kServers);
+  ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());
+  ASSERT_TRUE(log.Add(Failed(1, 10, 7)).ok());
+  EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kFail, 10, 0), Entry(Kind::kFail, 10, 7)}));
+  ASSERT_TRUE(log.Add(Ready(0, 10, 1)).ok());
+  const Entries late = log.TakeNew().entries;
+  EXPECT_EQ(late, (Entries{Entry(Kind::kFail, 10, 1)}));
+  EXPECT_NE(late[0].reason.message().find("a server is lost"), std::string::npos);
+  // One rank or the other is in the newer round first.
+  for (const int32_t first : {0, 1}) {
+    const uint64_t round = 8 + 2 * first;
+    ASSERT_TRUE(log.Add(Ready(first, 10, round + first)).ok());
+    EXPECT_TRUE(log.TakeNew().entries.empty());
+    ASSERT_TRUE(log.Add(Ready(1 - first, 10, round + 1 - first)).ok());
+    const Entries failed = log.TakeNew().entries;
+    EXPECT_EQ(failed, (Entries{Entry(Kind::kFail, 10, round)}));
+    EXPECT_NE(failed[0].reason.message().find("has given it up"), std::string::npos);
+    ASSERT_TRUE(log.Add(Failed(1, 10, round)).ok());
+    EXPECT_TRUE(log.TakeNew().entries.empty());
+    ASSERT_TRUE(log.Add(Ready(0, 10, round + 1)).ok());
+    EXPECT_EQ(log.TakeNew().entries, (Entries{Entry(Kind::kReduce, 10, round + 1)}));
+    ASSERT_TRUE(log.Add(Replied(0, 10, round + 1)).ok());
+    log.TakeNew();
+  }
+}
+
 TEST(LaunchLog, ThoseWhoWaitForALeaverAreTold) {
   LaunchLog log(2, ResultsFrom::kCollective);
   ASSERT_TRUE(log.Add(Ready(0, 10, 0)).ok());

@@ -269,6 +269,18 @@ void LocalGroup::ReportTensor(LaunchReport::Kind kind, const Exchange& exchange,
   Report(std::move(report));
 }
 
+// The others of this host have nothing at servers that could tell them.
+void LocalGroup::OnGivenUp(uint64_t key, uint64_t round, const Status& reason) {
+  if (alone()) return;
+  LaunchReport report;
+  report.kind = LaunchReport::Kind::kFailed;
+  report.key = key;
+  report.round = round;
+  report.reason = Status(reason.code(), "worker " + std::to_string(worker_->rank()) +
+                                            " has given it up: " + reason.message());
+  Report(std::move(report));
+}
+
 void LocalGroup::Report(LaunchReport report) {
   report.local_rank = local_rank_;
   Hold();

@@ -86,6 +86,7 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
 
 Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
   std::vector<Relay> relayed;
+  std::map<uint64_t, Effects::GivenUp> given_up;
   {
     MutexLock lock(mutex_);
     BYTEPS_RETURN_IF_ERROR(state_.lifecycle.Refusal());
@@ -96,8 +97,10 @@ Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
     }
     companion_ = companion;
     relayed.swap(relayed_);
+    given_up.swap(given_up_);
   }
   for (const Relay& relay : relayed) companion->OnRelay(relay.from, relay.bytes);
+  for (const auto& [key, round] : given_up) companion->OnGivenUp(key, round.round, round.reason);
   return OkStatus();
 }
 

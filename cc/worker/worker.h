@@ -41,6 +41,9 @@ class WorkerCompanion {
 
   // What the companion of another worker has sent with Worker::RelayTo.
   virtual void OnRelay(int32_t from, const std::string& bytes) = 0;
+  // This worker has given up a round of a tensor, and all before it that it has not begun. None of
+  // its exchanges by parts has ended by that.
+  virtual void OnGivenUp(uint64_t key, uint64_t round, const Status& reason) = 0;
   // Nothing can be exchanged any more. The worker's exchanges have ended.
   virtual void OnFailure(const Status& reason) = 0;
   // The worker is about to say goodbye; may block for some seconds. No call comes after it.
@@ -166,6 +169,7 @@ class Worker : private ConnectionHandler {
 
   // worker_transaction.cc: what the state has decided is done. Without the mutex.
   void Perform(Effects* effects) BYTEPS_EXCLUDES(mutex_);
+  void TellCompanion(std::vector<Effects::GivenUp> given_up) BYTEPS_EXCLUDES(mutex_);
   void CallBack(Effects* effects) BYTEPS_EXCLUDES(mutex_);
   void Revoke(const Effects::Revocation& revocation,
               std::vector<std::shared_ptr<const void>>* dropped) BYTEPS_EXCLUDES(mutex_);
@@ -186,7 +190,9 @@ class Worker : private ConnectionHandler {
   CondVar goodbye_answered_;
   WorkerState state_ BYTEPS_GUARDED_BY(mutex_);
   std::shared_ptr<WorkerCompanion> companion_ BYTEPS_GUARDED_BY(mutex_);
-  std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);        // before there was a companion
+  // Before there was a companion: what was relayed, and what this worker has given up, by key.
+  std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);
+  std::map<uint64_t, Effects::GivenUp> given_up_ BYTEPS_GUARDED_BY(mutex_);
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
 };

@@ -189,6 +189,11 @@ class LocalGroupJob : public ::testing::Test {
     Rank& mine = ranks_[rank];
     mine.worker = std::make_unique<Worker>(job_, rank);
     Check(mine.worker->Start());
+    if (rank != without_group_) StartGroup(rank);
+  }
+
+  void StartGroup(int32_t rank) {
+    Rank& mine = ranks_[rank];
     std::shared_ptr<RankDevice> device;
     if (uses_gpus_) {
       const auto& hosts = job_.worker_hosts;
@@ -205,7 +210,6 @@ class LocalGroupJob : public ::testing::Test {
       if (rank == waits_for_nothing_) cpu_device->WaitForNothing();
       device = cpu_device;
     }
-    if (rank == without_group_) return;
     Check(LocalGroup::Create(mine.worker.get(), std::move(device), &mine.group));
   }
 

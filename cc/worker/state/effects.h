@@ -56,6 +56,12 @@ struct Effects {
     uint64_t bytes_per_second = 0;
     std::vector<std::shared_ptr<Connection>> connections;
   };
+  // Servers are told that this worker has given up a round that it has not begun.
+  struct GivenUp {
+    uint64_t key = 0;
+    uint64_t round = 0;
+    Status reason;
+  };
   // To a server, which a connection has come again to.
   struct Query {
     std::shared_ptr<Connection> connection;
@@ -86,6 +92,7 @@ struct Effects {
   std::optional<LinkFound> link;
   std::vector<Query> queries;
   std::vector<Outgoing> frames;
+  std::vector<GivenUp> given_up;
   std::vector<std::shared_ptr<Exchange>> placed;  // by parts
   std::vector<std::function<void()>> parts_done;
   std::vector<std::pair<std::shared_ptr<Exchange>, Status>> finished;

@@ -206,6 +206,7 @@ void Exchanges::SendWithdrawals(Key& key, Effects* effects) {
     exchange->Begin(round, effects->now.ns);
     exchange->Place(entry, effects->now);
     transmission_->Withdraw(exchange, reason, effects);
+    effects->given_up.push_back({entry->key, round, reason});
     key.withdrawn.erase(key.withdrawn.begin());
   }
 }
