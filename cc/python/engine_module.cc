@@ -571,6 +571,21 @@ void DefineWorker(py::module_& module) {
       py::arg("names"), py::arg("reason"), ReleaseLock(),
       "Gives up the next round of these tensors: others that wait for this worker get `reason`.");
   module.def(
+      "leave",
+      [](const std::vector<std::string>& names, uint64_t trainings, const std::string& reason) {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        if (worker != nullptr) worker->Leave(names, trainings, reason);
+      },
+      py::arg("names"), py::arg("trainings"), py::arg("reason"), ReleaseLock(),
+      "Gives up these tensors' rounds of a training, the last of so many: see Exchanges::Leave.");
+  module.def(
+      "tell_left",
+      [] {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        if (worker != nullptr) worker->TellLeft();
+      },
+      ReleaseLock(), "The others get the reason of `leave` now: not with the next exchange.");
+  module.def(
       "skip_to_rounds",
       [](const std::map<std::string, uint64_t>& rounds) {
         const std::shared_ptr<Worker> worker = CurrentWorker();

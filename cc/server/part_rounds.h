@@ -113,8 +113,8 @@ class PartRounds {
   Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                 std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies);
 
-  // `worker` has given up a round, for the reason of `status`: it fails for all, also for those who
-  // push it later. Nothing happens if it has ended.
+  // `worker` has given up a round, for the reason of `status`, and those before it that have not
+  // ended: they fail for all, also for those who push them later. Nothing happens if it has ended.
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
                 std::vector<Reply>* replies);
 
@@ -167,6 +167,12 @@ class PartRounds {
     const TableEntry* entry = nullptr;
     AggregationResult result;
   };
+  // Rounds that a worker has given up.
+  struct Withdrawn {
+    int32_t worker = -1;
+    uint64_t first = 0, last = 0;
+    Status reason;
+  };
   // One that ended on a server that is lost.
   struct Inherited {
     Ended ended;
@@ -196,6 +202,7 @@ class PartRounds {
   Status DescribeFailure() const BYTEPS_REQUIRES(mutex_);
   Status DescribeDeparted() const BYTEPS_REQUIRES(mutex_);
   Status FailureOf(uint64_t round) const BYTEPS_REQUIRES(mutex_);
+  Status DescribeWithdrawal(uint64_t round) const BYTEPS_REQUIRES(mutex_);
   std::string Title(uint64_t round) const BYTEPS_REQUIRES(mutex_);
   std::string WhoSentWhat() const BYTEPS_REQUIRES(mutex_);
   std::string Contributors() const BYTEPS_REQUIRES(mutex_);
@@ -238,7 +245,8 @@ class PartRounds {
   Status last_failure_
       BYTEPS_GUARDED_BY(mutex_);  // how round last_failed_round_ ended, for those who push it late
   uint64_t last_failed_round_ BYTEPS_GUARDED_BY(mutex_) = 0;
-  std::vector<Standing> workers_ BYTEPS_GUARDED_BY(mutex_);  // by rank
+  std::unique_ptr<Withdrawn> withdrawn_ BYTEPS_GUARDED_BY(mutex_);  // the newest; null: none
+  std::vector<Standing> workers_ BYTEPS_GUARDED_BY(mutex_);         // by rank
   // How many rounds each has begun to push: the newest, plus one. By rank, and, for tensors that
   // are per_host, by host.
   LowestRound pushed_rounds_ BYTEPS_GUARDED_BY(mutex_);

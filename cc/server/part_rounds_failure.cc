@@ -51,8 +51,15 @@ Status PartRounds::DescribeDeparted() const {
 
 Status PartRounds::FailureOf(uint64_t round) const {
   if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
+  if (withdrawn_ != nullptr && withdrawn_->first <= round && round <= withdrawn_->last)
+    return DescribeWithdrawal(round);
   return FailedPrecondition(Title(round) + " has been given up: other workers are in round " +
                             std::to_string(round_) + " already");
+}
+
+Status PartRounds::DescribeWithdrawal(uint64_t round) const {
+  return Status(withdrawn_->reason.code(), Title(round) + ": " + WorkerName(withdrawn_->worker) +
+                                               " has given it up: " + withdrawn_->reason.message());
 }
 
 std::string PartRounds::Title(uint64_t round) const {

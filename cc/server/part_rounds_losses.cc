@@ -1,5 +1,6 @@
 // The part of PartRounds for others that have ended or been lost, and for workers that give a round
 // up.
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,12 +12,15 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
                           const Status& status, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
   if (round < round_ || !Contributes(entry, worker)) return;
-  if (round > round_) OpenRound(round, worker, replies);
-  if (cause_ != Cause::kNone) return;
-  FailRound(Cause::kOther,
-            Status(status.code(), Title(round) + ": " + WorkerName(worker) +
-                                      " has given it up: " + status.message()),
-            replies);
+  if (round == round_ && cause_ != Cause::kNone) return;
+  const uint64_t first = cause_ == Cause::kNone ? round_ : round_ + 1;
+  withdrawn_ = std::make_unique<Withdrawn>(Withdrawn{worker, first, round, status});
+  if (round > round_) {
+    if (cause_ == Cause::kNone && HasContributions())
+      FailRound(Cause::kOther, DescribeWithdrawal(round_), replies);
+    OpenRound(round, worker, replies);
+  }
+  FailRound(Cause::kOther, DescribeWithdrawal(round), replies);
 }
 
 void PartRounds::OnLost(std::vector<Reply>* replies) {

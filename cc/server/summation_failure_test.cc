@@ -164,6 +164,33 @@ TEST(SummationFailureTest, ARoundMayBeGivenUpBeforeItsFirstPushAndIsKeptWhenItHa
     EXPECT_EQ(workers.TakeReply(worker).values<float>(), std::vector<float>(2, 2));
 }
 
+// All that it has not pushed, of a training that it has left.
+TEST(SummationFailureTest, RoundsBeforeOneThatIsGivenUpFailForTheSameReason) {
+  FakeWorkers workers(3);
+  const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));
+  workers.Add(entry);
+  const std::string payload = BytesOf<float>({1, 1});
+  workers.Push(entry, 1, 0, payload);
+  Withdraw(workers, entry, 0, 999);
+  const auto expect_told = [&](int worker, const std::string& round) {
+    ExpectError(workers.TakeReply(worker), StatusCode::kDeadlineExceeded,
+                {round, "worker 0 has given it up"});
+  };
+  expect_told(1, "round 0: ");
+  workers.Push(entry, 2, 0, payload);
+  expect_told(2, "round 0: ");
+  // Also when it has gone on, and those who have not left the training stay behind.
+  workers.Push(entry, 0, 1000, payload);
+  for (uint64_t round = 1; round < 4; ++round) {
+    workers.Push(entry, 1, round, payload);
+    expect_told(1, "round " + std::to_string(round) + ": ");
+  }
+  Withdraw(workers, entry, 2, 999);  // too late to change anything
+  for (int worker = 1; worker < 3; ++worker) workers.Push(entry, worker, 1000, payload);
+  for (int worker = 0; worker < 3; ++worker)
+    EXPECT_EQ(workers.TakeReply(worker).values<float>(), std::vector<float>(2, 3));
+}
+
 TEST(SummationFailureTest, ARoundThatNobodyElseEverPushedIsTooLate) {
   FakeWorkers workers(2);
   const TableEntry entry = Entry(Tensor("t", DType::kFloat32, {2}));

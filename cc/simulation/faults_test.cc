@@ -46,18 +46,21 @@ TEST(FaultsTest, NoSeedBreaksAJob) {
     all.returned_servers += outcome.returned_servers;
     all.retried_parts += outcome.retried_parts;
     all.given_up_rounds += outcome.given_up_rounds;
+    all.left_trainings += outcome.left_trainings;
     all.lost_workers += outcome.lost_workers;
   }
   std::cout << seeds << " seeds: " << all.events << " events, " << all.exchanges << " exchanges, "
             << all.lost_servers << " lost servers and " << all.returned_servers
             << " that came back, as workers saw them, " << all.retried_parts
             << " parts pushed again, " << all.given_up_rounds << " rounds given up, "
-            << all.lost_workers << " lost workers" << std::endl;
+            << all.left_trainings << " trainings left, " << all.lost_workers << " lost workers"
+            << std::endl;
   if (seeds < kSeeds) return;
   EXPECT_GT(all.lost_servers, 100u);
   EXPECT_GT(all.returned_servers, 20u);
   EXPECT_GT(all.retried_parts, 100u);
   EXPECT_GT(all.given_up_rounds, 100u);
+  EXPECT_GT(all.left_trainings, 50u);
   EXPECT_GT(all.lost_workers, 5u);
 }
 

@@ -75,6 +75,11 @@ class Worker : private ConnectionHandler {
   // others, which may wait for this worker there, get `reason`. If the round before is in flight,
   // they get it after that.
   void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason);
+  // Gives up all rounds of these tensors in the training that this worker leaves, see
+  // state/exchanges.h: the others get `reason` as soon as TellLeft is called, or the next exchange
+  // begins.
+  void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
+  void TellLeft();
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 

@@ -118,6 +118,18 @@ void Worker::GiveUpRounds(const std::vector<std::string>& names, const std::stri
   state_.exchanges.GiveUpRounds(names, reason, transaction.effects());
 }
 
+void Worker::Leave(const std::vector<std::string>& names, uint64_t trainings,
+                   const std::string& reason) {
+  MutexLock lock(mutex_);
+  state_.exchanges.Leave(names, trainings, reason);
+}
+
+void Worker::TellLeft() {
+  if (!CheckNotForked().ok()) return;
+  Transaction transaction(this);
+  state_.exchanges.TellLeft(transaction.effects());
+}
+
 void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   MutexLock lock(mutex_);
   state_.exchanges.SkipToRounds(rounds);

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 import traceback
 
 import keras
@@ -70,6 +71,73 @@ def left_by_an_exception(distributed_optimizer=False):
         "said": said,
         "total": float(total),
     }
+
+
+def looped_after_an_exception(distributed_optimizer=False):
+    """Worker 0 goes on at once with a traced loop of its own, while the others wait in `fit`.
+
+    Worker 2 is not even there yet. Returns what each call of the loop has got of all workers.
+    """
+    if distributed_optimizer:
+        bps.init()
+        scope, optimizer = (
+            contextlib.nullcontext(),
+            bps.DistributedOptimizer(keras.optimizers.SGD(1.0)),
+        )
+    else:
+        strategy = bps.BytePSStrategy()
+        scope, optimizer = strategy.scope(), keras.optimizers.SGD(1.0)
+    with scope:
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1, use_bias=False)])
+        model.compile(optimizer, "mse")
+
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(inputs))
+        kernels = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, kernels), kernels))
+
+    traced = tf.function(step if distributed_optimizer else lambda each: strategy.run(step, [each]))
+
+    def loop(call):
+        """The gradient is what the workers have given on average: what says which call it was."""
+        before = model.trainable_variables[0].numpy()
+        inputs = np.full([1, 6], 100 * call + bps.rank(), "float32")
+        try:
+            traced(tf.constant(inputs))
+        except tf.errors.OpError as error:
+            return f"{type(error).__name__}: {error.message}"
+        return np.round(before - model.trainable_variables[0].numpy(), 2)[:, 0].tolist()
+
+    loop(0)
+    model.trainable_variables[0].assign(tf.zeros([6, 1]))
+    said = None
+    try:
+        model.fit(
+            *(_ROWS[:24], _ROWS[:24, :1]),
+            batch_size=8,
+            epochs=2,
+            shuffle=False,
+            callbacks=[Failing("batch"), _HeldBack()],
+            verbose=0,
+        )
+    except (OSError, tf.errors.OpError) as error:
+        said = f"{type(error).__name__}: {error}"
+    calls = [loop(call) for call in range(1, 5)]
+    total = bps.push_pull(tf.constant(1.0), op=bps.Sum)
+    model.fit(_ROWS, _ROWS[:, :1], verbose=0)
+    return {"said": said, "calls": calls, "total": float(total)}
+
+
+class _HeldBack(keras.callbacks.Callback):
+    """Worker 2 comes late to the step in which the others miss worker 0."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self._epoch, batch, bps.rank()) == (1, 1, 2):
+            time.sleep(1)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch = epoch
 
 
 def evaluated_after_an_exception():

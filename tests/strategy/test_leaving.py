@@ -8,6 +8,9 @@ import workers
 
 import tf_byteps
 
+# One group of processes serves all tests: the first of them waits for it.
+pytestmark = pytest.mark.time_limit(900)
+
 _PACKAGE = os.path.join(os.path.dirname(tf_byteps.__file__), "")
 PROGRAM = os.path.join(os.path.dirname(__file__), "leaving_programs.py")
 # How often the others wait for who has left: at a step, and with the strategy where the last epoch
@@ -15,6 +18,12 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "leaving_programs.py")
 SCENARIOS = {
     "left_by_an_exception": 2,
     'left_by_an_exception={"distributed_optimizer": true}': 1,
+}
+# What an optimizer makes of the workers' gradients: their sum within a replica, otherwise their
+# average.
+LOOPS = {
+    "looped_after_an_exception": 3,
+    'looped_after_an_exception={"distributed_optimizer": true}': 1,
 }
 _OTHERS = (
     "evaluated_after_an_exception",
@@ -28,7 +37,7 @@ _OTHERS = (
 
 @pytest.fixture(scope="module")
 def group():
-    return workers.run(PROGRAM, [*SCENARIOS, *_OTHERS], 3)
+    return workers.run(PROGRAM, [*SCENARIOS, *LOOPS, *_OTHERS], 3)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -42,6 +51,20 @@ def test_the_others_are_told_and_all_train_on(group, scenario):
             assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
         assert other["weights"] == first["weights"]
         assert other["total"] == first["total"] == 3.0
+
+
+@pytest.mark.parametrize("scenario", LOOPS)
+def test_a_traced_loop_goes_on_in_step_after_that(group, scenario):
+    """However soon it begins: no call meets the training's exchanges, nor another call."""
+    for rank, result in enumerate(group[scenario]):
+        if rank == 0:
+            assert result["said"] == "OSError: no space left"
+        else:
+            told = "worker 0 has given it up: it has left fit by OSError: no space left"
+            assert told in result["said"]
+        factor = LOOPS[scenario]
+        assert result["calls"] == [[factor * (100.0 * call + 1)] * 6 for call in range(1, 5)]
+        assert result["total"] == 3.0
 
 
 def test_evaluations_and_predictions_meet_after_that(group):

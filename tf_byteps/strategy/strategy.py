@@ -20,7 +20,6 @@ from tf_byteps.strategy.step import local_batch
 from tf_byteps.strategy.step.local_batch import distributed_step
 from tf_byteps.strategy.step.scaling import is_asked_by_user
 from tf_byteps.strategy.step.stateful import checking_rows
-from tf_byteps.training import leaving
 
 
 class BytePSStrategy(tf.distribute.Strategy):
@@ -218,7 +217,6 @@ class BytePSStrategy(tf.distribute.Strategy):
             What `fn` returns: this worker's own value. Use `reduce` or `gather` to see all
             workers'.
         """
-        leaving.give_up_now()
         self.extended.synchronize_new_variables()
         step = checking_rows(self, fn, distributed_step(self, fn))
         result = super().run(step, args, kwargs, options)

@@ -3,11 +3,12 @@
 With a strategy they also meet in an `evaluate` or `predict` outside of `fit`.
 
 The others wait for who has left, at exchanges of the training that are not known here. So it gives
-up the next round of all of them: the others leave `fit`, too, by an error that names it and its
-exception. Should their programs go on, all begin the next `fit` at the same rounds.
+up all rounds that these could yet have in the training: the others leave `fit`, too, by an error
+that names it and its exception. They give up the same. Should their programs catch it, all go on at
+the same rounds, and no loop of theirs meets what is left of the training.
 
-A process that ends by the exception needs none of this, and should be the first to fail: so it is
-done a little later, or when the next `fit` begins.
+A process that ends by the exception needs none of this, and should be the first to fail: so the
+others learn of it a little later, or when this one begins its next exchange.
 """
 
 import atexit
@@ -34,10 +35,9 @@ _AROUND = re.compile(
 _BOLD = re.compile(r"\x1b\[\d*m")
 _MOST_LETTERS = 300
 
-_SECONDS = 3.0  # from the exception to giving up
+_SECONDS = 3.0  # from the exception until the others learn of it, unless this process goes on
 
-_lock = threading.Lock()
-_giving_up = None  # the timer
+_timer: threading.Timer | None = None
 _of_trainings = set()  # names of exchanges that were used or announced in trainings
 _has_left = False
 
@@ -57,7 +57,6 @@ def meet(facts: Any, method: str = "fit") -> tuple[list[Any], bool]:
         ValueError: on all workers, if they do not call the same method.
     """
     global _has_left
-    give_up_now()
     everyone = gather_objects(_MEETING, [facts, _has_left, method])
     for rank, (_, _, other) in enumerate(everyone):
         if other != everyone[0][2]:
@@ -96,7 +95,7 @@ def telling_the_others() -> Iterator[None]:
             raise
         if runtime.is_initialized() and runtime.size() > 1:
             _has_left = True
-            _wait(f"it has left fit by {type(error).__name__}: {cause_in(str(error))}")
+            _leave(f"it has left fit by {type(error).__name__}: {cause_in(str(error))}")
         raise
     _note_names(before)
 
@@ -116,39 +115,24 @@ def cause_in(message: str) -> str:
     return (said or lines or [""])[0].strip()[:_MOST_LETTERS]
 
 
-def _wait(reason: str) -> None:
-    global _giving_up
-    _end_wait(gives_up=False)
-    with _lock:
-        _giving_up = threading.Timer(_SECONDS, _give_up, [reason])
-        _giving_up.daemon = True
-        _giving_up.start()
+def _leave(reason: str) -> None:
+    global _timer
+    rounds = _engine.next_rounds()
+    names = _of_trainings & rounds.keys() - _KEPT  # in this session
+    # All have begun as many trainings together as they have met.
+    _engine.leave(sorted(names), rounds.get(_MEETING, 0), reason)
+    _end_timer()
+    _timer = threading.Timer(_SECONDS, _engine.tell_left)
+    _timer.daemon = True
+    _timer.start()
 
 
-def give_up_now() -> None:
-    """Before steps outside of `fit`: what this worker sends for them is no part of the others'."""
-    if _giving_up is not None:
-        _end_wait(gives_up=True)
+def _end_timer() -> None:
+    if _timer is not None:
+        _timer.cancel()
 
 
-def _give_up(reason: str) -> None:
-    names = _of_trainings & _engine.next_rounds().keys() - _KEPT  # in this session
-    _engine.give_up_rounds(sorted(names), reason)
-
-
-def _end_wait(gives_up: bool) -> None:
-    """Gives up now, or not at all, if that is still to come."""
-    global _giving_up
-    with _lock:
-        waiting, _giving_up = _giving_up, None
-    if waiting is None or waiting.finished.is_set():
-        return
-    waiting.cancel()
-    if gives_up:
-        waiting.function(*waiting.args)
-
-
-atexit.register(_end_wait, gives_up=False)
+atexit.register(_end_timer)
 
 
 def _note_names(before: Mapping[str, int]) -> set[str]:

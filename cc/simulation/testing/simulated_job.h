@@ -34,7 +34,7 @@ struct SimulationOutcome {
   std::vector<std::string> log;
   // How often it happened: a seed in which nothing does proves nothing.
   uint64_t exchanges = 0, lost_servers = 0, returned_servers = 0, retried_parts = 0,
-           given_up_rounds = 0, lost_workers = 0;
+           given_up_rounds = 0, left_trainings = 0, lost_workers = 0;
 };
 
 class SimulatedJob {
@@ -133,7 +133,16 @@ class SimulatedJob {
       }
     }
     if (seed_ % 5 == 2) GiveUpFirstRounds();
+    if (seed_ % 7 == 4) DrawLeaver();
     pause_ns_ = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
+  }
+
+  // One worker leaves in the middle of a round, the others by what they get then; all go on.
+  void DrawLeaver() {
+    ++outcome_.left_trainings;
+    leaver_ = static_cast<int>(Draw(job_.worker_hosts.size() - 1));
+    left_round_ = static_cast<int>(Draw(rounds_ - 1));
+    giver_up_[left_round_].assign(tensors_.size(), -1);
   }
 
   // Before anything is placed under the names, for all that their worker knows. In some seeds only:
@@ -190,12 +199,15 @@ class SimulatedJob {
 
   void RunProgram(WorkerProcess* process, int rank) {
     bool goes_on = true;
+    size_t begin = 0;  // of those that have to end
     for (int round = 0; round < rounds_ && goes_on; ++round) {
-      const size_t begin = process->sent.size();
+      const size_t first = process->sent.size();
       std::vector<size_t> order(tensors_.size());
       for (size_t i = 0; i < order.size(); ++i) order[i] = i;
       for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[Draw(i - 1)]);
+      if (round == left_round_ && rank == leaver_) order.resize(Draw(order.size() - 1));
       for (const size_t i : order) {
+        if (round == left_round_ && HasFailed(process, first)) break;
         if (Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(Draw(2 * kMillisecond)));
         if (giver_up_[round][i] == rank) {
           ++outcome_.given_up_rounds;
@@ -204,9 +216,11 @@ class SimulatedJob {
           Enqueue(process, rank, round, tensors_[i]);
         }
       }
+      if (round == left_round_ && !Leave(process, rank, first)) continue;
       for (size_t i = begin; i < process->sent.size(); ++i) Await(process, *process->sent[i]);
       for (size_t i = begin; i < process->sent.size(); ++i)
         goes_on = Check(*process, *process->sent[i]) && goes_on;
+      begin = process->sent.size();
       if (pause_ns_ > 0) schedule_.Sleep(static_cast<int64_t>(Draw(pause_ns_)));
     }
     process->has_ended = true;
@@ -216,6 +230,33 @@ class SimulatedJob {
     Count(*process);
     process->worker->Stop();
     for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
+  }
+
+  // Whether one has failed of those from `first` on, which is the end of a step.
+  static bool HasFailed(WorkerProcess* process, size_t first) {
+    MutexLock lock(process->mutex);
+    return AnyFailed(*process, first);
+  }
+  static bool AnyFailed(const WorkerProcess& process, size_t first) {
+    return std::any_of(process.sent.begin() + static_cast<std::ptrdiff_t>(first),
+                       process.sent.end(), [](const auto& sent) { return !sent->status.ok(); });
+  }
+
+  // By an error of its own, or when one of the exchanges from `first` on has failed. Nobody waits
+  // for the rest. False if the others learn of it with the next exchange only.
+  bool Leave(WorkerProcess* process, int rank, size_t first) {
+    for (size_t i = first; i < process->sent.size() && (rank != leaver_ || Chance(0.5)); ++i) {
+      MutexLock lock(process->mutex);
+      while (process->sent[i]->calls == 0 && !AnyFailed(*process, first))
+        process->changed.Wait(process->mutex);
+    }
+    std::vector<std::string> names;
+    for (const Tensor& tensor : tensors_) names.push_back(tensor.name);
+    process->worker->Leave(names, 1, "the program has left the training");
+    if (Chance(0.3)) schedule_.Sleep(static_cast<int64_t>(Draw(20 * kMillisecond)));
+    if (left_round_ + 1 < rounds_ && Chance(0.5)) return false;
+    process->worker->TellLeft();
+    return true;
   }
 
   // Who says goodbye has the others' servers end rounds that they may not have begun to recover.
@@ -274,10 +315,11 @@ class SimulatedJob {
     const bool is_given_up = giver_up_[sent.round][sent.tensor - tensors_.data()] >= 0;
     if (!sent.status.ok()) {
       // By the withdrawal, or by the next round's push, which may overtake it (protocol rule 31).
-      const bool is_told = is_given_up && (sent.status.code() == StatusCode::kCancelled ||
-                                           sent.status.code() == StatusCode::kFailedPrecondition);
+      const bool may_end = is_given_up || sent.round == left_round_;
+      const bool is_told = may_end && (sent.status.code() == StatusCode::kCancelled ||
+                                       sent.status.code() == StatusCode::kFailedPrecondition);
       Expect(may_fail_ || is_told, what + sent.status.ToString());
-      return is_given_up;
+      return may_end;
     }
     Expect(!is_given_up, what + "complete, although a worker has given it up");
     CheckResult(what, sent);
@@ -447,6 +489,7 @@ class SimulatedJob {
   std::vector<Tensor> tensors_;
   int rounds_ = 0;
   std::vector<std::vector<int>> giver_up_;  // by round and tensor; -1: nobody
+  int leaver_ = -1, left_round_ = -1;       // nobody leaves
   int64_t pause_ns_ = 0;
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were

@@ -1,5 +1,6 @@
 #include "cc/worker/state/exchanges.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace byteps {
@@ -38,9 +39,10 @@ Status Exchanges::CheckMayBegin(const Key& key, const TensorDescription& tensor)
 Status Exchanges::Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step,
                         Effects* effects) {
   ExchangeTerms& terms = exchange->request;
+  TellLeft(effects);
   Key& key = keys_->FindOrAdd(terms.tensor.name);
   BYTEPS_RETURN_IF_ERROR(CheckMayBegin(key, terms.tensor));
-  if (key.next_round < start_step) terms.tensor.codec.clear();
+  if (key.next_round % kRoundsOfTraining < start_step) terms.tensor.codec.clear();
   transmission_->SetPriority(exchange.get(), &key.number);
   const int64_t now_ns = effects->now.ns;
   CountStart(effects->now);
@@ -179,11 +181,35 @@ std::map<std::string, uint64_t> Exchanges::NextRounds() const {
 void Exchanges::GiveUpRounds(const std::vector<std::string>& names, const std::string& reason,
                              Effects* effects) {
   if (options_.is_alone || !lifecycle_.is_running()) return;
+  TellLeft(effects);
   for (const std::string& name : names) {
     if (!KeyTable::PlaceholderOf(name).Validate(1).ok()) continue;  // nobody can wait for it
     Key& key = keys_->FindOrAdd(name);
     key.has_failed = key.has_failed || key.live == nullptr;
     Withdraw(key, key.next_round++, Cancelled(reason));
+    SendWithdrawals(key, effects);
+  }
+  SendDeclarations(effects);
+}
+
+void Exchanges::Leave(const std::vector<std::string>& names, uint64_t trainings,
+                      const std::string& reason) {
+  if (options_.is_alone || !lifecycle_.is_running()) return;
+  for (const std::string& name : names) {
+    Key& key = keys_->FindOrAdd(name);
+    key.next_round = std::max(key.next_round, trainings * kRoundsOfTraining);
+    key.has_failed = key.has_failed || key.live == nullptr;
+    if (key.next_round > 0) left_[name] = reason;
+  }
+}
+
+void Exchanges::TellLeft(Effects* effects) {
+  if (left_.empty() || !lifecycle_.is_running()) return;
+  for (const auto& [name, reason] : std::exchange(left_, {})) {
+    Key& key = keys_->FindOrAdd(name);
+    // Of a step that has ended: nobody waits for it any more.
+    if (const std::shared_ptr<Exchange> live = key.live) Finish(live, Cancelled(reason), effects);
+    Withdraw(key, key.next_round - 1, Cancelled(reason));
     SendWithdrawals(key, effects);
   }
   SendDeclarations(effects);

@@ -23,6 +23,10 @@
 
 namespace byteps {
 
+// A worker that leaves a training by an error goes on at the first round of the next multiple of
+// this: see Leave. Nobody trains for longer without meeting the others again.
+inline constexpr uint64_t kRoundsOfTraining = 10'000'000'000;
+
 // Not thread-safe.
 class Exchanges {
  public:
@@ -42,7 +46,8 @@ class Exchanges {
 
   // ---- events
 
-  // An error if it may not begin. `start_step`: the round that the tensor's codec begins with.
+  // An error if it may not begin. `start_step`: the round that the tensor's codec begins with,
+  // counted anew after Leave.
   Status Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step, Effects* effects);
   // A job of one worker: has begun, and ended.
   Status BeginAndEnd(const std::string& name, const Moment& now);
@@ -72,10 +77,11 @@ class Exchanges {
 
   // ---- workers that part within a training and meet again
   //
-  // One leaves it because of an error that its program catches; the others wait for it, at tensors
-  // that only they know. So it gives up the next round of all the training's tensors. Then workers
-  // are not at the same rounds any more: where they meet again they tell each other their rounds,
-  // and all continue from the highest.
+  // One leaves it because of an error that its program catches; the others wait for it, at some of
+  // the training's tensors. So it gives up all rounds of these tensors that the training could yet
+  // have, and so do the others, who leave it by the error that they get. What each exchanges next
+  // has the same round on all, although nobody knows how far the others had come. Where workers
+  // meet they tell each other their rounds, and all continue from the highest.
 
   // By name, the round that each tensor's next exchange will have.
   std::map<std::string, uint64_t> NextRounds() const;
@@ -84,6 +90,12 @@ class Exchanges {
   // changed.
   void GiveUpRounds(const std::vector<std::string>& names, const std::string& reason,
                     Effects* effects);
+  // The next round of these tensors is the first that a training after the first `trainings` ones
+  // can have; `trainings` is the same on all workers, and counts the one that is left. Those before
+  // are given up. The others are told by TellLeft, or when the next exchange begins, of whatever
+  // name.
+  void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
+  void TellLeft(Effects* effects);
   // Unless a tensor is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 
@@ -111,6 +123,7 @@ class Exchanges {
   Transmission* const transmission_;
   const Options options_;
   bool is_paused_ = false;
+  std::map<std::string, std::string> left_;  // reasons, by the tensors of which TellLeft is to tell
   StepMeter step_meter_;
   EndedExchange last_ended_;
   uint64_t started_ = 0, ended_ = 0, failed_ = 0;

@@ -8,7 +8,7 @@ namespace byteps {
 
 void TensorPlacement::Declare(TensorDescription tensor, uint64_t start_step) {
   KeyTable::Key& key = keys_->FindOrAdd(tensor.name);
-  if (key.next_round < start_step) tensor.codec.clear();
+  if (key.next_round % kRoundsOfTraining < start_step) tensor.codec.clear();
   keys_->Declare(key, tensor);
 }
 

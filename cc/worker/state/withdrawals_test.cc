@@ -161,6 +161,56 @@ TEST_F(WithdrawalsTest, NothingIsSaidAfterTheEnd) {
   EXPECT_TRUE(worker_.Answer({Placeholder()}).frames.empty());
 }
 
+// Of all tensors of a training, whichever comes first.
+TEST_F(WithdrawalsTest, OfATrainingAreSentWithTheNextExchangeOrWhenAsked) {
+  for (const char* const name : {"a", "b", "other"}) {
+    Finish(worker_.Placed(name), OkStatus());
+    worker_.Credit(0, 1000);
+    worker_.Credit(1, 1000);
+  }
+  const auto leave = [&](uint64_t trainings) {
+    worker_.state.exchanges.Leave({"a", "b"}, trainings, kReason);
+  };
+  leave(1);
+  EXPECT_EQ(worker_.state.exchanges.NextRounds().at("a"), kRoundsOfTraining);
+  EXPECT_EQ(worker_.state.exchanges.NextRounds().at("other"), 1u);
+  Said expected;
+  for (int name = 0; name < 2; ++name) {
+    for (const uint32_t part : {0, 1}) expected.emplace_back(kRoundsOfTraining - 1, part);
+  }
+  const auto next = worker_.NewExchange(StateUnderTest::Tensor("other"));
+  const Effects begun = worker_.Begin(next);
+  EXPECT_EQ(WithdrawalsOf(begun), expected);
+  EXPECT_EQ(begun.given_up.size(), 2u);
+  EXPECT_EQ(begun.frames.back().frame.header.round, 1u);  // of the exchange itself
+  Finish(next, OkStatus());
+  const auto tell = [&] {
+    return WithdrawalsOf(
+        worker_.Do([&](Effects* effects) { worker_.state.exchanges.TellLeft(effects); }));
+  };
+  EXPECT_TRUE(tell().empty());
+  // Once more in the same training, which changes nothing, and in another one.
+  leave(1);
+  EXPECT_EQ(tell(), expected);
+  leave(2);
+  for (auto& [round, part] : expected) round = 2 * kRoundsOfTraining - 1;
+  EXPECT_EQ(tell(), expected);
+}
+
+// The step that began it has ended without it, and the name may be used again.
+TEST_F(WithdrawalsTest, OfATrainingEndTheRoundInFlight) {
+  const auto exchange = worker_.Placed("a");
+  worker_.state.exchanges.Leave({"a"}, 1, kReason);
+  const auto next = worker_.NewExchange(StateUnderTest::Tensor("a"));
+  const Effects begun = worker_.Begin(next);
+  EXPECT_EQ(WithdrawalsOf(begun),
+            (Said{{0, 0}, {0, 1}, {kRoundsOfTraining - 1, 0}, {kRoundsOfTraining - 1, 1}}));
+  ASSERT_EQ(begun.finished.size(), 1u);
+  EXPECT_EQ(begun.finished[0].first, exchange);
+  EXPECT_EQ(begun.finished[0].second.message(), kReason);
+  EXPECT_EQ(next->round, kRoundsOfTraining);
+}
+
 // Nothing was exchanged.
 TEST_F(WithdrawalsTest, DoNotCountAsExchanges) {
   GiveUp();

@@ -139,7 +139,6 @@ def _train_on_batch(
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)
-    leaving.give_up_now()
     statistics.begin_if_new(self)
     metrics.give_back(self)
     result = original(self, *args, **kwargs)
@@ -149,7 +148,6 @@ def _train_on_batch(
 
 
 def _test_on_batch(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
-    leaving.give_up_now()
     metrics.give_back(self)
     return original(self, *args, **kwargs)
 
