@@ -14,6 +14,9 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "BaseOptimizer._clip_gradients": ("(self, grads)",),
     "BaseOptimizer._get_current_learning_rate": ("(self)",),
     "BaseOptimizer._overwrite_variables_directly_with_gradients": ("(self, grads, vars)",),
+    "BaseOptimizer.add_variable": (
+        "(self, shape, initializer=None, dtype=None, aggregation=None, layout=None, name=None)",
+    ),
     "BaseOptimizer.apply": ("(self, grads, trainable_variables=None)",),
     "CSVLogger.on_epoch_end": ("(self, epoch, logs=None)",),
     "CSVLogger.on_train_begin": ("(self, logs=None)",),

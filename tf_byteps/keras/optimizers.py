@@ -17,7 +17,6 @@ Weight decay and moving averages of weights (`weight_decay`, `use_ema`) are of a
 Keras.
 """
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -298,10 +297,7 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        mine = self._distribution_strategy
-        inside = tf.distribute.has_strategy()
-        with contextlib.nullcontext() if inside else mine.scope():
-            self._accumulators = [self._accumulator(variable) for variable in variables]
+        self._accumulators = [self._accumulator(variable) for variable in variables]
 
     def _accumulator(self, variable: keras.Variable) -> keras.Variable:
         rank = len(variable.shape)

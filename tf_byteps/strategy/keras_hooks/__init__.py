@@ -11,8 +11,9 @@ before.
 * `BaseOptimizer._backend_apply_gradients` and `_clip_gradients`: Keras clips before it reduces; the
   sum must come first, once for each update, also with gradient accumulation.
 * `TFOptimizer._all_reduce_sum_gradients`: not to reduce again afterwards.
-* `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and what uses a model: optimizers
-  and models that were made outside the scope can be used in it (see `foreign_optimizers`).
+* `BaseOptimizer.add_variable`, `TFOptimizer.add_variable_from_reference`, `Trainer.compile`, and
+  what uses a model: optimizers and models that were made outside the scope can be used in it (see
+  `foreign_optimizers`).
 * `LossScaleOptimizer.apply` and `check_finite`: each worker would decide by its own gradients
   whether to skip a step, and those that do not would wait for ever.
 * `BaseOptimizer._overwrite_variables_directly_with_gradients`: new values of float8 scales are the

@@ -49,7 +49,8 @@ def changes() -> list[Change]:
         (keras.layers.Embedding, "call", embeddings.look_up),
         (keras.random.SeedGenerator, "next", noise.of_replica),
         (framework_seed, "get_seed", noise.of_operation),
-        (TFOptimizer, "add_variable_from_reference", _add_slot),
+        (BaseOptimizer, "add_variable", _add_variable),
+        (TFOptimizer, "add_variable_from_reference", _add_variable),
         (keras.optimizers.LossScaleOptimizer, "apply", _loss_scale_apply),
         (keras.optimizers.LossScaleOptimizer, "check_finite", _check_finite),
         (keras_loss, "scale_loss_for_distribution", losses.scale),
@@ -152,7 +153,7 @@ def _overwrite_variables(
     return original(self, grads, variables)
 
 
-def _add_slot(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _add_variable(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     adopt_optimizer(self)
     mine = self._distribution_strategy
     if is_ours(mine) and not tf.distribute.has_strategy():
