@@ -152,24 +152,37 @@ def test_a_dry_run_starts_nothing(launch, tmp_path):
     command = ("touch", str(tmp_path / "begun"))
     running = launch("-np", "2", "--servers", "1", "--dry-run", *command)
     assert running.wait() == 0
-    first, *lines, last = running.out.splitlines()
-    assert first == "2 workers on 1 host (CPU), 1 server, TLS off; nothing is started"
-    names = [line.partition(" on localhost: ")[0] for line in lines]
-    assert names == ["[scheduler]", "[server 0]", "[worker 0]", "[worker 1]"]
-    assert lines[3].endswith(f" touch {tmp_path}/begun") and "BYTEPS_GLOBAL_RANK=1" in lines[3]
-    assert "SECRET" not in running.out and "chooses its port" in last
+    first, second, *lines = running.out.splitlines()
+    assert first == "# 2 workers on 1 host (CPU), 1 server, TLS off"
+    assert second.startswith("# Nothing is started. The scheduler will choose its port")
+    places = [line for line in lines if line.startswith("#")]
+    names = ["scheduler", "server 0", "worker 0", "worker 1"]
+    assert places == [f"# {name} on localhost" for name in names]
+    assert "SECRET" not in running.out
     assert not (tmp_path / "begun").exists()
+
+
+def test_a_dry_run_is_a_script_that_fits_a_terminal(launch):
+    """What it prints of a process can be pasted into a shell."""
+    said = ("sh", "-c", 'echo "$BYTEPS_GLOBAL_RANK of $BYTEPS_GLOBAL_SIZE: $1"', "sh", "a 'b' " * 3)
+    running = launch("-np", "2", "--dry-run", *said)
+    assert running.wait() == 0, running.err
+    assert max(map(len, running.out.splitlines())) <= 80, running.out
+    of_workers = running.out[running.out.index("# worker 0 ") :]
+    done = subprocess.run(["sh", "-c", of_workers], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{rank} of 2: {said[-1]}" for rank in range(2)]
+    assert done.stderr == ""
 
 
 def test_a_dry_run_on_several_hosts(launch):
     arguments = ("-H", "127.0.0.2:1,localhost:1", "--env", "DMLC_PS_ROOT_PORT=20001")
-    running = launch(*arguments, "--dry-run", "train", "--dry-run")
+    running = launch(*arguments, "--dry-run", "env", "--dry-run")
     assert running.wait() == 0, running.err
-    assert "[worker 0] on 127.0.0.2 by ssh: " in running.out
+    assert "# worker 0 on 127.0.0.2 by ssh\n" in running.out
     assert running.out.count("DMLC_PS_ROOT_PORT=20001") == 3
-    assert running.out.count(" train --dry-run\n") == 2
-    running = launch("--min-np", "1", "--max-np", "2", "--dry-run", "train")
-    assert running.wait() == 0 and running.out.count("] on localhost: ") == 3
+    assert running.out.count("env --dry-run\n") == 2
+    running = launch("--min-np", "1", "--max-np", "2", "--dry-run", "env")
+    assert running.wait() == 0 and running.out.count(" on localhost\n") == 3
 
 
 def test_a_script_is_started_with_python(launch, tmp_path):

@@ -82,8 +82,13 @@ class Launcher:
         """What else the exit code of a task on a host may mean, in a sentence, or ""."""
         return "" if is_local(host) else self._shell.remark(host, code)
 
+    @property
+    def shell_name(self) -> str:
+        """Of what starts processes on other hosts."""
+        return self._shell.name
+
     def describe(self, task: Task) -> str:
-        """What is started, for --verbose and --dry-run."""
+        """What is started, for --verbose."""
         variables = " ".join(f"{name}={value}" for name, value in task.variables.items())
         how = "" if is_local(task.host) else f" by {self._shell.name}"
         return f"[{task.label}] on {task.host}{how}: {variables} {shlex.join(task.command)}"

@@ -15,7 +15,7 @@ from typing import NoReturn
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError, ConfigError
 from tf_byteps.gpus import devices_in_words
-from tf_byteps.launch import kubernetes, ports
+from tf_byteps.launch import dry_run, kubernetes, ports
 from tf_byteps.launch.allocation import read_allocation
 from tf_byteps.launch.arguments import new_parser, read
 from tf_byteps.launch.discovery import FixedHosts, HostScript
@@ -154,8 +154,7 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
         alone = [] if not plan.needs_scheduler else [plan.scheduler_task(address)]
         tasks = plan.server_tasks(address, plan.scheduler_port)
         tasks = alone + tasks + plan.worker_tasks(address, plan.scheduler_port)
-        workers = _counted(plan.workers, "worker")
-        return _print_tasks(_plan_in_words(workers, plan, launcher, tasks))
+        return _print_plan(_counted(plan.workers, "worker"), plan, launcher, tasks)
     with Job(launcher, verbose=options.verbose, **settings) as job:
         if not options.quiet:
             job.say(_headline(_counted(plan.workers, "worker"), plan, launcher))
@@ -204,8 +203,7 @@ def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -
         places = [(host, slot) for host in hosts for slot in range(host.slots)][:most]
         for number, (host, slot) in enumerate(places):
             tasks.append(plan.worker_task(address, port, number, host, slot))
-        known = [host.name for host in hosts]
-        return _print_tasks(_plan_in_words(workers, plan, launcher, tasks, known))
+        return _print_plan(workers, plan, launcher, tasks)
     with ElasticJob(launcher, plan, discovery, most, failures, **settings) as job:
         if not options.quiet:
             job.say(_headline(workers, plan, launcher, [host.name for host in hosts]))
@@ -253,6 +251,18 @@ def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choi
     return Choice(LogFolder(options.log_dir, options.command, environment), ranks)
 
 
+def _print_plan(workers: str, plan: Plan, launcher: Launcher, tasks: Sequence[Task]) -> int:
+    """For --dry-run."""
+    hosts = [task.host for task in tasks if task.role == "worker"]
+    headline = _headline(workers, plan, launcher, [*hosts, *plan.server_hosts])
+    return _print(dry_run.script(headline, plan, tasks, launcher.shell_name))
+
+
+def _print(text: str) -> int:
+    print(text, end="")
+    return 0
+
+
 def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | None = None) -> str:
     """What is about to start, in a line.
 
@@ -269,27 +279,6 @@ def _headline(workers: str, plan: Plan, launcher: Launcher, hosts: list[str] | N
     if not plan.needs_scheduler:
         return f"{workers}{devices}, alone"
     return f"{workers} on {_counted(len(names), 'host')}{devices}, {servers}, TLS {tls}"
-
-
-def _print_tasks(lines: Sequence[str]) -> int:
-    for line in lines:
-        print(line)
-    return 0
-
-
-def _plan_in_words(
-    workers: str,
-    plan: Plan,
-    launcher: Launcher,
-    tasks: Sequence[Task],
-    hosts: list[str] | None = None,
-) -> list[str]:
-    """What --dry-run prints."""
-    lines = [f"{_headline(workers, plan, launcher, hosts)}; nothing is started"]
-    lines += map(launcher.describe, tasks)
-    if plan.needs_scheduler and not plan.scheduler_port:
-        lines.append("The scheduler chooses its port when it starts; above it is 0.")
-    return lines
 
 
 def _counted(number: int, noun: str) -> str:
@@ -356,7 +345,7 @@ def _run_one_role(options: argparse.Namespace, environment: dict[str, str]) -> i
     launcher = Launcher(environment, {}, Ssh(), options.grace)
     tasks = tasks_of_one_role(config, tuple(options.command))
     if options.dry_run:
-        return _print_tasks([launcher.describe(task) for task in tasks])
+        return _print(dry_run.script_of_tasks(tasks, launcher.shell_name))
     screen = Screen(timestamps=options.timestamps)
     choice = _choice(options, environment)
     with Job(launcher, screen, verbose=options.verbose, choice=choice) as job:
