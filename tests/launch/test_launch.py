@@ -185,6 +185,28 @@ def test_a_dry_run_on_several_hosts(launch):
     assert running.wait() == 0 and running.out.count(" on localhost\n") == 3
 
 
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["kubernets"], "no program 'kubernets': did you mean --dry-run kubernetes?"),
+        (["JobSet", "env"], "no program 'JobSet': did you mean --dry-run jobset?"),
+        (["train", "env"], "no program 'train': did you mean --dry-run trainjob?"),
+        (["no-such-program"], "cannot start 'no-such-program': there is no such program"),
+        (["tests/cluster.py"], "it is a script. Start it with python: python tests/cluster.py"),
+    ],
+)
+def test_a_dry_run_of_what_is_not_there(launch, words, expected):
+    running = launch("-np", "2", "--dry-run", *words)
+    assert running.wait() == 2
+    assert expected in running.err and running.out == ""
+
+
+def test_a_dry_run_of_what_only_other_hosts_may_have(launch):
+    running = launch("-H", "127.0.0.2:1", "--dry-run", "processes", "no-such-program")
+    assert running.wait() == 0, running.err
+    assert "no-such-program\n" in running.out
+
+
 def test_a_script_is_started_with_python(launch, tmp_path):
     (tmp_path / "train.py").write_text("print(1)")
     running = launch("-np", "2", f"{tmp_path}/train.py", "--fast")

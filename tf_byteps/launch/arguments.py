@@ -1,7 +1,9 @@
 """The arguments of bpslaunch."""
 
 import argparse
+import difflib
 import math
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -37,6 +39,8 @@ on meanwhile (docs/elastic.md).
 
 _DRY_RUN = "--dry-run"
 PROCESSES = "processes"  # what it prints without a word behind it
+_KINDS = (*kubernetes.KINDS, PROCESSES)
+_LIKE = 0.75  # see difflib
 
 
 def read(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -69,12 +73,25 @@ def _with_kind(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[st
     while position < len(found) and found[position].startswith("-") and found[position] != "--":
         word = found[position]
         if word == _DRY_RUN:
-            if found[position + 1 : position + 2] not in [[kind] for kind in kubernetes.KINDS]:
+            following = found[position + 1] if position + 1 < len(found) else ""
+            if following not in _KINDS:
+                if (kind := _meant(following)) and shutil.which(following) is None:
+                    parser.error(
+                        f"argument {_DRY_RUN}: there is no program {following!r}: did you mean "
+                        f"{_DRY_RUN} {kind}?"
+                    )
                 found[position] = f"{_DRY_RUN}={PROCESSES}"
                 return found
         takes_value = word in known and known[word].nargs is None
         position += 2 if takes_value else 1
     return found
+
+
+def _meant(word: str) -> str:
+    """The kind of --dry-run that a word is like, or ""."""
+    lower = word.lower()
+    begun = [kind for kind in _KINDS if len(word) > 2 and kind.startswith(lower)]
+    return next(iter(begun or difflib.get_close_matches(lower, _KINDS, 1, _LIKE)), "")
 
 
 def _of_file(path: str) -> argparse.Namespace:
@@ -307,7 +324,7 @@ def _add_output_arguments(group: argparse._ArgumentGroup) -> None:
 def _add_kubernetes_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         _DRY_RUN,
-        choices=(*kubernetes.KINDS, PROCESSES),
+        choices=_KINDS,
         help="start nothing, but print which process would be started where; with kubernetes, "
         "jobset or trainjob behind it the job's manifests for `kubectl apply -f -`: Indexed Jobs, "
         "a JobSet, or a TrainJob of Kubeflow Trainer",

@@ -225,13 +225,13 @@ def _usable(prefix: list[str]) -> list[str]:
     return []
 
 
-def _why_not(command: list[str], error: OSError) -> str:
+def why_not(command: Sequence[str], reason: str) -> str:
     """The command that cannot be started, and what to do about it."""
     program, *rest = command
     if program.endswith(".py") and os.path.isfile(program):
         instead = " ".join(["python", program, *rest])
         return f"{program!r}: it is a script. Start it with python: {instead}"
-    return f"{program!r}: {error.strerror}"
+    return f"{program!r}: {reason}"
 
 
 def main() -> int:
@@ -253,7 +253,8 @@ def main() -> int:
     try:
         guard = Guard(command, arguments.grace, arguments.keep_fd)
     except OSError as error:
-        print(f"cannot start {_why_not(arguments.command, error)}", file=sys.stderr)
+        reason = error.strerror or str(error)
+        print(f"cannot start {why_not(arguments.command, reason)}", file=sys.stderr)
         return _CANNOT_START
     return guard.run()
 

@@ -254,6 +254,7 @@ def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choi
 def _print_plan(workers: str, plan: Plan, launcher: Launcher, tasks: Sequence[Task]) -> int:
     """For --dry-run."""
     hosts = [task.host for task in tasks if task.role == "worker"]
+    dry_run.check_program(plan.command, hosts, launcher.environment)
     headline = _headline(workers, plan, launcher, [*hosts, *plan.server_hosts])
     return _print(dry_run.script(headline, plan, tasks, launcher.shell_name))
 
