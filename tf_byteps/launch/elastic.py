@@ -92,7 +92,7 @@ class ElasticJob(Job):
         port = self.start_scheduler(task, keep=(orders,))
         os.close(orders)
         self._orders = None
-        if self._ending_since is not None:
+        if self._ending.has_begun:
             return
         for server in self._plan.server_tasks(address, port):
             self.start(server)
@@ -101,7 +101,7 @@ class ElasticJob(Job):
 
     def _step(self) -> None:
         super()._step()
-        if self._address is not None and self._ending_since is None:
+        if self._address is not None and not self._ending.has_begun:
             self._tend()
 
     def _tend(self) -> None:
@@ -173,7 +173,7 @@ class ElasticJob(Job):
         role = running.task.role
         if role == "worker":
             return self._on_worker_ended(running)
-        if role == "server" and running.code != 0 and self._ending_since is None:
+        if role == "server" and running.code != 0 and not self._ending.has_begun:
             self._note_failed(running)
             self._screen.say(f"{running.task.label} failed with exit code {running.code}")
             if self._count_failure(running) is not None:
@@ -202,7 +202,7 @@ class ElasticJob(Job):
             self._has_ended_well |= running.task.number not in self._leaving
             self._has_finished |= self._has_ended_well
             return
-        if running.told_to_end or self._ending_since is not None:
+        if running.told_to_end or self._ending.has_begun:
             return
         if running.task.number in self._leaving:
             return  # its host may have gone at once

@@ -12,27 +12,25 @@ from typing import Self
 
 from tf_byteps.errors import BytePSError
 from tf_byteps.launch.caught_signals import CaughtSignals
+from tf_byteps.launch.early_leavers import EarlyLeavers
+from tf_byteps.launch.ending import LAST_WAIT_SECONDS, Ending
+from tf_byteps.launch.failure_report import report
 from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.output import Choice, Screen, Stream
 from tf_byteps.launch.plan import Task
-from tf_byteps.launch.running_task import RunningTask
+from tf_byteps.launch.running_task import RunningTask, alive
 from tf_byteps.launch.scheduler_reports import SchedulerReports
 from tf_byteps.launch.summary import ExitSummaries, Tally
-from tf_byteps.launch.tracebacks import telling_lines
 
 _TICK_SECONDS = 0.2
 # How long servers and the scheduler may take to end by themselves after the last worker.
 _FAREWELL_SECONDS = 15.0
-# From killing a process to no longer waiting for it.
-_LAST_WAIT_SECONDS = 3.0
 _SCHEDULER_READY_SECONDS = 30.0
 # How long a failed server waits for a worker that may be the cause.
 _CAUSE_SECONDS = 1.0
 # What the scheduler says of a process that was lost: it reports that to this one, too.
 _LOSS = re.compile(r" ERROR tf_byteps: .* (ended without a goodbye|is lost): ")
-# From the end of a worker to the report that the job had begun before.
-_EARLY_SECONDS = 5.0
 
 
 class Job:
@@ -72,16 +70,13 @@ class Job:
         self._tasks: list[RunningTask] = []
         self._first_failed: RunningTask | None = None
         self._suspect = None
-        self._interrupted_by = 0  # the signal, for which the workers are asked to end
-        self._ending_since = None
-        self._killed_since = None
+        self._ending = Ending(self._tasks, self._screen, launcher.grace)
         self._selector = selectors.DefaultSelector()
         self._signals = CaughtSignals()
         self._reports = SchedulerReports()
         self._has_scheduler = False
         self._ended: list[RunningTask] = []  # in the order in which it was noticed
-        self._left_early = []  # pairs of a worker that ended well before the job began, and when
-        self._missed = None  # one of them, for which others have waited
+        self._early_leavers = EarlyLeavers(self._reports, self._screen)
 
     def __enter__(self) -> Self:
         self._signals.__enter__()
@@ -122,16 +117,16 @@ class Job:
         deadline = time.monotonic() + _SCHEDULER_READY_SECONDS
         while not self._reports.port:
             self._step()
-            if self._interrupted_by:
+            if self._ending.interrupted_by:
                 return 0
-            if self._ending_since is not None or time.monotonic() > deadline:
+            if self._ending.has_begun or time.monotonic() > deadline:
                 raise BytePSError("the scheduler did not start")
         return self._reports.port
 
     def start_all(self, tasks: Iterable[Task]) -> None:
         """Starts processes, until a signal comes or the job has failed."""
         for task in tasks:
-            if self._ending_since is not None:
+            if self._ending.has_begun:
                 return
             self.start(task)
             self._handle_events(0)
@@ -162,12 +157,12 @@ class Job:
         while self._alive():
             self._step()
             workers_ended = has_workers and self._workers_have_ended()
-            if self._ending_since is None and workers_ended:
+            if not self._ending.has_begun and workers_ended:
                 farewell = farewell or time.monotonic()
                 waited = time.monotonic() - farewell
                 # Without a complete rendezvous servers and scheduler wait for nobody.
                 if not self._reports.rendezvous_done or waited > _FAREWELL_SECONDS:
-                    self._end(signal.SIGTERM)
+                    self._ending.ask(signal.SIGTERM)
         self._drain()
         code = self._exit_code()
         self._summarize()
@@ -193,18 +188,23 @@ class Job:
         return not self._alive(role="worker")
 
     def _exit_code(self) -> int:
-        if self._interrupted_by:
-            return 128 + self._interrupted_by
-        if self._missed is not None:
+        if self._ending.interrupted_by:
+            return 128 + self._ending.interrupted_by
+        if self._early_leavers.missed is not None:
             return 1
         if self._first_failed is None:
-            self._warn_if_nobody_joined()
+            if self._has_scheduler:
+                self._early_leavers.warn_if_nobody_joined()
             return 0
-        self._report_failure(self._first_failed)
-        return self._first_failed.code or 1
+        failed = self._first_failed
+        remark = self._launcher.remark(failed.task.host, failed.code or 0)
+        is_alone = len(self._tasks) == 1
+        for line in report(failed, self._reports.lost, self._ended, remark, is_alone):
+            self._screen.say(line)
+        return failed.code or 1
 
     def _alive(self, role: str | None = None) -> list[RunningTask]:
-        return [t for t in self._tasks if t.code is None and (role is None or t.task.role == role)]
+        return alive(self._tasks, role)
 
     def _step(self) -> None:
         """Waits a moment for something to happen, and handles it."""
@@ -221,8 +221,9 @@ class Job:
             running, since = self._suspect
             if time.monotonic() - since > _CAUSE_SECONDS or not self._alive(role="worker"):
                 self._blame(running)
-        self._miss_who_left_early()
-        self._escalate()
+        if not self._ending.has_begun and self._early_leavers.are_missed():
+            self._ending.ask(signal.SIGTERM)
+        self._ending.escalate()
 
     def _handle_events(self, seconds: float) -> None:
         """Output, signals and reports, waiting so long for the first."""
@@ -233,49 +234,16 @@ class Job:
             else:
                 key.data()
 
-    def _miss_who_left_early(self) -> None:
-        """Ends a job that cannot begin: a worker has ended, well, and others wait for it."""
-        if (
-            self._reports.rendezvous_done
-            or not self._reports.worker_joined
-            or self._missed is not None
-        ):
-            return
-        for running, since in self._left_early:
-            # The scheduler may be about to report that the job has begun.
-            if self._ending_since is None and time.monotonic() - since > _EARLY_SECONDS:
-                self._missed = running
-                again = " again" if self._reports.ended else ""
-                self._screen.say(
-                    f"{running.task.label} has ended with exit code 0 before the job began{again}, "
-                    "and others wait for it: all workers must call tf_byteps.init() or make a "
-                    "BytePSStrategy"
-                )
-                self._end(signal.SIGTERM)
-
-    def _warn_if_nobody_joined(self) -> None:
-        has_begun = self._reports.worker_joined or self._reports.ended > 0
-        if self._has_scheduler and self._left_early and not has_begun:
-            self._screen.say(
-                "no worker has joined the job: each has run alone. To train together, call "
-                "tf_byteps.init() or make a BytePSStrategy"
-            )
-
     def _on_ended(self, running: RunningTask) -> None:
         self._ended.append(running)
         if self._verbose:
             self._screen.say(f"{running.task.label} has ended with exit code {running.code}")
-        if (
-            running.code == 0
-            and running.task.role == "worker"
-            and not self._reports.rendezvous_done
-        ):
-            self._left_early.append((running, time.monotonic()))
+        self._early_leavers.note(running)
         if running.code == 0 or running.told_to_end:
             return
         if self._goes_on_without(running):
             self._note_failed(running)
-            again = self._server_restarts > 0 and self._ending_since is None
+            again = self._server_restarts > 0 and not self._ending.has_begun
             self._screen.say(
                 f"{running.task.label} failed with exit code {running.code}; the job goes on with "
                 f"the other servers" + (", and it is started again" if again else "")
@@ -299,44 +267,7 @@ class Job:
         if self._first_failed is None:
             self._note_failed(running)
             self._first_failed = running
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: int, role: str | None = None) -> None:
-        """Asks processes to end, all or those of a role; who does not is killed later."""
-        if self._ending_since is None:
-            self._ending_since = time.monotonic()
-        for running in self._alive(role):
-            running.tell(number)
-
-    def _escalate(self) -> None:
-        now = time.monotonic()
-        if self._interrupted_by and not self._alive(role="worker"):
-            self._end_rest(now)
-        if self._killed_since is not None:
-            if now - self._killed_since > _LAST_WAIT_SECONDS:
-                for running in self._alive():  # the shell of a host that does not answer any more
-                    running.process.kill()
-        elif self._ending_since is not None and now - self._ending_since > self._launcher.grace:
-            names = ", ".join(r.task.label for r in self._alive() if r.told_to_end)
-            if names:
-                self._screen.say(
-                    f"killing what has not ended in {self._launcher.grace:g} s: {names}"
-                )
-            self._kill(only_told=True)
-
-    def _end_rest(self, now: float) -> None:
-        """The workers have ended: asks those that they needed, which get a grace of their own."""
-        rest = [running for running in self._alive() if not running.told_to_end]
-        for running in rest:
-            running.tell(signal.SIGTERM)
-        if rest:
-            self._ending_since, self._killed_since = now, None
-
-    def _kill(self, only_told: bool = False) -> None:
-        self._killed_since = self._killed_since or time.monotonic()
-        for running in self._alive():
-            if running.told_to_end or not only_told:
-                running.tell(signal.SIGKILL)
+        self._ending.ask(signal.SIGTERM)
 
     def _take_signals(self) -> None:
         for number in self._signals.take():
@@ -346,32 +277,18 @@ class Job:
                 for running in self._alive(role="worker"):
                     running.tell(number)
                 continue
-            if self._interrupted_by:
-                self._screen.say("killing all processes")
-                self._kill()
-                continue
-            name = signal.Signals(number).name
-            self._interrupted_by = number
-            self._screen.say(f"{name}: ending all processes; once more kills them")
-            # They tell of workers that leave without a goodbye, as those were asked to.
-            for running in self._tasks:
-                if running.task.role != "worker":
-                    for stream in running.streams:
-                        stream.hide()
-            # The others are needed by workers that finish a step and save before they end.
-            self._end(number, "worker" if self._alive(role="worker") else None)
+            self._ending.interrupt(number)
 
     def _take_reports(self) -> None:
         ended = self._reports.ended
         if not self._reports.read():
             self._selector.unregister(self._reports.descriptor)
-        if self._reports.ended > ended:  # whoever calls `init` again may wait for these
-            now, workers = time.monotonic(), (r for r in self._tasks if r.task.role == "worker")
-            self._left_early = [(running, now) for running in workers if running.code == 0]
+        if self._reports.ended > ended:
+            self._early_leavers.renew(self._tasks)
 
     def _drain(self) -> None:
         """Prints what is left in the pipes of processes that have ended."""
-        deadline = time.monotonic() + _LAST_WAIT_SECONDS
+        deadline = time.monotonic() + LAST_WAIT_SECONDS
         while any(isinstance(key.data, Stream) for key in self._selector.get_map().values()):
             if time.monotonic() > deadline:
                 return  # a process that has left its guard holds the pipe
@@ -380,34 +297,8 @@ class Job:
     def _kill_all(self) -> None:
         """For errors while it starts: leaves no process."""
         if self._alive():
-            self._kill()
+            self._ending.kill()
         while self._alive():
             self._step()
         for running in self._tasks:
             running.close()
-
-    def _ended_well_before(self, failed: RunningTask) -> str:
-        """The first worker that had, or "". A program that calls `exit()` ends well, too."""
-        before = self._ended[: self._ended.index(failed)] if failed in self._ended else []
-        well = [each for each in before if each.task.role == "worker" and each.code == 0]
-        return well[0].task.label if well else ""
-
-    def _report_failure(self, failed: RunningTask) -> None:
-        how = f"exit code {failed.code}"
-        if failed.code > 128 and failed.code - 128 in set(signal.Signals):
-            how += f" ({signal.Signals(failed.code - 128).name})"
-        lost, label = self._reports.lost, failed.task.label
-        # A worker's server is lost with it.
-        if lost and not lost.startswith(f"{label} ") and f"in the process of {label})" not in lost:
-            self._screen.say(f"the job has failed: {lost}")
-        self._screen.say(f"{failed.task.label} failed first, with {how}")
-        if failed.task.role == "worker" and (left := self._ended_well_before(failed)):
-            self._screen.say(
-                f"{left} had ended before, with exit code 0: perhaps the others have waited for it"
-            )
-        if remark := self._launcher.remark(failed.task.host, failed.code or 0):
-            self._screen.say(remark)
-        if len(self._tasks) > 1 and failed.last_lines:
-            self._screen.say(f"the last lines of {failed.task.label}:")
-            for line in telling_lines(failed.last_lines):
-                self._screen.say(f"  {line}")

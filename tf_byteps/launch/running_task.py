@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterable
 
 from tf_byteps.launch.launcher import Process
 from tf_byteps.launch.output import LogFile, Screen, Stream, last_lines
@@ -66,3 +67,8 @@ class RunningTask:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr, self._log):
             if pipe is not None:
                 pipe.close()
+
+
+def alive(tasks: Iterable[RunningTask], role: str | None = None) -> list[RunningTask]:
+    """Those that have not ended, all or those of a role."""
+    return [t for t in tasks if t.code is None and (role is None or t.task.role == role)]
