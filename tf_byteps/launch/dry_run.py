@@ -1,35 +1,14 @@
 """What `bpslaunch --dry-run` prints: the processes of a job, as lines for a shell."""
 
 import shlex
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from tf_byteps.errors import ConfigError
-from tf_byteps.launch.guard import why_not
 from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.plan import Plan, Task
 
 _COLUMNS = 80
 _INDENT = "    "
 _CONTINUED = " \\"
-
-
-def check_program(
-    command: Sequence[str], hosts: Sequence[str], environment: Mapping[str, str]
-) -> None:
-    """Returns if the workers' program is there, as far as that can be told on this machine.
-
-    Args:
-        command: the workers'.
-        hosts: theirs. Of the programs of other machines nothing is known here.
-        environment: the variables of processes here.
-
-    Raises:
-        ConfigError: this machine has no such program.
-    """
-    here = any(map(is_local, hosts))
-    if here and shutil.which(command[0], path=environment.get("PATH")) is None:
-        raise ConfigError(f"cannot start {why_not(command, 'there is no such program')}")
 
 
 def script(headline: str, plan: Plan, tasks: Sequence[Task], shell: str) -> str:
