@@ -78,9 +78,9 @@ def test_the_report_of_a_failure_has_a_bar_once(launch):
     assert running.err.count("bar 3 end") == 1 and "bar 2" not in running.err
 
 
-def _on_a_terminal(script, columns=80):
-    """What a terminal of this width is sent."""
-    command = [sys.executable, "-m", "tf_byteps.launch", *_script(script)]
+def _on_a_terminal(*arguments, columns=80, code=0):
+    """What bpslaunch sends to a terminal of this width."""
+    command = [sys.executable, "-m", "tf_byteps.launch", *arguments]
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
@@ -94,13 +94,13 @@ def _on_a_terminal(script, columns=80):
         pass
     finally:
         os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     return shown.decode()
 
 
 def test_a_terminal():
     """What was longer is erased."""
-    shown = _on_a_terminal(r"printf 'long'; sleep 1; printf '\rnew'; sleep 1; echo")
+    shown = _on_a_terminal(*_script(r"printf 'long'; sleep 1; printf '\rnew'; sleep 1; echo"))
     assert "[worker 0] long\r\x1b[K[worker 0] new\r\n" in shown
 
 
@@ -111,7 +111,7 @@ def test_a_bar_is_cut_to_the_terminals_width():
     """
     steps = [rf"\033[1m{n}/3\033[0m \346\227\245----------- loss: 0.5" for n in (1, 2, 3)]
     script = "; ".join(f"printf '\\r{step}'; sleep 1" for step in steps)
-    shown = _on_a_terminal(f"{script}; echo", columns=29)
+    shown = _on_a_terminal(*_script(f"{script}; echo"), columns=29)
     cut = "[worker 0] \x1b[1m{}/3\x1b[0m \u65e5-----------\r\x1b[K"
     whole = "[worker 0] \x1b[1m3/3\x1b[0m \u65e5----------- loss: 0.5\r\n"
     assert cut.format(1) + cut.format(2) + whole in shown, shown
@@ -130,3 +130,28 @@ def test_a_line_of_another_worker_begins_anew_wherever_both_go(launch, tmp_path)
     )
     lines = done.stdout.decode().splitlines()
     assert done.returncode == 0 and lines[:2] == ["[worker 0] 12/30 bar", "[worker 1] cause"]
+
+
+@pytest.mark.parametrize(
+    "arguments, code, sentence",
+    [
+        (("-np", "2", "true"), 0, "bpslaunch: no worker has joined the job: each has run alone. "),
+        (("-np", "3", "-H", "localhost:2", "true"), 2, "takes only 2 workers: allow more with -H"),
+        (("--nproc_per_node", "2", "x"), 2, "in its place bpslaunch has -np, the number of all "),
+    ],
+)
+def test_sentences_of_bpslaunch_are_folded_between_words(arguments, code, sentence):
+    """A terminal would cut words. What is no terminal gets a line: programs may read it."""
+    shown = _on_a_terminal(*arguments, columns=60, code=code)
+    lines = [line for line in shown.splitlines() if not line.startswith("usage: ")]
+    assert max(map(len, lines)) < 60
+    assert sentence in " ".join(map(str.strip, lines)) and sentence not in shown
+    command = [sys.executable, "-m", "tf_byteps.launch", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=clean_environment(), capture_output=True)
+    assert sentence in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", [[], ["doctor"], ["test"], ["plan"], ["env"]])
+def test_the_help_fits_a_terminal(command):
+    shown = _on_a_terminal(*command, "--help")
+    assert max(map(len, shown.splitlines())) <= 80

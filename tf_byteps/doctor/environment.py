@@ -1,4 +1,4 @@
-"""`bpslaunch env`: what a report of a bug should say of the machine and its settings."""
+"""`bpslaunch env`: what a bug report should say of the machine and its settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(words: Sequence[str]) -> int:
     """
     argparse.ArgumentParser(
         prog="bpslaunch env",
-        description="Prints what a report of a bug should say of this machine. Secrets are hidden.",
+        description="Prints what a bug report should say of this machine. Secrets are hidden.",
     ).parse_args(words)
     for name, value in described(os.environ):
         print(f"{name + ':':14} {value}")

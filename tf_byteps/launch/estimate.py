@@ -35,12 +35,14 @@ _BYTES = {
 _COUNT = re.compile(r"(\d+(?:\.\d+)?) *([kKmMbBgG]?)")
 _FACTORS = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9}
 _DESCRIPTION = """\
-Prints what a training will need: memory of workers and servers, and bytes that they send in a step.
+Prints what a training will need: memory of workers and servers, and bytes that
+they send in a step.
 
     bpslaunch plan --parameters 110M --optimizer adam -np 4 --servers 2
 
-It starts nothing. For a Keras model the number is model.count_params(). Activations are not
-counted: they are those of one process with a worker's part of the batch.
+It starts nothing. For a Keras model the number is model.count_params().
+Activations are not counted: they are those of one process with a worker's part
+of the batch.
 """
 
 
@@ -59,10 +61,19 @@ def main(words: Sequence[str]) -> int:
         "--parameters", type=_count, required=True, metavar="N", help="such as 110M or 1.5B"
     )
     parser.add_argument(
-        "--optimizer", type=str.lower, choices=_SLOTS, default="adam", help="default: adam"
+        "--optimizer",
+        type=str.lower,
+        choices=_SLOTS,
+        default="adam",
+        metavar="NAME",
+        help="Keras's name for it (default: adam)",
     )
     parser.add_argument(
-        "--dtype", choices=_BYTES, default="float32", help="Keras's policy (default: float32)"
+        "--dtype",
+        choices=_BYTES,
+        default="float32",
+        metavar="POLICY",
+        help=f"{', '.join(_BYTES)} (default: float32)",
     )
     parser.add_argument("-np", "--np", "--workers", dest="workers", type=_positive, metavar="N")
     parser.add_argument("--servers", type=int, default=0, metavar="K")

@@ -22,7 +22,7 @@ from tf_byteps.launch.hosts import is_local
 from tf_byteps.launch.job import Job
 from tf_byteps.launch.launcher import Launcher
 from tf_byteps.launch.log_folder import LogFolder
-from tf_byteps.launch.output import Choice, Screen, read_ranks
+from tf_byteps.launch.output import Choice, Screen, read_ranks, say
 from tf_byteps.launch.plan import Plan, Task, tasks_of_one_role
 from tf_byteps.launch.planning import (
     limits_of,
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = read(arguments)
         return _run(options, dict(os.environ, PYTHONUNBUFFERED="1"))
     except BytePSError as error:
-        print(f"bpslaunch: {error}", file=sys.stderr)
+        say(str(error))
         return _USAGE if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:  # before or after the job's own handlers
         return 128 + signal.SIGINT
@@ -86,13 +86,13 @@ def _merge_timeline(file: str | None, code: int) -> int:
     if not (file and os.path.isdir(folder)):
         return code
     if not os.listdir(folder):
-        _say(f"WARNING no timeline: no process of the job wrote one into {folder}")
+        say(f"WARNING no timeline: no process of the job wrote one into {folder}")
         with contextlib.suppress(OSError):
             os.rmdir(folder)
         return code
     with contextlib.redirect_stdout(sys.stderr):  # standard output is the workers'
         if timeline_report.main([folder, "--out", file, "--explain"]):
-            _say(f"WARNING the timelines in {folder} have not been merged")
+            say(f"WARNING the timelines in {folder} have not been merged")
     return code
 
 
@@ -160,7 +160,7 @@ def _run_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
 
 
 def _run_elastic_job(options: argparse.Namespace, environment: dict[str, str]) -> int:
-    discovery = new_discovery(options, environment, _say)
+    discovery = new_discovery(options, environment, say)
     hosts = discovery.first() if isinstance(discovery, HostScript) else discovery.poll()
     plan = new_elastic_plan(options, environment, hosts)
     launcher = new_launcher(options, environment, True)
@@ -197,10 +197,6 @@ def _choice(options: argparse.Namespace, environment: Mapping[str, str]) -> Choi
     if options.dry_run:
         return Choice(None, ranks)
     return Choice(LogFolder(options.log_dir, options.command, environment), ranks)
-
-
-def _say(text: str) -> None:
-    print(f"bpslaunch: {text}", file=sys.stderr)
 
 
 def _print_plan(workers: str, plan: Plan, launcher: Launcher, tasks: Sequence[Task]) -> int:

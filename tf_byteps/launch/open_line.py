@@ -1,10 +1,11 @@
-"""The last line of a terminal or a file while it has no end: whose it is, and what is seen."""
+"""Lines of a terminal or a file: the last one while it has no end, and those that are too long."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import re
+import textwrap
 import typing
 import unicodedata
 from typing import TextIO
@@ -13,6 +14,8 @@ if typing.TYPE_CHECKING:
     from tf_byteps.launch.output import Writer
 
 _ESCAPE = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z])")  # colours: they take no room
+_INDENT = "    "
+_LEAST_COLUMNS = 40
 
 
 @dataclasses.dataclass
@@ -77,3 +80,23 @@ def columns_of(file: TextIO) -> int | None:
         return os.get_terminal_size(file.fileno()).columns or None
     except OSError:
         return None
+
+
+def folded(text: str, prefix: str, columns: int | None) -> str:
+    """A sentence of bpslaunch in lines of a terminal, which would cut words.
+
+    Args:
+        text: one line. One that begins with a space is somebody else's, and stays as it is.
+        prefix: what is printed before it.
+        columns: the terminal's; None: it is none, and programs may read the line.
+    """
+    if columns is None or text.startswith(" "):
+        return text
+    lines = textwrap.wrap(
+        prefix + text,
+        max(columns - 1, _LEAST_COLUMNS),
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).removeprefix(prefix)

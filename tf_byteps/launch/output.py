@@ -14,7 +14,7 @@ from typing import IO, TextIO
 from tf_byteps import logs
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch.log_folder import LogFolder
-from tf_byteps.launch.open_line import OpenLine, columns_of, place_of
+from tf_byteps.launch.open_line import OpenLine, columns_of, folded, place_of
 from tf_byteps.launch.plan import Task
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
@@ -114,6 +114,8 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A message of bpslaunch itself."""
+        prefix = self._time() + _OWN.prefix
+        text = folded(text, prefix, columns_of(self._files["stderr"]))
         self.write("stderr", _OWN, f"{text}\n")
 
 
@@ -122,6 +124,11 @@ class _Own:
 
 
 _OWN = _Own()
+
+
+def say(text: str) -> None:
+    """A message of bpslaunch itself, where there is no `Screen`."""
+    print(_OWN.prefix + folded(text, _OWN.prefix, columns_of(sys.stderr)), file=sys.stderr)
 
 
 class Stream:

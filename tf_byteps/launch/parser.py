@@ -1,32 +1,40 @@
 """The options of bpslaunch, and the help on them."""
 
 import argparse
+import sys
 from typing import NoReturn
 
 from tf_byteps import __version__
 from tf_byteps.launch import kubernetes, option_types, other_launchers, remote_shells
+from tf_byteps.launch.output import say
+
+_USAGE = 2
 
 _DESCRIPTION = """\
-Starts a training job: a scheduler, servers, and the workers that run the command.
+Starts a training job: a scheduler, servers, and the workers that run the
+command.
 
     bpslaunch -np 2 --servers 1 python train.py
-    bpslaunch -np 8 -H host1:4,host2:4 --servers 2 --server-hosts host3,host4 python train.py
-    bpslaunch --min-np 2 --max-np 8 --host-discovery-script hosts.sh python train.py
+    bpslaunch -H host1:4,host2 --servers 1 --server-hosts host3 python train.py
+    bpslaunch --min-np 2 --host-discovery-script hosts.sh python train.py
     bpslaunch --config job.yaml python train.py
-    bpslaunch -np 4 --dry-run kubernetes --image example/train:1 python train.py
+    bpslaunch -np 4 --dry-run kubernetes --image train:1 python train.py
     bpslaunch doctor -H host1:4,host2:4
     bpslaunch test -H host1:4,host2:4
     bpslaunch plan --parameters 110M --optimizer adam -np 4 --servers 2
     bpslaunch env
 
-"doctor" starts no job, but finds what would fail or be slow on these hosts (docs/doctor.md). "test"
-starts one of a few seconds, "plan" estimates memory and bytes, and "env" prints what a report of a
-bug needs.
-Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job whose other processes
-are started by hand: a worker's command BYTEPS_LOCAL_SIZE times, or one server, or the scheduler.
-All processes end together; the exit code is that of the first one that failed. With --min-np or
---host-discovery-script the job is elastic: workers that fail are started again, and the others go
-on meanwhile (docs/elastic.md).
+"doctor" starts no job, but finds what would fail or be slow on these hosts
+(docs/doctor.md). "test" starts one of a few seconds, "plan" estimates memory
+and bytes, and "env" prints what a bug report needs.
+
+Without -np and -H, and with DMLC_ROLE set, it starts that one role of a job
+whose other processes are started by hand: a worker's command BYTEPS_LOCAL_SIZE
+times, or one server, or the scheduler.
+
+All processes end together; the exit code is that of the first one that failed.
+With --min-np or --host-discovery-script the job is elastic: workers that fail
+are started again, and the others go on meanwhile (docs/elastic.md).
 """
 
 DRY_RUN = "--dry-run"
@@ -38,7 +46,9 @@ class _Parser(argparse.ArgumentParser):
     """Knows options of other launchers, too, and says what takes their place."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(other_launchers.answer(message))
+        self.print_usage(sys.stderr)
+        say(f"error: {other_launchers.answer(message)}")
+        sys.exit(_USAGE)
 
 
 def new_parser(
@@ -47,7 +57,7 @@ def new_parser(
     """A parser of bpslaunch's arguments, of this class."""
     parser = kind(
         prog="bpslaunch",
-        usage="bpslaunch -np N [--servers K] [-H host1:4,host2:4] [options] [--] command ...",
+        usage="bpslaunch -np N [--servers K] [-H host1:4,...] [options] [--] command",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

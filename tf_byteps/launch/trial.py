@@ -11,13 +11,15 @@ _STEPS = 10
 _ROWS = 8  # of a worker in a step
 _HOSTS = ("-H", "--hosts", "--hostfile", "--host-discovery-script", "-np", "--np", "--workers")
 _DESCRIPTION = """\
-Starts a job whose workers add up a tensor and train a small model for ten steps, and checks both.
+Starts a job whose workers add up a tensor and train a small model for ten
+steps, and checks both.
 
     bpslaunch test
     bpslaunch test -H host1:4,host2:4 --servers 2
 
-It takes all options of bpslaunch. Without hosts and -np two workers run on this machine. It prints
-a line if all is well, or else what the job has printed, and ends with the job's exit code.
+It takes all options of bpslaunch. Without hosts and -np two workers run on
+this machine. It prints a line if all is well, or else what the job has
+printed, and ends with the job's exit code.
 """
 
 

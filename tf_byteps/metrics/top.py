@@ -29,8 +29,9 @@ Shows what the processes of a running job do:
     bpstop --once --json
     bpstop host1:9400 host2:9400
 
-Without an address it shows your job on this host, and on the scheduler's host all of it. An address
-is the --metrics-port of a job. docs/metrics.md explains the columns.
+Without an address it shows your job on this host, and on the scheduler's host
+all of it. An address is the --metrics-port of a job. docs/metrics.md explains
+the columns.
 """
 _USAGE = 2
 _FIXED_LINES = 15  # of the view, besides the tables' rows
