@@ -218,12 +218,10 @@ def test_who_was_lost_is_named(launch, program):
 
 
 def test_a_stall_ends_the_job(launch):
-    program = ("-m", "tests.cluster", "tests.engine.programs", "one_does_not_send", "[40]")
+    program = ("-m", "tests.cluster", "tests.engine.programs", "one_does_not_send", "[600]")
     variables = {"BYTEPS_STALL_WARNING_SECONDS": "1", "TESTS_RESULT_FILE": "/dev/null"}
     flags = ("-np", "2", "--servers", "1", "--stall-shutdown-seconds", "2")
-    begin = time.monotonic()
     job = launch(*flags, sys.executable, *program, **variables)
-    assert job.wait() != 0
-    assert time.monotonic() - begin < 20
+    assert job.wait() != 0  # long before rank 1 would end
     assert "sent by rank 0; not by rank 1" in job.err
     assert "--stall-shutdown-seconds) allows no more" in job.err
