@@ -117,6 +117,21 @@ def test_a_bar_is_cut_to_the_terminals_width():
     assert cut.format(1) + cut.format(2) + whole in shown, shown
 
 
+@pytest.mark.parametrize("end", ["", r"\r2/2 done"])
+def test_a_bar_makes_room_for_the_line_of_another_worker(tmp_path, end):
+    """On a terminal it goes on below, and its states before are not left above."""
+    script = (
+        "case $BYTEPS_GLOBAL_RANK in"
+        f" 0) printf '\\r0/2'; sleep 1; printf '\\r1/2 bar'; until test -e {tmp_path}/said;"
+        f" do sleep 0.1; done; sleep 1; printf '{end}'; sleep 1; echo;;"
+        f" 1) sleep 4; echo cause >&2; touch {tmp_path}/said;; esac"
+    )
+    shown = _on_a_terminal("-np", "2", "--quiet", "sh", "-c", script)
+    last = "2/2 done" if end else "1/2 bar"
+    expected = f"[worker 0] 1/2 bar\r\x1b[K[worker 1] cause\r\n[worker 0] {last}\r\n"
+    assert expected in shown, shown
+
+
 def test_a_line_of_another_worker_begins_anew_wherever_both_go(launch, tmp_path):
     """To the output of one and the errors of the other, which are one file."""
     script = (

@@ -27,11 +27,13 @@ class OpenLine:
         width: columns that are taken.
         hidden: what does not fit into the terminal's width. It is printed when the line ends; what
             is to be replaced, as a progress bar is, must not take a second line.
+        is_replaced: whether its owner writes it again and again.
     """
 
     owner: Writer | None = None
     width: int = 0
     hidden: str = ""
+    is_replaced: bool = False
 
     def add(self, text: str, columns: int | None) -> str:
         """What is to be printed of a text that goes on with the line.
@@ -61,7 +63,7 @@ class OpenLine:
     def clear(self) -> str:
         """Forgets the line; returns what has not been seen of it."""
         hidden = self.hidden
-        self.owner, self.width, self.hidden = None, 0, ""
+        self.owner, self.width, self.hidden, self.is_replaced = None, 0, "", False
         return hidden
 
 

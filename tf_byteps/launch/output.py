@@ -22,6 +22,7 @@ _KEPT_LINES = 200  # of a process
 # A line without an end (a prompt, a progress bar) is shown after this time.
 _PATIENCE_SECONDS = 0.2
 _READ_BYTES = 1 << 16
+_ERASE = "\r\x1b[K"  # a terminal's line
 
 
 # The last ones of a process.
@@ -29,9 +30,15 @@ Lines = collections.deque[str]
 
 
 class Writer(typing.Protocol):
-    """Who prints lines."""
+    """Who prints lines.
+
+    Attributes:
+        prefix: goes before each line.
+        line: what it has printed of the last line, to the end of the text that it prints now.
+    """
 
     prefix: str
+    line: str
 
 
 class Screen:
@@ -58,10 +65,8 @@ class Screen:
         lines = {place_of(file): OpenLine() for file in self._files.values()}
         self._open = {name: lines[place_of(file)] for name, file in self._files.items()}
         self._color = {name: _colors(file) for name, file in self._files.items()}
-        # What goes before a line that takes the place of another.
-        self._again = {
-            name: "\r\x1b[K" if file.isatty() else "\r" for name, file in self._files.items()
-        }
+        self._is_terminal = {name: file.isatty() for name, file in self._files.items()}
+        self._erased: set[Writer] = set()  # whose open line has made room for others' lines
 
     def prefix(self, label: str, number: int, target: str) -> str:
         """What goes before the lines of process `number`, coloured if `target` is a terminal."""
@@ -90,12 +95,16 @@ class Screen:
     def _write(self, target: str, stream: Writer, text: str) -> None:
         file, line = self._files[target], self._open[target]
         columns = columns_of(file)
+        again = _ERASE if self._is_terminal[target] else "\r"
         if line.owner not in (None, stream):
-            file.write(line.clear() + "\n")
+            file.write(self._make_room(line, self._is_terminal[target]))
         _, replaces, text = text.rpartition("\r")
         if replaces and line.owner is stream:
             line.clear()
-            file.write(self._again[target])
+            file.write(again)
+        if stream in self._erased:
+            self._erased.remove(stream)
+            text = text if replaces else stream.line
         # A line of JSON says itself whose it is, and programs read it.
         if line.owner is None and not text.startswith(logs.JSON_BEGIN):
             text = self._time() + stream.prefix + text
@@ -104,7 +113,16 @@ class Screen:
         else:
             file.write(line.add(text, columns))
             line.owner = stream
+            line.is_replaced = line.is_replaced or bool(replaces)
         file.flush()
+
+    def _make_room(self, line: OpenLine, is_terminal: bool) -> str:
+        """What ends another's open line. A bar comes again, below: it need not stay there."""
+        if is_terminal and line.is_replaced and line.owner is not None:
+            self._erased.add(line.owner)
+            line.clear()
+            return _ERASE
+        return line.clear() + "\n"
 
     def _time(self) -> str:
         """With the offset from UTC, as hosts may be in several zones."""
@@ -121,6 +139,7 @@ class Screen:
 
 class _Own:
     prefix = "bpslaunch: "
+    line = ""  # it prints whole ones
 
 
 _OWN = _Own()
@@ -163,7 +182,7 @@ class Stream:
         self._kept = kept
         self._rest = b""
         self._rest_since = 0.0
-        self._line = ""  # what has been printed of the last line
+        self.line = ""
         self._log = log
         self._is_shown = is_shown
         self._told = told
@@ -192,19 +211,20 @@ class Stream:
         late = time.monotonic() - self._rest_since >= _PATIENCE_SECONDS
         # Some bars end with "\r": it is kept for what takes their place.
         text = self._rest.rstrip(b"\r")
-        has_begun = bool(self._rest or self._line)
+        has_begun = bool(self._rest or self.line)
         if (text and late) or (has_begun and at_end):
             self._print(text.decode(errors="replace") + ("\n" if at_end else ""))
             self._rest = b"" if at_end else self._rest[len(text) :]
             self._rest_since = time.monotonic()
 
     def _print(self, text: str) -> None:
-        self._line = (self._line + text).rpartition("\r")[2]
+        self.line = (self.line + text).rpartition("\r")[2]
         if text.endswith("\n"):
-            self._kept.append(self._line.rstrip("\n"))
-            self._line = ""
+            self._kept.append(self.line.rstrip("\n"))
         if self._is_shown and not (self._told and self._told.search(text)):
             self._screen.write(self._target, self, text)
+        if text.endswith("\n"):
+            self.line = ""
 
 
 class LogFile:
