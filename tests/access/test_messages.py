@@ -34,7 +34,7 @@ def _seeds():
     address = Address("10.0.0.1", 9000)
     book = Book("job", 0, ["a", "b"], ["a"], [address], [-1], address, {"part_bytes": 1.0})
     join = Join("id", "0.1", "worker", "host", None, 0, 2, None, 1, "a", address, {"x": 1.0})
-    member = [Changed(1, "others would like to come"), Done("3"), Dismissed("all is done")]
+    member = [Changed(1, "others will join"), Done("3"), Dismissed("all is done")]
     return [join, Assigned("worker", 0, book), Ready("id", "server"), Leave("id"), *member]
 
 

@@ -111,7 +111,7 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         (["-np", "2", "--grace", "-3", "true"], 2, "--grace: -3 is not a number of seconds"),
         (["-np", "2", "--min-np", "3", "true"], 2, "--min-np 3 is more than the 2 workers at most"),
         (["-H", "a:x", "true"], 2, "'a:x' is not of the form"),
-        (["-H", "a,a", "true"], 2, "a is named 2 times"),
+        (["-H", "a,a", "true"], 2, "a is listed 2 times"),
         (
             ["-np", "3", "-H", "localhost:2", "true"],
             2,

@@ -161,7 +161,7 @@ def test_forms_of_a_hostfile(tmp_path, text, expected):
         ("", "names no host"),
         ("a slots=two\n", "line 1: 'a slots=two' is not of the form"),
         ("a\n\nb:0\n", "line 3: 'b:0'"),
-        ("a\na:2\n", "a is named 2 times"),
+        ("a\na:2\n", "a is listed 2 times"),
     ],
 )
 def test_a_wrong_hostfile(launch, tmp_path, text, reason):
@@ -177,7 +177,7 @@ def test_a_wrong_hostfile(launch, tmp_path, text, reason):
         (["--hostfile", "/no/such/file"], "cannot be read: No such file"),
         (["--hostfile", "/dev/null", "-H", "a"], "-H and --hostfile both say"),
         (["-np", "2", "--show", "0-x"], "'0-x' is neither a rank nor a range"),
-        (["-np", "2", "--log-dir", "/dev/null/logs"], "--log-dir /dev/null/logs cannot be made"),
+        (["-np", "2", "--log-dir", "/dev/null/logs"], "--log-dir /dev/null/logs cannot be created"),
     ],
 )
 def test_wrong_use(launch, arguments, reason):

@@ -15,7 +15,7 @@ def test_it_shows_what_failed(launch):
     running = launch("test", DMLC_INTERFACE="nope0")
     assert running.wait(300) == 1
     assert "DMLC_INTERFACE is 'nope0'" in running.out
-    assert running.err == "bpslaunch test: this does not work: see above\n"
+    assert running.err == "bpslaunch test: jobs do not work here: see above\n"
 
 
 def test_env_has_versions_and_variables_but_no_secrets(launch):

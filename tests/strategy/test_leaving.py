@@ -48,7 +48,7 @@ def test_the_others_are_told_and_all_train_on(group, scenario):
         assert len(other["said"]) == SCENARIOS[scenario]
         for message in other["said"]:
             assert message.startswith('CancelledError: tensor "')
-            assert "worker 0 has given it up: it has left fit by OSError: no space left" in message
+            assert "worker 0 has given it up: its fit failed with OSError: no space left" in message
         assert other["weights"] == first["weights"]
         assert other["total"] == first["total"] == 3.0
 
@@ -72,7 +72,7 @@ def test_evaluations_and_predictions_meet_after_that(group):
     first, *others = group["evaluated_after_an_exception"]
     assert first[0] == ["OSError: no space left"]
     for other in others:
-        assert "worker 0 has given it up: it has left fit by OSError: no space left" in other[0][0]
+        assert "worker 0 has given it up: its fit failed with OSError: no space left" in other[0][0]
     for said, (evaluated, predicted, *again), expected, weights in (first, *others):
         assert len(said) == 1
         assert again == [evaluated, predicted] == first[1][:2]
@@ -93,7 +93,7 @@ def test_the_others_learn_what_tensorflow_says(group):
     first, *others = group["left_by_an_error_of_tensorflow"]
     assert "label value of 7" in first[0] and "img_500" in first[1]
     for label, image in others:
-        assert "worker 0 has given it up: it has left fit by InvalidArgumentError: " in label
+        assert "worker 0 has given it up: its fit failed with InvalidArgumentError: " in label
         assert "label value of 7 which is outside the valid range of [0, 3)" in label
         assert "ValueError: broken image img_500.jpg" in image
 
@@ -106,7 +106,7 @@ def test_the_others_learn_of_an_error_while_a_step_is_traced(group):
             assert said.startswith("ValueError: " if rank == 1 else "CancelledError: "), said
             assert "no such feature: age" in said
             if rank != 1:
-                cause = "it has left fit by ValueError: no such feature: age"
+                cause = "its fit failed with ValueError: no such feature: age"
                 assert said.endswith(f"worker 1 has given it up: {cause}")
         assert result["weights"] == results[0]["weights"]
 

@@ -182,7 +182,7 @@ class _Examination:
         if "error" in where:
             row.error = where["error"]
         elif patience < 2 * seconds:
-            row.error = "not measured: the 30 s were over"
+            row.error = "not measured: no time was left of the 30 s"
         else:
             try:
                 row.values = self._remotes[source].ask(

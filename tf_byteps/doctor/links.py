@@ -234,7 +234,7 @@ def _drain(peer: socket.socket, seconds: float) -> tuple[int, float]:
     """Receives for so long; returns bytes and seconds, both after the first arrival."""
     room, count = bytearray(_PIECE_BYTES), 0
     if not peer.recv_into(room):
-        raise OSError("the connection was closed while data was to come")
+        raise OSError("the connection was closed before all data had come")
     began = last = time.perf_counter()
     while last - began < seconds:
         received = peer.recv_into(room)

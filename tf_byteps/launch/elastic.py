@@ -143,7 +143,7 @@ class ElasticJob(Job):
 
     def _let_go(self, place: Place, running: RunningTask) -> None:
         number = running.task.number
-        self._screen.say(f"worker {number} is to leave {place.host.name} at the next commit")
+        self._screen.say(f"worker {number} will leave {place.host.name} at the next commit")
         self._leaving.add(number)
         self._order(f"leave {number}")
 

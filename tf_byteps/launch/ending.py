@@ -51,7 +51,7 @@ class Ending:
             return
         self.interrupted_by = number
         name = signal.Signals(number).name
-        self._screen.say(f"{name}: ending all processes; once more kills them")
+        self._screen.say(f"{name}: ending all processes; a second signal kills them")
         # They tell of workers that leave without a goodbye, as those were asked to.
         for running in self._tasks:
             if running.task.role != "worker":

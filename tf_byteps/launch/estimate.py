@@ -153,7 +153,7 @@ def described(
             f"time to send             {seconds * 1e3:.0f} ms in a step at {gigabits:g} Gbit/s, "
             "each process on a host of its own; much of it beside backpropagation"
         )
-    yield "Activations come on top, and some 0.5 GB for TensorFlow. On one host nothing leaves it."
+    yield "Add the activations, and some 0.5 GB for TensorFlow. On one host nothing leaves it."
 
 
 def _parts(size: int, slots: int) -> str:

@@ -88,7 +88,7 @@ def _distinct(hosts: list[Host], where: str) -> list[Host]:
     names = [host.name for host in hosts]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{where}: {name} is named {names.count(name)} times")
+            raise ConfigError(f"{where}: {name} is listed {names.count(name)} times")
     return hosts
 
 

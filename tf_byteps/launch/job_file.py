@@ -61,14 +61,14 @@ class _Loader(yaml.SafeLoader):
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is there {keys.count(key)} times", node.start_mark
+                    None, None, f"{key!r} occurs {keys.count(key)} times", node.start_mark
                 )
         return super().construct_mapping(node, deep)
 
 
 def _words(name: str, value: object) -> list[str]:
     if name in _OF_THE_COMMAND_LINE:
-        raise ValueError("only the command line can say this")
+        raise ValueError("only the command line can set this")
     if isinstance(value, bool):
         return [f"--{name}"] if value else []
     if isinstance(value, dict):

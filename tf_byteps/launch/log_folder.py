@@ -41,7 +41,7 @@ class LogFolder:
             os.makedirs(parent, exist_ok=True)
             self.path = self._of_this_job(parent) or self._new(parent)
         except OSError as error:
-            raise ConfigError(f"--log-dir {parent} cannot be made: {error.strerror}") from None
+            raise ConfigError(f"--log-dir {parent} cannot be created: {error.strerror}") from None
         _link(parent, os.path.basename(self.path))
 
     def open(self, task: Task) -> tuple[str, IO[bytes]]:

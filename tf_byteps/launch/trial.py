@@ -59,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         print(f"bpslaunch test: all is well: {said[0]}")
         return 0
     print(done.stdout, end="")
-    print("bpslaunch test: this does not work: see above", file=sys.stderr)
+    print("bpslaunch test: jobs do not work here: see above", file=sys.stderr)
     return done.returncode or 1
 
 

@@ -26,7 +26,7 @@ _MOST_EVENTS = 1000  # at a time
 # Refusals that are logged at once, and how often one more.
 _LOG_BURST = 10
 _LOG_SECONDS = 2.0
-_UNKNOWN = "an address that can no longer be asked for"
+_UNKNOWN = "an address that is not known any more"
 
 _logger = logging.getLogger("tf_byteps")
 

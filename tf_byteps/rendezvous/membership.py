@@ -66,8 +66,8 @@ class ElasticRoster(Roster):
     def _check_worker_place(self, join: Join) -> None:
         if join.member is None:
             raise Refusal(
-                "this job is elastic and it was not told so: set BYTEPS_MIN_WORKERS, as bpslaunch "
-                "--min-np does"
+                "this job is elastic, but it expects a fixed number of workers: set "
+                "BYTEPS_MIN_WORKERS, as bpslaunch --min-np does"
             )
         other = self._holders.get(place_of(join))
         if other is not None:
@@ -200,8 +200,8 @@ class ElasticScheduler(Scheduler):
         limit = self._config.reset_limit
         if limit is not None and self._epochs - 1 > limit:
             raise RendezvousError(
-                f"the workers of the job have changed {self._epochs - 1} times and it may be "
-                f"{limit} times (--reset-limit, BYTEPS_RESET_LIMIT)"
+                f"the workers of the job have changed more than {limit} times (--reset-limit, "
+                f"BYTEPS_RESET_LIMIT)"
             )
         if self._epochs > 1:
             _logger.warning(
@@ -318,14 +318,14 @@ class ElasticScheduler(Scheduler):
         leaving = [member for member in self._members if member in self._leaving]
         reasons = []
         if alive and may_grow:
-            reasons.append(f"{_counted(alive)} would like to come")
+            reasons.append(f"{_counted(alive)} will join")
         if leaving:
-            reasons.append(f"{_counted(leaving)} should leave")
+            reasons.append(f"{_counted(leaving)} will leave")
         if not reasons:
             return
         self._announced = True
         text = "; ".join(reasons)
-        _logger.warning("%s: at the next commit", text, extra=logs.event("workers_change"))
+        _logger.warning("at the next commit %s", text, extra=logs.event("workers_change"))
         for member in self._members:
             self._send(route_of(member), messages.Changed(self._book.epoch, text))
 

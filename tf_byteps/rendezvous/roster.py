@@ -342,7 +342,8 @@ class Roster:
         if self.num_workers is not None and join.size != self.num_workers:
             raise Refusal(
                 f"it expects {join.size} workers, but this job has {self.num_workers}: set "
-                f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) alike everywhere"
+                f"DMLC_NUM_WORKER and BYTEPS_LOCAL_SIZE (or BYTEPS_GLOBAL_SIZE) to the same values "
+                f"everywhere"
             )
         if self._count["worker"] == join.size:
             raise PlaceTaken(

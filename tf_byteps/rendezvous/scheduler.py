@@ -192,7 +192,7 @@ class Scheduler:
     def _collect(self, patience: float | None) -> None:
         """Waits until all who belong to the job have joined."""
         if patience is not None:
-            self._wait(self._roster.has_worker, patience, lambda: "no worker has come")
+            self._wait(self._roster.has_worker, patience, lambda: "no worker has joined")
         timeout = self._config.rendezvous_timeout
         self._wait(self._is_complete, timeout, self._roster.progress)
 
@@ -259,7 +259,7 @@ class Scheduler:
         # others up each time.
         pause = 2 * pause + 1 if now < taken_back + _SOON_SECONDS else 0.0
         self._returns[rank] = now, min(pause, self._config.heartbeat_timeout / 2)
-        _logger.warning("%s has come in the place of server %d, which was lost", server, rank)
+        _logger.warning("%s has taken the place of server %d, which was lost", server, rank)
         self._assign(server, "server", messages.EncodedBook(self._book))
         return True
 
@@ -304,7 +304,7 @@ class Scheduler:
             return messages.Address(host, bind(self._socket, numeric, ports))
         except zmq.ZMQError as error:
             self.close()
-            reason = error.strerror or error
+            reason = str(error.strerror or error).partition(" (addr=")[0]  # the address is said
             if not port and self._config.ports:
                 raise RendezvousError(
                     f"the scheduler can listen at none of the ports of {host} that "

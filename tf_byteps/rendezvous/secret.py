@@ -51,7 +51,7 @@ def read_secret_file(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IROTH | stat.S_IWOTH):
-                _logger.warning("everybody can read or write %s: chmod 600 it", path)
+                _logger.warning("everybody can read or write %s: run chmod 600 on it", path)
             text = file.read(_MAX_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"

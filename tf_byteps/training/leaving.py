@@ -95,7 +95,7 @@ def telling_the_others() -> Iterator[None]:
             raise
         if runtime.is_initialized() and runtime.size() > 1:
             _has_left = True
-            _leave(f"it has left fit by {type(error).__name__}: {cause_in(str(error))}")
+            _leave(f"its fit failed with {type(error).__name__}: {cause_in(str(error))}")
         raise
     _note_names(before)
 
