@@ -22,7 +22,14 @@ import zmq
 from tf_byteps import logs
 from tf_byteps.errors import Dismissed, RendezvousError
 from tf_byteps.rendezvous import messages
-from tf_byteps.rendezvous.roster import Participant, PlaceTaken, Refusal, Roster, place_of
+from tf_byteps.rendezvous.roster import (
+    Participant,
+    PlaceTaken,
+    Refusal,
+    Roster,
+    have_joined,
+    place_of,
+)
 from tf_byteps.rendezvous.scheduler import POLL_SECONDS, Scheduler
 
 if typing.TYPE_CHECKING:
@@ -59,9 +66,8 @@ class ElasticRoster(Roster):
 
     def progress(self) -> str:
         """See `Roster.progress`."""
-        servers = f"{self._count['server']} of {self.num_servers} servers"
-        workers = f"{self._count['worker']} workers, of at least {self._least},"
-        return f"{workers} and {servers} have joined"
+        workers = f"{self._count['worker']} of at least {self._least}"
+        return have_joined(workers, self._count["server"], self.num_servers)
 
     def _check_worker_place(self, join: Join) -> None:
         if join.member is None:
@@ -241,10 +247,10 @@ class ElasticScheduler(Scheduler):
 
     def _explain(self) -> str:
         servers = len(self._roster.server_processes())
+        workers = f"{len(self._joined())} of at least {self._needed()}"
         return (
-            f"{len(self._joined())} of at least {self._needed()} workers and {servers} of "
-            f"{self._config.num_servers} servers have joined (--min-np, BYTEPS_MIN_WORKERS; "
-            f"--elastic-timeout, BYTEPS_ELASTIC_TIMEOUT)"
+            f"{have_joined(workers, servers, self._config.num_servers)} (--min-np, "
+            f"BYTEPS_MIN_WORKERS; --elastic-timeout, BYTEPS_ELASTIC_TIMEOUT)"
         )
 
     def _is_there(self, member: str) -> bool | None:

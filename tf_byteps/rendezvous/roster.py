@@ -215,11 +215,11 @@ class Roster:
         """Who has joined and who is missing, in a sentence."""
         workers, servers = self._count["worker"], self._count["server"]
         expected = "an unknown number of" if self.num_workers is None else self.num_workers
-        sentence = f"{workers} of {expected} workers and {servers} of {self.num_servers} servers"
         missing = self._missing_workers()
         if self.num_servers > servers:
             missing.append(_count(self.num_servers - servers, "server"))
-        return f"{sentence} have joined" + (f"; missing: {', '.join(missing)}" if missing else "")
+        joined = have_joined(f"{workers} of {expected}", servers, self.num_servers)
+        return joined + (f"; missing: {', '.join(missing)}" if missing else "")
 
     def build_book(self) -> Book:
         """Assigns all ranks and writes the address book. Call when complete."""
@@ -418,6 +418,18 @@ def _server_order(participant: Participant) -> tuple:
     endpoint = participant.join.server_endpoint or Address("", 0)
     server_id = participant.join.server_id
     return (server_id is None, server_id or 0, endpoint.host, endpoint.port)
+
+
+def have_joined(workers: str, servers: int, num_servers: int) -> str:
+    """A sentence. Servers inside of workers join with these.
+
+    Args:
+        workers: how many have, and of how many.
+        servers: how many server processes have.
+        num_servers: of how many.
+    """
+    others = f" and {servers} of {num_servers} servers" if num_servers else ""
+    return f"{workers} workers{others} have joined"
 
 
 def _count(number: int, noun: str) -> str:
