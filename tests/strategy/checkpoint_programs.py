@@ -1,9 +1,11 @@
 """Trainings that are killed and go on from checkpoints, for test_checkpoints.py."""
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 
@@ -12,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_byteps as bps
+from tf_byteps.keras import checkpoint
 
 EPOCHS = 3
 BATCH = 8
@@ -68,6 +71,21 @@ class _Cut(keras.callbacks.Callback):
             raise _CutError
 
 
+class _Release(keras.callbacks.Callback):
+    """Sets an event a second after training begins; counts the batches of that."""
+
+    def __init__(self, event):
+        super().__init__()
+        self._event, self.batches = event, 0
+
+    def set_model(self, model):
+        super().set_model(model)
+        threading.Timer(1, self._event.set).start()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.batches += 1
+
+
 class _Stop(keras.callbacks.Callback):
     """Tells this process to end, as a batch system does."""
 
@@ -87,7 +105,8 @@ def _data(kind):
     x, y = _arrays()
     if kind == "arrays":
         return {"x": x, "y": y, "batch_size": BATCH}
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(ROWS)
+    seed = 5 if kind == "seeded" else None
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(ROWS, seed)
     if kind == "repeated":  # epochs of another length than the data
         return {"x": dataset.repeat().batch(BATCH), "steps_per_epoch": STEPS}
     if kind == "of unknown length":
@@ -133,23 +152,56 @@ def train(
         epochs: how many.
         **options: of `TrainingCheckpoint`.
     """
-    keras.utils.set_random_seed(7)
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    with bps.BytePSStrategy().scope():
-        model = _model(units)
-    directory = os.path.join(folder, "checkpoints")
-    options = {"save_freq": SAVE_FREQ, "max_to_keep": 2, **options}
-    callbacks = [bps.keras.callbacks.TrainingCheckpoint(directory, **options), _Losses(folder)]
+    model = _new_model(units)
+    callbacks = []
     if kill is not None and kill[0] in (-1, bps.rank()):
         callbacks.append(_Kill(*kill[1:]))
     if cut is not None:
         callbacks.append(_Cut(*cut))
     if leaves:
         callbacks += [_Stop(), bps.keras.callbacks.LeaveOnSignal(exit_process=False)]
-    history = model.fit(**_data(kind), epochs=epochs, verbose=0, callbacks=callbacks)
+    return _fit(model, folder, kind, epochs, callbacks, **options)
+
+
+def _new_model(units=16):
+    keras.utils.set_random_seed(7)
+    with bps.BytePSStrategy().scope():
+        return _model(units)
+
+
+def _fit(model, folder, kind, epochs, callbacks, **options):
+    """Trains with a checkpoint and these callbacks behind it, the data in the same order."""
+    keras.utils.set_random_seed(7)  # whatever has been drawn before
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    directory = os.path.join(folder, "checkpoints")
+    options = {"save_freq": SAVE_FREQ, "max_to_keep": 2, **options}
+    saving = [bps.keras.callbacks.TrainingCheckpoint(directory, **options), _Losses(folder)]
+    history = model.fit(**_data(kind), epochs=epochs, verbose=0, callbacks=saving + callbacks)
     digest = [float(np.sum(np.abs(weight))) for weight in model.get_weights()]
     steps = int(model.optimizer.iterations)
     return {"epochs": history.epoch, "weights": digest, "steps": steps}
+
+
+def train_elastic(folder, kills):
+    """Trains as `train` does, in an elastic job; bpslaunch starts others for those that are killed.
+
+    Args:
+        folder: see `train`. Rank 0 writes `result.json` there.
+        kills: by the number that bpslaunch gives a worker: a pair of a number of batches, of all
+            its trainings together, and seconds.
+    """
+    model = _new_model()
+    state = bps.elastic.KerasState(model)
+    killing = [_Kill(*kills[number]) for number in [os.environ["BYTEPS_MEMBER"]] if number in kills]
+
+    @bps.elastic.run
+    def go_on(_):
+        return _fit(model, folder, "seeded", EPOCHS, killing)
+
+    result = go_on(state)
+    if bps.rank() == 0:
+        path = pathlib.Path(folder) / "result.json"
+        path.write_text(json.dumps({**result, "size": bps.size()}))
 
 
 def cut_and_go_on(folder, kind, cuts, **options):
@@ -161,6 +213,17 @@ def cut_and_go_on(folder, kind, cuts, **options):
             continue
         raise AssertionError(f"was not cut at {cut}")
     return train(folder, kind, **options)
+
+
+def cut_while_writing(folder):
+    """Cuts a training at its first checkpoint, before that is written, and goes on from it."""
+    writes = threading.Event()
+    checkpoint._thread().submit(writes.wait, 60)
+    with contextlib.suppress(_CutError):
+        train(folder, cut=[0, SAVE_FREQ])
+    releasing = _Release(writes)
+    result = _fit(_new_model(), folder, "dataset", EPOCHS, [releasing])
+    return {**result, "batches": releasing.batches}
 
 
 def last_losses(folder):
@@ -176,3 +239,7 @@ def error_of(folder, of_worker_0=SAVE_FREQ, **arguments):
     except (ValueError, tf.errors.OpError) as error:
         return str(error)
     return None
+
+
+if __name__ == "__main__":
+    train_elastic(sys.argv[1], json.loads(sys.argv[2]))

@@ -40,6 +40,7 @@ def scenarios(request, folder):
             "cut_and_go_on", folder / f"cut {kind}", kind=kind, cuts=CUTS
         )
     found["leaves"] = _scenario("train", folder / "left", leaves=True)
+    found["cut while writing"] = _scenario("cut_while_writing", folder / "written late")
     found["another model"] = _scenario("error_of", folder / "whole dataset", units=9)
     found["another frequency"] = _scenario("error_of", folder / "other", of_worker_0=5)
     return found
@@ -58,6 +59,13 @@ def test_losses_are_those_of_an_undisturbed_run(group, scenarios, folder, kind):
     losses = last_losses(folder / f"whole {kind}")
     assert len({values["loss"] for values in losses.values()}) == EPOCHS
     assert last_losses(folder / f"cut {kind}") == losses
+
+
+def test_a_checkpoint_that_is_being_written_is_waited_for(group, scenarios):
+    """By the next training of the process, after an error in the one that writes it."""
+    whole, again = group[scenarios["whole dataset"]][0], group[scenarios["cut while writing"]]
+    assert again[0] == again[1] and again[0]["weights"] == whole["weights"]
+    assert again[0]["batches"] == EPOCHS * STEPS - SAVE_FREQ
 
 
 def test_the_newest_are_kept(group, scenarios, folder):
@@ -104,7 +112,9 @@ def test_kills(group, scenarios, folder, tmp_path, kills):
         scenario = _scenario("train", tmp_path, kill=kill)
         group_of_kill = workers.run(PROGRAM, [scenario], 2, BYTEPS_OPERATION_TIMEOUT="20")
         killed += not group_of_kill.finished(scenario)
-        print(f"kill {number}: {kill}, checkpoints {sorted(os.listdir(tmp_path / 'checkpoints'))}")
+        # There is no folder yet if the first kill came before the first checkpoint.
+        kept = sorted(path.name for path in (tmp_path / "checkpoints").glob("*"))
+        print(f"kill {number}: {kill}, checkpoints {kept}")
     again = _scenario("train", tmp_path)
     result = workers.run(PROGRAM, [again], 2)[again]
     assert result[0] == result[1] and result[0]["weights"] == whole["weights"]

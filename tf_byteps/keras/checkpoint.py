@@ -183,7 +183,9 @@ class TrainingCheckpoint(keras.callbacks.Callback):
 
     def _restored(self) -> Checkpoint | None:
         """The newest checkpoint, whose variables all workers have then. A collective."""
-        self._wait()
+        # What a training of this process that has failed was writing, with a callback of its own:
+        # it may be the newest, and is not to be taken for what a killed process has left.
+        _thread().submit(_nothing).result()
         newest = max(checkpoint_files.steps(self.directory), default=-1)
         everyone = gather_objects("training checkpoints", newest)
         root = everyone.index(max(everyone))
@@ -268,6 +270,10 @@ def _assign(variables: list[Any], found: Checkpoint, directory: str) -> None:
             )
     for variable, (_, value) in zip(variables, saved, strict=True):
         variable.assign(value)
+
+
+def _nothing() -> None:
+    """What the thread does when it has done all before."""
 
 
 @functools.cache
