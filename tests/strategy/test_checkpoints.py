@@ -3,11 +3,14 @@
 import json
 import os
 import random
+import subprocess
+import sys
 
 import pytest
 import workers
 from checkpoint_programs import EPOCHS, SAVE_FREQ, STEPS, last_losses
 
+from tests.cluster import ROOT, clean_environment
 from tests.selection import asked_values, some_long
 
 pytestmark = pytest.mark.time_limit(620)
@@ -123,3 +126,29 @@ def test_kills(group, scenarios, folder, tmp_path, kills):
     assert killed >= kills - 1
     left = [path.name for path in (tmp_path / "checkpoints").iterdir() if "part" in path.name]
     assert left == []
+
+
+@pytest.mark.slow
+def test_workers_of_an_elastic_job_are_killed(tmp_path):
+    """Those that stay go back to the newest checkpoint, together with those in others' place."""
+    undisturbed = _scenario("train", tmp_path / "whole", kind="seeded")
+    whole = workers.run(PROGRAM, [undisturbed], 2)[undisturbed][0]
+    kills = {"0": [5, 0.01], "1": [14, 0.0], "2": [9, 0.02]}
+    command = [sys.executable, "-m", "tf_byteps.launch", "--min-np", "2", "--max-np", "2"]
+    command += ["--host-failures", "0", "--", sys.executable, PROGRAM, tmp_path, json.dumps(kills)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean_environment(BYTEPS_HEARTBEAT_TIMEOUT="20", TF_CPP_MIN_LOG_LEVEL="2"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "not those of the checkpoint" not in done.stdout, done.stdout
+    assert done.stdout.count("failed with exit code 137") == len(kills), done.stdout
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["size"] == 2
+    assert (result["weights"], result["steps"]) == (whole["weights"], whole["steps"])
+    assert last_losses(tmp_path) == last_losses(tmp_path / "whole")

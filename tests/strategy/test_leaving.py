@@ -60,7 +60,7 @@ def test_a_traced_loop_goes_on_in_step_after_that(group, scenario):
         if rank == 0:
             assert result["said"] == "OSError: no space left"
         else:
-            told = "worker 0 has given it up: it has left fit by OSError: no space left"
+            told = "worker 0 has given it up: its fit failed with OSError: no space left"
             assert told in result["said"]
         factor = LOOPS[scenario]
         assert result["calls"] == [[factor * (100.0 * call + 1)] * 6 for call in range(1, 5)]

@@ -27,6 +27,10 @@ from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")
 
+_SAME_ORDER = "For the same order call keras.utils.set_random_seed before the data are made"
+# A worker that joins has asked for fewer numbers than those that were there.
+_SAME_ORDER_ELASTIC = "For the same order give each shuffle a seed, as this job is elastic"
+
 
 class TrainingCheckpoint(keras.callbacks.Callback):
     """Saves a training every some steps. Started again, it goes on where it was.
@@ -34,9 +38,10 @@ class TrainingCheckpoint(keras.callbacks.Callback):
     A checkpoint has the variables of the model and its optimizers, the epoch and batch, the
     position in the data, the states of metrics and the seeds of layers. A training that is killed
     and started again so shows the losses of one that was not. For that the data must come in the
-    same order again: call `keras.utils.set_random_seed` first. The batches before are read again
-    and thrown away; of earlier epochs none are, unless a function of the pipeline draws random
-    numbers or calls Python, or the pipeline repeats or caches what it shuffles.
+    same order again: call `keras.utils.set_random_seed` first, and in an elastic job give each
+    `shuffle` a seed. The batches before are read again and thrown away; of earlier epochs none are,
+    unless a function of the pipeline draws random numbers or calls Python, or the pipeline repeats
+    or caches what it shuffles.
 
     Worker 0 writes, beside the checkpoints that are there, and moves the file to its place when it
     is whole. The workers go on meanwhile. Where `fit` begins all go on from the newest checkpoint
@@ -249,8 +254,8 @@ class TrainingCheckpoint(keras.callbacks.Callback):
         if not content.same(facts["content"], self._content):
             _logger.warning(
                 "the data or their order are not those of the checkpoint, so that rows of this "
-                "epoch may come twice or not at all. For the same order call "
-                "keras.utils.set_random_seed before the data are made"
+                "epoch may come twice or not at all. %s",
+                _SAME_ORDER_ELASTIC if runtime.config().elastic else _SAME_ORDER,
             )
 
 
