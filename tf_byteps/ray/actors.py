@@ -133,8 +133,7 @@ class Worker(Process):
         """
         _enter(variables)
         try:
-            function, args, kwargs = unpickled(call)
-            value = pickled(function(*args, **kwargs))
+            value = pickled(_called(*unpickled(call)))
             from tf_byteps import runtime
 
             rank = runtime.rank() if runtime.is_initialized() else None
@@ -142,6 +141,16 @@ class Worker(Process):
             return Returned(value, rank)
         except BaseException as error:  # SystemExit, too: it would end the actor without a word
             return _raised(error)
+
+
+def _called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What the function returns; None where it ends well by `sys.exit`, as a program would."""
+    try:
+        return function(*args, **kwargs)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+        return None
 
 
 def pickled(value: Any) -> bytes:
