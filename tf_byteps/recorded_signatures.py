@@ -133,6 +133,12 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "ops.save_op._save": (
         "(input_dataset, path, compression=None, shard_func=None, checkpoint_args=None)",
     ),
+    "ops.while_loop.while_loop": (
+        "(cond, body, loop_vars, shape_invariants=None, "
+        "parallel_iterations=None, back_prop=None, swap_memory=None, "
+        "name=None, maximum_iterations=None, "
+        "return_same_structure=None)",
+    ),
     "polymorphic_function.function_context.make_function_context": ("(scope_type=None)",),
     "saved_model.load.load_partial": ("(export_dir, filters, tags=None, options=None)",),
     "saved_model.save.save_and_return_nodes": (

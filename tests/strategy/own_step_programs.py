@@ -244,6 +244,116 @@ def eager_step_that_wants_numbers():
     return {"rows": list(model.rows), "logs": history, "weights": _weights(model.weights)}
 
 
+class Branching(keras.Model):
+    """Updates in a branch, or a loop, by its own rows."""
+
+    def __init__(self, update):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.update = update
+
+    def call(self, x):
+        return self.dense(x)
+
+    def apply_once(self, x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(x) ** 2)
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+        return loss
+
+    def train_step(self, data):
+        return {"seen": self.update(self, data)}
+
+
+def _if_positive(model, x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: model.apply_once(x), lambda: 0.0)
+
+
+def _while_large(model, x):
+    condition = lambda loss: tf.reduce_sum(x) + 0.0 * loss > 0  # noqa: E731
+    return tf.while_loop(condition, lambda _: model.apply_once(x), [0.0], maximum_iterations=2)
+
+
+def _for_each_row(model, x):
+    """A counter whose end is a worker's own."""
+    end = tf.cast(tf.reduce_sum(x) > 0, tf.int32)
+    return tf.while_loop(lambda i: i < end, lambda i: _counted(model, x, i), [0])[0]
+
+
+def _by_own_steps(model, x):
+    """A counter that begins alike, and grows by what is a worker's own."""
+    step = 1 + tf.cast(tf.reduce_sum(x) > 0, tf.int32)
+    return tf.while_loop(lambda i: i < 2, lambda i: _counted(model, x, i, step), [0])[0]
+
+
+def _twice(model, x):
+    return tf.while_loop(lambda i: i < 2, lambda i: _counted(model, x, i), [0])[0]
+
+
+def _counted(model, x, i, step=1):
+    with tf.control_dependencies([model.apply_once(x)]):
+        return i + step
+
+
+_UPDATES = {
+    "if": _if_positive,
+    "while": _while_large,
+    "for": _for_each_row,
+    "own steps": _by_own_steps,
+    "twice": _twice,
+}
+
+
+def updates_in_branches():
+    """What steps are told whose workers part in branches and loops, or the weights. Worker 0's rows
+    are positive, the others' are not."""
+    parting = np.concatenate([np.ones([10, 6]), -np.ones([10, 6])]).astype("float32")
+    together = np.abs(_ROWS[:20])
+    cases = [(name, "parting", parting, {}) for name in _UPDATES]
+    cases += [("while", "together", together, {})]
+    cases += [(each, "compiled", parting, {"jit_compile": True}) for each in ("if", "twice")]
+    results = {}
+    for name, how, rows, options in cases:
+        with _strategy().scope():
+            model = Branching(_UPDATES[name])
+            model.compile(keras.optimizers.SGD(0.01), **options)
+        try:
+            model.fit(rows, batch_size=20, shuffle=False, verbose=0)
+            results[name, how] = _weights(model.trainable_weights)
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            said = [line for line in str(error).splitlines() if "update" in line][-1]
+            results[name, how] = f"{type(error).__name__}: {said}"
+    return results
+
+
+def updates_in_branches_of_a_loop():
+    """What is said of them in `strategy.run`; all workers take the same ones."""
+    strategy = _strategy()
+    with strategy.scope():
+        model = Branching(None)
+        model.build([None, 6])
+        model.compile(keras.optimizers.SGD(0.01))
+
+    @tf.function
+    def step(x):
+        for update in (_if_positive, _while_large, _twice):
+            strategy.run(update, args=(model, x))
+
+    return _said(lambda: step(tf.constant(np.abs(_ROWS[:4]))))
+
+
+def _said(call):
+    """What a call logs."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("tf_byteps").addHandler(handler)
+    call()
+    logging.getLogger("tf_byteps").removeHandler(handler)
+    return said
+
+
 def wrong_input():
     """A model without a step of its own: Keras's error stays."""
     with _strategy().scope():
@@ -278,17 +388,15 @@ def layers_built_in_a_loop():
 def forgotten_scope():
     """What is said of models that train alone: one that forgot the scope, one that need not."""
     _strategy()
-    said = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
-    logging.getLogger("tf_byteps").addHandler(handler)
-    for optimizer in ("sgd", bps.DistributedOptimizer(keras.optimizers.SGD())):
-        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)], name="lonely")
-        model.compile(optimizer, "mse")
-        for _ in range(2):
-            model.fit(_ROWS, _ROWS[:, :1], batch_size=20, verbose=0)
-    logging.getLogger("tf_byteps").removeHandler(handler)
-    return said
+
+    def train():
+        for optimizer in ("sgd", bps.DistributedOptimizer(keras.optimizers.SGD())):
+            model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)], name="lonely")
+            model.compile(optimizer, "mse")
+            for _ in range(2):
+                model.fit(_ROWS, _ROWS[:, :1], batch_size=20, verbose=0)
+
+    return _said(train)
 
 
 def remote_monitor():

@@ -24,6 +24,8 @@ SCENARIOS = [
     "forgotten_scope",
     "remote_monitor",
     "tensor_of_losses",
+    "updates_in_branches",
+    "updates_in_branches_of_a_loop",
     "eager_step_that_wants_numbers",
     *TRAININGS,
 ]
@@ -70,6 +72,34 @@ def test_a_gradient_divided_by_own_rows_is_made_right_or_refused(group):
             assert f"own rows, and {refused[case]}. " in result
         else:
             assert isinstance(result, list), (case, result)
+
+
+def test_workers_that_part_at_an_update_are_told(group):
+    first, second = group["updates_in_branches"]
+    kinds = {"if": "branch", "while": "loop", "for": "loop", "own steps": "loop"}
+    for results in (first, second):
+        for name, kind in kinds.items():
+            said = results[name, "parting"]
+            assert said.startswith("InvalidArgumentError: ")
+            assert f"the workers differ in the condition of a {kind} with an update (own_st" in said
+            assert "decide alike on all workers" in said
+        said = results["if", "compiled"]
+        assert said.startswith("ValueError: an update lies in a branch (own_step_programs.py:")
+        assert "own rows, and XLA compiles the step: decide alike" in said
+
+
+def test_workers_that_take_the_same_way_train(group):
+    first, second = group["updates_in_branches"]
+    for case in (("twice", "parting"), ("twice", "compiled"), ("while", "together")):
+        assert isinstance(first[case], list) and first[case] == second[case], case
+
+
+def test_branches_of_a_loop_that_workers_may_not_share_are_named(group):
+    for said in group["updates_in_branches_of_a_loop"]:
+        assert len(said) == 2
+        for text, function in zip(said, ("_if_positive", "_while_large"), strict=True):
+            assert text.startswith("an update lies in a branch or loop (own_step_programs.py:")
+            assert f"{function}): if a worker takes another way than the others, they wait" in text
 
 
 def test_an_eager_step_may_want_numbers(group):

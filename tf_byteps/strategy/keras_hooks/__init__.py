@@ -31,7 +31,8 @@ before.
 * `tf.GradientTape.gradient`, `jacobian` and `batch_jacobian`: what computes with gradients gets
   those of the whole batch (see `step.gradient_uses`); `__enter__`, and `BaseOptimizer.apply`:
   loops in the scope (see `step.loops`).
-* `tf.cond`: workers do not part at a branch with an update (see `step.branches`).
+* `tf.cond`, `tf.while_loop`: workers do not part at a branch or loop with an update (see
+  `step.branches`).
 * `function_context.make_function_context`: functions that a step calls are traced again with it
   (see `step.traces`).
 * `TensorFlowTrainer._make_function`: a step may be traced again (see `scaling`).

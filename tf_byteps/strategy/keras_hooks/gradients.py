@@ -12,7 +12,11 @@ from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.python.eager.polymorphic_function import function_context as function_contexts
 from tensorflow.python.framework import random_seed as framework_seed
-from tensorflow.python.ops import cond as tensorflow_cond, nn_impl_distribute
+from tensorflow.python.ops import (
+    cond as tensorflow_cond,
+    nn_impl_distribute,
+    while_loop as tensorflow_while,
+)
 
 from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
@@ -62,6 +66,7 @@ def changes() -> list[Change]:
         (tf.GradientTape, "batch_jacobian", tapes.jacobian),
         (tf.GradientTape, "__enter__", loops.enter_tape),
         (tensorflow_cond, "cond", branches.cond),
+        (tensorflow_while, "while_loop", branches.while_loop),
         (function_contexts, "make_function_context", traces.function_context),
         *(
             (owner, name, replacement)

@@ -13,12 +13,15 @@ traced again, with the branch's condition agreed upon by all workers:
 
 A condition that all have in common, such as one of a counter, costs nothing. Any other one costs an
 exchange of two integers in a step.
+
+The same holds for a loop of the program's own with an update in it (`while loss > 0.1`): its
+condition is agreed upon before each iteration.
 """
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +51,7 @@ class Branches:
 
     def __init__(self) -> None:
         self._places: set[str] = set()
+        self._without_counters: set[str] = set()  # of loops
 
     def updates(self) -> None:
         """Notes that the step updates weights here.
@@ -64,7 +68,29 @@ class Branches:
         """The condition of a branch, the same on all workers if an update lies in it."""
         if place not in self._places or not tf.is_symbolic_tensor(condition):
             return condition
-        return condition if _is_common(condition) else _agreed(condition, place)
+        return condition if _is_common(condition) else _agreed(condition, place, "branch")
+
+    def agreed_of_loop(self, condition: Any, place: str, values: Any, begins: Any) -> Any:
+        """The same for the condition of a loop, of its variables' values and first values."""
+        if place not in self._places or not tf.is_symbolic_tensor(condition):
+            return condition
+        counters = set() if place in self._without_counters else set(_counters(values, begins))
+        is_common = _is_common(condition, counters)
+        return condition if is_common else _agreed(condition, place, "loop")
+
+    def look_at_counters(self, place: str, values: Any, begins: Any, results: Any) -> None:
+        """Finds out whether the body of a loop computes its counters from a worker's own numbers.
+
+        Raises:
+            TraceAgain: it does.
+        """
+        if place not in self._places or place in self._without_counters:
+            return
+        counters = _counters(values, begins)
+        after = tf.nest.flatten(results, expand_composites=True)
+        if not all(_is_common(after[i], set(counters)) for i in counters.values()):
+            self._without_counters.add(place)
+            trace_again()
 
 
 @contextlib.contextmanager
@@ -87,12 +113,40 @@ def cond(original: Callable[..., Any], pred: Any, *args: object, **kwargs: objec
     place = names.call_site()
     if branches is not None:
         pred = branches.agreed(pred, place)
-    stack = _stack()
-    stack.append(place if branches is not None else (place, pred))
-    try:
+    with _within(place if branches is not None else (place, lambda: _is_common(pred))):
         return original(pred, *args, **kwargs)
-    finally:
-        stack.pop()
+
+
+def while_loop(
+    original: Callable[..., Any],
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    *args: object,
+    **kwargs: object,
+) -> Any:
+    """`tf.while_loop`, also what AutoGraph makes of a `while` or of a `for` over a range."""
+    branches = _current()
+    if tf.executing_eagerly() or not (branches or (not _is_in_step() and in_our_replica())):
+        return original(cond, body, loop_vars, *args, **kwargs)
+    place = names.call_site()
+    is_common = [True]
+
+    def condition_of(*values: Any) -> Any:
+        condition = cond(*values)
+        if branches is not None:
+            return branches.agreed_of_loop(condition, place, values, loop_vars)
+        is_common[0] = _is_common(condition, set(_counters(values, loop_vars)))
+        return condition
+
+    def body_of(*values: Any) -> Any:
+        results = body(*values)
+        if branches is not None:
+            branches.look_at_counters(place, values, loop_vars, results)
+        return results
+
+    with _within(place if branches is not None else (place, lambda: is_common[0])):
+        return original(condition_of, body_of, loop_vars, *args, **kwargs)
 
 
 def warn_of_update() -> None:
@@ -100,13 +154,14 @@ def warn_of_update() -> None:
 
     To be called where `strategy.run` updates weights outside of a Keras step.
     """
-    for place, condition in _stack():
-        if place in _told or not tf.is_symbolic_tensor(condition) or _is_common(condition):
+    for place, is_common in _stack():
+        if place in _told or is_common():
             continue
         _told.add(place)
         _logger.warning(
-            "an update lies in a branch (%s): if a worker takes another one than the others, they "
-            "wait for it until the job fails. If the condition is about a worker's own rows, %s",
+            "an update lies in a branch or loop (%s): if a worker takes another way than the "
+            "others, they wait for it until the job fails. If the condition is about a worker's "
+            "own rows, %s",
             place,
             _ADVICE,
         )
@@ -126,9 +181,29 @@ def _stack() -> list[Any]:
     return _local.stack
 
 
-def _is_common(condition: tf.Tensor) -> bool:
+@contextlib.contextmanager
+def _within(entry: Any) -> Iterator[None]:
+    stack = _stack()
+    stack.append(entry)
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def _counters(values: Any, begins: Any) -> dict[Any, int]:
+    """Reference -> position: a loop's integers that all workers begin with alike."""
+    flat = [tf.nest.flatten(each, expand_composites=True) for each in (values, begins)]
+    return {
+        value.ref(): position
+        for position, (value, begin) in enumerate(zip(*flat))
+        if tf.is_symbolic_tensor(value) and value.dtype.is_integer and _is_common(begin)
+    }
+
+
+def _is_common(condition: Any, counters: Collection[Any] = ()) -> bool:
     """Whether all workers have the same: it comes from exchanges, constants and counters only."""
-    results = origins.exchanged_behind([condition])
+    results = origins.exchanged_behind([condition]) | set(counters)
     for tensor in origins.ancestors([condition], results):
         operation = tensor.op
         if tensor.ref() in results or operation.inputs or operation.type == "Const":
@@ -141,7 +216,7 @@ def _is_common(condition: tf.Tensor) -> bool:
     return True
 
 
-def _agreed(condition: tf.Tensor, place: str) -> tf.Tensor:
+def _agreed(condition: tf.Tensor, place: str, kind: str) -> tf.Tensor:
     mine = tf.cast(condition, tf.int32)
     least, most = tf.unstack(
         push_pull(tf.stack([mine, -mine]), op=Min, name=names.numbered(f"branch@{place}"))
@@ -150,10 +225,10 @@ def _agreed(condition: tf.Tensor, place: str) -> tf.Tensor:
     combination = _combination(condition)
     if combination is not None:
         return in_all if combination == "all" else in_any
-    message = f"the workers differ in the condition of a branch with an update ({place}): {_ADVICE}"
+    message = f"the workers differ in the condition of a {kind} with an update ({place}): {_ADVICE}"
     if compiling.is_compiled():
         raise ValueError(
-            f"an update lies in a branch ({place}) whose condition is about a worker's own rows, "
+            f"an update lies in a {kind} ({place}) whose condition is about a worker's own rows, "
             f"and XLA compiles the step: {_ADVICE}"
         )
     with tf.control_dependencies([tf.debugging.Assert(tf.equal(in_all, in_any), [message])]):
