@@ -111,7 +111,7 @@ class Job:
             BytePSError: it does not run.
         """
         self._has_scheduler = True
-        self.start(task, keep=(self.report_descriptor, *keep))
+        scheduler = self.start(task, keep=(self.report_descriptor, *keep))
         self._reports.close_scheduler_end()
         self._selector.register(self._reports.descriptor, selectors.EVENT_READ, self._take_reports)
         deadline = time.monotonic() + _SCHEDULER_READY_SECONDS
@@ -120,7 +120,10 @@ class Job:
             if self._ending.interrupted_by:
                 return 0
             if self._ending.has_begun or time.monotonic() > deadline:
-                raise BytePSError("the scheduler did not start")
+                why = f"it has told no port in {_SCHEDULER_READY_SECONDS:.0f} s: is this host busy?"
+                if scheduler.code is not None:
+                    why = f"it ended with exit code {scheduler.code}: its own lines above say why"
+                raise BytePSError(f"the scheduler did not start: {why}")
         return self._reports.port
 
     def start_all(self, tasks: Iterable[Task]) -> None:
