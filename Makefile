@@ -21,7 +21,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-long test-faults test-elastic test-property test-all test-slurm test-ray test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-long test-faults test-elastic test-property test-all test-slurm test-ray test-optional test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +63,12 @@ test-slurm: build  ## Runs srun alone, and bpslaunch in allocations, on a real S
 test-ray: build  ## Runs jobs on a real Ray cluster of three raylets on this machine (installs Ray into .venv; 5 minutes).
 	$(PIP) install 'ray[train]==2.60.*'
 	$(BIN)/python -m pytest -m '' tests/on_ray
+
+# Orbax brings JAX, 700 MB; tf_keras asks for a TensorFlow of another name.
+test-optional: build  ## Tests Orbax's checkpoints and the refusal of Keras 2, for which .venv lacks packages (installs them there; 5 minutes).
+	$(PIP) install 'orbax-checkpoint==0.12.*'
+	$(PIP) install --no-deps 'tf_keras==2.21.*'
+	$(BIN)/python -m pytest -m '' tests/strategy/test_orbax.py tests/strategy/test_keras2.py
 
 test-property: build  ## Compares 200 trainings drawn at random with one process (PROPERTY_SEEDS; make test and make test-long: 12).
 	PROPERTY_SEEDS=$(PROPERTY_SEEDS) $(BIN)/python -m pytest -m 'not slow' tests/property

@@ -358,12 +358,15 @@ def orbax(folder):
         model = _model()
         model.compile(keras.optimizers.SGD(0.01), "mse")
     each = keras.callbacks.OrbaxCheckpoint(os.path.join(folder, "each"), max_to_keep=2)
+    # Twice within the first epoch fails in one process, too.
     best = keras.callbacks.OrbaxCheckpoint(
-        os.path.join(folder, "best"), monitor="loss", mode="min", save_best_only=True, save_freq=2
+        os.path.join(folder, "best"), monitor="loss", mode="min", save_best_only=True, save_freq=3
     )
     model.fit(x, x[:, :1], batch_size=6, epochs=3, callbacks=[each, best], verbose=0)
     _meet("orbax saved")
-    loaded = keras.saving.load_model(os.path.join(folder, "each"))
+    # `load_model` of Keras 3.15.1 leaves initial weights, in one process, too.
+    loaded = keras.models.clone_model(model)
+    loaded.load_weights(os.path.join(folder, "each"))
     for mine, saved in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, saved)
     return float(best.best), sorted(os.listdir(os.path.join(folder, "each")))
