@@ -404,6 +404,9 @@ def refusals():
         "integer average": lambda: bps.push_pull(tf.constant([1])),
         "average and op": lambda: bps.push_pull(tf.ones(1), average=True, op="sum"),
         "unknown op": lambda: bps.push_pull(tf.ones(1), op="median"),
+        "least rows": lambda: bps.push_pull(
+            tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])), op="min"
+        ),
         "scalar gather": lambda: bps.gather(tf.constant(1.0)),
         "empty name": lambda: bps.push_pull(tf.ones(1), name=""),
     }

@@ -230,6 +230,7 @@ def test_wrong_calls_are_refused_in_a_sentence(group):
         "integer average": ("ValueError", "average of int32"),
         "average and op": ("ValueError", "either average or op"),
         "unknown op": ("ValueError", "'median'"),
+        "least rows": ("ValueError", "op 'min' does not exist for tf.IndexedSlices"),
         "scalar gather": ("ValueError", "scalar has no axis 0"),
         "empty name": ("ValueError", "name must be"),
     }
