@@ -74,24 +74,36 @@ def test_a_gradient_divided_by_own_rows_is_made_right_or_refused(group):
             assert isinstance(result, list), (case, result)
 
 
+def _check_told(said, kind):
+    assert said.startswith("InvalidArgumentError: ")
+    assert f"the workers differ in the condition of a {kind} with an update (own_step_pro" in said
+    assert "decide alike on all workers" in said
+
+
+def _check_trained(results, *cases):
+    first, second = results
+    for case in cases:
+        assert isinstance(first[case], list) and first[case] == second[case], case
+
+
 def test_workers_that_part_at_an_update_are_told(group):
-    first, second = group["updates_in_branches"]
+    for results in group["updates_in_branches"]:
+        _check_told(results["while", "parting"], "loop")
+    _check_trained(group["updates_in_branches"], ("twice", "parting"))
+
+
+@pytest.mark.slow
+def test_workers_that_part_in_all_ways_are_told():
+    scenario = 'updates_in_branches={"all_kinds": true}'
+    both = workers.run(PROGRAM, [scenario], 2)[scenario]
     kinds = {"if": "branch", "while": "loop", "for": "loop", "own steps": "loop"}
-    for results in (first, second):
+    for results in both:
         for name, kind in kinds.items():
-            said = results[name, "parting"]
-            assert said.startswith("InvalidArgumentError: ")
-            assert f"the workers differ in the condition of a {kind} with an update (own_st" in said
-            assert "decide alike on all workers" in said
+            _check_told(results[name, "parting"], kind)
         said = results["if", "compiled"]
         assert said.startswith("ValueError: an update lies in a branch (own_step_programs.py:")
         assert "own rows, and XLA compiles the step: decide alike" in said
-
-
-def test_workers_that_take_the_same_way_train(group):
-    first, second = group["updates_in_branches"]
-    for case in (("twice", "parting"), ("twice", "compiled"), ("while", "together")):
-        assert isinstance(first[case], list) and first[case] == second[case], case
+    _check_trained(both, ("twice", "parting"), ("twice", "compiled"), ("while", "together"))
 
 
 def test_branches_of_a_loop_that_workers_may_not_share_are_named(group):
