@@ -225,10 +225,11 @@ PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) c
   const Exchange* last = key.last.get();
   // A round that has failed here is not over: the new owner is told why it fails
   // (Recovery::MoveWithdrawals).
+  // Nor are those between it and the last result, which others may lack.
+  if (last != nullptr && last->HasResult(part)) return {id, part, last->round + 1, true};
   const uint64_t next_round =
       live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
-  const bool has_result = last != nullptr && last->round + 1 == next_round && last->HasResult(part);
-  return {id, part, next_round, has_result};
+  return {id, part, next_round, false};
 }
 
 ResultsHeld KeyTable::NewIdleResults(int64_t now_ns) {
