@@ -188,7 +188,7 @@ def test_a_dry_run_on_several_hosts(launch):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["kubernets"], "no program 'kubernets': did you mean --dry-run kubernetes?"),
+        (["kubernetez"], "no program 'kubernetez': did you mean --dry-run kubernetes?"),
         (["JobSet", "env"], "no program 'JobSet': did you mean --dry-run jobset?"),
         (["train", "env"], "no program 'train': did you mean --dry-run trainjob?"),
         (["no-such-program"], "cannot start 'no-such-program': there is no such program"),
