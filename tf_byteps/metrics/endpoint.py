@@ -92,7 +92,11 @@ class Endpoint:
 
 
 def open_endpoint(
-    config: Config, name: str, sources: Sequence[Source], scheduler: JobScheduler | None = None
+    config: Config,
+    name: str,
+    sources: Sequence[Source],
+    scheduler: JobScheduler | None = None,
+    for_user: Pages | None = None,
 ) -> Endpoint:
     """Opens a local socket for bpstop, and a port if `Config.metrics_port` asks for one.
 
@@ -102,16 +106,17 @@ def open_endpoint(
         sources: see `Collector`.
         scheduler: the one that this process has. /metrics has the job's sums besides, and bpstop
             finds the processes on other hosts. Who reads all processes takes /process.
+        for_user: further pages of the local socket, which only this process's user and root reach.
 
     Returns:
         An `Endpoint`. The log says why something could not be opened.
     """
     pages: dict[str, Content] = {"/process": sources, "/metrics": sources}
-    for_user = {}
+    local_pages = dict(for_user or {})
     if scheduler is not None:
         pages["/metrics"] = [*sources, job_source(scheduler, config)]
-        for_user = {remote_processes.PATH: lambda: remote_processes.page_of(scheduler)}
-    local = _open_local(config, {**pages, **for_user})
+        local_pages[remote_processes.PATH] = lambda _: remote_processes.page_of(scheduler)
+    local = _open_local(config, {**pages, **local_pages})
     at_port = _open_port(config, name, pages)
     address = None
     if at_port is not None:

@@ -24,6 +24,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from tf_byteps.errors import BytePSError
 from tf_byteps.metrics.names import COMMON_LABELS, COUNTER, GROUPS, METRICS
 from tf_byteps.metrics.sources import Source
 
@@ -110,8 +111,8 @@ class _ProcessId:
         yield GaugeMetricFamily("process_id", "This process's ID on its host.", os.getpid())
 
 
-# A page's sources, or a function that returns what it has.
-Content = Sequence[Source] | Callable[[], bytes]
+# A page's sources, or a function of the request's query that returns what it has.
+Content = Sequence[Source] | Callable[[str], bytes]
 
 
 def application(pages: Mapping[str, Content]) -> WSGIApplication:
@@ -140,10 +141,14 @@ def text_of(sources: Sequence[Source]) -> bytes:
     return generate_latest(_registry(sources))
 
 
-def _plain(content: Callable[[], bytes]) -> WSGIApplication:
+def _plain(content: Callable[[str], bytes]) -> WSGIApplication:
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        start_response("200 OK", [("Content-Type", "application/octet-stream")])
-        return [content()]
+        try:
+            status, body = "200 OK", content(environ["QUERY_STRING"])
+        except (BytePSError, OSError) as error:
+            status, body = "409 Conflict", str(error).encode()
+        start_response(status, [("Content-Type", "application/octet-stream")])
+        return [body]
 
     return answer
 

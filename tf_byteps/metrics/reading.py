@@ -9,7 +9,7 @@ import os
 import re
 import time
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_byteps.metrics import remote_processes
@@ -84,6 +84,44 @@ def read_all(addresses: Iterable[_D], seconds: float) -> Mapping[_D, Reading | S
     # Only now: it takes milliseconds each, in which other answers would seem late.
     return {
         address: answer if isinstance(answer, Silence) else _understand(*answer)
+        for address, answer in zip(listed, answers)
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """A process's answer to a request that is not for metrics.
+
+    Attributes:
+        status: HTTP's.
+        text: what it says.
+    """
+
+    status: int
+    text: str
+
+
+def ask_all(
+    addresses: Iterable[_D], path: str, seconds: float, meanwhile: Callable[[], object]
+) -> Mapping[_D, Answered | Silence]:
+    """Asks all for another page, at the same time.
+
+    Args:
+        addresses: see `read_all`.
+        path: of the page, with a query.
+        seconds: how long each answer may take.
+        meanwhile: called in another thread while they are asked.
+    """
+
+    async def ask() -> Sequence[Answer | Silence]:
+        answers = asyncio.gather(*(_fetch_in_time(each, seconds, path) for each in listed))
+        await asyncio.to_thread(meanwhile)
+        return await answers
+
+    listed = tuple(addresses)
+    answers = asyncio.run(ask())
+    return {
+        address: answer if isinstance(answer, Silence) else _answered(answer[0])
         for address, answer in zip(listed, answers)
     }
 
@@ -175,16 +213,30 @@ def _understand(answer: bytes, when: float) -> Reading | Silence:
 
 def _body(answer: bytes) -> str | Silence:
     """What an HTTP answer has."""
-    head, _, body = answer.partition(b"\r\n\r\n")
-    status = re.match(rb"HTTP/1\.[01] (\d{3})", head)
-    if status is None or len(answer) > _MOST_BYTES:
+    status, body = _split(answer)
+    if status is None:
         return _foreign(f"something that is not HTTP: {answer[:_SHOWN]!r}")
-    if status[1] != b"200":
-        return _foreign(f"HTTP status {status[1].decode()}")
+    if status != 200:
+        return _foreign(f"HTTP status {status}")
     try:
         return body.decode()
     except UnicodeDecodeError:
         return _no_metrics(repr(body[:_SHOWN]))
+
+
+def _answered(answer: bytes) -> Answered | Silence:
+    status, body = _split(answer)
+    if status is None:
+        return _foreign(f"something that is not HTTP: {answer[:_SHOWN]!r}")
+    return Answered(status, remote_processes.printable(body.decode(errors="replace").strip()))
+
+
+def _split(answer: bytes) -> tuple[int | None, bytes]:
+    """The status of an HTTP answer, None of what is none, and its body."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = re.match(rb"HTTP/1\.[01] (\d{3})", head)
+    is_one = status is not None and len(answer) <= _MOST_BYTES
+    return int(status[1]) if status is not None and is_one else None, body
 
 
 def _read(text: str, when: float) -> Reading | Silence:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import math
+import pathlib
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ from rich.live import Live
 
 from tf_byteps import __version__
 from tf_byteps.errors import BytePSError, ConfigError
+from tf_byteps.metrics import record
 from tf_byteps.metrics.finding import find_here, read_address
+from tf_byteps.metrics.local import LocalJob
 from tf_byteps.metrics.rows import LOST, RUNS, SILENT, View, total
 from tf_byteps.metrics.view import MOST_ROWS, draw
 from tf_byteps.metrics.watch import Watch
@@ -27,6 +30,7 @@ Shows what the processes of a running job do:
 
     bpstop
     bpstop --once --json
+    bpstop --record 20s timeline
     bpstop host1:9400 host2:9400
 
 Without an address it shows your job on this host, and on the scheduler's host
@@ -64,12 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.json and not options.once:
         parser.error("--json needs --once")
-    if not options.once and not sys.stdout.isatty():
+    if not options.once and not options.record and not sys.stdout.isatty():
         parser.error("standard output is not a terminal: use --once")
     if options.pid is not None and options.addresses:
         parser.error("give either addresses or --pid")
+    if options.record and (options.once or options.addresses):
+        parser.error("--record goes with --pid only: it asks the workers on this host")
     try:
         with raise_on_signals():
+            if options.record:
+                return _record(*options.record, options.pid)
             given = [read_address(text) for text in options.addresses] or [find_here(options.pid)]
             watch = Watch(given)
             if options.once:
@@ -81,6 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted:
         pass
     return 0
+
+
+def _record(time_text: str, folder: str, process: int | None) -> int:
+    """Records a timeline, and prints what steps wait for."""
+    seconds = record.read_time(time_text)
+    job = find_here(process)
+    if not isinstance(job, LocalJob):
+        raise ConfigError("--record asks workers at their local sockets, and finds none here")
+    for problem in record.record(job, pathlib.Path(folder), seconds, record.show):
+        print(f"bpstop: {problem}", file=sys.stderr)
+    from tf_byteps.timeline import report
+
+    return report.main([folder, "--explain"])
 
 
 def _print_once(watch: Watch, options: argparse.Namespace) -> int:
@@ -167,6 +188,13 @@ def _parser() -> argparse.ArgumentParser:
         "--once", action="store_true", help="print what happens in one interval, and end"
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--record",
+        nargs=2,
+        metavar=("TIME", "FOLDER"),
+        help="have the workers on this host record a timeline for so long, such as 20s, and say "
+        "what steps wait for",
+    )
     parser.add_argument(
         "--interval",
         type=_interval,

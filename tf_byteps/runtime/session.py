@@ -11,7 +11,7 @@ from tf_byteps.config import Config
 from tf_byteps.environments import openmpi
 from tf_byteps.errors import BytePSError
 from tf_byteps.job import WAIT_SECONDS, JobScheduler, SummationServer, job_description
-from tf_byteps.metrics import exit_summary
+from tf_byteps.metrics import exit_summary, record
 from tf_byteps.metrics.endpoint import Endpoint, open_endpoint
 from tf_byteps.metrics.sources import scheduler_source, server_source, worker_source
 from tf_byteps.rendezvous import client
@@ -82,7 +82,9 @@ class Session:
         self.worker_hosts = []
         self.server = None
         self._scheduler = None
-        self._recorder = None
+        self._recorder: Recorder | None = None
+        self._recording = threading.Lock()  # guards the recorder: bpstop asks in other threads
+        self._is_started = False
         self.metrics = None
         self.process = os.getpid()
         self.last_exception = uncaught_exception()
@@ -124,6 +126,7 @@ class Session:
         )
         if self.config.timeline:
             self.start_timeline(self.config.timeline)
+        self._is_started = True
 
     def _open_metrics(self) -> Endpoint:
         """Before it joins, as it says then where others read them."""
@@ -133,7 +136,8 @@ class Session:
         if self._scheduler is not None:
             scheduler = self._scheduler.scheduler
             sources.append(scheduler_source(scheduler))
-        return open_endpoint(self.config, "the worker", sources, scheduler)
+        for_user = {record.PATH: self._record}
+        return open_endpoint(self.config, "the worker", sources, scheduler, for_user)
 
     def _join(self) -> Book:
         """Takes part in rendezvous; returns the address book."""
@@ -184,18 +188,35 @@ class Session:
         return True
 
     def start_timeline(self, path: str | os.PathLike[str]) -> None:
-        if self._recorder is not None:
-            raise BytePSError(
-                f"a timeline is being recorded already, for {self._recorder.path}: call "
-                f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
-            )
-        self._recorder = Recorder(path, self.rank, timeline_files.Session(self._run_id, self.epoch))
+        with self._recording:
+            if self._recorder is not None:
+                raise BytePSError(
+                    f"a timeline is being recorded already, for {self._recorder.path}: call "
+                    f"tf_byteps.stop_timeline() first, or unset BYTEPS_TIMELINE"
+                )
+            session = timeline_files.Session(self._run_id, self.epoch)
+            self._recorder = Recorder(path, self.rank, session)
 
     def stop_timeline(self) -> str:
-        if self._recorder is None:
-            raise BytePSError("no timeline is being recorded: call tf_byteps.start_timeline(path)")
-        recorder, self._recorder = self._recorder, None
-        return recorder.stop()
+        with self._recording:
+            if self._recorder is None:
+                raise BytePSError(
+                    "no timeline is being recorded: call tf_byteps.start_timeline(path)"
+                )
+            recorder, self._recorder = self._recorder, None
+            return recorder.stop()
+
+    def _record(self, query: str) -> bytes:
+        """For `bpstop --record`, in a thread of its request. The program may end it before."""
+        folder, seconds = record.read_query(query)
+        if not self._is_started:
+            raise BytePSError("this worker has not joined its job yet")
+        self.start_timeline(f"{folder}/")
+        mine = self._recorder
+        time.sleep(seconds)
+        if mine is not None and self._recorder is mine:
+            self.stop_timeline()
+        return b"" if mine is None else mine.path.encode()
 
     def _end_timeline(self) -> None:
         """One that runs at the end of the job is written; if that fails, the end goes on."""
