@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with raise_on_signals():
             if options.record:
-                return _record(*options.record, options.pid)
+                time_text, folder = options.record
+                return _record(time_text, folder, options.pid)
             given = [read_address(text) for text in options.addresses] or [find_here(options.pid)]
             watch = Watch(given)
             if options.once:
