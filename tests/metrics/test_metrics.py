@@ -36,8 +36,8 @@ SECONDS = 40
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def exchange_until(stop_file):
-    """Exchanges one tensor again and again; returns how often."""
+def exchange_until(stop_file, pause=0.0):
+    """Exchanges one tensor again and again, after so many seconds; returns how often."""
     tf_byteps.init()
     rounds, going_on = 0, True
     while going_on:
@@ -45,6 +45,7 @@ def exchange_until(stop_file):
         going_on = _engine.exchange(vote, name="stop").wait(SECONDS)[0] == 0
         _engine.exchange(np.ones(ELEMENTS, np.float32), name="gradient/weights").wait(SECONDS)
         rounds += 1
+        time.sleep(pause)
     counters = _engine.worker_counters()
     tf_byteps.shutdown()
     return [rounds, counters["exchanges"]]

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.cluster import ROOT, Cluster, clean_environment
+from tests.cluster import ROOT, Cluster, clean_environment, wait_until
 from tests.metrics.test_metrics import SECONDS, exchange_until
 from tests.metrics.test_top import command
 from tests.metrics.test_top_local import watch_of
@@ -18,7 +18,7 @@ def job(tmp_path_factory):
     """Two workers that exchange until the end, and a server; one of them is recorded by itself."""
     folder = tmp_path_factory.mktemp("job")
     stop = folder / "stop"
-    with Cluster(exchange_until, workers=2, servers=1, args=[str(stop)]) as cluster:
+    with Cluster(exchange_until, workers=2, servers=1, args=[str(stop), 0.02]) as cluster:
         watch_of(cluster)  # all have joined
         yield cluster
         stop.touch()
@@ -60,20 +60,19 @@ def test_a_folder_with_files_is_refused_and_stays(job, tmp_path):
 def test_two_recordings_at_once_are_one_too_many(job, tmp_path):
     """The first goes on."""
     first = subprocess.Popen(
-        command("--pid", str(job.workers[0].popen.pid), "--record", "8s", str(tmp_path / "a")),
+        command("--pid", str(job.workers[0].popen.pid), "--record", "20s", str(tmp_path / "a")),
         env=clean_environment(),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
     with first:
-        while first.poll() is None and len(list(tmp_path.glob("a/worker-*.json"))) < 2:
-            pass
+        wait_until(lambda: len(list(tmp_path.glob("a/worker-*.json"))) == 2)
         done = recorded(job, "100ms", tmp_path / "b")
         assert done.returncode == 1, done.stderr
         assert "nothing was recorded: " in done.stderr
         assert done.stderr.count("a timeline is being recorded already") == 2
-        assert first.wait(SECONDS) == 0 and "worker 1, " in first.stdout.read()
+        assert first.wait(2 * SECONDS) == 0 and "worker 1, " in first.stdout.read()
 
 
 @pytest.mark.parametrize("words", [["20x", "f"], ["0s", "f"], ["1h", "f"], ["11min", "f"]])

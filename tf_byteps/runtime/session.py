@@ -187,7 +187,7 @@ class Session:
             return self._scheduler.join(max(0.0, deadline - time.monotonic()))
         return True
 
-    def start_timeline(self, path: str | os.PathLike[str]) -> None:
+    def start_timeline(self, path: str | os.PathLike[str]) -> Recorder:
         with self._recording:
             if self._recorder is not None:
                 raise BytePSError(
@@ -196,6 +196,7 @@ class Session:
                 )
             session = timeline_files.Session(self._run_id, self.epoch)
             self._recorder = Recorder(path, self.rank, session)
+            return self._recorder
 
     def stop_timeline(self) -> str:
         with self._recording:
@@ -211,12 +212,11 @@ class Session:
         folder, seconds = record.read_query(query)
         if not self._is_started:
             raise BytePSError("this worker has not joined its job yet")
-        self.start_timeline(f"{folder}/")
-        mine = self._recorder
+        mine = self.start_timeline(f"{folder}/")
         time.sleep(seconds)
-        if mine is not None and self._recorder is mine:
+        if self._recorder is mine:
             self.stop_timeline()
-        return b"" if mine is None else mine.path.encode()
+        return mine.path.encode()
 
     def _end_timeline(self) -> None:
         """One that runs at the end of the job is written; if that fails, the end goes on."""
