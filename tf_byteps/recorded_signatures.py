@@ -151,6 +151,11 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "saving.saving_lib.save_weights_only": (
         "(model, filepath, max_shard_size=None, objects_to_skip=None)",
     ),
+    "tensorflow.nn.dot_product_attention": (
+        "(query, key, value, bias=None, mask=None, "
+        "scale=None, is_causal=None, flash_attention=None, "
+        "attn_logits_soft_cap=None)",
+    ),
     "trainers.data_adapters.is_tf_dataset": ("(x)",),
     "util.random_seed.get_seed": ("(seed)",),
     "v2.nn.compute_average_loss": (

@@ -35,6 +35,7 @@ PURPOSES = {
     "tf_byteps.strategy.keras_hooks.training": "fit, evaluate and predict with several workers",
     "tf_byteps.strategy.saving.checkpoints": "checkpoints that several workers save",
     "tf_byteps.strategy.saving.saved_models": "SavedModels that several workers save",
+    "tf_byteps.strategy.step.attention": "flash_attention",
     "tf_byteps.strategy.step.branches": "branches of a step",
     "tf_byteps.strategy.step.embeddings": "lookups in embeddings",
     "tf_byteps.strategy.step.float8": "scales of float8",

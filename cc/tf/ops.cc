@@ -1,9 +1,9 @@
 // The operations as TensorFlow sees them: inputs, attributes and static shapes. The kernels are in
 // kernels.cc, for XLA in xla_kernels.cc.
 //
-// Every operation but BytePSCopyRows is stateful (it runs even if nobody uses its result, and is
-// never folded or merged with another). The exchanges are distributed communications, too (so that
-// TensorFlow passes on an UNAVAILABLE error instead of replacing it).
+// Every operation but BytePSCopyRows and those of attention is stateful (it runs even if nobody
+// uses its result, and is never folded or merged with another). The exchanges are distributed
+// communications, too (so that TensorFlow passes on an UNAVAILABLE error instead of replacing it).
 //
 // `token` is a resource handle that no kernel ever opens. A stateful operation without a resource
 // input would be chained to all others of its tf.function; one with a resource input is ordered
@@ -52,6 +52,15 @@ DimensionHandle LengthOfRange(InferenceContext* context, int begin, int end) {
   if (first == nullptr || last == nullptr) return context->UnknownDim();
   const int64_t length = last->scalar<int64_t>()() - first->scalar<int64_t>()();
   return length < 0 ? context->UnknownDim() : context->MakeDim(length);
+}
+
+absl::Status AttentionShapes(InferenceContext* context) {
+  ShapeHandle query;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(0), 4, &query));
+  context->set_output(0, query);
+  context->set_output(1, context->MakeShape({context->Dim(query, 0), context->Dim(query, 2),
+                                             context->Dim(query, 1)}));
+  return absl::OkStatus();
 }
 
 absl::Status RowsOfRange(InferenceContext* context) {
@@ -294,6 +303,45 @@ REGISTER_OP("BytePSCopyRows")
     .Doc(
         "Rows `begin` to `end` of a tensor in memory of their own, which a GPU can read by itself "
         "where there is one. `value[begin:end]` is a view of the same memory.");
+
+REGISTER_OP("BytePSAttention")
+    .Input("query: T")
+    .Input("key: T")
+    .Input("value: T")
+    .Input("bias: biases * T")
+    .Output("output: T")
+    .Output("statistics: float")
+    .Attr("T: {half, bfloat16}")
+    .Attr("biases: int >= 0")
+    .Attr("scale: float")
+    .Attr("is_causal: bool")
+    .SetShapeFn(AttentionShapes)
+    .Doc(
+        "The attention of a query, (batch, length, heads, width), to keys and values, in one "
+        "kernel "
+        "of cuDNN's; `bias` is added to the scores. For XLA on GPUs only. The statistics of the "
+        "softmax are for the gradient.");
+
+REGISTER_OP("BytePSAttentionGradient")
+    .Input("query: T")
+    .Input("key: T")
+    .Input("value: T")
+    .Input("bias: biases * T")
+    .Input("statistics: float")
+    .Input("output: T")
+    .Input("gradient: T")
+    .Output("query_gradient: T")
+    .Output("key_gradient: T")
+    .Output("value_gradient: T")
+    .Attr("T: {half, bfloat16}")
+    .Attr("biases: int >= 0")
+    .Attr("scale: float")
+    .Attr("is_causal: bool")
+    .SetShapeFn([](InferenceContext* context) {
+      for (int i = 0; i < 3; ++i) context->set_output(i, context->input(i));
+      return absl::OkStatus();
+    })
+    .Doc("The gradient of BytePSAttention, from what it took and gave.");
 
 REGISTER_OP("BytePSPlace")
     .Output("number: int32")

@@ -4,6 +4,7 @@ import contextlib
 import pathlib
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -156,3 +157,25 @@ def test_what_is_left_out_stands_in_the_documentation():
         assert f"| `{name}` | {instead} |" in page
         with pytest.raises(NotImplementedError, match=name):
             getattr(bps, name)()
+
+
+def test_flash_attention_without_a_gpu_is_that_of_keras(caplog):
+    def trained(**options):
+        keras.utils.set_random_seed(1)
+        with bps.BytePSStrategy(**options).scope():
+            inputs = keras.Input([6, 16])
+            attended = keras.layers.MultiHeadAttention(2, 8)(inputs, inputs)
+            model = keras.Model(inputs, attended)
+            model.compile("sgd", "mse", jit_compile=True)
+        x = np.random.default_rng(1).normal(size=(8, 6, 16))
+        model.fit(x, x, verbose=0)
+        return model.get_weights()
+
+    plain = trained()
+    with caplog.at_level("INFO", "tf_byteps"):
+        fused = trained(flash_attention=True)
+    for ours, theirs in zip(fused, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert "Keras computes an attention, because XLA does not compile it for a GPU" in caplog.text
+    with pytest.raises(TypeError, match="flash_attention must be True or False, got 'yes'"):
+        bps.BytePSStrategy(flash_attention="yes")

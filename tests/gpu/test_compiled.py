@@ -11,8 +11,8 @@ from tests.gpu.test_gpu import GPUS, on_gpus, run
 pytestmark = pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU")
 
 # XLA looks for ptxas and libdevice there; the wheels have them elsewhere.
-_TOOLKIT = {"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/usr/local/cuda"}
-run = functools.partial(run, **_TOOLKIT)
+TOOLKIT = {"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/usr/local/cuda"}
+run = functools.partial(run, **TOOLKIT)
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
@@ -65,7 +65,7 @@ def test_the_host_does_not_wait_for_the_gpu(hosts, program):
 @pytest.mark.parametrize("program", ["is_left_alone", "is_left_alone_across_programs"])
 @pytest.mark.parametrize("hosts", ["aa", "ab"])
 def test_a_lost_worker_is_an_error(hosts, program):
-    env = on_gpus(hosts, **_TOOLKIT)
+    env = on_gpus(hosts, **TOOLKIT)
     outcomes = run_processes(getattr(compiled_programs, program), 2, 1, env, timeout=120)
     left = outcome_of(outcomes, "worker 0")
     assert left.result is not None and "worker 1" in left.result[1], describe(outcomes)

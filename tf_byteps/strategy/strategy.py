@@ -103,6 +103,11 @@ class BytePSStrategy(tf.distribute.Strategy):
         mix: the share of a worker's own weights in what it goes on with after a round. Default: 0,
             with a delay 0.5.
         warmup_steps: how many steps exchange gradients, at the beginning of the training.
+        flash_attention: whether the attention of Keras's layers is computed by cuDNN's kernel,
+            which never writes the scores to memory, as Keras does on JAX. It is for steps that XLA
+            compiles for a GPU, in bfloat16 or float16; what the kernel cannot compute, such as
+            attention with dropout, is left to Keras. Numbers differ by rounding. See
+            docs/tuning.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
@@ -139,6 +144,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         delay: int = 0,
         mix: float | None = None,
         warmup_steps: int = 0,
+        flash_attention: bool = False,
     ) -> None:
         of_rounds = (
             outer,
@@ -154,6 +160,7 @@ class BytePSStrategy(tf.distribute.Strategy):
             "cross_step": cross_step,
             "sparse_as_dense": sparse_as_dense,
             "merge_repeated_rows": merge_repeated_rows,
+            "flash_attention": flash_attention,
         }
         for name, flag in flags.items():
             if flag not in (True, False):
@@ -167,6 +174,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)
         self.merge_repeated_rows = merge_repeated_rows
+        self.flash_attention = bool(flash_attention)
         self.compression = compression
         self._backup_workers = backup_workers
         if self.local_steps and (self.cross_step or self.backup_workers):

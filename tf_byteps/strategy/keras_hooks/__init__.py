@@ -20,6 +20,7 @@ before.
   largest of all workers.
 * `Adagrad.update_step` and `Embedding.call`: a step takes time for the rows of an embedding that it
   looks up, not for the whole table. So does clipping, in `BaseOptimizer._clip_gradients`.
+* `nn.dot_product_attention`: with `flash_attention=True` cuDNN computes it (see `attention`).
 * `Dense._float8_call` and `EinsumDense._float8_call`: gradients of outputs are measured in units of
   the whole batch's (see `float8`).
 * `SeedGenerator.next`, and `get_seed` of TensorFlow's random operations: each replica draws its own

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend.common.variables import Variable as KerasVariable
-from keras.src.backend.tensorflow import core as keras_core
+from keras.src.backend.tensorflow import core as keras_core, nn as keras_nn
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.losses import loss as keras_loss
 from keras.src.optimizers.base_optimizer import BaseOptimizer
@@ -23,6 +23,7 @@ from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope, is_ours
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
+    attention,
     branches,
     cross_step,
     embeddings,
@@ -51,6 +52,7 @@ def changes() -> list[Change]:
         (BaseOptimizer, "_overwrite_variables_directly_with_gradients", _overwrite_variables),
         (keras.optimizers.Adagrad, "update_step", row_updates.adagrad),
         (keras.layers.Embedding, "call", embeddings.look_up),
+        (keras_nn, "dot_product_attention", attention.attend),
         (keras.random.SeedGenerator, "next", noise.of_replica),
         (framework_seed, "get_seed", noise.of_operation),
         (BaseOptimizer, "add_variable", _add_variable),
