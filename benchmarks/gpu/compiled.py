@@ -20,7 +20,8 @@ With --rates each GPU of `byteps` and `jax` is on an emulated host of its own, o
 --gpus-per-host says (benchmarks/cluster.py; needs root), and `byteps` has as many hosts with
 servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each host then, which
 reduce by NCCL over sockets.
---cross-step adds rows of BytePSStrategy(cross_step=True).
+--cross-step adds rows of BytePSStrategy(cross_step=True), --flash-attention those with
+flash_attention=True.
 """
 
 import argparse
@@ -179,31 +180,34 @@ def _report(name, row, alone):
 
 
 def _variants(options):
-    """Strategy, compression, whether it works across steps, and settings of each row."""
-    for strategy in options.strategies:
-        compressions = options.compressions if strategy == "byteps" else ["none"]
-        yield from ((strategy, compression, False, ()) for compression in compressions)
+    """The strategy of each row, what it is made with, and settings."""
+    made_with = [{}]
     if options.cross_step:
-        yield from (("byteps", compression, True, ()) for compression in options.compressions)
-    for settings in options.variants:
-        for compression in options.compressions:
-            yield "byteps", compression, options.cross_step, settings
+        made_with.append({"cross_step": True})
+    if options.flash_attention:
+        made_with += [{**chosen, "flash_attention": True} for chosen in made_with]
+    for strategy in options.strategies:
+        if strategy != "byteps":
+            yield strategy, {}, ()
+    compressions = [
+        {} if each == "none" else {"compression": each} for each in options.compressions
+    ]
+    for chosen, compression in itertools.product(made_with, compressions):
+        if "byteps" in options.strategies or chosen:
+            yield "byteps", {**compression, **chosen}, ()
+    for settings, compression in itertools.product(options.variants, compressions):
+        yield "byteps", {**compression, **made_with[-1]}, settings
 
 
 def _start(model, options, cluster, stack):
     """The `_Training`s of a model. Each waits until it is compiled."""
     trainings = []
-    for strategy, compression, cross_step, settings in _variants(options):
+    for strategy, chosen, settings in _variants(options):
         processes = _processes(strategy, options, settings_of(settings), cluster)
         session, seen = stack.enter_context(processes)
-        name = ", ".join([model, strategy, *settings])
-        for_all = {"model": model, "gpus": seen, "cpu": options.cpu}
-        if compression != "none":
-            name = f"{name}, {compression}"
-            for_all["compression"] = compression
-        if cross_step:
-            name = f"{name}, cross_step"
-            for_all["cross_step"] = True
+        shown_choices = [name if value is True else value for name, value in chosen.items()]
+        name = ", ".join([model, strategy, *settings, *shown_choices])
+        for_all = {"model": model, "gpus": seen, "cpu": options.cpu, **chosen}
         trainings.append(_Training(session, name, strategy, **for_all))
     for training in trainings:
         training.wait()
@@ -283,6 +287,9 @@ def main():
     )
     parser.add_argument(
         "--cross-step", action="store_true", help="rows of byteps that overlap the next step, too"
+    )
+    parser.add_argument(
+        "--flash-attention", action="store_true", help="rows of byteps with cuDNN's attention, too"
     )
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=3)

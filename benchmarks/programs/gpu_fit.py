@@ -67,7 +67,7 @@ class _Calls:
         return result
 
 
-def join(strategy, model, gpus, cpu=False, compression=None, cross_step=False):
+def join(strategy, model, gpus, cpu=False, **chosen):
     """Makes the model and trains it for some steps, so that it is compiled.
 
     Args:
@@ -75,8 +75,8 @@ def join(strategy, model, gpus, cpu=False, compression=None, cross_step=False):
         model: of examples/keras_synthetic_benchmark.py.
         gpus: what this process must see.
         cpu: whether it trains on the CPU instead.
-        compression: of BytePSStrategy.
-        cross_step: of BytePSStrategy.
+        **chosen: what a BytePSStrategy is made with: `compression`, `cross_step`,
+            `flash_attention`.
 
     Returns:
         A dict: `batch` of each replica; `replicas`; `compression`; `compiled`, whether XLA compiles
@@ -95,9 +95,6 @@ def join(strategy, model, gpus, cpu=False, compression=None, cross_step=False):
         made = tf.distribute.get_strategy()
         given, replicas = gpus, gpus * _jax_processes()  # each has its own rows
     else:
-        chosen = {} if compression is None else {"compression": compression}
-        if cross_step:
-            chosen["cross_step"] = True
         made, _ = synthetic.make_strategy(strategy, **chosen)
         given = replicas = made.num_replicas_in_sync
     with made.scope():
@@ -109,15 +106,15 @@ def join(strategy, model, gpus, cpu=False, compression=None, cross_step=False):
     _training.update(
         strategy=strategy,
         model=built,
-        cross_step=cross_step,
+        cross_step=chosen.get("cross_step", False),
         batches=tf.data.Dataset.from_tensors(whole).repeat(),
     )
     _fit(6)
     return {
         "batch": batch,
         "replicas": replicas,
-        "compression": compression,
-        "cross_step": cross_step,
+        "compression": chosen.get("compression"),
+        "cross_step": _training["cross_step"],
         "compiled": bool(built.jit_compile),
         "memory": 0 if cpu else _peak_memory(strategy),
         "gradients": sum(4 * int(np.prod(v.shape)) for v in built.trainable_variables),
