@@ -1,8 +1,10 @@
 #include "cc/van/tcp/unauthenticated.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -233,6 +235,43 @@ TEST_F(HostileTest, IdleConnectionsGiveWay) {
   const Status status = Connect(friend_van_.get(), &connection);
   EXPECT_TRUE(status.ok()) << status.ToString();
   EXPECT_TRUE(StillServed());
+}
+
+// Accepts connections and closes each without a word, as a listener that has no room does.
+class ClosingListener {
+ public:
+  ClosingListener() {
+    EXPECT_TRUE(ListenOn("127.0.0.1", 0, &listener_, &endpoint_).ok());
+    fcntl(listener_.get(), F_SETFL, 0);  // accept waits
+    thread_ = std::thread([this] {
+      for (int accepted; (accepted = accept(listener_.get(), nullptr, nullptr)) >= 0;)
+        close(accepted);
+    });
+  }
+  ~ClosingListener() {
+    shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  const Endpoint& endpoint() const { return endpoint_; }
+
+ private:
+  Socket listener_;
+  Endpoint endpoint_;
+  std::thread thread_;
+};
+
+TEST(UnheardTest, WhoIsClosedBeforeAnAnswerLearnsWhatMayBeWrong) {
+  ClosingListener listener;
+  const std::unique_ptr<Van> van = NewTcpVan({});
+  Echo handler;
+  std::shared_ptr<Connection> connection;
+  Hello hello;
+  hello.job_id = "job";
+  const Status status = van->Connect(listener.endpoint(), hello, hello, &handler, 0.2, &connection);
+  EXPECT_NE(status.message().find("before it had said a word: too many others may connect to it"),
+            std::string::npos)
+      << status.ToString();
+  van->Stop();
 }
 
 class SlowHandshakeTest : public HostileTest {
