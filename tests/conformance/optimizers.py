@@ -37,6 +37,17 @@ def adam_by_name(side):
 
 
 @row()
+def lion(side):
+    return train_dense(side, lambda: keras.optimizers.Lion(0.02))
+
+
+@row()
+def muon(side):
+    """A matrix's update is made of the whole matrix."""
+    return train_dense(side, lambda: keras.optimizers.Muon(0.02))
+
+
+@row()
 def clipnorm(side):
     return train_dense(side, sgd(clipnorm=0.5))
 
