@@ -18,13 +18,14 @@ _STAGE = os.path.join(_ROOT, "build", "bazel-bin", "stage")
 _FILES = [
     "libtf_byteps_engine.so",
     "_engine" + sysconfig.get_config_var("EXT_SUFFIX"),
+    "libtf_byteps_xla.so",
     "_ops.so",
     "_build_info.py",
 ]
 
 
 class BazelBuild(build_ext):
-    """Puts the three libraries and `_build_info.py` into the package or, in place, the sources."""
+    """Puts the four libraries and `_build_info.py` into the package or, in place, the sources."""
 
     def run(self):
         try:

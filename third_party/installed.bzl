@@ -1,4 +1,4 @@
-"""Repository rules that find TensorFlow, pybind11 and GoogleTest on this machine: nothing is downloaded.
+"""Repository rules that find TensorFlow, XLA's headers, pybind11 and GoogleTest on this machine: nothing is downloaded.
 
 The Python to ask is PYTHON_BIN_PATH, else python3 on the PATH. TF_BYTEPS_PYTHONPATH names further folders of packages,
 for a build in isolation, where they are not in that Python's own environment.
@@ -121,6 +121,41 @@ def _installed_tensorflow_impl(repository_ctx):
 
 installed_tensorflow = repository_rule(
     implementation = _installed_tensorflow_impl,
+    environ = _PYTHON_VARIABLES,
+    local = True,
+)
+
+# TensorFlow's rather than those of JAX, which are newer: a handler runs in an XLA that is newer than its headers.
+# Neither package is imported.
+_ASK_XLA = """
+import importlib.util, os
+for package in ["tensorflow", "jaxlib"]:
+    spec = importlib.util.find_spec(package)
+    if spec and os.path.exists(os.path.join(*spec.submodule_search_locations, "include/xla/ffi/api/ffi.h")):
+        print("@include", os.path.join(*spec.submodule_search_locations, "include"))
+        break
+else:
+    raise ImportError("no headers of XLA: pip install tensorflow-cpu or jaxlib")
+"""
+
+_XLA_BUILD = """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+cc_library(
+    name = "headers",
+    hdrs = glob(["xla/ffi/api/*.h"]),
+    includes = ["."],
+    visibility = ["//visibility:public"],
+)
+"""
+
+def _installed_xla_impl(repository_ctx):
+    facts = _ask_python(repository_ctx, "tensorflow or jaxlib", _ASK_XLA)
+    repository_ctx.symlink(facts["include"] + "/xla/ffi/api", "xla/ffi/api")
+    repository_ctx.file("BUILD", _XLA_BUILD)
+
+installed_xla = repository_rule(
+    implementation = _installed_xla_impl,
     environ = _PYTHON_VARIABLES,
     local = True,
 )

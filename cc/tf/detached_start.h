@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "cc/tf/compiled_call.h"
 #include "cc/tf/started_exchanges.h"
+#include "cc/xla/compiled_call.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/tensor.h"
 
@@ -23,6 +23,13 @@ inline tensorflow::DataType TensorType(DType dtype) {
     if (ToDType(type, &known).ok() && known == dtype) return type;
   }
   return tensorflow::DT_INVALID;
+}
+
+inline xla::ffi::Error ToCallError(const absl::Status& status) {
+  if (status.ok()) return xla::ffi::Error::Success();
+  // Both are numbered as everywhere at Google.
+  return xla::ffi::Error(static_cast<XLA_FFI_Error_Code>(status.code()),
+                         std::string(status.message()));
 }
 
 // Where a hand-over keeps its tensors, and how they get there.

@@ -1,10 +1,10 @@
 // What compiled programs call on a GPU to leave exchanges to a later program. Threads: as in
-// gpu_handlers.cc.
+// xla/gpu_handlers.cc.
 //
 // A hand-over copies the tensor on the program's stream, to memory of TensorFlow's that is the
 // exchange's own. The exchange begins when the stream has come so far, and gives its result to the
 // same memory. A take makes its program's stream wait for the result, as a done does
-// (gpu_handlers.cc); or it blocks its thread until the exchange has ended, where a done would.
+// (xla/gpu_handlers.cc); or it blocks its thread until the exchange has ended, where a done would.
 #include <future>
 #include <memory>
 #include <mutex>
@@ -15,8 +15,9 @@
 #include "cc/gpu/cuda_driver.h"
 #include "cc/staging/gpu_exchanger.h"
 #include "cc/tf/detached_start.h"
+#include "cc/tf/ffi_api.h"
 #include "cc/tf/gpu_allocators.h"
-#include "cc/tf/stream_exchanges.h"
+#include "cc/xla/stream_exchanges.h"
 
 namespace byteps {
 namespace {

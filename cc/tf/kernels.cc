@@ -10,6 +10,7 @@
 #include "cc/base/clock.h"
 #include "cc/engine/engine.h"
 #include "cc/tf/exchange_kernels.h"
+#include "cc/xla/rank_info.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
 

@@ -8,6 +8,7 @@
 
 #include "cc/codec/choice.h"
 #include "cc/codec/part_forms.h"
+#include "cc/engine/engine.h"
 #include "cc/tf/attributes.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"

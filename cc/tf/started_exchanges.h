@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "cc/tf/exchange_kernels.h"
-#include "cc/tf/stream_exchanges.h"
+#include "cc/xla/stream_exchanges.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/tensor.h"

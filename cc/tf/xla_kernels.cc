@@ -1,5 +1,5 @@
-// How XLA compiles the exchanges: into the custom calls of compiled_call.h. The only file with the
-// headers of XLA's compiler, which take a minute.
+// How XLA compiles the exchanges: into the custom calls of xla/compiled_call.h. The only file with
+// the headers of XLA's compiler, which take a minute.
 //
 // A program must not wait for an exchange before it has started one that another worker may wait
 // for. XLA knows no order but that of data, and workers whose last batches differ in length have
@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "cc/engine/engine.h"
-#include "cc/tf/compiled_call.h"
+#include "cc/tf/call_config.h"
+#include "cc/xla/compiled_call.h"
+#include "cc/xla/rank_info.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"

@@ -1,4 +1,4 @@
-"""The three libraries in tf_byteps/: how they find each other; a process has one engine."""
+"""The four libraries in tf_byteps/: how they find each other; a process has one engine."""
 
 import os
 import re
@@ -14,6 +14,7 @@ _FOLDER = os.path.dirname(tf_byteps.__file__)
 _ENGINE = "libtf_byteps_engine.so"
 _PYTHON_MODULE = "_engine" + sysconfig.get_config_var("EXT_SUFFIX")
 _OPS = "_ops.so"
+_XLA = "libtf_byteps_xla.so"
 
 
 def _dynamic_section(library):
@@ -38,7 +39,7 @@ def test_engine_needs_nothing_but_the_system():
     assert "RUNPATH" not in entries and "RPATH" not in entries
 
 
-@pytest.mark.parametrize("library", [_PYTHON_MODULE, _OPS])
+@pytest.mark.parametrize("library", [_PYTHON_MODULE, _OPS, _XLA])
 def test_users_find_the_engine_beside_them(library):
     entries = _dynamic_section(library)
     assert _ENGINE in entries["NEEDED"]
@@ -49,9 +50,27 @@ def test_users_find_the_engine_beside_them(library):
 def test_only_the_operations_need_tensorflow():
     needs = {
         library: any("tensorflow" in name for name in _dynamic_section(library)["NEEDED"])
-        for library in [_ENGINE, _PYTHON_MODULE, _OPS]
+        for library in [_ENGINE, _PYTHON_MODULE, _OPS, _XLA]
     }
-    assert needs == {_ENGINE: False, _PYTHON_MODULE: False, _OPS: True}
+    assert needs == {_ENGINE: False, _PYTHON_MODULE: False, _OPS: True, _XLA: False}
+
+
+def test_xlas_calls_are_exported_and_nothing_of_xla_is():
+    lines = subprocess.run(
+        ["nm", "--dynamic", "--defined-only", "--demangle", os.path.join(_FOLDER, _XLA)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout.splitlines()
+    exported = {line.split(maxsplit=2)[2] for line in lines}
+    calls = {name for name in exported if name.startswith("byteps_")}
+    assert calls == {
+        f"byteps_{call}_on_{platform}"
+        for call in ("run", "start", "gate", "done", "rank_info")
+        for platform in ("host", "cuda")
+    }
+    assert not [name for name in exported if name.startswith("xla::")]
 
 
 def _run_python(code):

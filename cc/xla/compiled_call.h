@@ -1,5 +1,5 @@
-// The custom calls that an exchange becomes in a program that XLA has compiled, and what the
-// compiler (xla_kernels.cc) tells their handlers (host_handlers.cc, gpu_handlers.cc).
+// The custom calls that an exchange becomes in a program that XLA has compiled, and what those who
+// write the program (tf/xla_kernels.cc, tf_byteps/jax/custom_calls.py) tell their handlers.
 //
 //   run()                     -> run             a number for this run of the computation
 //   start(run, x..., after...) -> x'..., handle   hands each x to the engine and returns; x' is x's
@@ -24,8 +24,8 @@
 // x' says that the memory is in use between start and done. A handle is never read or written: it
 // gives the calls an order, because XLA knows none but that of data. XLA's own numbers of runs are
 // all equal on the CPU.
-#ifndef TF_BYTEPS_CC_TF_COMPILED_CALL_H_
-#define TF_BYTEPS_CC_TF_COMPILED_CALL_H_
+#ifndef TF_BYTEPS_CC_XLA_COMPILED_CALL_H_
+#define TF_BYTEPS_CC_XLA_COMPILED_CALL_H_
 
 #include <charconv>
 #include <cstdint>
@@ -33,15 +33,10 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "cc/base/status.h"
-#include "cc/tf/attributes.h"
+#include "cc/base/tensor_description.h"
 #include "cc/worker/state/exchange_request.h"
 #include "xla/ffi/api/ffi.h"
-
-namespace xla::ffi {
-const XLA_FFI_Api* GetXlaFfiApi();  // of TensorFlow's library
-}
 
 namespace byteps {
 
@@ -65,41 +60,12 @@ struct CallAttributes {
   int64_t backup_workers;
 };
 
-inline std::string ToDigits(const std::string& text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string digits;
-  for (const unsigned char c : text) {
-    digits += kDigits[c >> 4];
-    digits += kDigits[c & 15];
-  }
-  return digits;
-}
-
 inline std::string FromDigits(std::string_view digits) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
   std::string text;
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
     text += static_cast<char>(digit(digits[i]) * 16 + digit(digits[i + 1]));
   return text;
-}
-
-// The attributes as XLA takes them.
-inline std::string ToCallConfig(const std::vector<NamedExchange>& exchanges) {
-  std::string names, codecs, priorities;
-  for (const NamedExchange& exchange : exchanges) {
-    const char* const dot = &exchange == &exchanges.front() ? "" : ".";
-    names += dot + ToDigits(exchange.tensor.name);
-    codecs += dot + ToDigits(exchange.tensor.codec);
-    priorities += dot + std::to_string(exchange.priority);
-  }
-  const auto number = [](const char* key, int64_t value) {
-    return std::string(", ") + key + " = " + std::to_string(value) + " : i64";
-  };
-  const TensorDescription& first = exchanges.front().tensor;
-  return "{names = \"" + names + "\", codecs = \"" + codecs + "\", priorities = \"" + priorities +
-         "\"" + number("kind", static_cast<int64_t>(first.kind)) +
-         number("average", first.average) + number("root_rank", first.root_rank) +
-         number("backup_workers", first.backup_workers) + "}";
 }
 
 // What is between dots.
@@ -119,14 +85,29 @@ inline std::vector<std::string> CallNames(const CallAttributes& attributes) {
   return names;
 }
 
-inline xla::ffi::Error ToCallError(const absl::Status& status) {
-  if (status.ok()) return xla::ffi::Error::Success();
-  // Both are numbered as everywhere at Google.
-  return xla::ffi::Error(static_cast<XLA_FFI_Error_Code>(status.code()),
-                         std::string(status.message()));
-}
 inline xla::ffi::Error ToCallError(const Status& status) {
-  return ToCallError(ToAbslStatus(status));
+  const auto error = [&](XLA_FFI_Error_Code code) {
+    return xla::ffi::Error(code, status.message());
+  };
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return xla::ffi::Error::Success();
+    case StatusCode::kInvalidArgument:
+      return error(XLA_FFI_Error_Code_INVALID_ARGUMENT);
+    case StatusCode::kFailedPrecondition:
+      return error(XLA_FFI_Error_Code_FAILED_PRECONDITION);
+    case StatusCode::kUnavailable:
+      return error(XLA_FFI_Error_Code_UNAVAILABLE);
+    case StatusCode::kDeadlineExceeded:
+      return error(XLA_FFI_Error_Code_DEADLINE_EXCEEDED);
+    case StatusCode::kCancelled:
+      return error(XLA_FFI_Error_Code_CANCELLED);
+    case StatusCode::kResourceExhausted:
+      return error(XLA_FFI_Error_Code_RESOURCE_EXHAUSTED);
+    case StatusCode::kInternal:
+      return error(XLA_FFI_Error_Code_INTERNAL);
+  }
+  return error(XLA_FFI_Error_Code_UNKNOWN);
 }
 
 inline bool ToDType(xla::ffi::DataType type, DType* dtype) {
@@ -209,4 +190,4 @@ XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
     StructMember<int64_t>("kind"), StructMember<int64_t>("average"),
     StructMember<int64_t>("root_rank"), StructMember<int64_t>("backup_workers"));
 
-#endif  // TF_BYTEPS_CC_TF_COMPILED_CALL_H_
+#endif  // TF_BYTEPS_CC_XLA_COMPILED_CALL_H_

@@ -19,9 +19,11 @@
 #include "cc/gpu/device.h"
 #include "cc/staging/compiled_runs.h"
 #include "cc/staging/gpu_exchanger.h"
-#include "cc/tf/compiled_call.h"
-#include "cc/tf/profiler_activity.h"
-#include "cc/tf/stream_exchanges.h"
+#include "cc/xla/compiled_call.h"
+#include "cc/xla/handlers.h"
+#include "cc/xla/rank_info.h"
+#include "cc/xla/request_watch.h"
+#include "cc/xla/stream_exchanges.h"
 
 namespace byteps {
 namespace {
@@ -107,7 +109,7 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
                                                            /*uses_programs_memory=*/true);
     AllBegun().Add(exchange, requests[i].input);
     SetEnd(exchange, results, &requests[i]);
-    ShowInProfiler(&requests[i]);
+    ShowToWatch(&requests[i]);
     together[i].request = std::move(requests[i]);
     AllStreamExchanges().Begin(exchange, &together[i]);
   }
@@ -166,22 +168,28 @@ ffi::Error Place(CudaStreamHandle stream, int64_t what, ffi::Result<ffi::AnyBuff
   return ToCallError(status);
 }
 
-XLA_FFI_DEFINE_HANDLER(kRun, Run, ffi::Ffi::Bind().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(
-    kStart, Start,
-    ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kGate, Gate, ffi::Ffi::Bind().RemainingArgs().Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER(
-    kDone, Done,
-    ffi::Ffi::Bind().Ctx<Stream>().Attrs<CallAttributes>().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER(kRankInfo, Place,
-                       ffi::Ffi::Bind().Ctx<Stream>().Attr<int64_t>("what").Ret<ffi::AnyBuffer>());
-
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRunCall, "CUDA", kRun);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kStartCall, "CUDA", kStart);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kGateCall, "CUDA", kGate);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kDoneCall, "CUDA", kDone);
-XLA_FFI_REGISTER_HANDLER(ffi::GetXlaFfiApi(), kRankInfoCall, "CUDA", kRankInfo);
-
 }  // namespace
 }  // namespace byteps
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_run_on_cuda, byteps::Run,
+                              byteps::ffi::Ffi::Bind().Ret<byteps::ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_start_on_cuda, byteps::Start,
+                              byteps::ffi::Ffi::Bind()
+                                  .Ctx<byteps::Stream>()
+                                  .Attrs<byteps::CallAttributes>()
+                                  .RemainingArgs()
+                                  .RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    byteps_gate_on_cuda, byteps::Gate,
+    byteps::ffi::Ffi::Bind().RemainingArgs().Ret<byteps::ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_done_on_cuda, byteps::Done,
+                              byteps::ffi::Ffi::Bind()
+                                  .Ctx<byteps::Stream>()
+                                  .Attrs<byteps::CallAttributes>()
+                                  .RemainingArgs()
+                                  .RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_rank_info_on_cuda, byteps::Place,
+                              byteps::ffi::Ffi::Bind()
+                                  .Ctx<byteps::Stream>()
+                                  .Attr<int64_t>("what")
+                                  .Ret<byteps::ffi::AnyBuffer>());

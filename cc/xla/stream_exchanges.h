@@ -1,12 +1,12 @@
 // Exchanges that compiled programs have started on a GPU's stream, and whether the stream can wait
 // for them: those of one program (gpu_handlers.cc), and those that a program leaves to a later one
-// (gpu_detached_start.cc).
+// (tf/gpu_detached_start.cc).
 //
 // What a stream waits for must have been given to the GPU before, or the two could wait for each
 // other: so no stream waits for servers before everything that has been started on it is on its
 // way.
-#ifndef TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
-#define TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
+#ifndef TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
+#define TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
 
 #include <condition_variable>
 #include <map>
@@ -22,6 +22,7 @@
 #include "cc/gpu/rank_device.h"
 #include "cc/staging/local_group.h"
 #include "cc/worker/worker.h"
+#include "cc/xla/export.h"
 
 namespace byteps {
 
@@ -153,11 +154,9 @@ class StreamExchanges {
   std::map<CudaStreamHandle, Stream> streams_;
 };
 
-inline StreamExchanges& AllStreamExchanges() {
-  static auto* const all = new StreamExchanges;  // engine threads may outlive static objects
-  return *all;
-}
+// The process's.
+BYTEPS_XLA_EXPORT StreamExchanges& AllStreamExchanges();
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_TF_STREAM_EXCHANGES_H_
+#endif  // TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_

@@ -1,0 +1,17 @@
+// The threads on which XLA's programs for the CPU go on after an exchange.
+#ifndef TF_BYTEPS_CC_XLA_HOST_THREADS_H_
+#define TF_BYTEPS_CC_XLA_HOST_THREADS_H_
+
+#include <functional>
+
+#include "cc/xla/export.h"
+
+namespace byteps {
+
+// Returns at once; one of two threads runs `continuation`, which may compute: with numbers as on
+// XLA's own threads, so that a worker computes the same on whichever thread it goes on.
+BYTEPS_XLA_EXPORT void ComputeLater(std::function<void()> continuation);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_XLA_HOST_THREADS_H_
