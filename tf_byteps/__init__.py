@@ -46,16 +46,14 @@ _OPS = (
     "broadcast",
     "gather",
     "allgather",
-    "ReduceOp",
-    "Sum",
-    "Average",
-    "Min",
-    "Max",
-    "Compression",
 )
+_EXCHANGE = {
+    "compression": ("Compression",),
+    "objects": ("allgather_object", "broadcast_object"),
+    "reduce_op": ("Average", "Max", "Min", "ReduceOp", "Sum"),
+}
 _TRAINING = {
     "collectives": ("allreduce", "broadcast_", "grouped_allgather", "grouped_allreduce"),
-    "objects": ("allgather_object", "broadcast_object"),
     "runtime_ops": ("local_rank_op", "local_size_op", "rank_op", "size_op"),
     "speed": ("get_pushpull_speed",),
     "suspension": ("resume", "suspend"),
@@ -87,8 +85,9 @@ _HOME = {
     **dict.fromkeys(_RUNTIME, "tf_byteps.runtime"),
     **dict.fromkeys(_BUILD_FACTS, "tf_byteps.build_facts"),
     **dict.fromkeys(_OPS, "tf_byteps.ops"),
+    **{name: f"tf_byteps.exchange.{module}" for module in _EXCHANGE for name in _EXCHANGE[module]},
     **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
-    **dict.fromkeys(_UNSUPPORTED, "tf_byteps.training.unsupported"),
+    **dict.fromkeys(_UNSUPPORTED, "tf_byteps.exchange.unsupported"),
     "DistributedOptimizer": "tf_byteps.keras",
     "Config": "tf_byteps.config",
     "BytePSError": "tf_byteps.errors",
@@ -146,6 +145,38 @@ if typing.TYPE_CHECKING:
     from tf_byteps.errors import (
         BytePSError as BytePSError,
     )
+    from tf_byteps.exchange.compression import (
+        Compression as Compression,
+    )
+    from tf_byteps.exchange.objects import (
+        allgather_object as allgather_object,
+        broadcast_object as broadcast_object,
+    )
+    from tf_byteps.exchange.reduce_op import (
+        Average as Average,
+        Max as Max,
+        Min as Min,
+        ReduceOp as ReduceOp,
+        Sum as Sum,
+    )
+    from tf_byteps.exchange.unsupported import (
+        Adasum as Adasum,
+        BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
+        PartialDistributedGradientTape as PartialDistributedGradientTape,
+        PartialDistributedOptimizer as PartialDistributedOptimizer,
+        ProcessSet as ProcessSet,
+        Product as Product,
+        SyncBatchNormalization as SyncBatchNormalization,
+        add_process_set as add_process_set,
+        alltoall as alltoall,
+        broadcast_object_fn as broadcast_object_fn,
+        global_process_set as global_process_set,
+        grouped_reducescatter as grouped_reducescatter,
+        join as join,
+        process_set_included_op as process_set_included_op,
+        reducescatter as reducescatter,
+        remove_process_set as remove_process_set,
+    )
     from tf_byteps.keras import (
         DistributedOptimizer as DistributedOptimizer,
     )
@@ -153,12 +184,6 @@ if typing.TYPE_CHECKING:
         OuterSync as OuterSync,
     )
     from tf_byteps.ops import (
-        Average as Average,
-        Compression as Compression,
-        Max as Max,
-        Min as Min,
-        ReduceOp as ReduceOp,
-        Sum as Sum,
         allgather as allgather,
         broadcast as broadcast,
         gather as gather,
@@ -190,10 +215,6 @@ if typing.TYPE_CHECKING:
         grouped_allgather as grouped_allgather,
         grouped_allreduce as grouped_allreduce,
     )
-    from tf_byteps.training.objects import (
-        allgather_object as allgather_object,
-        broadcast_object as broadcast_object,
-    )
     from tf_byteps.training.runtime_ops import (
         local_rank_op as local_rank_op,
         local_size_op as local_size_op,
@@ -209,24 +230,6 @@ if typing.TYPE_CHECKING:
     )
     from tf_byteps.training.tape import (
         DistributedGradientTape as DistributedGradientTape,
-    )
-    from tf_byteps.training.unsupported import (
-        Adasum as Adasum,
-        BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook,
-        PartialDistributedGradientTape as PartialDistributedGradientTape,
-        PartialDistributedOptimizer as PartialDistributedOptimizer,
-        ProcessSet as ProcessSet,
-        Product as Product,
-        SyncBatchNormalization as SyncBatchNormalization,
-        add_process_set as add_process_set,
-        alltoall as alltoall,
-        broadcast_object_fn as broadcast_object_fn,
-        global_process_set as global_process_set,
-        grouped_reducescatter as grouped_reducescatter,
-        join as join,
-        process_set_included_op as process_set_included_op,
-        reducescatter as reducescatter,
-        remove_process_set as remove_process_set,
     )
     from tf_byteps.training.variables import (
         broadcast_global_variables as broadcast_global_variables,

@@ -1,7 +1,7 @@
-"""Errors of start-up and configuration, and who was lost.
+"""Errors of start-up and configuration, of exchanges without TensorFlow, and who was lost.
 
-What goes wrong inside an exchange is another layer's: `tf.errors.OpError` from the TensorFlow
-operations, `tf_byteps._engine.EngineError` from the engine's own Python module.
+What goes wrong inside an exchange is otherwise another layer's: `tf.errors.OpError` from the
+TensorFlow operations, `tf_byteps._engine.EngineError` from the engine's own Python module.
 """
 
 import dataclasses
@@ -30,6 +30,24 @@ class BytePSError(RuntimeError):
 
 class ConfigError(BytePSError, ValueError):
     """A setting has a value that cannot be used, or settings contradict each other."""
+
+
+class ExchangeError(BytePSError):
+    """An exchange has failed: a process is lost, or the workers disagree about a tensor.
+
+    Of JAX's arrays and between steps; TensorFlow's operations raise `tf.errors.OpError`.
+
+    Args:
+        sentence: what has happened.
+        code: the engine's, such as "UNAVAILABLE" or "FAILED_PRECONDITION".
+
+    Attributes:
+        code: see above.
+    """
+
+    def __init__(self, sentence: str, code: str) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 class RendezvousError(BytePSError):

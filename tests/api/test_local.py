@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import tf_byteps as bps
 from tests.gpu_in_sight import gpu_in_sight
-from tf_byteps.training import unsupported
+from tf_byteps.exchange import unsupported
 from tf_byteps.training.speed import _Meter
 
 

@@ -8,7 +8,7 @@ import pytest
 import tf_byteps
 import tf_byteps.keras
 from tests.cluster import run_workers
-from tf_byteps.training import unsupported
+from tf_byteps.exchange import unsupported
 
 # What a program can ask of horovod.tensorflow 0.28.
 HOROVOD = """

@@ -11,7 +11,7 @@ import tf_byteps as bps
 from tf_byteps.config import Config
 from tf_byteps.elastic import retracing, states
 from tf_byteps.errors import ConfigError
-from tf_byteps.ops import backup
+from tf_byteps.exchange import backup
 from tf_byteps.strategy.input import sharding
 
 

@@ -6,7 +6,7 @@ import pytest
 import tf_byteps
 from tests.cluster import run_workers
 from tf_byteps import _engine, timeline
-from tf_byteps.ops.arguments import FORWARD_ORDER
+from tf_byteps.exchange.arguments import FORWARD_ORDER
 
 PART_BYTES = 1 << 20
 PARTS = 8

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import workers
 
-from tf_byteps.ops import reduce_op
+from tf_byteps.exchange import reduce_op
 from tf_byteps.ops.library import kernels
 from tf_byteps.ops.start_scheduling import started_first
 

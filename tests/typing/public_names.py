@@ -240,6 +240,8 @@ def start_from_python() -> list[int]:
         return launch.run(work, args=[3], np=2, servers=1, env={"A": "b"}, options=["--tls"])
     except errors.ConfigError as error:
         raise bps.BytePSError("no job") from error
+    except errors.ExchangeError as error:
+        raise SystemExit(error.code) from error
     except (errors.StartInterruptedError, errors.RendezvousError, errors.Dismissed):
         return bps.launch.run(work, kwargs={"epochs": 3})
 

@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.exchange.objects import broadcast_object
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Max, push_pull
 from tf_byteps.strategy.fit import statistics
 from tf_byteps.training import initial_values
-from tf_byteps.training.objects import broadcast_object
 from tf_byteps.training.variables import tf_variable
 
 _TRACED = ("train_function", "test_function", "predict_function")

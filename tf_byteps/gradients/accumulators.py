@@ -13,8 +13,8 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.equality import differing
 from tf_byteps.ops import Average, push_pull
-from tf_byteps.ops.fingerprints import differing
 from tf_byteps.types import Optimizer
 
 # Optimizer -> its steps when its accumulators were last made the same on all workers.

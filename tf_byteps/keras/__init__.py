@@ -19,6 +19,21 @@ from tf_byteps.build_facts import (
     num_rank_is_power_2,
     rocm_built,
 )
+from tf_byteps.exchange.objects import allgather_object, broadcast_object
+from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what to use instead)
+    Adasum,
+    PartialDistributedGradientTape,
+    PartialDistributedOptimizer,
+    ProcessSet,
+    Product,
+    add_process_set,
+    alltoall,
+    global_process_set,
+    grouped_reducescatter,
+    join,
+    reducescatter,
+    remove_process_set,
+)
 from tf_byteps.keras import callbacks, optimizers
 from tf_byteps.keras.optimizer import DistributedOptimizer
 from tf_byteps.keras.saving import load_model
@@ -43,21 +58,6 @@ from tf_byteps.runtime import (
     size,
     start_timeline,
     stop_timeline,
-)
-from tf_byteps.training.objects import allgather_object, broadcast_object
-from tf_byteps.training.unsupported import (  # noqa: F401  (using one says what to use instead)
-    Adasum,
-    PartialDistributedGradientTape,
-    PartialDistributedOptimizer,
-    ProcessSet,
-    Product,
-    add_process_set,
-    alltoall,
-    global_process_set,
-    grouped_reducescatter,
-    join,
-    reducescatter,
-    remove_process_set,
 )
 from tf_byteps.training.variables import broadcast_variables
 

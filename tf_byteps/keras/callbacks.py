@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.objects import allgather_object
 from tf_byteps.gradients import accumulators
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras.checkpoint import TrainingCheckpoint
@@ -18,7 +19,6 @@ from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.training.gradient_reduction import GradientReduction
-from tf_byteps.training.objects import allgather_object
 from tf_byteps.training.variables import broadcast_variables
 
 __all__ = [

@@ -15,14 +15,14 @@ import numpy as np
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.exchange.objects import broadcast_object
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import checkpoint_files
 from tf_byteps.keras.checkpoint_files import Checkpoint
 from tf_byteps.keras.leaving import is_leaving
-from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import own_states, statistics, weights
 from tf_byteps.strategy.input import content, position, shuffle
-from tf_byteps.training.objects import broadcast_object
 from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
-from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.training.equality import difference
 
 _logger = logging.getLogger("tf_byteps")

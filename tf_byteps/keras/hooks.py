@@ -20,12 +20,13 @@ import keras
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
+from tf_byteps.exchange import leaving
 from tf_byteps.gradients.accumulators import optimizers_of
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.ops import input_waits
 from tf_byteps.timeline import python_steps
-from tf_byteps.training import failures, leaving, progress_bar
+from tf_byteps.training import failures, progress_bar
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()

@@ -18,6 +18,8 @@ import keras
 import tensorflow as tf
 from keras.src.saving import object_registration
 
+from tf_byteps.exchange.compression_choice import CompressionChoice
+from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.gradients import updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.overwriting import reduce_overwriting
@@ -25,9 +27,7 @@ from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.keras import first_step, hooks
 from tf_byteps.ops import Average, Compression, ReduceOp
-from tf_byteps.ops.compression_choice import CompressionChoice
 from tf_byteps.training.gradient_reduction import GradientReduction
-from tf_byteps.training.unsupported import refuse_process_set
 
 OptimizerT = TypeVar("OptimizerT", bound=keras.optimizers.Optimizer)
 

@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tf_byteps import ops
+from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.ops import Compression, ReduceOp
-from tf_byteps.ops.compression import AnyCompressor
 from tf_byteps.training import variables
 
 

@@ -7,10 +7,10 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops import Compression
-from tf_byteps.ops.compression_choice import CompressionChoice
 from tf_byteps.training.initial_values import synchronize
 
 

@@ -1,13 +1,15 @@
 """The exchanges as TensorFlow operations, eager and within `tf.function`, and their gradients."""
 
-from tf_byteps.ops import input_waits
-from tf_byteps.ops.compression import Compression
-from tf_byteps.ops.compressor import Compressor
+from tf_byteps.exchange import host
+from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange.compressor import Compressor
+from tf_byteps.exchange.reduce_op import Average, Max, Min, ReduceOp, Sum
+from tf_byteps.ops import error_text, input_waits
 from tf_byteps.ops.exchange import broadcast, gather, push_pull
-from tf_byteps.ops.reduce_op import Average, Max, Min, ReduceOp, Sum
 
 allgather = gather
 input_waits.install()
+host.raise_errors_as(error_text.as_tensorflows)
 
 __all__ = [
     "Average",

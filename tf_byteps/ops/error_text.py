@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 
 import tensorflow as tf
 
+from tf_byteps import _engine
+
 # The function that TensorFlow makes of an eager operation, and that operation's names.
 _AROUND = re.compile(r"^\{\{function_node [^}]*\}\} ?| \[Op:\w+\](?: name: ?[^\n]*)?$")
 
@@ -27,3 +29,9 @@ def in_plain_words(function: FunctionT) -> FunctionT:
             raise
 
     return cast(FunctionT, wrapper)
+
+
+def as_tensorflows(error: _engine.EngineError) -> Exception:
+    """The error that an operation would have raised where the engine's Python module did."""
+    kind = "".join(map(str.capitalize, error.code.split("_"))) + "Error"
+    return getattr(tf.errors, kind, tf.errors.UnknownError)(None, None, str(error))

@@ -5,24 +5,27 @@ from typing import Any, overload
 
 import tensorflow as tf
 
+from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange.arguments import (
+    checked_gradient,
+    checked_priority,
+    checked_root_rank,
+)
+from tf_byteps.exchange.compression import (
+    AnyCompressor,
+    Compression,
+    resolve as resolve_compression,
+)
+from tf_byteps.exchange.reduce_op import ReduceOp
 from tf_byteps.ops import (
     bitcast,
     gradients as _gradients,  # noqa: F401  (registers them)
     names,
-    reduce_op,
     strings,
 )
-from tf_byteps.ops.arguments import (
-    checked_gradient,
-    checked_priority,
-    checked_root_rank,
-    checked_tensor,
-    exchange_name,
-)
-from tf_byteps.ops.compression import AnyCompressor, Compression, resolve as resolve_compression
+from tf_byteps.ops.arguments import checked_tensor, exchange_name
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.reduce_op import ReduceOp
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.ops.refusals import reported_to_the_others
 from tf_byteps.types import ExchangeInput

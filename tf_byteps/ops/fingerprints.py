@@ -1,12 +1,9 @@
 """Numbers that tell whether tensors of the workers are the same, without sending the tensors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
-
-from tf_byteps.ops import Max, push_pull
 
 
 def fingerprints(tensors: Iterable[Any]) -> list[int]:
@@ -35,22 +32,3 @@ def _fingerprints(tensors: list[tf.Tensor]) -> tf.Tensor:
 
 # TensorFlow would tell users to trace less often.
 _fingerprints._omit_frequent_tracing_warning = True  # pyright: ignore[reportFunctionMemberAccess]
-
-
-def differing(name: str, numbers: Sequence[int]) -> np.ndarray:
-    """Which of the workers' numbers are not the same on all of them. A collective.
-
-    Its size does not grow with the number of workers.
-
-    Args:
-        name: the exchange's name, equal on all workers.
-        numbers: a list of 64-bit integers, of the same length on all workers.
-
-    Returns:
-        A NumPy array of booleans.
-    """
-    own = np.asarray(numbers, np.int64)
-    both = np.concatenate([own, ~own])  # the largest ~number is that of the smallest
-    with tf.init_scope():
-        largest = push_pull(tf.constant(both), op=Max, name=name).numpy()
-    return largest[: len(own)] != ~largest[len(own) :]

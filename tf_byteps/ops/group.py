@@ -14,17 +14,17 @@ import tensorflow as tf
 
 from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
+from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange.compressor import Compressor, codec_of
 from tf_byteps.ops import (
     compiling,
-    reduce_op,
     shared_norms,
     slices,
     start_scheduling,
 )
-from tf_byteps.ops.compression import of_rows
-from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.pipelined_norms import PipelinedNorms
+from tf_byteps.ops.rows import of_rows
 
 
 @dataclasses.dataclass(frozen=True)

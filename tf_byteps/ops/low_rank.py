@@ -18,81 +18,23 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from tf_byteps.ops.compressor import Compressor, is_long
+from tf_byteps.exchange.compressor import is_long
+from tf_byteps.exchange.power_sgd import PowerSGDCompressor
 
 # A function of tensors and names that returns their averages; none waits for another.
 Average = Callable[[Sequence[Any], Sequence[str]], Sequence[Any]]
 
 
-class PowerSGDCompressor(Compressor):
-    """Sends the gradient of each matrix as two narrow matrices, P and Q, whose product is close to
-    its average. The error is added to the next gradient: error feedback. All axes but the last one
-    become rows. Tensors with fewer than two axes, tensors that would not become shorter, and rows
-    of `tf.IndexedSlices` are sent as they are.
-
-    Q waits for P, so a gradient needs two round trips. It does not work with `backup_workers`.
-    Weights stay equal only if all workers have the same kind of CPU or GPU: each makes P
-    orthonormal itself.
-
-    Args:
-        rank: how many columns P and Q have.
-
-    Raises:
-        ValueError: it is not a whole number above 0.
-
-    Example:
-
-    >>> compression = tf_byteps.Compression.powersgd(rank=4)
-    >>> optimizer = tf_byteps.DistributedOptimizer(optimizer, compression=compression)
-    """
-
-    name = "powersgd"
-
-    def __init__(self, rank: int = 2) -> None:
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-            raise ValueError(
-                f"compression 'powersgd': rank is {rank!r}, must be a whole number above 0"
-            )
-        self.rank = rank
-
-    @classmethod
-    def of_name(cls, name: str) -> PowerSGDCompressor:
-        """That of `"powersgd:rank=4"`. Raises ValueError."""
-        option, _, value = name.partition(":")[2].partition("=")
-        if option != "rank":
-            raise ValueError(f"compression {name!r}: unknown option {option!r}; known: rank")
-        return cls(int(value) if value.isdecimal() else value)  # pyright: ignore[reportArgumentType]
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
-        return tensor
-
-    def shortens(self, tensor: Any) -> bool:
-        """Whether a tensor is a matrix that is sent as two."""
-        if not isinstance(tensor, tf.Tensor) or not tensor.shape.is_fully_defined():
-            return False
-        if tensor.shape.rank < 2 or not tensor.dtype.is_floating or not is_long(tensor):
-            return False
-        rows, columns = _matrix_shape(tensor.shape)
-        return (rows + columns) * self.rank < rows * columns
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PowerSGDCompressor) and other.rank == self.rank
-
-    def __hash__(self) -> int:
-        return hash((PowerSGDCompressor, self.rank))
-
-    def __repr__(self) -> str:
-        return f"<PowerSGDCompressor rank={self.rank}>"
-
-
 def shortens(compression: object, tensor: object) -> bool:
     """Whether a tensor is a matrix that `average` is for, and the compression asks for it."""
-    return isinstance(compression, PowerSGDCompressor) and compression.shortens(tensor)
+    if not isinstance(compression, PowerSGDCompressor) or not isinstance(tensor, tf.Tensor):
+        return False
+    if not tensor.shape.is_fully_defined():
+        return False
+    if tensor.shape.rank < 2 or not tensor.dtype.is_floating or not is_long(tensor):
+        return False
+    rows, columns = _matrix_shape(tensor.shape)
+    return (rows + columns) * compression.rank < rows * columns
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,14 +5,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.ops import batching, compiling, low_rank, reduce_op
-from tf_byteps.ops.arguments import BACKWARD_ORDER, checked_tensor
-from tf_byteps.ops.compression import Compression
-from tf_byteps.ops.compression_choice import CompressionChoice, of_variables, resolve_choice
-from tf_byteps.ops.compressor import codec_of
+from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange.arguments import BACKWARD_ORDER
+from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange.compression_choice import CompressionChoice, of_variables, resolve_choice
+from tf_byteps.exchange.compressor import codec_of
+from tf_byteps.exchange.power_sgd import PowerSGDCompressor
+from tf_byteps.ops import batching, compiling, low_rank
+from tf_byteps.ops.arguments import checked_tensor
 from tf_byteps.ops.group import Group
 from tf_byteps.ops.library import kernels
-from tf_byteps.ops.low_rank import PowerSGDCompressor
 from tf_byteps.types import Exchanged, ExchangeInput
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.ops.compressor import Compressor, codec_of
+from tf_byteps.exchange.coded import AutoCompressor, Int8Compressor
+from tf_byteps.exchange.compressor import Compressor, NoneCompressor, codec_of
+from tf_byteps.exchange.power_sgd import PowerSGDCompressor
 from tf_byteps.ops.library import kernels
 
 
@@ -47,3 +49,19 @@ class CodedRows(Compressor):
 
     def __repr__(self) -> str:
         return f"rows in {self.codec!r}"
+
+
+def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
+    """What is done to the rows of `tf.IndexedSlices`, which are gathered.
+
+    Nothing with `auto`, of which only the engine knows what it is, and with `powersgd`, which needs
+    matrices.
+    """
+    codec = codec_of(compression)
+    if codec.partition(":")[0] == AutoCompressor.codec or isinstance(
+        compression, PowerSGDCompressor
+    ):
+        return NoneCompressor
+    if getattr(compression, "shares_norms", False):
+        return CodedRows(Int8Compressor)  # other workers have other rows, and so other norms
+    return CodedRows(compression) if codec else compression

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_byteps.ops.compressor import is_long
+from tf_byteps.exchange.compressor import is_long
 from tf_byteps.ops.library import kernels
 
 # Elements that have a norm in common; those of a block of the codec, though parts may begin

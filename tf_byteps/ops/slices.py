@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps.ops.compressor import Compressor
+from tf_byteps.exchange.compressor import Compressor
 
 # Marks the one row by which each worker is counted. No gradient has this index.
 _COUNTING_INDEX = tf.int64.min

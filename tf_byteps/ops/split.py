@@ -12,15 +12,16 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import _engine
+from tf_byteps.exchange.arguments import forward_order_at
+from tf_byteps.exchange.compression import Compression, check_with_cross_step
+from tf_byteps.exchange.compression_choice import of_variables
+from tf_byteps.exchange.compressor import Compressor, codec_of
+from tf_byteps.exchange.reduce_op import Average, ReduceOp
 from tf_byteps.ops import compiling, slices, start_scheduling, wait_scheduling
-from tf_byteps.ops.arguments import forward_order_at
-from tf_byteps.ops.compression import Compression, check_with_cross_step, of_rows
-from tf_byteps.ops.compression_choice import of_variables
-from tf_byteps.ops.compressor import Compressor, codec_of
 from tf_byteps.ops.group import declaration
 from tf_byteps.ops.library import kernels, token
-from tf_byteps.ops.reduce_op import Average, ReduceOp
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.ops.rows import of_rows
 from tf_byteps.types import Exchanged
 
 

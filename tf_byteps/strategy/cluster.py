@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.exchange.object_gather import gather_objects
 
 _resolvers = tf.distribute.cluster_resolver
 

@@ -1,7 +1,7 @@
 """What a new membership epoch of an elastic job means for the strategies of this process."""
 
 from tf_byteps import runtime
-from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.strategy.input import shuffle
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.reduce_op import Average, Sum
 from tf_byteps.ops import broadcast, gather, names, push_pull
-from tf_byteps.ops.reduce_op import Average, Sum
 from tf_byteps.strategy.step import forward_exchanges, local_batch
 
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}

@@ -9,10 +9,10 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.config import Config
 from tf_byteps.errors import BytePSError
+from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
+from tf_byteps.exchange.compression import Compression, check_with_cross_step
+from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.local_steps.settings import LocalSteps
-from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression import Compression, check_with_cross_step
-from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.input import shuffle

@@ -6,6 +6,9 @@ from typing import Any, overload
 
 import tensorflow as tf
 
+from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.reduce_op import ReduceOp
+from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import (
     Compression,
     batching,
@@ -14,9 +17,6 @@ from tf_byteps.ops import (
     names,
     push_pull,
 )
-from tf_byteps.ops.compression import AnyCompressor
-from tf_byteps.ops.reduce_op import ReduceOp
-from tf_byteps.training.unsupported import refuse_process_set
 
 
 @overload

@@ -5,11 +5,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
+from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.exchange.reduce_op import Average, ReduceOp, Sum
 from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.reducing import reduce_gradients
-from tf_byteps.ops import Average, Compression, ReduceOp, Sum, reduce_op
-from tf_byteps.ops.backup import backup_workers as checked_backup_workers
-from tf_byteps.ops.compression_choice import CompressionChoice, resolve_choice
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.training.runtime_ops import size_op
 

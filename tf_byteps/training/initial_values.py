@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import broadcast
-from tf_byteps.ops.object_gather import gather_objects
 
 _NAMED = 3  # of the variables that differ
 

@@ -4,8 +4,8 @@ None of them can be compiled by XLA."""
 
 import tensorflow as tf
 
+from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops.library import kernels
-from tf_byteps.training.unsupported import refuse_process_set
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:

@@ -4,10 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps.exchange.compression_choice import CompressionChoice
+from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import Average, Compression, ReduceOp
-from tf_byteps.ops.compression_choice import CompressionChoice
 from tf_byteps.training.gradient_reduction import GradientReduction
-from tf_byteps.training.unsupported import refuse_process_set
 
 
 class DistributedGradientTape(tf.GradientTape):

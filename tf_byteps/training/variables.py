@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import gather, names
 from tf_byteps.training import initial_values
-from tf_byteps.training.unsupported import refuse_process_set
 
 _WHAT = "variables to broadcast"
 

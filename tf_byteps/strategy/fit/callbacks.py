@@ -14,12 +14,13 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange import leaving
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.gradients.replica import is_ours
-from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
 from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
 from tf_byteps.strategy.step import local_steps
-from tf_byteps.training import leaving, progress_bar
+from tf_byteps.training import progress_bar
 
 _logger = logging.getLogger("tf_byteps")
 _SAVING = tuple(

@@ -22,9 +22,9 @@ import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps import runtime
-from tf_byteps.ops import reduce_op
+from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops.fusion import reduce_fused
-from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.step import local_batch
 
 _logger = logging.getLogger("tf_byteps")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tf_byteps import runtime
+from tf_byteps.exchange.objects import allgather_object
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.fit import metrics
-from tf_byteps.training.objects import allgather_object
 
 _COMBINED = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 

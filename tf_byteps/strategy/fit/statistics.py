@@ -18,9 +18,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps import runtime
+from tf_byteps.exchange.equality import differing
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Sum
-from tf_byteps.ops.fingerprints import differing, fingerprints
+from tf_byteps.ops.fingerprints import fingerprints
 from tf_byteps.ops.fusion import reduce_fused
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps

@@ -17,7 +17,7 @@ from tensorflow.python.ops import gen_experimental_dataset_ops
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
-from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.strategy.input import content
 from tf_byteps.strategy.saving import turns
 

@@ -17,9 +17,9 @@ from tensorflow.python.data.experimental.ops import distribute as data_distribut
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
-from tf_byteps.ops.object_gather import gather_objects
 from tf_byteps.strategy.input import building, caches, content, fetching, lengths, pieces, shuffle
 
 _logger = logging.getLogger("tf_byteps")

@@ -22,8 +22,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tf_byteps import runtime
+from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import names
-from tf_byteps.ops.object_gather import gather_objects
 
 _lock = threading.Lock()
 _strategies = weakref.WeakSet()

@@ -11,6 +11,7 @@ from keras.src.backend.tensorflow import trainer as keras_trainer
 from keras.src.trainers.trainer import Trainer
 
 from tf_byteps import runtime
+from tf_byteps.exchange import leaving
 from tf_byteps.gradients.replica import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
@@ -23,7 +24,7 @@ from tf_byteps.strategy.step import (
     scaling,
     single_steps,
 )
-from tf_byteps.training import failures, leaving
+from tf_byteps.training import failures
 from tf_byteps.wrapping import Change
 
 _logger = logging.getLogger("tf_byteps")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from tf_byteps.ops.byteps_params import from_byteps
-from tf_byteps.ops.coded import (
+from tf_byteps.exchange.byteps_params import from_byteps
+from tf_byteps.exchange.coded import (
     AutoCompressor,
     CodedCompressor,
     DitheringCompressor,
@@ -17,15 +17,13 @@ from tf_byteps.ops.coded import (
     ThcCompressor,
     TopKCompressor,
 )
-from tf_byteps.ops.compressor import (
+from tf_byteps.exchange.compressor import (
     BF16Compressor,
     Compressor,
     FP16Compressor,
     NoneCompressor,
-    codec_of,
 )
-from tf_byteps.ops.low_rank import PowerSGDCompressor
-from tf_byteps.ops.rows import CodedRows
+from tf_byteps.exchange.power_sgd import PowerSGDCompressor
 
 
 class Compression:
@@ -129,19 +127,3 @@ def check_with_cross_step(compression: object) -> None:
             f"compression {compression!r} needs two exchanges, one after the other, which "
             "cross_step=True does not support: choose one of them"
         )
-
-
-def of_rows(compression: type[Compressor] | Compressor) -> type[Compressor] | Compressor:
-    """What is done to the rows of `tf.IndexedSlices`, which are gathered.
-
-    Nothing with `auto`, of which only the engine knows what it is, and with `powersgd`, which needs
-    matrices.
-    """
-    codec = codec_of(compression)
-    if codec.partition(":")[0] == AutoCompressor.codec or isinstance(
-        compression, PowerSGDCompressor
-    ):
-        return NoneCompressor
-    if getattr(compression, "shares_norms", False):
-        return CodedRows(Int8Compressor)  # other workers have other rows, and so other norms
-    return CodedRows(compression) if codec else compression

@@ -7,17 +7,19 @@ arrays (npy) and byte strings behind it. See protocol rule 5.
 import io
 import json
 import struct
+import sys
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.ops import gather, names
-from tf_byteps.training.unsupported import refuse_process_set
+from tf_byteps.exchange import host, names
+from tf_byteps.exchange.unsupported import refuse_process_set
 
 _HEADER = struct.Struct("<QQ")  # bytes of the JSON, bytes of the message
 _LARGEST_INTEGER = 2**63
+# By the library that an object is of.
+_HINTS = {"tensorflow": "; pass its .numpy()", "jaxlib": "; pass numpy.asarray of it"}
 
 
 def broadcast_object(
@@ -56,7 +58,7 @@ def broadcast_object(
             f"root_rank must be a rank from 0 to {runtime.size() - 1}, got {root_rank}"
         )
     message = _message(obj) if runtime.rank() == root_rank else b""
-    (received,) = _exchange(message, name or f"broadcast_object@{names.call_site()}")
+    (received,) = _exchange(message, _name(name, "broadcast_object"))
     return _decoded(received, root_rank)
 
 
@@ -83,7 +85,7 @@ def allgather_object(
     """
     _refuse_session(session)
     refuse_process_set(process_set)
-    messages = _exchange(_message(obj), name or f"allgather_object@{names.call_site()}")
+    messages = _exchange(_message(obj), _name(name, "allgather_object"))
     return [_decoded(message, rank) for rank, message in enumerate(messages)]
 
 
@@ -92,12 +94,16 @@ def _refuse_session(session: None) -> None:
         raise NotImplementedError("sessions belong to TensorFlow 1: leave session out")
 
 
+def _name(name: str | None, kind: str) -> str:
+    return names.checked(name) if name else f"{kind}@{names.call_site()}"
+
+
 def _exchange(message: bytes, name: str) -> list[bytes]:
     """The messages of all workers that sent one, in rank order."""
-    if not tf.executing_eagerly():
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and not tensorflow.executing_eagerly():
         raise RuntimeError("objects can be exchanged in eager code only, not in a tf.function")
-    sent = tf.constant(np.frombuffer(message, np.uint8), tf.uint8)
-    rest = gather(sent, name=name).numpy().tobytes()
+    rest = host.gather(np.frombuffer(message, np.uint8), name).tobytes()
     messages = []
     while rest:
         length = _HEADER.unpack_from(rest)[1]
@@ -157,7 +163,7 @@ def _to_json(value: Any, path: str, blobs: list[bytes]) -> Any:
                 for key, item in items
             ]
         }
-    hint = "; pass its .numpy()" if tf.is_tensor(value) or isinstance(value, tf.Variable) else ""
+    hint = _HINTS.get(type(value).__module__.partition(".")[0], "")
     raise TypeError(
         f"{path} is {type(value).__module__}.{type(value).__qualname__}; only None, booleans, "
         "integers of 64 bits, floats, strings, bytes, NumPy arrays of numbers, and lists, tuples "

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from tf_byteps import runtime
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def cast(tensor: tf.Tensor, dtype: tf.DType | str) -> tf.Tensor:
+    """`tf.cast`: a compressor can be chosen without TensorFlow, but its methods are for tensors."""
+    import tensorflow as tf
+
+    return tf.cast(tensor, dtype)
 
 
 class Compressor:
@@ -68,32 +76,33 @@ class CastBack(Compressor):
 
     @staticmethod
     def decompress(tensor: tf.Tensor, context: Any) -> tf.Tensor:
-        return tensor if context is None else tf.cast(tensor, context)
+        return tensor if context is None else cast(tensor, context)
 
 
 class _Cast(CastBack):
     """Casts wider floating tensors; leaves integers and 16-bit floats alone."""
 
-    dtype: tf.DType
+    dtype: str
+    size: int  # of an element, in bytes
 
     @classmethod
     def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if not tensor.dtype.is_floating or tensor.dtype.size <= cls.dtype.size:
+        if not tensor.dtype.is_floating or tensor.dtype.size <= cls.size:
             return tensor, None
-        return tf.cast(tensor, cls.dtype), tensor.dtype
+        return cast(tensor, cls.dtype), tensor.dtype
 
 
 class FP16Compressor(_Cast):
     """Sends float32 and float64 as float16. Magnitudes above 65504 become infinite: use loss
     scaling or `bf16`."""
 
-    dtype = tf.float16
+    dtype, size = "float16", 2
 
 
 class BF16Compressor(_Cast):
     """Sends float32 and float64 as bfloat16: the range of float32, with 8 bits of precision."""
 
-    dtype = tf.bfloat16
+    dtype, size = "bfloat16", 2
 
 
 def is_long(tensor: tf.Tensor) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any
 
 from tf_byteps import _engine
-from tf_byteps.ops.compressor import CastBack, codec_of
+from tf_byteps.exchange.compressor import CastBack, cast, codec_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class CodedCompressor(CastBack):
@@ -26,9 +27,9 @@ class CodedCompressor(CastBack):
                 f"compression {cls.codec!r} is for floating tensors, got one of dtype "
                 f"{tensor.dtype.name}: use compression='none' for it"
             )
-        if tensor.dtype == tf.float32:
+        if tensor.dtype == "float32":
             return tensor, None
-        return tf.cast(tensor, tf.float32), tensor.dtype
+        return cast(tensor, "float32"), tensor.dtype
 
     @classmethod
     def of_name(cls, name: str) -> CodedCompressor:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tf_byteps.ops.coded import (
+from tf_byteps.exchange.coded import (
     CodedCompressor,
     DitheringCompressor,
     OneBitCompressor,
     RandomKCompressor,
     TopKCompressor,
 )
-from tf_byteps.ops.compressor import Compressor, FP16Compressor, NoneCompressor
+from tf_byteps.exchange.compressor import Compressor, FP16Compressor, NoneCompressor
 
 # BytePS's parts, unless BYTEPS_PARTITION_BYTES was set: a whole number k is for each of them.
 _PART_ELEMENTS = 4_096_000 // 4

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tf_byteps.ops.compression import AnyCompressor, resolve
-from tf_byteps.ops.compressor import Compressor
-from tf_byteps.types import Variable
+from tf_byteps.exchange.compression import AnyCompressor, resolve
+from tf_byteps.exchange.compressor import Compressor
+
+if TYPE_CHECKING:
+    from tf_byteps.types import Variable
 
 # What gradients take as `compression`: one for all, or a function of the variable.
 CompressionChoice = AnyCompressor | Callable[[Any], AnyCompressor | None]

@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tf_byteps.ops import gather
+from tf_byteps.exchange import host
 
 
 def gather_objects(name: str, value: Any) -> list[Any]:
@@ -22,8 +21,7 @@ def gather_objects(name: str, value: Any) -> list[Any]:
         A list with each worker's value, in rank order.
     """
     text = np.frombuffer(json.dumps(value, sort_keys=True).encode(), np.uint8)
-    with tf.init_scope():
-        sizes = gather(tf.constant([len(text)], tf.int64), f"{name}/sizes").numpy()
-        joined = gather(tf.constant(text, tf.uint8), name).numpy().tobytes()
+    sizes = host.gather(np.array([len(text)], np.int64), f"{name}/sizes")
+    joined = host.gather(text, name).tobytes()
     ends = np.cumsum(sizes)
     return [json.loads(joined[end - size : end]) for size, end in zip(sizes, ends)]

@@ -20,7 +20,7 @@ from typing import Any
 
 from tf_byteps import _engine, runtime
 from tf_byteps.errors import is_on_all_workers, on_all_workers
-from tf_byteps.ops.object_gather import gather_objects
+from tf_byteps.exchange.object_gather import gather_objects
 
 _MEETING = "callbacks"  # see `meet`
 _ROUNDS = "rounds after an error"

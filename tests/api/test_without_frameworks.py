@@ -1,0 +1,70 @@
+"""What needs no framework works without it: an import of one of them fails in these processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+_BLOCK = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ModuleNotFoundError("blocked: " + name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+_NEUTRAL = """
+import numpy as np, tf_byteps
+from tf_byteps.exchange import equality, leaving, object_gather
+from tf_byteps.exchange.compression_choice import of_variables, resolve_choice
+
+def program():
+    sent = {"a": np.arange(3), "b": (b"1", None)}
+    got = tf_byteps.broadcast_object(sent)
+    assert got["a"].tolist() == [0, 1, 2] and got["b"] == (b"1", None)
+    try:
+        tf_byteps.allgather_object(print)
+    except TypeError as error:
+        assert "the object of worker 0 cannot be sent" in str(error)
+    assert tf_byteps.allgather_object("x", name="n") == ["x"]
+    assert equality.difference("test", ["v"], [7]) is None
+    assert leaving.meet({"is": 1}) == ([{"is": 1}], False)
+    assert object_gather.gather_objects("o", [1]) == [[1]]
+
+tf_byteps.init()
+program()
+assert tf_byteps.ReduceOp("average") is tf_byteps.Average
+assert tf_byteps.Compression.int4(feedback=True).codec == "int4:block=32,feedback=1"
+choice = resolve_choice(lambda variable: "bf16" if variable is None else "powersgd")
+assert [each.__name__ for each in of_variables(choice, [None])] == ["BF16Compressor"]
+assert tf_byteps.Compression.from_byteps({"compressor": "onebit"}).codec.startswith("onebit")
+tf_byteps.shutdown()
+"""
+_TENSORFLOW = """
+import tensorflow as tf, tf_byteps, tf_byteps.keras
+tf_byteps.init()
+assert tf_byteps.push_pull(tf.ones(2), compression="fp16").numpy().tolist() == [1, 1]
+assert tf_byteps.allgather_object([1]) == [[1]]
+tf_byteps.BytePSStrategy()
+"""
+
+
+@pytest.mark.parametrize(
+    "blocked, program",
+    [
+        (["tensorflow", "keras", "jax"], _NEUTRAL),
+        (["jax"], _TENSORFLOW),
+    ],
+    ids=["neutral", "tensorflow"],
+)
+def test_without(blocked, program):
+    run = subprocess.run(
+        [sys.executable, "-c", _BLOCK.format(blocked=blocked) + program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
