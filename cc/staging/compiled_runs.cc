@@ -30,11 +30,11 @@ Status CheckGatheredRows(const std::string& name, int64_t own_rows, int64_t all_
                          const std::vector<int64_t>& rows) {
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     if (rows[rank] == own_rows) continue;
-    return InvalidArgument("tensor \"" + name + "\": worker " + std::to_string(rank) + " has " +
-                           std::to_string(rows[rank]) + " rows and this one has " +
-                           std::to_string(own_rows) +
-                           ", which a function compiled by XLA cannot gather: gather it outside of "
-                           "the function, or compile with jit_compile=False");
+    return InvalidArgument(
+        "tensor \"" + name + "\": worker " + std::to_string(rank) + " has " +
+        std::to_string(rows[rank]) + " rows and this one has " + std::to_string(own_rows) +
+        ", which a function compiled by XLA cannot gather: give every worker the "
+        "same number of rows, or, in TensorFlow, compile with jit_compile=False");
   }
   if (own_rows * static_cast<int64_t>(rows.size()) == all_rows) return OkStatus();
   return FailedPrecondition("tensor \"" + name +

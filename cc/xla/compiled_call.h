@@ -146,6 +146,12 @@ inline xla::ffi::AnyBuffer BufferOf(xla::ffi::Result<xla::ffi::AnyBuffer> result
   return *result;
 }
 
+// What tells the memory of a buffer from that of others, from start to end. XLA may give an empty
+// one another address in each call.
+inline const void* PlaceOf(xla::ffi::AnyBuffer buffer) {
+  return buffer.size_bytes() == 0 ? nullptr : buffer.untyped_data();
+}
+
 // Fills in all of the requests that a start call says; where the results go, and what happens at
 // the end, is left to the caller. `values` are the call's first results, or its first arguments.
 template <typename Values>

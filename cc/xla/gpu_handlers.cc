@@ -107,7 +107,7 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto exchange = std::make_shared<StreamExchange>(requests[i].tensor.name, stream,
                                                            /*uses_programs_memory=*/true);
-    AllBegun().Add(exchange, requests[i].input);
+    AllBegun().Add(exchange, PlaceOf(**results.get<ffi::AnyBuffer>(i)));
     SetEnd(exchange, results, &requests[i]);
     ShowToWatch(&requests[i]);
     together[i].request = std::move(requests[i]);
@@ -145,7 +145,7 @@ ffi::Error Done(CudaStreamHandle stream, CallAttributes attributes, ffi::Remaini
   DeviceEvent last;
   for (size_t i = 0; i < names.size(); ++i) {
     const Status status =
-        HoldUpStream(stream, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(), &last);
+        HoldUpStream(stream, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)), &last);
     if (status.ok()) continue;
     // No done will come for what else the stream's programs have begun, and XLA will free their
     // memory.

@@ -51,7 +51,9 @@ ffi::Error Start(CallAttributes attributes, ffi::RemainingArgs operands,
   const Status status = DescribeStart(attributes, results, &requests);
   if (!status.ok()) return ToCallError(status);
   const uint32_t run = RunOf(operands);
-  for (ExchangeRequest& request : requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ExchangeRequest& request = requests[i];
+    request.input = PlaceOf(**results.get<ffi::AnyBuffer>(i));
     int64_t all_rows = 0;
     if (request.tensor.kind == ExchangeKind::kGather)
       all_rows = (*results.get<ffi::AnyBuffer>(2))->dimensions().front();
@@ -71,7 +73,7 @@ ffi::Future Done(CallAttributes attributes, ffi::RemainingArgs operands,
   ffi::Future future(promise);
   for (size_t i = 0; i < names.size(); ++i) {
     void* const to = (*results.get<ffi::AnyBuffer>(i))->untyped_data();
-    Runs().WhenEnded(run, names[i], operands.get<ffi::AnyBuffer>(i + 1)->untyped_data(),
+    Runs().WhenEnded(run, names[i], PlaceOf(*operands.get<ffi::AnyBuffer>(i + 1)),
                      [promise, to](const Status& status, const void* from, uint64_t bytes) mutable {
                        if (status.ok()) CopyPastCache(to, from, bytes);
                        promise.CountDown(ToCallError(status));
