@@ -1,5 +1,6 @@
 """docs/reference.md has every public name."""
 
+import importlib.util
 import pathlib
 import pkgutil
 import re
@@ -16,6 +17,11 @@ _TABLE = "".join(line for line in _PAGE.splitlines(keepends=True) if line.starts
 _OTHER_NAMES = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", _TABLE)}
 
 
+def _of_jax():
+    found = importlib.util.find_spec("jaxlib")
+    return tf_byteps.jax.__all__ if found else []
+
+
 def _errors():
     return [name for name, value in vars(errors).items() if isinstance(value, type)]
 
@@ -29,6 +35,7 @@ def _errors():
         ("tf_byteps.keras.optimizers", tf_byteps.keras.optimizers.__all__),
         ("tf_byteps.elastic", elastic.__all__),
         ("tf_byteps.ops", ops.__all__),
+        ("tf_byteps.jax", _of_jax()),
         ("tf_byteps.errors", _errors()),
     ],
 )
@@ -47,4 +54,6 @@ def test_every_name_there_exists(name):
     module, _, member = name.rpartition(".")
     if module == "tf_byteps.ray":
         pytest.importorskip("ray", reason="make test-ray installs Ray")
+    if module == "tf_byteps.jax":
+        pytest.importorskip("jaxlib", reason="jax is not installed")
     assert getattr(pkgutil.resolve_name(module), member).__doc__

@@ -5,6 +5,7 @@
 
 import pathlib
 
+import jax
 import keras
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,19 @@ def build() -> list[bool]:
     built += [bps.nccl_built(), bps.rocm_built(), bps.gloo_enabled(), bps.mpi_enabled()]
     built += [bps.mpi_threads_supported(), bps.gpu_available(), bps.num_rank_is_power_2(4)]
     return [*built, bps.check_num_rank_power_of_2(bps.size())]
+
+
+def exchanges_of_jax(array: jax.Array) -> list[jax.Array]:
+    total: jax.Array = bps.jax.push_pull(array, op=bps.Sum, name="total", compression="bf16")
+    both: list[jax.Array] = bps.jax.push_pull([array, array], average=True, priority=2)
+    rows = bps.jax.gather(array, name="rows") + bps.jax.broadcast(array, 0, gradient="sum")
+    tree: dict[str, jax.Array] = bps.jax.push_pull_tree({"a": array}, op="sum")
+    tree = bps.jax.broadcast_tree(tree, root_rank=1, name="tree")
+    change: bps.jax.GradientTransformation = bps.jax.sum_gradients(average=True, name="g")
+    updates, state = change.update(tree, change.init(tree))
+    with bps.jax.exchange_errors():
+        assert state is not None
+    return [total, *both, rows, updates["a"]]
 
 
 def exchanges(tensor: tf.Tensor, rows: tf.IndexedSlices) -> float:

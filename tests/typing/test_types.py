@@ -32,6 +32,11 @@ def _words(text):
     return found
 
 
+def _of_jax():
+    pytest.importorskip("jaxlib", reason="jax is not installed")
+    return tf_byteps.jax.__all__
+
+
 def _errors():
     return [name for name, value in vars(errors).items() if isinstance(value, type)]
 

@@ -1,0 +1,53 @@
+"""What JAX raises when an exchange has failed, as an error of tf_byteps."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import jax
+
+from tf_byteps import _engine
+from tf_byteps.errors import ExchangeError
+
+# JAX puts the engine's code before what it says.
+_ERROR = re.compile(r"^(?:[\w.]+: )?([A-Z_]+): (.*)", re.DOTALL)
+
+
+def of(error: jax.errors.JaxRuntimeError) -> ExchangeError | None:
+    """The engine's error that JAX's has inside; None: it is another one.
+
+    Args:
+        error: what a function that was compiled has raised.
+    """
+    found = _ERROR.match(str(error))
+    code, sentence = found.groups() if found else ("INTERNAL", str(error))
+    failure = _engine.worker_failure()
+    if failure and failure in sentence:
+        return ExchangeError(failure, code)
+    if sentence.startswith('tensor "'):
+        return ExchangeError(sentence, code)
+    return None
+
+
+@contextlib.contextmanager
+def exchange_errors() -> Iterator[None]:
+    """Makes JAX's errors of exchanges in compiled functions those of tf_byteps: one sentence.
+
+    JAX computes in the background, so an error comes where a result is used. Use results within
+    the context, or wait for them there with `jax.block_until_ready`.
+
+    Raises:
+        ExchangeError: an exchange has failed. All other errors pass.
+
+    Example:
+
+    >>> with tf_byteps.jax.exchange_errors():
+    ...     state = jax.block_until_ready(step(state))
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        found = of(error)
+        if found is None:
+            raise
+        raise found from None

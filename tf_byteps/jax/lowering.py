@@ -1,0 +1,282 @@
+"""How exchanges become custom calls of a program.
+
+XLA knows no order but that of data, and workers whose arrays differ in shape have programs of their
+own. So the starts of a program come in one order everywhere: that in which JAX has traced them.
+Each comes after the last one before it, by a handle; and what a group waits for comes after all of
+its starts. The second use of a name comes after the end of the first (protocol rules 11 and 12).
+
+The order is kept within a block: the body of a loop, a branch of `jax.lax.cond` and a function that
+is jitted by itself have orders of their own.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend import core
+from jax.interpreters import mlir
+
+from tf_byteps import _engine, runtime
+from tf_byteps.declaration import Declaration
+from tf_byteps.errors import BytePSError, ExchangeError
+from tf_byteps.jax import custom_calls
+from tf_byteps.jax.custom_calls import NUMBER, emit
+
+_MEGABYTE = 1 << 20
+_Typed = tuple[Any, Any]  # a value of the program, and its jax.core.ShapedArray
+
+
+@dataclasses.dataclass
+class _Block:
+    """What has been made of a function, of a branch or of a loop's body."""
+
+    at: Any
+    run: _Typed
+    last: list[_Typed] = dataclasses.field(default_factory=list)
+    ends: dict[str, _Typed] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class _Program:
+    """What has been made of a program. It is gone when JAX has made the program."""
+
+    blocks: list[_Block] = dataclasses.field(default_factory=list)
+    uses: dict[str, int] = dataclasses.field(default_factory=dict)
+    given: list[tuple[Any, dict[str, str]]] = dataclasses.field(default_factory=list)
+
+    def block(self, context: mlir.LoweringRuleContext) -> _Block:
+        """The one that is being made."""
+        at = mlir.ir.InsertionPoint.current.block
+        for block in reversed(self.blocks):
+            if block.at == at:
+                return block
+        (run,) = emit(context, custom_calls.RUN, [], [NUMBER])
+        self.blocks.append(_Block(at, (run, NUMBER)))
+        return self.blocks[-1]
+
+    def names(self, exchanges: "Exchanges") -> list[str]:
+        """The names under which exchanges travel."""
+        if exchanges.is_derived:
+            return [self._numbered(name) for name in exchanges.names]
+        known = self._names_of_function()
+        for name in exchanges.names:
+            if name not in known:
+                known[name] = self._numbered(name)
+        return [known[name] for name in exchanges.names]
+
+    def _names_of_function(self) -> dict[str, str]:
+        """A name that the user gave stays itself in a function: in both branches of a condition.
+        Two functions, such as those that `jax.checkpoint` makes, may run at the same time."""
+        function = mlir.ir.InsertionPoint.current.block.owner
+        while function.operation.name != "func.func":
+            function = function.operation.parent
+        for known, names in self.given:
+            if known == function.operation:
+                return names
+        self.given.append((function.operation, {}))
+        return self.given[-1][1]
+
+    def _numbered(self, name: str) -> str:
+        """`name`, with `#1`, `#2`, ... for its further uses."""
+        index = self.uses[name] = self.uses.get(name, -1) + 1
+        return f"{name}#{index}" if index else name
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchanges:
+    """What the exchanges of one primitive are.
+
+    Attributes:
+        names: of the exchanges.
+        is_derived: whether the names come from the place of the call: further uses in a program
+            are numbered.
+        kind: "sum", "min", "max", "broadcast" or "gather", of all.
+        average: whether the sum is divided by the number of workers.
+        root_rank: whose value a broadcast sends.
+        codecs: in which the engine sends each; "": as it is.
+        priorities: of each.
+        gradient: "average" or "sum": how the workers' gradients of a broadcast or gather are
+            combined.
+    """
+
+    names: tuple[str, ...]
+    is_derived: bool
+    kind: str
+    codecs: tuple[str, ...]
+    priorities: tuple[int, ...]
+    average: bool = False
+    root_rank: int = 0
+    gradient: str = "average"
+
+    def of(self, places: Sequence[int], ending: str, without: str = "") -> "Exchanges":
+        """Further exchanges for some of these."""
+        return dataclasses.replace(
+            self,
+            names=tuple(self.names[i].removesuffix(without) + ending for i in places),
+            codecs=tuple("" for _ in places),
+            priorities=tuple(self.priorities[i] for i in places),
+        )
+
+    def reduction(self) -> "Exchanges":
+        """How the workers' gradients are combined."""
+        if self.kind == "sum":
+            return self
+        return dataclasses.replace(
+            self, kind="sum", average=self.gradient == "average", root_rank=0
+        )
+
+    def attributes(self, names: Sequence[str], places: Sequence[int]) -> dict[str, Any]:
+        return custom_calls.attributes(
+            [names[i] for i in places],
+            [self.codecs[i] for i in places],
+            [self.priorities[i] for i in places],
+            self.kind,
+            self.average,
+            self.root_rank,
+        )
+
+
+def lower(
+    context: mlir.LoweringRuleContext, *values: Any, exchanges: Exchanges, **_: Any
+) -> list[Any]:
+    """The rule of the exchange's primitive on CPUs and NVIDIA's GPUs."""
+    _check_one_device(context)
+    program = context.module_context.cached_primitive_lowerings.setdefault("tf_byteps", _Program())
+    names = program.names(exchanges)
+    block = program.block(context)
+    operands = list(zip(values, context.avals_in))
+    _declare(exchanges, names, context.avals_in)
+    outs = list(context.avals_out)
+    is_gather = exchanges.kind == "gather"
+    groups = [[i] for i in range(len(names))] if is_gather else _groups(context, operands)
+    started = [_start(context, exchanges, names, group, operands, outs, block) for group in groups]
+    handles = [handle for _, handle, _ in started]
+    gate = handles[0]
+    if len(handles) > 1:
+        (gated,) = emit(context, custom_calls.GATE, [*block.last, *handles], [NUMBER])
+        gate = (gated, NUMBER)
+    block.last = [gate]
+    results: list[Any] = [None] * len(names)
+    for group, (begun, _, room) in zip(groups, started):
+        ended = _end(context, exchanges, names, group, [*begun, gate, *room], outs, block)
+        for place, result in zip(group, ended):
+            results[place] = result
+            block.ends[names[place]] = (result, outs[place])
+    return results
+
+
+def _start(
+    context: mlir.LoweringRuleContext,
+    exchanges: Exchanges,
+    names: list[str],
+    group: list[int],
+    operands: list[_Typed],
+    outs: list[Any],
+    block: _Block,
+) -> tuple[list[_Typed], _Typed, list[_Typed]]:
+    """Returns what is in flight, a handle, and a gather's room for its result."""
+    given = [operands[i] for i in group]
+    avals = [aval for _, aval in given]
+    after = block.last + [block.ends[names[i]] for i in group if names[i] in block.ends]
+    room = [outs[i] for i in group] if exchanges.kind == "gather" else []
+    results = emit(
+        context,
+        custom_calls.START,
+        [block.run, *given, *after],
+        [*avals, NUMBER, *room],
+        {number + 1: number for number in range(len(group))},
+        exchanges.attributes(names, group),
+    )
+    count = len(group)
+    begun = list(zip(results[:count], avals))
+    return begun, (results[count], NUMBER), list(zip(results[count + 1 :], room))
+
+
+def _end(
+    context: mlir.LoweringRuleContext,
+    exchanges: Exchanges,
+    names: list[str],
+    group: list[int],
+    operands: list[_Typed],
+    outs: list[Any],
+    block: _Block,
+) -> list[Any]:
+    # The result of a gather is in its room, which comes after the value and the handle.
+    in_place = {number + 1: number for number in range(len(group))}
+    if exchanges.kind == "gather":
+        in_place = {3: 0}
+    return emit(
+        context,
+        custom_calls.DONE,
+        [block.run, *operands],
+        [outs[i] for i in group],
+        in_place,
+        exchanges.attributes(names, group),
+    )
+
+
+def _declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> None:
+    """In one message, so that placing them costs one round trip. Rows are declared when they are
+    sent."""
+    if exchanges.kind == "gather":
+        return
+    try:
+        _engine.declare(
+            [
+                Declaration(
+                    name,
+                    aval.dtype.name,
+                    aval.shape,
+                    exchanges.kind,
+                    exchanges.average,
+                    exchanges.root_rank,
+                    codec=codec,
+                )
+                for name, aval, codec in zip(names, avals, exchanges.codecs)
+            ]
+        )
+    except _engine.EngineError as error:
+        raise ExchangeError(str(error), error.code) from None
+
+
+def _groups(context: mlir.LoweringRuleContext, operands: list[_Typed]) -> list[list[int]]:
+    """Neighbours that one start takes: see BytesOfAStart of cc/tf/xla_kernels.cc."""
+    sizes = [aval.size * aval.dtype.itemsize for _, aval in operands]
+    limit = _MEGABYTE
+    if "cuda" in context.module_context.platforms and runtime.size() == runtime.local_size():
+        limit = min(max(sum(sizes) // 16, 8 * _MEGABYTE), 64 * _MEGABYTE)
+    groups: list[list[int]] = []
+    room = -1
+    for place, size in enumerate(sizes):
+        if size > room:
+            groups.append([])
+            room = max(limit, size)
+        room -= size
+        groups[-1].append(place)
+    return groups
+
+
+def _check_one_device(context: mlir.LoweringRuleContext) -> None:
+    axes = context.module_context.axis_context
+    mesh = getattr(axes, "mesh", None)
+    devices = mesh.size if mesh is not None else getattr(axes, "num_devices", 1)
+    if devices > 1:
+        raise BytePSError(
+            f"an exchange in a program for {devices} devices of this process: a worker has one "
+            "device; start one worker for each device (bpslaunch -np), or call push_pull outside "
+            "of the function on arrays that are on one device"
+        )
+
+
+def _refuse_platform(context: mlir.LoweringRuleContext, *_: Any, **__: Any) -> list[Any]:
+    raise BytePSError(
+        f"tf_byteps exchanges JAX's arrays on {' and '.join(custom_calls.PLATFORMS)}, not on "
+        f"{', '.join(context.module_context.platforms)}: choose another backend with JAX_PLATFORMS"
+    )
+
+
+def register(primitive: core.Primitive, rule: Callable[..., list[Any]]) -> None:
+    """Gives a primitive its rule for the platforms that have handlers."""
+    mlir.register_lowering(primitive, _refuse_platform, cacheable=False)
+    for platform in custom_calls.PLATFORMS:
+        mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
