@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_byteps import _engine, runtime
 from tf_byteps.exchange.objects import broadcast_object
+from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops import Max, push_pull
 from tf_byteps.strategy.fit import statistics
@@ -263,7 +264,7 @@ class KerasState(TensorFlowState):
         """See `State.commit`. Within an epoch of a `BytePSStrategy`, gradients that the optimizer
         has accumulated are averaged first: those of a worker that is lost later are not."""
         if statistics.is_of_own_rows(self.model):
-            accumulators.average(accumulators.optimizers_of(self.model))
+            accumulators.average(optimizers_of(self.model))
         super().commit()
 
     def on_reset(self) -> None:

@@ -1,5 +1,6 @@
 """Exchanges of NumPy arrays in host memory: between steps, by the engine, without a framework."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -62,6 +63,62 @@ def exchange_all(
         return [handle.wait(_FOREVER) for handle in handles]
     except _engine.EngineError as error:
         _raise(error)
+
+
+def reduce_fused(arrays: Sequence[np.ndarray], dtype: str, op: str, name: str) -> list[np.ndarray]:
+    """Reduces many small arrays in one exchange.
+
+    Args:
+        arrays: with the same shapes on all workers.
+        dtype: in which they are exchanged, such as "float64".
+        op: "sum", "average", "min" or "max".
+        name: of the exchange.
+
+    Returns:
+        A list of arrays of the given ones' shapes and dtypes.
+    """
+    joined = np.concatenate([np.asarray(array).astype(dtype).ravel() for array in arrays])
+    is_average = op == "average"
+    kind = "sum" if is_average else op
+    (reduced,) = exchange_all([joined], [name], kind=kind, average=is_average)
+    parts = np.split(reduced, np.cumsum([array.size for array in arrays])[:-1])
+    return [
+        part.reshape(array.shape).astype(array.dtype)
+        for array, part in zip(arrays, parts, strict=True)
+    ]
+
+
+def copy_all(
+    arrays: Sequence[np.ndarray], names: Sequence[str], kind: str, root_rank: int = 0
+) -> list[np.ndarray]:
+    """Broadcasts or gathers arrays of any dtype that holds numbers, as their bits.
+
+    Args:
+        arrays: of any shapes; those to be gathered of the same, but for their rows.
+        names: of the exchanges.
+        kind: "broadcast" or "gather".
+        root_rank: of a broadcast: the worker whose arrays count.
+
+    Returns:
+        The list of results, of the given dtypes.
+    """
+    sent = []
+    for array in arrays:
+        array = np.ascontiguousarray(array)
+        rows = array.shape[:1] if kind == "gather" else ()
+        row_bytes = math.prod(array.shape[len(rows) :]) * array.itemsize
+        sent.append(
+            array.view(np.uint8).reshape(*rows, row_bytes)
+            if array.size
+            else np.zeros((*rows, row_bytes), np.uint8)
+        )
+    received = exchange_all(sent, names, kind=kind, root_rank=root_rank)
+    return [_as_array(got, array, kind) for got, array in zip(received, map(np.asarray, arrays))]
+
+
+def _as_array(received: np.ndarray, given: np.ndarray, kind: str) -> np.ndarray:
+    shape = (len(received), *given.shape[1:]) if kind == "gather" else given.shape
+    return received.reshape(-1).view(given.dtype).reshape(shape)
 
 
 def _raise(error: _engine.EngineError) -> NoReturn:

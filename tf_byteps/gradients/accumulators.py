@@ -6,14 +6,14 @@ saves them, or they are overwritten by worker 0's.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.equality import differing
+from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.ops import Average, push_pull
 from tf_byteps.types import Optimizer
 
@@ -21,26 +21,6 @@ from tf_byteps.types import Optimizer
 _averaged_at: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 # Optimizer -> a function that averages, and the `tf.Variable`s that it averages.
 _functions = weakref.WeakKeyDictionary()
-
-
-def optimizers_of(model: keras.Model) -> list[Any]:
-    """A model's optimizers: its own, and those that a training step of the program's uses besides.
-
-    Args:
-        model: a `keras.Model`. Optimizers are looked for in its attributes, also in lists,
-            tuples and dicts.
-
-    Returns:
-        A list of `keras.optimizers.Optimizer`, each once.
-    """
-    values = [getattr(model, "optimizer", None)]
-    for value in vars(model).values():
-        if isinstance(value, dict):
-            values += value.values()
-        else:
-            values += value if isinstance(value, (list, tuple)) else [value]
-    found = [value for value in values if isinstance(value, keras.optimizers.Optimizer)]
-    return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
 def average(
@@ -84,14 +64,6 @@ def _accumulating(optimizers: Iterable[Any]) -> list[Any]:
         for each in with_inner(optimizer)
         if each.gradient_accumulation_steps and each.built
     ]
-
-
-def with_inner(optimizer: Optimizer) -> Iterator[Any]:
-    """An optimizer, and those within a `LossScaleOptimizer` or a `MultiOptimizer`."""
-    yield optimizer
-    inner = getattr(optimizer, "inner_optimizer", None)
-    for each in [inner] if inner is not None else getattr(optimizer, "_inner_optimizers", []):
-        yield from with_inner(each)
 
 
 def _average(optimizer: Optimizer, leaves_out: Callable[[Any], bool]) -> None:

@@ -2,10 +2,7 @@
 
 import tensorflow as tf
 
-
-def is_ours(strategy: object) -> bool:
-    """Whether a strategy is a `BytePSStrategy`; `None` is not."""
-    return getattr(getattr(strategy, "extended", None), "is_byteps", False)
+from tf_byteps.exchange.strategies import is_ours
 
 
 def in_our_replica() -> bool:

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.objects import allgather_object
+from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import accumulators
-from tf_byteps.gradients.replica import is_ours
 from tf_byteps.keras.checkpoint import TrainingCheckpoint
 from tf_byteps.keras.leaving import LeaveOnSignal
 from tf_byteps.keras.residuals import BackupResiduals
@@ -74,7 +75,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Averages accumulated gradients, if steps are left for which no update was made."""
-        for optimizer in accumulators.optimizers_of(self.model):
+        for optimizer in optimizers_of(self.model):
             reduction = getattr(optimizer, "byteps_reduction", None)
             if reduction is not None and not is_ours(self.model.distribute_strategy):
                 accumulators.average([optimizer], lambda v, r=reduction: self._is_local(v, r))
@@ -109,7 +110,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if optimizer is not None and not optimizer.built and is_usual:
             optimizer.build(model.trainable_variables)
         variables = list(model.variables)
-        for optimizer in accumulators.optimizers_of(model):
+        for optimizer in optimizers_of(model):
             variables += optimizer.variables
         unique = {_key(variable): variable for variable in variables}
         shared = [variable for key, variable in unique.items() if key not in self._local]

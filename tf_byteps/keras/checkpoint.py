@@ -15,14 +15,15 @@ import numpy as np
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange.content import same
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.objects import broadcast_object
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.keras import checkpoint_files
 from tf_byteps.keras.checkpoint_files import Checkpoint
 from tf_byteps.keras.leaving import is_leaving
 from tf_byteps.strategy.fit import own_states, statistics, weights
-from tf_byteps.strategy.input import content, position, shuffle
+from tf_byteps.strategy.input import position, shuffle
 from tf_byteps.training.variables import broadcast_variables
 
 _logger = logging.getLogger("tf_byteps")
@@ -251,7 +252,7 @@ class TrainingCheckpoint(keras.callbacks.Callback):
             facts["epoch"],
             facts["batch"],
         )
-        if not content.same(facts["content"], self._content):
+        if not same(facts["content"], self._content):
             _logger.warning(
                 "the data or their order are not those of the checkpoint, so that rows of this "
                 "epoch may come twice or not at all. %s",

@@ -21,8 +21,8 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
 from tf_byteps.exchange import leaving
-from tf_byteps.gradients.accumulators import optimizers_of
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.ops import input_waits
 from tf_byteps.timeline import python_steps

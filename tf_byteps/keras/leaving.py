@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops import Max, push_pull
 from tf_byteps.wrapping import wrap
 

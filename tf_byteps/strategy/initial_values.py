@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.exchange.object_gather import gather_objects
-from tf_byteps.gradients.accumulators import optimizers_of
+from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.strategy.variables import OnReadVariable

@@ -11,7 +11,7 @@ from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.wrapping import wrap
 
 _METHODS = ("compile", "fit", "evaluate", "predict")

@@ -15,8 +15,10 @@ from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_cho
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
+from tf_byteps.strategy.fit import framework
 from tf_byteps.strategy.input import shuffle
 from tf_byteps.strategy.step import local_batch
+from tf_byteps.strategy.step.framework import TensorFlow
 from tf_byteps.strategy.step.local_batch import distributed_step
 from tf_byteps.strategy.step.scaling import is_asked_by_user
 from tf_byteps.strategy.step.stateful import checking_rows
@@ -190,6 +192,7 @@ class BytePSStrategy(tf.distribute.Strategy):
                 "the next step wait for all workers; choose one of them"
             )
         shuffle.agree_on_seed(self)
+        framework.use(TensorFlow())
         keras_hooks.install()
 
     @property

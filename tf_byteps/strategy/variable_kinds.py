@@ -112,7 +112,7 @@ def _of_layer(layer: Any) -> Iterator[Any]:
     for generator in layer._seed_generators:
         yield generator.state, Kind.SEED
     for variable in layer._non_trainable_variables:
-        if not variable.value.dtype.is_floating:
+        if not keras.backend.is_float_dtype(variable.dtype):
             yield variable, Kind.COUNTER
         elif getattr(layer, "synchronized", False):
             yield variable, Kind.SYNCHRONIZED

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
 from tf_byteps.ops import gather, names
 from tf_byteps.training import initial_values
 
@@ -77,7 +78,7 @@ def tf_variable(variable: Any) -> tf.Variable:
 
 def _broadcast_in_function(named: Sequence[tuple[str, Any]], root_rank: int) -> None:
     """Compares and broadcasts when the function runs: workers may trace at different times."""
-    keyed = initial_values.keyed_variables(named)
+    keyed = keyed_variables(named)
     text = json.dumps(list(keyed)).encode() + b"\n"
     name = names.numbered(f"initial values/{_WHAT} in a function")
     gathered = gather(tf.constant(list(text), tf.uint8), name)
@@ -88,5 +89,5 @@ def _broadcast_in_function(named: Sequence[tuple[str, Any]], root_rank: int) -> 
 
 def _check(gathered: np.ndarray) -> bool:
     lists = [json.loads(line) for line in gathered.tobytes().splitlines()]
-    initial_values.check_lists(_WHAT, lists)
+    check_lists(_WHAT, lists)
     return True

@@ -10,16 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.object_gather import gather_objects
-from tf_byteps.gradients.replica import is_ours
-from tf_byteps.strategy.fit import metrics, orbax, statistics, stopping, weights
-from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
-from tf_byteps.strategy.step import local_steps
+from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.strategy.fit import framework, metrics, orbax, statistics, stopping, weights
 from tf_byteps.training import progress_bar
 
 _logger = logging.getLogger("tf_byteps")
@@ -70,7 +67,7 @@ def flat(callbacks: Any) -> Any:
     """The list of callbacks that `fit` was given, see `completed`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks.callbacks
-    return tf.nest.flatten(callbacks or [])
+    return keras.tree.flatten(callbacks or [])
 
 
 def completed(callbacks: Any, model: keras.Model, epochs: int) -> Any:
@@ -157,7 +154,7 @@ def _learning_rate(model: Any) -> list[float] | None:
     """The steps of the model's optimizer, and its rate if that is a number."""
     optimizer = getattr(model, "optimizer", None)
     rate = getattr(optimizer, "_learning_rate", None)
-    if not isinstance(rate, keras.Variable) or is_foreign(optimizer):
+    if not isinstance(rate, keras.Variable) or framework.current().is_foreign(optimizer):
         return None
     return [float(optimizer.iterations), float(rate)]
 
@@ -239,7 +236,7 @@ def _decide_and_save(
         return
     if batch is not None and _is_on_all_workers(self):
         logs = metrics.logs_so_far(self.model, logs)
-        local_steps.finish(self.model)
+        framework.current().finish_local_steps(self.model)
         statistics.average_all(self.model)
     if _leaves_files_to_worker_0(self.model):
         path = self._get_file_path(epoch, batch, logs)
@@ -251,7 +248,7 @@ def _decide_and_save(
 def _back_up(original: Callable[..., Any], self: Any) -> None:
     """After a batch, where all workers come here, what is saved is made that of all workers."""
     if self.save_freq != "epoch" and _is_on_all_workers(self):
-        local_steps.finish(self.model)
+        framework.current().finish_local_steps(self.model)
         statistics.average_all(self.model)
     _on_worker_0(original, self)
 

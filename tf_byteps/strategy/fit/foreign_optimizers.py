@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
 from tf_byteps import runtime
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 
 _logger = logging.getLogger("tf_byteps")
 _warned_of = weakref.WeakSet()

@@ -17,15 +17,14 @@ import logging
 import weakref
 from typing import Any
 
+import keras
 import numpy as np
-import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps import runtime
-from tf_byteps.exchange import reduce_op
+from tf_byteps.exchange import host, reduce_op
 from tf_byteps.exchange.object_gather import gather_objects
-from tf_byteps.ops.fusion import reduce_fused
-from tf_byteps.strategy.step import local_batch
+from tf_byteps.strategy.fit import framework
 
 _logger = logging.getLogger("tf_byteps")
 _OPS = {"sum": "sum", "mean": "average"}
@@ -53,11 +52,12 @@ def reduce_states(model: Any) -> None:
     for variable in model.metrics_variables:
         op = operation(variable)
         if op is not None:
-            groups[_exchange(variable, op)].append(variable.value)
+            groups[_exchange(variable, op)].append(variable)
     own = []
     for (op, dtype), states in groups.items():
-        own += [(state, state.numpy()) for state in states]
-        reduced = reduce_fused(states, dtype, op, f"metrics/{op}/{dtype}")
+        values = [_value(state) for state in states]
+        own += zip(states, values, strict=True)
+        reduced = host.reduce_fused(values, dtype, op, f"metrics/{op}/{dtype}")
         for state, value in zip(states, reduced, strict=True):
             state.assign(value)
     _own[model] = own
@@ -76,17 +76,22 @@ def operation(variable: Any) -> reduce_op.ReduceOp | None:
 
 def _exchange(variable: Any, op: Any) -> Any:
     """The reduction of a state, and the dtype in which it is exchanged."""
-    dtype = tf.as_dtype(variable.value.dtype)
-    if dtype == tf.bool:
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    if dtype == "bool":
         return ("max" if op == "sum" else op), "int64"  # whether it is true anywhere
-    if dtype.is_floating or (dtype.is_integer and op == "average"):
+    is_integer = keras.backend.is_int_dtype(dtype)
+    if keras.backend.is_float_dtype(dtype) or (is_integer and op == "average"):
         return op, "float64"
-    if dtype.is_integer:
+    if is_integer:
         return op, "int64"
     raise TypeError(
-        f"the state {variable.path!r} of a metric has dtype {dtype.name}, which cannot be reduced "
+        f"the state {variable.path!r} of a metric has dtype {dtype}, which cannot be reduced "
         "over the workers: use a number, or aggregation='none' to leave it each worker's own"
     )
+
+
+def _value(state: Any) -> np.ndarray:
+    return np.array(keras.ops.convert_to_numpy(state))
 
 
 def give_back(model: Any) -> None:
@@ -106,7 +111,7 @@ def show_all(model: Any) -> None:
 def _swap(model: Any, source: Any, target: Any) -> None:
     values = source.pop(model, None)
     if values is not None:
-        target[model] = [(state, state.numpy()) for state, _ in values]
+        target[model] = [(state, _value(state)) for state, _ in values]
         for state, value in values:
             state.assign(value)
 
@@ -151,7 +156,7 @@ def of_all_workers(model: Any, logs: Any) -> Any:
     results = pythonify_logs(model.get_metrics_result())
     logs.update({key: value for key, value in results.items() if key in logs})
     mine = {key: _number(value) for key, value in logs.items() if _number(value) is not None}
-    rows = local_batch.last_rows(model)
+    rows = framework.current().last_rows(model)
     rows = 1 if rows is None else rows
     everyone = gather_objects("logs", [mine, rows, _equal_metrics(model, mine) if rows else None])
     for key, value in mine.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import metrics, statistics
 from tf_byteps.wrapping import Change
 

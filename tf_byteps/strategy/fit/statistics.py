@@ -15,16 +15,15 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
+import keras
+import numpy as np
 
 from tf_byteps import runtime
+from tf_byteps.exchange import host
 from tf_byteps.exchange.equality import differing
-from tf_byteps.gradients import accumulators
-from tf_byteps.ops import Sum
-from tf_byteps.ops.fingerprints import fingerprints
-from tf_byteps.ops.fusion import reduce_fused
+from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
-from tf_byteps.strategy.step import local_steps
+from tf_byteps.strategy.fit import framework
 
 _logger = logging.getLogger("tf_byteps")
 # Model that trains -> {id of a statistic: its fingerprint when it was last the same everywhere}.
@@ -41,7 +40,7 @@ def begin(model: Any) -> None:
     """
     if runtime.size() > 1:
         variables = _statistics(model)
-        _common[model] = _by_id(variables, fingerprints(variables))
+        _common[model] = _by_id(variables, _fingerprints(variables))
 
 
 def begin_if_new(model: Any) -> None:
@@ -59,7 +58,7 @@ def average(model: Any) -> None:
     variables = _statistics(model) if model in _common else []
     if not variables or runtime.size() == 1:
         return
-    common, now = _common[model], fingerprints(variables)
+    common, now = _common[model], _fingerprints(variables)
     changed = [common.get(id(v)) != number for v, number in zip(variables, now, strict=True)]
     differs = differing("moving statistics that differ", [*now, *changed])
     has_changed = differs[len(now) :] | changed
@@ -67,7 +66,7 @@ def average(model: Any) -> None:
     if chosen:
         averaged = [variables[index] for index in chosen]
         _average(averaged)
-        for index, number in zip(chosen, fingerprints(averaged), strict=True):
+        for index, number in zip(chosen, _fingerprints(averaged), strict=True):
             now[index] = number
         _warn_of_guesses(model, averaged)
     _common[model] = _by_id(variables, now)
@@ -80,8 +79,8 @@ def average_all(model: Any) -> None:
         model: a `keras.Model` whose workers have all made the same steps.
     """
     average(model)
-    if model in _common and local_steps.settings_of(model) is None:
-        accumulators.average(accumulators.optimizers_of(model))
+    if model in _common and not framework.current().makes_local_steps(model):
+        framework.current().average_accumulated(optimizers_of(model))
 
 
 def end_epoch(model: Any) -> None:
@@ -103,10 +102,10 @@ def warn_if_own(model: Any) -> None:
     variables, common = _statistics(model), _common[model]
     changed = any(
         common.get(id(variable)) != number
-        for variable, number in zip(variables, fingerprints(variables), strict=True)
+        for variable, number in zip(variables, _fingerprints(variables), strict=True)
     )
     own = ["moving statistics"] * changed
-    own += ["accumulated gradients"] * accumulators.are_own(accumulators.optimizers_of(model))
+    own += ["accumulated gradients"] * framework.current().has_accumulated(optimizers_of(model))
     if own:
         _has_warned_of_saving = True
         _logger.warning(
@@ -129,10 +128,7 @@ def is_of_own_rows(model: Any) -> bool:
 
 
 def _statistics(model: Any) -> list[Any]:
-    return [
-        variable.value
-        for variable in variable_kinds.variables(model, variable_kinds.Kind.STATISTIC)
-    ]
+    return [variable for variable in variable_kinds.variables(model, variable_kinds.Kind.STATISTIC)]
 
 
 def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
@@ -141,17 +137,25 @@ def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
 
 def _average(variables: Any) -> None:
     # In float64 and divided first: the sum of the workers' values may overflow.
-    parts = [tf.cast(variable, tf.float64) / runtime.size() for variable in variables]
-    means = reduce_fused(parts, tf.float64, Sum, "moving statistics")
+    parts = [_value(variable).astype(np.float64) / runtime.size() for variable in variables]
+    means = host.reduce_fused(parts, "float64", "sum", "moving statistics")
     for variable, mean in zip(variables, means, strict=True):
-        variable.assign(tf.cast(mean, variable.dtype))
+        variable.assign(mean.astype(_value(variable).dtype))
+
+
+def _value(variable: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable))
+
+
+def _fingerprints(variables: Any) -> list[int]:
+    return framework.current().fingerprints(variables) if variables else []
 
 
 def _warn_of_guesses(model: Any, averaged: Iterable[Any]) -> None:
     ids = {id(variable) for variable in averaged}
     for variable in variable_kinds.guessed_statistics(model):
         path = variable.path
-        if id(variable.value) in ids and path not in _warned and runtime.rank() == 0:
+        if id(variable) in ids and path not in _warned and runtime.rank() == 0:
             _warned.add(path)
             _logger.warning(
                 "the workers' values of the variable %r differ and are averaged, as those of a "

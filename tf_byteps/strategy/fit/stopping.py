@@ -10,10 +10,10 @@ import weakref
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 
 from tf_byteps import runtime
-from tf_byteps.ops import Max, push_pull
+from tf_byteps.exchange import host
 from tf_byteps.strategy import batch_handlers
 
 _STOPPING = keras.callbacks.TerminateOnNaN
@@ -49,8 +49,8 @@ def agree(model: Any) -> None:
     """
     if runtime.size() == 1:
         return
-    wanted = int(bool(_wanted(model)))
-    stops = bool(push_pull(tf.constant(wanted), op=Max, name="stop training"))
+    wanted = np.array(bool(_wanted(model)), np.int32)
+    stops = bool(host.exchange_all([wanted], ["stop training"], kind="max")[0])
     _want(model, stops)  # an assignment to the attribute is left out if that shows the same
     _agreed[model] = stops
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
-from tf_byteps.gradients.accumulators import optimizers_of
+from tf_byteps.exchange.equality import difference
+from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.strategy import variable_kinds
-from tf_byteps.strategy.step import local_steps
-from tf_byteps.training.equality import difference
+from tf_byteps.strategy.fit import framework
 
 _logger = logging.getLogger("tf_byteps")
 _ADVICE = (
@@ -36,7 +36,9 @@ def check(model: Any, mode: Any) -> None:
     """
     if mode == "off" or runtime.size() == 1:
         return
-    found = difference("weights", [(v.path, v.value) for v in common_variables(model)])
+    variables = common_variables(model)
+    numbers = framework.current().fingerprints(variables)
+    found = difference("weights", [variable.path for variable in variables], numbers)
     if found is None:
         return
     message = f"where an epoch ended, {found}. {_ADVICE}"
@@ -59,5 +61,5 @@ def common_variables(model: Any) -> list[Any]:
     optimizers = optimizers_of(model)
     for optimizer in optimizers:
         variables += optimizer.variables
-    own = {id(variable) for variable in local_steps.inner_state(model, optimizers)}
+    own = {id(variable) for variable in framework.current().own_state(model, optimizers)}
     return list({id(each): each for each in variables if id(each) not in own}.values())

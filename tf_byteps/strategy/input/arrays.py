@@ -8,6 +8,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from tf_byteps import runtime
+from tf_byteps.exchange.content import sample
 from tf_byteps.strategy.input import content, pieces, sharding, shuffle
 
 
@@ -74,7 +75,7 @@ def _shuffled_within_batches(rows: Any, batch_size: Any) -> Any:
 
 
 def _content(inputs: Any, rows: Any) -> Any:
-    taken = tf.nest.flatten(_take(content.sample(rows), inputs), expand_composites=True)
+    taken = tf.nest.flatten(_take(sample(rows), inputs), expand_composites=True)
     return content.of_tensors([tensor for tensor in taken if tensor is not None])
 
 

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from tf_byteps.gradients.accumulators import optimizers_of
+from tf_byteps.exchange.optimizers import optimizers_of
 
 
 class KnownShapes(enum.IntEnum):

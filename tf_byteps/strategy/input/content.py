@@ -8,26 +8,17 @@ looked at.
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from tf_byteps.exchange.content import of_floats, sample
 from tf_byteps.ops.fingerprints import fingerprints
 
-_ROWS = 128
 # Attributes of stages on which rows and their order depend, as threads and prefetching do not.
 _NUMBERS = ("_seed", "_seed2", "_start", "_stop", "_step", "_num_shards", "_index", "_count")
 _NUMBERS += ("_batch_size", "_size", "_shift", "_stride")
 _RANDOM = ("_ShuffleDataset", "_RandomDataset")
 _MAPS = ("_MapDataset", "_ParallelMapDataset")
 _READERS = ("TextLineDatasetV2", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2")
-# Computed on each host, floating-point numbers may differ in their last bits.
-_TOLERANCE = 1e-5
-_TOLERANCE_OF_HALVES = 1e-2
-
-
-def sample(rows: Any) -> Any:
-    """The numbers of some rows of many, evenly spread: a NumPy array of int64."""
-    return np.unique(np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.int64))
 
 
 def of_tensors(tensors: Any) -> list[Any]:
@@ -86,15 +77,6 @@ def is_plain(stage: Any) -> bool:
     return not functions and not _unseeded(stage) and type(stage).__name__ not in _READERS
 
 
-def same(one: Any, other: Any) -> Any:
-    """Whether two workers' values of `of_tensors` or `of_dataset` are of the same data."""
-    if isinstance(one, dict) and "rows" in one:
-        return _close(one, other)
-    if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
-    return one == other
-
-
 def _holds_data(value: Any) -> Any:
     is_eager = tf.is_tensor(value) and hasattr(value, "numpy")
     return is_eager and value.dtype not in (tf.variant, tf.resource)
@@ -113,17 +95,4 @@ def _of_tensor(tensor: Any) -> Any:
         tensor = tf.strings.regex_replace(tensor, ".*/", "")
     if not tensor.dtype.is_floating:
         return fingerprints([tensor])
-    values = np.nan_to_num(tf.cast(tensor, tf.float64).numpy(), posinf=1e9, neginf=-1e9)
-    values = values.reshape(values.shape[0] if values.ndim > 1 else 1, -1)
-    size = float(np.mean(np.abs(values)) * np.sqrt(values.shape[1])) if values.size else 0.0
-    numbers = values @ np.cos(np.arange(values.shape[1]))
-    return {
-        "rows": [float(f"{number:.7g}") for number in numbers],
-        "tolerance": size * (_TOLERANCE if tensor.dtype.size > 2 else _TOLERANCE_OF_HALVES),
-    }
-
-
-def _close(one: Any, other: Any) -> Any:
-    if not isinstance(other, dict) or len(one["rows"]) != len(other["rows"]):
-        return False
-    return np.allclose(one["rows"], other["rows"], rtol=0, atol=one["tolerance"] + 1e-12)
+    return of_floats(tf.cast(tensor, tf.float64).numpy(), tensor.dtype.size)

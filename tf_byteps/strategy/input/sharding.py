@@ -17,6 +17,7 @@ from tensorflow.python.data.experimental.ops import distribute as data_distribut
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange.content import same
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
@@ -251,7 +252,7 @@ def check_same(mine: Any, content_of_mine: Any) -> None:
 
     Args:
         mine: a dictionary of what must agree, in words that an error message can use.
-        content_of_mine: returns what `content.same` compares; called if there are other workers.
+        content_of_mine: returns what `same` compares; called if there are other workers.
 
     Raises:
         ValueError: on every worker, if it does not agree.
@@ -272,7 +273,7 @@ def check_same(mine: Any, content_of_mine: Any) -> None:
                         f"has {other.get(key)}. {_OTHER_ADVICE.get(key, _ADVICE)}"
                     )
                 )
-        if not content.same(contents[0], contents[rank]):
+        if not same(contents[0], contents[rank]):
             raise on_all_workers(
                 ValueError(
                     f"the workers' data differ in {_CONTENT}: worker {rank}'s rows, their order or "

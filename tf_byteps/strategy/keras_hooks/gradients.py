@@ -18,9 +18,10 @@ from tensorflow.python.ops import (
     while_loop as tensorflow_while,
 )
 
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
-from tf_byteps.gradients.replica import in_our_replica, in_our_scope, is_ours
+from tf_byteps.gradients.replica import in_our_replica, in_our_scope
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
     attention,

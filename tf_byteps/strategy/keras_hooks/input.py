@@ -10,7 +10,7 @@ from keras.src.trainers import data_adapters
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 from tensorflow.python.data.util import random_seed
 
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.input import arrays, position, shuffle
 from tf_byteps.strategy.input.sharding import BytePSDataset
 from tf_byteps.wrapping import Change

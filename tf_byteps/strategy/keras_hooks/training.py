@@ -12,7 +12,7 @@ from keras.src.trainers.trainer import Trainer
 
 from tf_byteps import runtime
 from tf_byteps.exchange import leaving
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, position

@@ -30,7 +30,7 @@ from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 from keras.src.trainers.trainer import Trainer
 from tensorflow.python.framework import op_callbacks
 
-from tf_byteps.gradients.accumulators import with_inner
+from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.ops import names
 from tf_byteps.strategy.step import origins
 from tf_byteps.strategy.step.branches import Branches

@@ -14,8 +14,8 @@ import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
-from tf_byteps.gradients.accumulators import with_inner
-from tf_byteps.gradients.replica import is_ours
+from tf_byteps.exchange.optimizers import with_inner
+from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 

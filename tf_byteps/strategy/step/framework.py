@@ -1,0 +1,38 @@
+"""TensorFlow, as `strategy.fit` needs it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tf_byteps.gradients import accumulators
+from tf_byteps.ops.fingerprints import fingerprints
+from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
+from tf_byteps.strategy.fit.framework import Framework
+from tf_byteps.strategy.step import local_batch, local_steps
+
+
+class TensorFlow(Framework):
+    """TensorFlow's part of `fit`."""
+
+    def fingerprints(self, variables: Sequence[Any]) -> list[int]:
+        return fingerprints([variable.value for variable in variables])
+
+    def last_rows(self, model: Any) -> int | None:
+        return local_batch.last_rows(model)
+
+    def is_foreign(self, optimizer: Any) -> bool:
+        return is_foreign(optimizer)
+
+    def finish_local_steps(self, model: Any) -> None:
+        local_steps.finish(model)
+
+    def makes_local_steps(self, model: Any) -> bool:
+        return local_steps.settings_of(model) is not None
+
+    def own_state(self, model: Any, optimizers: Sequence[Any]) -> list[Any]:
+        return local_steps.inner_state(model, list(optimizers))
+
+    def average_accumulated(self, optimizers: Sequence[Any]) -> None:
+        accumulators.average(optimizers)
+
+    def has_accumulated(self, optimizers: Sequence[Any]) -> bool:
+        return accumulators.are_own(optimizers)
