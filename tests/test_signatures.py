@@ -73,10 +73,13 @@ for owner, name, replacement in record_signatures.replaced_functions():
 """
 
 
-def test_every_replaced_function_is_recorded():
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_every_replaced_function_is_recorded(backend):
+    if backend == "jax":
+        pytest.importorskip("jax", reason="Keras on JAX needs jax")
     result = subprocess.run(
         [sys.executable, "-c", _CHECK],
-        env=clean_environment(CUDA_VISIBLE_DEVICES=""),
+        env=clean_environment(CUDA_VISIBLE_DEVICES="", KERAS_BACKEND=backend),
         cwd=_ROOT / "tools",
         capture_output=True,
         text=True,

@@ -108,7 +108,7 @@ _MODULES = (
     "timeline",
     "training",
 )
-_WITH_TENSORFLOW = ("elastic", "keras", "local_steps", "ops", "strategy", "training")
+_WITH_TENSORFLOW = ("elastic", "keras", "local_steps", "ops", "training")
 
 # What type checkers and editors see of the names that `__getattr__` finds.
 if typing.TYPE_CHECKING:
@@ -245,7 +245,7 @@ else:
         if home is None:
             raise AttributeError(f"module 'tf_byteps' has no attribute {name!r}")
         if home.split(".")[1] in _WITH_TENSORFLOW:
-            _check_tensorflow()
+            _check_tensorflow(name)
         module = importlib.import_module(home)
         return module if name in _MODULES else getattr(module, name)
 
@@ -253,9 +253,8 @@ else:
         return sorted({"__version__", *_HOME, *_MODULES})
 
 
-def _check_tensorflow() -> None:
-    import tensorflow
-
+def _check_tensorflow(name: str) -> None:
     from tf_byteps import _build_check
 
-    _build_check.check_tensorflow(tensorflow.__version__)
+    _build_check.check_backend(name)
+    _build_check.check_installed_tensorflow()

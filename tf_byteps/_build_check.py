@@ -1,4 +1,8 @@
-"""Refuses a TensorFlow other than the one that the libraries were built for."""
+"""Refuses a TensorFlow other than the one that the libraries were built for, and what is for
+TensorFlow where Keras runs on something else."""
+
+# What belongs to Keras's objects, which then are not TensorFlow's.
+_OF_KERAS = ("DistributedOptimizer", "OuterSync", "elastic", "keras", "local_steps")
 
 
 def check_tensorflow(installed: str) -> None:
@@ -25,4 +29,32 @@ def check_tensorflow(installed: str) -> None:
             f"tf_byteps was built for TensorFlow {_build_info.TENSORFLOW_VERSION} and cannot be "
             f"used with the installed {installed}: run `pip install .` in its source folder "
             f"again, or install TensorFlow {_build_info.TENSORFLOW_VERSION}"
+        )
+
+
+def check_installed_tensorflow() -> None:
+    """`check_tensorflow` for the TensorFlow of this process, which is imported."""
+    import tensorflow
+
+    check_tensorflow(tensorflow.__version__)
+
+
+def check_backend(name: str) -> None:
+    """Refuses what works with Keras on TensorFlow only.
+
+    Args:
+        name: of `tf_byteps`.
+
+    Raises:
+        ImportError: Keras runs on something else.
+    """
+    if name not in _OF_KERAS:
+        return
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ImportError(
+            f"tf_byteps.{name} is for Keras on TensorFlow, and KERAS_BACKEND is {backend!r}: use "
+            "BytePSStrategy, which works on JAX too"
         )

@@ -18,6 +18,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, shape, initializer=None, dtype=None, aggregation=None, layout=None, name=None)",
     ),
     "BaseOptimizer.apply": ("(self, grads, trainable_variables=None)",),
+    "BaseOptimizer.stateless_apply": ("(self, optimizer_variables, grads, trainable_variables)",),
     "CSVLogger.on_epoch_end": ("(self, epoch, logs=None)",),
     "CSVLogger.on_train_begin": ("(self, logs=None)",),
     "CSVLogger.on_train_end": ("(self, logs=None)",),
@@ -46,12 +47,39 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "(self, target, sources, unconnected_gradients=None, "
         "parallel_iterations=None, experimental_use_pfor=None)",
     ),
+    "JAXEpochIterator._get_iterator": ("(self)",),
+    "JAXTrainer.__init__": ("(self)",),
+    "JAXTrainer._get_metrics_result_or_logs": ("(self, logs)",),
+    "JAXTrainer._make_function": ("(self, step_function, concatenate_outputs=None)",),
+    "JAXTrainer.evaluate": (
+        "(self, x=None, y=None, batch_size=None, verbose=None, "
+        "sample_weight=None, steps=None, callbacks=None, return_dict=None, "
+        "**kwargs)",
+    ),
+    "JAXTrainer.fit": (
+        "(self, x=None, y=None, batch_size=None, epochs=None, verbose=None, "
+        "callbacks=None, validation_split=None, validation_data=None, "
+        "shuffle=None, class_weight=None, sample_weight=None, initial_epoch=None, "
+        "steps_per_epoch=None, validation_steps=None, validation_batch_size=None, "
+        "validation_freq=None)",
+    ),
+    "JAXTrainer.make_predict_function": ("(self, force=None)",),
+    "JAXTrainer.make_test_function": ("(self, force=None)",),
+    "JAXTrainer.make_train_function": ("(self, force=None)",),
+    "JAXTrainer.predict": ("(self, x, batch_size=None, verbose=None, steps=None, callbacks=None)",),
+    "JAXTrainer.test_on_batch": ("(self, x, y=None, sample_weight=None, return_dict=None)",),
+    "JAXTrainer.train_on_batch": (
+        "(self, x, y=None, sample_weight=None, class_weight=None, return_dict=None)",
+    ),
     "LossScaleOptimizer.__init__": (
         "(self, inner_optimizer, initial_scale=None, "
         "dynamic_growth_steps=None, name=None, **kwargs)",
     ),
     "LossScaleOptimizer.apply": ("(self, grads, trainable_variables=None)",),
     "LossScaleOptimizer.check_finite": ("(self, grads)",),
+    "LossScaleOptimizer.stateless_apply": (
+        "(self, optimizer_variables, grads, trainable_variables)",
+    ),
     "Mean.update_state": ("(self, values, sample_weight=None)",),
     "Model.export": (
         "(self, filepath, format=None, verbose=None, input_signature=None, **kwargs)",

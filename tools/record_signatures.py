@@ -1,6 +1,8 @@
 """Adds the signatures of the installed Keras and TensorFlow to tf_byteps/recorded_signatures.py.
 
 usage: PYTHONPATH=folder_with_another_keras python tools/record_signatures.py
+
+With KERAS_BACKEND=jax, those that are changed where Keras runs on JAX.
 """
 
 import pathlib
@@ -24,8 +26,15 @@ def replaced_functions():
     """Every `Change` that tf_byteps makes at some time."""
     import keras
 
-    import tf_byteps.keras
     from tf_byteps import wrapping
+
+    if keras.backend.backend() == "jax":
+        from tf_byteps.strategy.jax import hooks
+
+        hooks.install()
+        return list(wrapping.replaced)
+
+    import tf_byteps.keras
     from tf_byteps.elastic import retracing
     from tf_byteps.strategy import keras_hooks
 

@@ -1,5 +1,6 @@
 """What needs no framework works without it: an import of one of them fails in these processes."""
 
+import os
 import subprocess
 import sys
 
@@ -49,19 +50,35 @@ assert tf_byteps.push_pull(tf.ones(2), compression="fp16").numpy().tolist() == [
 assert tf_byteps.allgather_object([1]) == [[1]]
 tf_byteps.BytePSStrategy()
 """
+_JAX = """
+import keras, numpy as np, tf_byteps
+with tf_byteps.BytePSStrategy().scope():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.ones([4, 2]), np.ones([4, 1]), batch_size=2, verbose=0)
+assert model.predict(np.ones([3, 2]), verbose=0).shape == (3, 1)
+try:
+    tf_byteps.keras
+except ImportError as error:
+    assert "tf_byteps.keras is for Keras on TensorFlow, and KERAS_BACKEND is 'jax'" in str(error)
+"""
 
 
 @pytest.mark.parametrize(
-    "blocked, program",
+    "blocked, program, backend",
     [
-        (["tensorflow", "keras", "jax"], _NEUTRAL),
-        (["jax"], _TENSORFLOW),
+        (["tensorflow", "keras", "jax"], _NEUTRAL, "tensorflow"),
+        (["jax"], _TENSORFLOW, "tensorflow"),
+        (["tensorflow"], _JAX, "jax"),
     ],
-    ids=["neutral", "tensorflow"],
+    ids=["neutral", "tensorflow", "jax"],
 )
-def test_without(blocked, program):
+def test_without(blocked, program, backend):
+    if backend == "jax":
+        pytest.importorskip("jax", reason="Keras on JAX needs jax")
     run = subprocess.run(
         [sys.executable, "-c", _BLOCK.format(blocked=blocked) + program],
+        env={**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,0 +1,1 @@
+"""`BytePSStrategy` where Keras runs on JAX: the same `Model.fit`, without TensorFlow."""

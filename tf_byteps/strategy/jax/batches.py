@@ -1,0 +1,143 @@
+"""A worker's piece of each batch that Keras takes from any input.
+
+Every worker goes through all batches and cuts out its piece, on the host. A worker whose piece is
+empty gets one row of the batch to compute with, which then counts nothing.
+"""
+
+import collections
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from keras import tree
+
+from tf_byteps import runtime
+from tf_byteps.errors import on_all_workers
+from tf_byteps.exchange import content
+from tf_byteps.exchange.object_gather import gather_objects
+
+_local = threading.local()
+_rows_of_last_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+# The rows of a worker's piece, and of the batch that it was cut out of.
+Rows = tuple[int, int]
+
+
+@contextlib.contextmanager
+def cut(cuts: bool) -> Iterator[None]:
+    """Whether the batches that Keras takes meanwhile, in this thread, are cut."""
+    outer, _local.cuts = getattr(_local, "cuts", False), cuts
+    try:
+        yield
+    finally:
+        _local.cuts = outer
+        _local.rows = None
+
+
+@contextlib.contextmanager
+def of_rows(rows: Rows) -> Iterator[None]:
+    """The batch that Keras takes meanwhile is a piece of a batch, of these rows."""
+    _local.rows = rows
+    try:
+        yield
+    finally:
+        _local.rows = None
+
+
+def take_rows() -> Rows | None:
+    """The rows of the batch that was cut last, once; `None` if it was not cut."""
+    rows, _local.rows = getattr(_local, "rows", None), None
+    return rows
+
+
+def note_last_rows(model: Any, rows: int) -> None:
+    """Keeps the rows of this worker's piece in a step for `last_rows`."""
+    _rows_of_last_step[model] = rows
+
+
+def last_rows(model: Any) -> int | None:
+    """The rows of this worker's piece in the last step of a model, or `None`."""
+    return _rows_of_last_step.get(model)
+
+
+def get_iterator(original: Callable[..., Any], self: Any) -> Any:
+    """`JAXEpochIterator._get_iterator`."""
+    if not getattr(_local, "cuts", False) or runtime.size() == 1:
+        return original(self)
+    return _Pieces(self)
+
+
+class _Pieces:
+    """This worker's pieces of the batches of an epoch."""
+
+    def __init__(self, epoch_iterator: Any) -> None:
+        self._rows: collections.deque[Rows] = collections.deque()
+        pieces = self._cut(epoch_iterator.data_adapter.get_jax_iterator())
+        if jax.default_backend() != "cpu":  # as Keras does
+            pieces = epoch_iterator._one_batch_ahead_iterator(pieces)
+        self._pieces = iter(pieces)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._pieces)
+        _local.rows = self._rows.popleft()
+        return batch
+
+    def _cut(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for index, batch in enumerate(batches):
+            if index == 0:
+                _check_same(batch)
+            piece, rows = piece_of(batch)
+            self._rows.append(rows)
+            yield piece
+
+
+def piece_of(batch: Any) -> tuple[Any, Rows]:
+    """Cuts this worker's piece out of a batch.
+
+    Args:
+        batch: a nested structure of arrays whose first axis is the batch's, and of `None`.
+
+    Returns:
+        The piece, in the same structure, and its rows. Where it is empty, it is the batch's first
+        row.
+
+    Raises:
+        ValueError: an array has no such axis, or another number of rows.
+    """
+    arrays = [array for array in tree.flatten(batch) if array is not None]
+    lengths: set[int] = {array.shape[0] if array.ndim else -1 for array in arrays}
+    if len(lengths) != 1 or -1 in lengths:
+        shapes = ", ".join(str(tuple(array.shape)) for array in arrays)
+        raise ValueError(
+            f"the arrays of a batch have the shapes {shapes}: to be cut among the workers, all "
+            "must have the same number of rows"
+        )
+    (rows,) = lengths
+    length = -(-rows // runtime.size())
+    begin, end = (min(rows, rank * length) for rank in (runtime.rank(), runtime.rank() + 1))
+    taken = slice(begin, end) if begin < end else slice(0, 1)
+    piece = tree.map_structure(lambda array: None if array is None else array[taken], batch)
+    return piece, (end - begin, rows)
+
+
+def _check_same(batch: Any) -> None:
+    """Compares the workers' first batches of an epoch. A collective."""
+    arrays = [np.asarray(array) for array in tree.flatten(batch) if array is not None]
+    everyone = gather_objects("first batch", content.of_arrays(arrays))
+    for rank, other in enumerate(everyone):
+        if not content.same(everyone[0], other):
+            raise on_all_workers(
+                ValueError(
+                    f"the workers' data differ: the first batch of an epoch on worker {rank} is "
+                    "not worker 0's. All workers need the same data in the same order, each takes "
+                    "its rows of every batch: call keras.utils.set_random_seed before the data "
+                    "are made"
+                )
+            )

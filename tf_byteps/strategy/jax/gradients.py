@@ -1,0 +1,195 @@
+"""Gradients of the whole batch for Keras's optimizers, and losses in the unit that it takes.
+
+Each worker's gradients are those of a mean over its rows. They are weighted by its share of the
+batch's rows and added up where the optimizer takes them: before loss scale, clipping and
+accumulation. A loss that is no mean over rows is divided by that share first.
+
+| loss | in one process | here, before its weight |
+|---|---|---|
+| reduction "sum" | the sum over all rows | the sum over own rows / share |
+| a mean over what a mask leaves | sum / left | own sum / left on all workers / share |
+| "mean_with_sample_weight" | sum / weights | own sum / weights of all workers / share |
+| one number for all rows, weighted | it x the mean weight | own x the mean weight of all rows |
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras.src.losses import loss as keras_loss
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+from tf_byteps import runtime
+from tf_byteps.exchange.compression_choice import of_variables
+from tf_byteps.exchange.reduce_op import Average, Sum
+from tf_byteps.jax.collectives import push_pull_all
+from tf_byteps.strategy.jax import steps
+from tf_byteps.strategy.jax.steps import Step
+from tf_byteps.wrapping import Change
+
+
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
+    loss_scale = keras.optimizers.LossScaleOptimizer
+    return [
+        (BaseOptimizer, "stateless_apply", _stateless_apply),
+        (loss_scale, "stateless_apply", _stateless_apply),
+        (BaseOptimizer, "apply", _apply),
+        (loss_scale, "apply", _apply),
+        (keras_loss, "reduce_weighted_values", _reduce_weighted_values),
+        (keras.metrics.Mean, "update_state", _update_mean),
+        (keras.random.SeedGenerator, "next", _next_seed),
+    ]
+
+
+def _stateless_apply(
+    original: Callable[..., Any],
+    self: Any,
+    optimizer_variables: Any,
+    grads: Any,
+    trainable_variables: Any,
+) -> Any:
+    return _reduced(
+        self,
+        grads,
+        self._trainable_variables,
+        lambda grads: original(self, optimizer_variables, grads, trainable_variables),
+    )
+
+
+def _apply(
+    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+) -> Any:
+    variables = None if trainable_variables is None else list(trainable_variables)
+    return _reduced(
+        self,
+        grads,
+        variables or self._trainable_variables,
+        lambda grads: original(self, grads, variables),
+    )
+
+
+def _reduced(
+    optimizer: Any, grads: Any, variables: Sequence[Any], apply: Callable[[Any], Any]
+) -> Any:
+    step = steps.current()
+    if step is None or step.is_reduced or not step.is_training:
+        return apply(grads)
+    step.is_reduced = True  # for the optimizers within this one
+    try:
+        return apply(reduce(step, list(grads), list(variables)))
+    finally:
+        step.is_reduced = False
+
+
+def reduce(step: Step, grads: list[Any], variables: list[Any]) -> list[Any]:
+    """The gradients of the whole batch.
+
+    Args:
+        step: that is traced.
+        grads: this worker's, or `None`s.
+        variables: the `keras.Variable`s that they belong to.
+
+    Returns:
+        The list of gradients; `None` stays.
+    """
+    present = [index for index, gradient in enumerate(grads) if gradient is not None]
+    for index in present:
+        if getattr(variables[index], "overwrite_with_gradient", False):
+            raise NotImplementedError(
+                f"the variable {variables[index].path!r} is overwritten with its gradient, as in "
+                "float8 training, which BytePSStrategy does not support with KERAS_BACKEND=jax"
+            )
+    choice = step.model.distribute_strategy.compression
+    compressors = of_variables(choice, [variables[index] for index in present])
+    groups: dict[Any, list[int]] = {}
+    for index, compressor in zip(present, compressors, strict=True):
+        groups.setdefault(compressor, []).append(index)
+    for compressor, chosen in groups.items():
+        sums = push_pull_all(
+            [_contribution(step, grads[index]) for index in chosen],
+            [step.numbered(f"gradient/{variables[index].path}") for index in chosen],
+            is_derived=False,
+            op=Average,
+            compression=compressor,
+        )
+        for index, reduced in zip(chosen, sums, strict=True):
+            grads[index] = reduced
+    return grads
+
+
+def _contribution(step: Step, gradient: Any) -> Any:
+    if not step.rows:
+        return jnp.zeros_like(gradient)
+    factor = step.share * runtime.size()
+    return gradient if factor == 1 else gradient * jnp.asarray(factor, gradient.dtype)
+
+
+def _reduce_weighted_values(
+    original: Callable[..., Any],
+    values: Any,
+    sample_weight: Any = None,
+    mask: Any = None,
+    reduction: str = "sum_over_batch_size",
+    dtype: Any = None,
+) -> Any:
+    step = steps.current()
+    if step is None or reduction in (None, "none"):
+        return original(values, sample_weight, mask, reduction, dtype)
+    if jnp.ndim(values) == 0:
+        if sample_weight is None or mask is not None or reduction == "mean_with_sample_weight":
+            return original(values, sample_weight, mask, reduction, dtype)
+        return _times_weights(step, jnp.asarray(values, dtype), sample_weight, reduction)
+    loss = original(values, sample_weight, mask, reduction, dtype)
+    if reduction == "sum":
+        return loss / step.share if step.rows else loss
+    weights: Any = mask
+    if reduction == "mean_with_sample_weight":
+        weights = keras_loss.apply_mask(sample_weight, mask, loss.dtype, reduction)
+    if weights is None:
+        return loss
+    own = jnp.sum(jnp.asarray(weights, _wide()))
+    (total,) = _total(step, [own])
+    share = max(step.share, 1 / step.all_rows)  # without rows the loss counts nothing
+    factor = jnp.where(total > 0, own / jnp.where(total > 0, total * share, 1), 0)
+    return loss * factor.astype(loss.dtype)
+
+
+def _times_weights(step: Step, loss: Any, weights: Any, reduction: str) -> Any:
+    """One number for all rows, which Keras multiplies by each row's weight and then reduces."""
+    weights = jnp.asarray(weights, _wide())
+    total, count = _total(step, [jnp.sum(weights), jnp.asarray(weights.size, _wide())])
+    factor = total if reduction == "sum" else total / count
+    return loss * factor.astype(loss.dtype)
+
+
+def _total(step: Step, numbers: list[Any]) -> Any:
+    """The sums of numbers over the workers' rows."""
+    own = jnp.stack(numbers) if step.rows else jnp.zeros([len(numbers)], _wide())
+    name = step.numbered("weights of a loss")
+    (total,) = push_pull_all([jax.lax.stop_gradient(own)], [name], is_derived=False, op=Sum)
+    return total
+
+
+def _wide() -> Any:
+    return jax.dtypes.canonicalize_dtype("float64")  # float32, unless it is allowed
+
+
+def _update_mean(
+    original: Callable[..., Any], self: Any, values: Any, sample_weight: Any = None
+) -> Any:
+    """A number of the step, such as its loss, counts with the rows that it is a mean over."""
+    step = steps.current()
+    if step is not None and sample_weight is None and jnp.ndim(values) == 0:
+        sample_weight = step.share
+    return original(self, values, sample_weight)
+
+
+def _next_seed(original: Callable[..., Any], self: Any, ordered: bool = True) -> Any:
+    """Each worker draws its own numbers, while the generators stay alike."""
+    seed = original(self, ordered)
+    if steps.current() is None or not runtime.rank():
+        return seed
+    return seed + jnp.asarray([steps.offset_of_seeds(), 0], seed.dtype)

@@ -1,0 +1,65 @@
+"""Values of worker 0 for all workers, after a look at whether all have the same variables
+(protocol rule 28)."""
+
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+
+from tf_byteps import runtime
+from tf_byteps.exchange import host
+from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.exchange.variable_lists import check_lists, keyed_variables
+from tf_byteps.strategy import variable_kinds
+
+_WHAT = "variables of the model and its optimizer"
+_BEGUN = "_byteps_begun"  # of a `keras.Variable` of kind `own`: a training has begun with it
+# Model -> the ids of its variables that worker 0's values have reached.
+_synchronized: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+
+
+def synchronize(model: Any) -> None:
+    """Sets all variables of a model and its optimizers to worker 0's values. A collective.
+
+    Those of kind `own` only before the first training.
+
+    Args:
+        model: a built `keras.Model`.
+
+    Raises:
+        ValueError: on all workers, if their variables differ.
+    """
+    variables = _variables(model)
+    _synchronized[model] = set(map(id, variables))
+    if runtime.size() == 1:
+        return
+    own = variable_kinds.variables(model, variable_kinds.Kind.OWN)
+    kept = {id(variable) for variable in own if hasattr(variable, _BEGUN)}
+    for variable in own:
+        setattr(variable, _BEGUN, True)
+    keyed = keyed_variables((v.path, v) for v in variables if id(v) not in kept)
+    check_lists(_WHAT, gather_objects(f"initial values/{_WHAT}", list(keyed)))
+    values = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in keyed.values()]
+    names = [f"initial value/{key}" for key in keyed]
+    received = host.copy_all(values, names, "broadcast")
+    if runtime.rank() == 0:
+        return
+    for variable, value in zip(keyed.values(), received, strict=True):
+        variable.assign(value)
+
+
+def synchronize_if_new(model: Any) -> None:
+    """`synchronize`, if the model has variables that it has not seen. No collective without."""
+    known = _synchronized.get(model, set())
+    if any(id(variable) not in known for variable in _variables(model)):
+        synchronize(model)
+
+
+def _variables(model: Any) -> list[Any]:
+    variables = list(model.variables)
+    for optimizer in optimizers_of(model):
+        variables += optimizer.variables
+    of_metrics = set(map(id, model.metrics_variables))  # they start alike everywhere
+    return [v for v in {id(v): v for v in variables}.values() if id(v) not in of_metrics]

@@ -1,0 +1,132 @@
+"""A training or evaluation step of this worker's rows, while JAX traces it.
+
+Rows are static: the batch comes with an empty array whose shape says how many rows the worker and
+the whole batch have. So another length of the last batch is another program, and no exchange is
+needed to know how much the worker counts.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tf_byteps import runtime
+from tf_byteps.strategy import variable_kinds
+from tf_byteps.strategy.jax import batches
+
+_local = threading.local()
+
+
+@dataclasses.dataclass
+class Step:
+    """What is traced.
+
+    Attributes:
+        model: the `keras.Model`.
+        rows: of this worker's piece; 0: it computes with a row that counts nothing.
+        all_rows: of the batch.
+        is_training: whether it is a training step.
+        is_reduced: whether its optimizer has reduced the gradients already.
+        names: exchanges so far, by name.
+    """
+
+    model: Any
+    rows: int
+    all_rows: int
+    is_training: bool
+    is_reduced: bool = False
+    names: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+
+    @property
+    def share(self) -> float:
+        """This worker's share of the batch's rows."""
+        return self.rows / self.all_rows
+
+    def numbered(self, name: str) -> str:
+        """`name`, with `#1`, `#2`, ... for its further uses in the step."""
+        self.names[name] += 1
+        index = self.names[name] - 1
+        return f"{name}#{index}" if index else name
+
+
+class Marked(NamedTuple):
+    """A piece of a batch, and an empty array of shape [rows of the batch, own rows, 0]."""
+
+    piece: Any
+    rows: Any
+
+
+def current() -> Step | None:
+    """The step that this thread traces, of a model of a `BytePSStrategy` with several workers."""
+    return getattr(_local, "step", None)
+
+
+@contextlib.contextmanager
+def _tracing(step: Step | None) -> Iterator[None]:
+    outer, _local.step = current(), step
+    try:
+        yield
+    finally:
+        _local.step = outer
+
+
+def marking(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:
+    """A step's function that gets the rows with the batch, for `traced` to find them.
+
+    Args:
+        model: the `keras.Model`.
+        step_function: of Keras: takes a state and a batch; compiled or not.
+    """
+
+    def call(state: Any, piece: Any) -> Any:
+        rows = batches.take_rows()
+        if rows is None:
+            return step_function(state, piece)
+        own, every = rows
+        batches.note_last_rows(model, own)
+        return step_function(state, Marked(piece, np.zeros([every, own, 0], np.bool_)))
+
+    return call
+
+
+def traced(model: Any, step: Callable[..., Any], is_training: bool) -> Callable[..., Any]:
+    """A model's `train_step` or `test_step` as a step of this worker's rows.
+
+    Args:
+        model: the `keras.Model`.
+        step: its method.
+        is_training: whether it is `train_step`.
+    """
+
+    def call(state: Any, data: Any) -> Any:
+        if not isinstance(data, Marked):
+            return step(state, data)
+        every, own, _ = data.rows.shape
+        with _tracing(Step(model, own, every, is_training)):
+            logs, after = step(state, data.piece)
+        return logs, after if own else _without_own_rows(model, state, after)
+
+    return call
+
+
+def _without_own_rows(model: Any, before: Any, after: Any) -> Any:
+    """The state after a step without rows: what follows a worker's rows stays as it was."""
+    kinds = variable_kinds.OF_OWN_ROWS
+    kept = {id(variable) for variable in variable_kinds.variables(model, *kinds)}
+    non_trainable = [
+        old if id(variable) in kept else new
+        for variable, old, new in zip(
+            model.non_trainable_variables, before[1], after[1], strict=True
+        )
+    ]
+    return (after[0], non_trainable, *after[2:-1], before[-1])
+
+
+def offset_of_seeds() -> int:
+    """What this worker adds to the seeds of a step."""
+    # Odd and large, see strategy.step.noise.
+    return runtime.rank() * 0x3C6EF373 % (2**31 - 1)

@@ -1,0 +1,121 @@
+"""The strategy that users see where Keras runs on JAX."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tf_byteps import runtime
+from tf_byteps.config import Config
+from tf_byteps.errors import BytePSError
+from tf_byteps.exchange.compression import Compression
+from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.strategy.fit import framework
+from tf_byteps.strategy.jax import hooks, initial_values, scopes
+from tf_byteps.strategy.jax.framework import Jax
+
+# What only TensorFlow's strategy does, with the value that asks for nothing.
+_TENSORFLOWS = {
+    "cross_step": False,
+    "backup_workers": None,
+    "sparse_as_dense": False,
+    "merge_repeated_rows": True,
+    "local_steps": None,
+    "outer": "average",
+    "outer_learning_rate": None,
+    "outer_momentum": None,
+    "fragments": 1,
+    "delay": 0,
+    "mix": None,
+    "warmup_steps": 0,
+}
+
+
+class BytePSStrategy:
+    """Synchronous data-parallel training of Keras on JAX, one replica in each worker process.
+
+    Every worker runs the same program with the same data, and trains on its piece of each batch, as
+    TensorFlow's `BytePSStrategy` does. Gradients, losses, metrics and files are those of one
+    process. docs/keras_on_jax.md lists what differs.
+
+    Args:
+        config: a `tf_byteps.Config`, as for `tf_byteps.init()`, which is called with it. Default:
+            from the environment; with nothing there it is one worker without any network.
+        compression: how gradients are made smaller on the wire: a member of `Compression` or its
+            name, such as `"int8"`, or a function that returns one (or `None`) for a
+            `keras.Variable`; the same on all workers.
+        **others: what TensorFlow's strategy takes besides. None of it works on JAX yet.
+
+    Raises:
+        tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, tf_byteps
+            runs with another configuration, or it asks for what does not work on JAX.
+        NotImplementedError: an argument asks for what does not work on JAX.
+        TypeError: there is no such argument.
+        ValueError: there is no such `compression`.
+
+    Example:
+
+    ```python
+    os.environ["KERAS_BACKEND"] = "jax"  # before keras is imported
+    with tf_byteps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.layers.Dense(10, activation="softmax")])
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(images, labels, batch_size=64)  # 64 over all workers
+    ```
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        compression: CompressionChoice = Compression.none,
+        **others: Any,
+    ) -> None:
+        for name, value in others.items():
+            if name not in _TENSORFLOWS:
+                raise TypeError(f"BytePSStrategy has no argument {name!r}")
+            if value != _TENSORFLOWS[name]:
+                raise NotImplementedError(
+                    f"{name} is {value!r}, which BytePSStrategy does not support with "
+                    "KERAS_BACKEND=jax: leave it out, or use KERAS_BACKEND=tensorflow"
+                )
+        self.compression = resolve_choice(compression)
+        runtime.init(config)
+        _check_config(runtime.config())
+        self.extended = _Extended()
+        framework.use(Jax())
+        hooks.install()
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        """The number of workers."""
+        return runtime.size()
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Models that are made, compiled or trained in it belong to the strategy."""
+        with scopes.entered(self):
+            yield
+
+
+class _Extended:
+    """What is shared with TensorFlow's strategy asks for by this name."""
+
+    is_byteps = True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this worker writes the files of callbacks."""
+        return runtime.rank() == 0
+
+    def synchronize_model(self, model: Any) -> None:
+        """Gives worker 0's values to all variables of a model and its optimizer. A collective."""
+        initial_values.synchronize(model)
+
+
+def _check_config(config: Config) -> None:
+    asked = {"BYTEPS_BACKUP_WORKERS": config.backup_workers, "an elastic job": config.elastic}
+    for what, value in asked.items():
+        if value:
+            raise BytePSError(
+                f"{what} does not work with KERAS_BACKEND=jax: leave it out, or use "
+                "KERAS_BACKEND=tensorflow"
+            )

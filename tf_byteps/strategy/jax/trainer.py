@@ -1,0 +1,299 @@
+"""What is changed in Keras's trainer for JAX; see `hooks` for why."""
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import tree
+from keras.src.backend.jax import trainer as keras_trainer
+from keras.src.trainers.trainer import Trainer
+
+from tf_byteps import runtime
+from tf_byteps.errors import BytePSError
+from tf_byteps.exchange import host, leaving
+from tf_byteps.exchange.strategies import strategy_of
+from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
+from tf_byteps.strategy.jax import batches, failures, initial_values, random_states, scopes, steps
+from tf_byteps.wrapping import Change
+
+_logger = logging.getLogger("tf_byteps")
+_local = threading.local()
+_said: set[str] = set()
+
+
+def changes() -> list[Change]:
+    """Each an owner, the name of its attribute, and what replaces that."""
+    trainer = keras_trainer.JAXTrainer
+    return [
+        (trainer, "__init__", _init),
+        (Trainer, "compile", _compile),
+        (trainer, "fit", _fit),
+        (trainer, "evaluate", _evaluate),
+        (trainer, "predict", _predict),
+        (trainer, "train_on_batch", _train_on_batch),
+        (trainer, "test_on_batch", _test_on_batch),
+        (trainer, "make_train_function", _make_train_function),
+        (trainer, "make_test_function", _make_test_function),
+        (trainer, "make_predict_function", _make_predict_function),
+        (trainer, "_make_function", _make_function),
+        (trainer, "_get_metrics_result_or_logs", _metrics_result),
+        (keras_trainer.JAXEpochIterator, "_get_iterator", batches.get_iterator),
+    ]
+
+
+def replace_stop_training() -> None:
+    """`Model.stop_training` is not a function that could be wrapped."""
+    setattr(keras_trainer.JAXTrainer, "stop_training", stopping.attribute())  # noqa: B010
+
+
+def _init(original: Callable[..., Any], self: Any) -> None:
+    original(self)
+    if scopes.current() is not None:
+        self.__dict__["distribute_strategy"] = scopes.current()
+
+
+def _compile(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
+    scopes.adopt(self)
+    original(self, *args, **kwargs)
+
+
+def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    if scopes.adopt(self) is None:
+        _warn_if_alone(self)
+        with batches.cut(False):
+            return original(self, *args, **kwargs)
+    _refuse_distribution()
+    call = inspect.signature(original).bind(self, *args, **kwargs)
+    given = call.arguments.get("callbacks")
+    metrics.give_back(self)
+    outer, _local.fits = getattr(_local, "fits", None), self
+    keep = failures.Keep()
+    try:
+        with leaving.telling_the_others(), failures.in_a_sentence(keep), batches.cut(True):
+            completed = callbacks.completed(given, self, call.arguments.get("epochs", 1))
+            call.arguments["callbacks"] = _with(completed, self, keep, random_states.Agree())
+            random_states.agree()
+            return original(*call.args, **call.kwargs)
+    finally:
+        _local.fits = outer
+        stopping.forget(self)
+
+
+def _with(completed: Any, model: Any, *ours: keras.callbacks.Callback) -> Any:
+    if runtime.size() == 1:
+        return completed
+    if not isinstance(completed, keras.callbacks.CallbackList):
+        return [*completed, *ours]
+    for callback in ours:
+        callback.set_model(model)
+        completed.callbacks.append(callback)
+    return completed
+
+
+def _warn_if_alone(model: Any) -> None:
+    if not runtime.is_initialized() or runtime.size() == 1 or model.name in _said:
+        return
+    _said.add(model.name)
+    _logger.warning(
+        "the model %r trains on this worker alone, though there is a BytePSStrategy: make it, "
+        "compile it or call fit within `with strategy.scope():`",
+        model.name,
+    )
+
+
+def _refuse_distribution() -> None:
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        raise BytePSError(
+            f"keras.distribution.set_distribution has set a {type(distribution).__name__}, which "
+            "BytePSStrategy cannot be used with: leave it out"
+        )
+
+
+def _meet_outside_fit(model: Any, method: str) -> None:
+    """A training has begun together. Another one may have ended by an exception on some worker."""
+    is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
+    if is_inside or runtime.size() == 1:
+        return
+    _, after_failure = leaving.meet(None, method)
+    if after_failure:
+        initial_values.synchronize(model)
+
+
+def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    if scopes.adopt(self) is None:
+        with batches.cut(False):
+            return original(self, *args, **kwargs)
+    _refuse_distribution()
+    outer = getattr(_local, "evaluates", False)
+    try:
+        with failures.in_a_sentence(), batches.cut(True):
+            _meet_outside_fit(self, "evaluate")
+            _local.evaluates = True
+            _average_statistics(self)
+            metrics.give_back(self)
+            return original(self, *args, **kwargs)
+    finally:
+        _local.evaluates = outer
+        if getattr(_local, "fits", None) is self and not kwargs.get("_use_cached_eval_dataset"):
+            metrics.give_back(self)  # by a callback: the epoch goes on counting
+
+
+def _average_statistics(model: Any) -> None:
+    model.jax_state_sync()  # within an epoch the variables are empty
+    statistics.average(model)
+
+
+def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    if scopes.adopt(self) is None:
+        with batches.cut(False):
+            return original(self, *args, **kwargs)
+    _refuse_distribution()
+    with failures.in_a_sentence(), batches.cut(True):
+        _meet_outside_fit(self, "predict")
+        _average_statistics(self)
+        return original(self, *args, **kwargs)
+
+
+def _train_on_batch(
+    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+) -> Any:
+    if scopes.adopt(self) is None or runtime.size() == 1:
+        return original(self, *args, **kwargs)
+    _refuse_distribution()
+    with failures.in_a_sentence():
+        statistics.begin_if_new(self)
+        metrics.give_back(self)
+        result = _on_piece(original, self, args, kwargs)
+        statistics.average_all(self)
+        return result
+
+
+def _test_on_batch(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    if scopes.adopt(self) is None or runtime.size() == 1:
+        return original(self, *args, **kwargs)
+    _refuse_distribution()
+    with failures.in_a_sentence():
+        metrics.give_back(self)
+        return _on_piece(original, self, args, kwargs)
+
+
+def _on_piece(original: Callable[..., Any], model: Any, args: Any, kwargs: Any) -> Any:
+    call = inspect.signature(original).bind(model, *args, **kwargs)
+    given = {
+        name: tree.map_structure(_to_array, call.arguments[name])
+        for name in ("x", "y", "sample_weight")
+        if call.arguments.get(name) is not None
+    }
+    piece, rows = batches.piece_of(given)
+    call.arguments.update(piece)
+    return_dict = call.arguments.get("return_dict", False)
+    call.arguments["return_dict"] = True
+    with batches.of_rows(rows):
+        own = original(*call.args, **call.kwargs)
+    logs = metrics.logs_so_far(model, own)
+    return logs if return_dict else model._flatten_metrics_in_order(logs)
+
+
+def _to_array(value: Any) -> Any:
+    return value if value is None or hasattr(value, "shape") else np.asarray(value)
+
+
+def _make_train_function(original: Callable[..., Any], self: Any, force: bool = False) -> None:
+    _make(original, self, force, "train_step", is_training=True)
+
+
+def _make_test_function(original: Callable[..., Any], self: Any, force: bool = False) -> None:
+    _make(original, self, force, "test_step", is_training=False)
+
+
+def _make(
+    original: Callable[..., Any], model: Any, force: bool, name: str, is_training: bool
+) -> None:
+    if strategy_of(model) is None or runtime.size() == 1:
+        original(model, force)
+        return
+    if getattr(_local, "fits", None) is not model:
+        initial_values.synchronize_if_new(model)
+    session = [runtime.size(), runtime.rank()]  # are in the compiled program
+    force = force or model.__dict__.get(f"_byteps_{name}_of") != session
+    model.__dict__[f"_byteps_{name}_of"] = session
+    step = getattr(model, name)
+    if is_training:
+        _warn_of_own_step(model, step)
+    has_own = name in model.__dict__
+    model.__dict__[name] = steps.traced(model, step, is_training)
+    try:
+        original(model, force)
+    finally:
+        del model.__dict__[name]
+        if has_own:
+            model.__dict__[name] = step
+
+
+def _warn_of_own_step(model: Any, step: Any) -> None:
+    if getattr(step, "__func__", None) is keras_trainer.JAXTrainer.train_step:
+        return
+    if runtime.rank() or model.name in _said:
+        return
+    _said.add(model.name)
+    _logger.warning(
+        "the model %r has a train_step of its own: gradients are averaged over the workers where "
+        "its optimizer takes them. A step that does more with them than to hand them on, such as "
+        "clipping them, must average them itself before, with tf_byteps.jax.push_pull_tree",
+        model.name,
+    )
+
+
+def _make_predict_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+    if strategy_of(self) is not None and runtime.size() > 1:
+        initial_values.synchronize_if_new(self)
+    return original(self, force)
+
+
+def _make_function(
+    original: Callable[..., Any], self: Any, step_function: Any, concatenate_outputs: bool = False
+) -> Any:
+    if strategy_of(self) is not None and runtime.size() > 1:
+        if concatenate_outputs:
+            step_function = _gathering(step_function)
+        else:
+            step_function = steps.marking(self, step_function)
+    return original(self, step_function, concatenate_outputs)
+
+
+def _gathering(step_function: Callable[..., Any]) -> Callable[..., Any]:
+    """A prediction of the whole batch: the workers' pieces, in the input's order."""
+
+    def call(state: Any, piece: Any) -> Any:
+        rows = batches.take_rows()
+        outputs, state = step_function(state, piece)
+        if rows is None:  # of predict_on_batch
+            return outputs, state
+        arrays = [np.asarray(output) for output in tree.flatten(outputs)]
+        for array in arrays:
+            if array.shape[:1] != (max(rows[0], 1),):
+                raise ValueError(
+                    f"a prediction for {rows[0]} rows has the shape {array.shape}: predict gathers "
+                    "the workers' rows, so its first axis must be the batch's"
+                )
+        pieces = [array[: rows[0]] for array in arrays]
+        names = [f"prediction/{index}" for index in range(len(pieces))]
+        gathered = host.copy_all(pieces, names, "gather")
+        return tree.pack_sequence_as(outputs, gathered), state
+
+    return call
+
+
+def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
+    """Called at the end of each epoch and each evaluation, and nowhere else."""
+    if strategy_of(self) is None:
+        return original(self, logs)
+    if not getattr(_local, "evaluates", False):
+        statistics.end_epoch(self)
+    metrics.reduce_states(self)
+    return metrics.of_all_workers(self, original(self, logs))
