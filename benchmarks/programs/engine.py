@@ -9,7 +9,7 @@ import numpy as np
 import tf_byteps
 from tf_byteps import _engine
 from tf_byteps.declaration import Declaration
-from tf_byteps.ops.arguments import FORWARD_ORDER
+from tf_byteps.exchange.arguments import FORWARD_ORDER
 
 _WAIT_SECONDS = 280.0
 # Of the largest sum: what codecs may be off by. Others lose more of each gradient.
