@@ -84,7 +84,7 @@ _UNSUPPORTED = (
 _HOME = {
     **dict.fromkeys(_RUNTIME, "tf_byteps.runtime"),
     **dict.fromkeys(_BUILD_FACTS, "tf_byteps.build_facts"),
-    **dict.fromkeys(_OPS, "tf_byteps.ops"),
+    **dict.fromkeys(_OPS, "tf_byteps.dispatch"),
     **{name: f"tf_byteps.exchange.{module}" for module in _EXCHANGE for name in _EXCHANGE[module]},
     **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
     **dict.fromkeys(_UNSUPPORTED, "tf_byteps.exchange.unsupported"),

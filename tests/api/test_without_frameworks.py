@@ -62,6 +62,17 @@ try:
 except ImportError as error:
     assert "tf_byteps.keras is for Keras on TensorFlow, and KERAS_BACKEND is 'jax'" in str(error)
 """
+_JAX_ARRAYS = """
+import tf_byteps, tf_byteps.jax, jax, jax.numpy as jnp
+sys.modules["tensorflow"] = None
+tf_byteps.init()
+x = jnp.ones(2)
+assert tf_byteps.push_pull(x, compression="fp16").tolist() == [1, 1]
+assert jax.jit(lambda x: tf_byteps.push_pull([x, 2 * x], op="sum"))(x)[1].tolist() == [2, 2]
+assert tf_byteps.broadcast(x, root_rank=0).tolist() == [1, 1]
+assert tf_byteps.gather(x).tolist() == tf_byteps.allgather(x).tolist() == [1, 1]
+tf_byteps.shutdown()
+"""
 
 
 @pytest.mark.parametrize(
@@ -70,8 +81,9 @@ except ImportError as error:
         (["tensorflow", "keras", "jax"], _NEUTRAL, "tensorflow"),
         (["jax"], _TENSORFLOW, "tensorflow"),
         (["tensorflow"], _JAX, "jax"),
+        (["tensorflow", "keras"], _JAX_ARRAYS, "jax"),
     ],
-    ids=["neutral", "tensorflow", "jax"],
+    ids=["neutral", "tensorflow", "keras on jax", "jax"],
 )
 def test_without(blocked, program, backend):
     if backend == "jax":

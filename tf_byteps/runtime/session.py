@@ -247,7 +247,7 @@ class Session:
 
 def op_determinism() -> bool | None:
     """What `tf.config.experimental.enable_op_determinism()` has set; None without TensorFlow."""
-    if "tensorflow" not in sys.modules:
+    if sys.modules.get("tensorflow") is None:
         return None
     from tensorflow.python.framework import config as tensorflow_config
 
