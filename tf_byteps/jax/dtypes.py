@@ -44,7 +44,7 @@ def to_copy(value: Any, what: str) -> tuple[jax.Array, Decode]:
     Raises:
         TypeError: arrays of its dtype cannot be copied.
     """
-    if hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         data, decode = to_copy(jax.random.key_data(value), what)
         kind = jax.random.key_impl(value)
         return data, lambda result: jax.random.wrap_key_data(decode(result), impl=kind)

@@ -13,7 +13,7 @@ from tf_byteps.errors import ExchangeError
 _ERROR = re.compile(r"^(?:[\w.]+: )?([A-Z_]+): (.*)", re.DOTALL)
 
 
-def of(error: jax.errors.JaxRuntimeError) -> ExchangeError | None:
+def of(error: Exception) -> ExchangeError | None:
     """The engine's error that JAX's has inside; None: it is another one.
 
     Args:

@@ -46,7 +46,7 @@ class _Program:
 
     def block(self, context: mlir.LoweringRuleContext) -> _Block:
         """The one that is being made."""
-        at = mlir.ir.InsertionPoint.current.block
+        at = _current_block()
         for block in reversed(self.blocks):
             if block.at == at:
                 return block
@@ -67,7 +67,7 @@ class _Program:
     def _names_of_function(self) -> dict[str, str]:
         """A name that the user gave stays itself in a function: in both branches of a condition.
         Two functions, such as those that `jax.checkpoint` makes, may run at the same time."""
-        function = mlir.ir.InsertionPoint.current.block.owner
+        function = _current_block().owner
         while function.operation.name != "func.func":
             function = function.operation.parent
         for known, names in self.given:
@@ -157,7 +157,7 @@ def lower(
         gate = (gated, NUMBER)
     block.last = [gate]
     results: list[Any] = [None] * len(names)
-    for group, (begun, _, room) in zip(groups, started):
+    for group, (begun, _handle, room) in zip(groups, started):
         ended = _end(context, exchanges, names, group, [*begun, gate, *room], outs, block)
         for place, result in zip(group, ended):
             results[place] = result
@@ -213,6 +213,11 @@ def _end(
         in_place,
         exchanges.attributes(names, group),
     )
+
+
+def _current_block() -> Any:
+    point: Any = mlir.ir.InsertionPoint.current
+    return point.block
 
 
 def _declare(exchanges: Exchanges, names: list[str], avals: Sequence[Any]) -> None:

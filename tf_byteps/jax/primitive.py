@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 from jax.extend import core
 from jax.interpreters import ad, batching, mlir, partial_eval
