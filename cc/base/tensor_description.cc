@@ -5,7 +5,8 @@
 namespace byteps {
 namespace {
 
-constexpr std::array<const char*, 5> kKindNames = {"sum", "min", "max", "broadcast", "gather"};
+constexpr std::array<const char*, 6> kKindNames = {"sum",       "min",    "max",
+                                                   "broadcast", "gather", "store"};
 
 // Elements of one tensor; far beyond any memory, and far from overflowing a product with an
 // element's size.
@@ -80,6 +81,9 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            "backup_workers counts workers, but the GPUs of a host contribute "
                            "together: set it to 0, or give each host one worker");
   }
+  if (kind != ExchangeKind::kStore && staleness != kUnboundedStaleness)
+    return InvalidArgument(who + "only a store has a staleness; got " + ToString());
+  if (kind == ExchangeKind::kStore) BYTEPS_RETURN_IF_ERROR(ValidateStore());
   const bool is_of_rows = kind == ExchangeKind::kGather && dtype == DType::kUInt8;
   if (codec.empty() || is_of_rows) return OkStatus();
   if (kind != ExchangeKind::kSum || dtype != DType::kFloat32) {
@@ -88,6 +92,20 @@ Status TensorDescription::Validate(int32_t num_workers) const {
                            ": exchange it without compression, or cast it");
   }
   return OkStatus();
+}
+
+Status TensorDescription::ValidateStore() const {
+  const std::string who = "tensor \"" + name + "\": ";
+  if (staleness < kUnboundedStaleness)
+    return InvalidArgument(who + "a staleness of " + std::to_string(staleness));
+  if (AccumulatorDType(dtype) != dtype) {
+    return InvalidArgument(who + "a store of " + DTypeName(dtype) +
+                           " would round small changes away; keep the weights in float32");
+  }
+  if (!per_host) return OkStatus();
+  return InvalidArgument(who +
+                         "an asynchronous exchange is each worker's own, but the GPUs of a host "
+                         "contribute together: exchange it from the CPU");
 }
 
 std::string TensorDescription::ToString() const {
@@ -102,6 +120,7 @@ std::string TensorDescription::ToString() const {
   if (kind == ExchangeKind::kBroadcast) text += " from worker " + std::to_string(root_rank);
   if (per_host) text += " over GPUs";
   if (backup_workers > 0) text += " of all but " + std::to_string(backup_workers) + " workers";
+  if (staleness >= 0) text += " at most " + std::to_string(staleness) + " steps stale";
   if (!codec.empty()) text += " compressed with " + codec;
   return text;
 }
@@ -110,8 +129,9 @@ bool TensorDescription::SameExchangeAs(const TensorDescription& other) const {
   const bool is_same_codec =
       codec == other.codec || (IsChosenByCoordinator(codec) && IsChosenByCoordinator(other.codec));
   return dtype == other.dtype && kind == other.kind && average == other.average &&
-         per_host == other.per_host && backup_workers == other.backup_workers && is_same_codec &&
-         shape == other.shape && (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
+         per_host == other.per_host && backup_workers == other.backup_workers &&
+         staleness == other.staleness && is_same_codec && shape == other.shape &&
+         (kind != ExchangeKind::kBroadcast || root_rank == other.root_rank);
 }
 
 uint64_t KeyOfName(const std::string& name) {

@@ -13,16 +13,22 @@
 namespace byteps {
 
 // How the contributions of the workers become the result. The values travel in declarations: append
-// only. Reserved for later: sparse sum, asynchronous store.
+// only. Reserved for later: sparse sum.
 enum class ExchangeKind : uint8_t {
   kSum = 0,
   kMin = 1,
   kMax = 2,
   kBroadcast = 3,  // everybody gets the root's value; only the root sends a payload
   kGather = 4,     // concatenation along axis 0 in rank order; lengths may differ
+  // Servers hold the sum of all that was ever pushed, and answer each push at once (base/
+  // store_rounds.h).
+  kStore = 5,
 };
 
-// "sum", "min", "max", "broadcast", "gather".
+// TensorDescription::staleness: no worker waits for another one.
+inline constexpr int32_t kUnboundedStaleness = -1;
+
+// "sum", "min", "max", "broadcast", "gather", "store".
 const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 
@@ -40,6 +46,9 @@ struct TensorDescription {
   // Averages only, not per_host: a round may end without the contributions of so many workers, and
   // is divided by the number of those that are in. One at least is always waited for.
   int32_t backup_workers = 0;
+  // kStore only: a worker that has pushed so many times more often than another one waits for its
+  // answer until that has pushed again.
+  int32_t staleness = kUnboundedStaleness;
   // How contributions are compressed in frames, with all options, as the codec names itself
   // (codec/codec.h); empty: not. Sums and averages of float32; a gather of bytes that the caller
   // has encoded, where it only lets workers find out that they disagree.
@@ -50,16 +59,20 @@ struct TensorDescription {
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 
   // Refuses more than kMaxTensorBytes, an average of integers, a negative dimension, an empty or
-  // overlong name, a bad root, backup workers of anything but an average, a codec for what it is
-  // not made for. Whether the codec is known is codec/part_forms.h's to say.
+  // overlong name, a bad root, backup workers of anything but an average, a store of 16-bit floats
+  // or of hosts, a codec for what it is not made for. Whether the codec is known is
+  // codec/part_forms.h's to say.
   Status Validate(int32_t num_workers) const;
 
   // "float32[3,4] sum", as error messages show it.
   std::string ToString() const;
 
-  // Same dtype, shape, kind, average, root, per_host, backup_workers and codec: the workers
-  // agree.
+  // Same dtype, shape, kind, average, root, per_host, backup_workers, staleness and codec: the
+  // workers agree.
   bool SameExchangeAs(const TensorDescription& other) const;
+
+ private:
+  Status ValidateStore() const;
 };
 
 // Of one tensor; no frame may announce more, either.

@@ -47,7 +47,9 @@ std::vector<RoundsHeld::Tensor> Failover::OnResults(int32_t rank, const ResultsH
 
 std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& entries) const {
   std::set<std::pair<uint64_t, uint32_t>> moved;  // variants share their rounds
+  std::set<uint64_t> stores;
   for (const TableEntry& entry : entries) {
+    if (entry.tensor.kind == ExchangeKind::kStore) stores.insert(entry.key);
     for (uint32_t part = 0; part < entry.parts.size(); ++part) {
       if (entry.parts[part].version == version_) moved.emplace(entry.key, part);
     }
@@ -61,7 +63,8 @@ std::vector<PartsMoved::Part> Failover::Agree(const std::vector<TableEntry>& ent
     agreed.part = key_and_part.second;
     for (const Standing& standing : found->second)
       agreed.next_round = std::max(agreed.next_round, standing.next_round);
-    bool is_lacked = false;
+    // The server itself lacks what a store holds.
+    bool is_lacked = stores.count(agreed.key) > 0;
     int32_t has_it = -1;
     for (const Standing& standing : found->second) {
       is_lacked = is_lacked || standing.next_round < agreed.next_round;

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "cc/base/store_rounds.h"
+
 namespace byteps {
 namespace {
 
@@ -14,10 +16,22 @@ constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr uint64_t kMaxPartsOfTensor = uint64_t{1} << 20;
 constexpr uint64_t kMaxParts = uint64_t{1} << 22;
 
+// A store is one for all workers, and for ever. What only gives a name's rounds up (see KeyTable's
+// PlaceholderOf) may have been declared before.
+bool ExcludesStore(const TensorDescription& known, const TensorDescription& tensor) {
+  const auto may_be_placeholder = [](const TensorDescription& each) {
+    return each.kind == ExchangeKind::kSum && each.dtype == DType::kUInt8 && !each.average &&
+           each.shape == std::vector<int64_t>{1};
+  };
+  return (known.kind == ExchangeKind::kStore || tensor.kind == ExchangeKind::kStore) &&
+         !may_be_placeholder(known) && !may_be_placeholder(tensor);
+}
+
 }  // namespace
 
 TensorTable::TensorTable(const JobDescription& job)
     : num_workers_(job.num_workers()),
+      is_deterministic_(job.options.deterministic),
       is_lost_(job.num_servers(), false),
       placement_(job.worker_hosts, job.server_hosts, job.options.flow.part_bytes) {}
 
@@ -35,6 +49,12 @@ std::vector<TensorTable::Outcome> TensorTable::Declare(
 TensorTable::Outcome TensorTable::FindOrAdd(const TensorDescription& tensor, uint64_t update_id) {
   Outcome outcome;
   outcome.status = tensor.Validate(num_workers_);
+  if (outcome.status.ok() && is_deterministic_ && tensor.kind == ExchangeKind::kStore) {
+    outcome.status = FailedPrecondition(
+        "tensor \"" + tensor.name +
+        "\": an asynchronous exchange depends on the order in which workers push, and the job is "
+        "deterministic: choose one of them");
+  }
   if (!outcome.status.ok()) return outcome;
   const uint64_t key = KeyOfName(tensor.name);
   if (rows_.size() >= kMaxTensors && rows_.count(key) == 0) {
@@ -79,6 +99,14 @@ TensorTable::Outcome TensorTable::Find(const TensorDescription& tensor, Variants
     outcome.row = &known;  // the first, also if it has been replaced: Retune tells of the other
     return outcome;
   }
+  for (const Row& known : *variants) {
+    if (!ExcludesStore(known.entry.tensor, tensor)) continue;
+    outcome.status = FailedPrecondition(
+        "tensor \"" + tensor.name + "\" is known as " + known.entry.tensor.ToString() +
+        " and was given as " + tensor.ToString() +
+        ": what is exchanged asynchronously keeps shape, dtype and staleness; use another name");
+    return outcome;
+  }
   if (variants->size() >= kMaxVariants) {
     outcome.status =
         FailedPrecondition("tensor \"" + tensor.name + "\" has been declared with " +
@@ -119,6 +147,8 @@ std::string TensorTable::CodecNow(const std::string& codec) const {
 }
 
 bool TensorTable::IsOtherwiseNow(const TableEntry& entry) const {
+  // Its parts have values, and workers are in rounds of their own.
+  if (entry.tensor.kind == ExchangeKind::kStore) return false;
   if (CodecNow(entry.tensor.codec) != entry.tensor.codec) return true;
   const std::vector<uint64_t> cut = placement_.Cut(entry.tensor);
   return !std::equal(
@@ -189,13 +219,16 @@ const TensorTable::Row& TensorTable::row(const TableEntry& entry) const {
   return rows_.at(entry.key)[entry.variant];
 }
 
-// With backup workers a server keeps results for those who are behind, which nobody else has.
+// With backup workers a server keeps results for those who are behind, which nobody else has. A
+// store moves if one word has a bit for each worker (base/store_rounds.h).
 bool TensorTable::CanLose(int32_t server) const {
   for (const auto& [key, variants] : rows_) {
     for (const Row& row : variants) {
       const auto is_there = [=](const PartPlacement& part) { return part.server == server; };
-      if (row.entry.tensor.backup_workers > 0 &&
-          std::any_of(row.entry.parts.begin(), row.entry.parts.end(), is_there))
+      const bool has_own =
+          row.entry.tensor.backup_workers > 0 || (row.entry.tensor.kind == ExchangeKind::kStore &&
+                                                  num_workers_ > kMostWorkersOfMovedStore);
+      if (has_own && std::any_of(row.entry.parts.begin(), row.entry.parts.end(), is_there))
         return false;
     }
   }
@@ -218,8 +251,9 @@ bool TensorTable::MustMove(const PartPlacement& part) const {
 
 // Rounds are shared by all variants.
 bool TensorTable::MayMove(const Variants& variants) {
-  return std::none_of(variants.begin(), variants.end(),
-                      [](const Row& row) { return row.entry.tensor.backup_workers > 0; });
+  return std::none_of(variants.begin(), variants.end(), [](const Row& row) {
+    return row.entry.tensor.backup_workers > 0 || row.entry.tensor.kind == ExchangeKind::kStore;
+  });
 }
 
 std::vector<TableEntry> TensorTable::MoveParts(uint32_t version, bool evens_out) {

@@ -79,6 +79,7 @@ class TensorTable {
   static bool MayMove(const Variants& variants);
 
   const int32_t num_workers_;
+  const bool is_deterministic_;
   std::vector<bool> is_lost_;  // by server
   uint32_t moved_version_ = 0;
   uint32_t settled_version_ = 0;

@@ -142,7 +142,8 @@ std::shared_ptr<Handle> NewHandle() {
 
 TensorDescription Describe(const std::string& name, const std::string& dtype,
                            std::vector<int64_t> shape, const std::string& kind, bool average,
-                           int32_t root_rank, int32_t backup_workers, const std::string& codec) {
+                           int32_t root_rank, int32_t backup_workers, const std::string& codec,
+                           int32_t staleness = kUnboundedStaleness) {
   TensorDescription tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
@@ -150,6 +151,7 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   tensor.root_rank = root_rank;
   tensor.backup_workers = backup_workers;
   tensor.codec = codec;
+  tensor.staleness = staleness;
   if (!ParseDType(dtype, &tensor.dtype)) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + dtype +
@@ -158,7 +160,7 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   }
   if (!ParseExchangeKind(kind, &tensor.kind)) {
     throw EngineError{InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
-                                      "\"; use sum, min, max, broadcast or gather")};
+                                      "\"; use sum, min, max, broadcast, gather or store")};
   }
   return tensor;
 }
@@ -179,7 +181,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
                                  std::optional<int32_t> priority,
                                  const std::optional<std::string>& dtype,
                                  const std::optional<py::array>& output, int32_t backup_workers,
-                                 const std::string& codec) {
+                                 const std::string& codec, int32_t staleness) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -187,8 +189,9 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   handle->shape.assign(array.shape(), array.shape() + array.ndim());
 
   ExchangeRequest request;
-  request.tensor = Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))),
-                            handle->shape, kind, average, root_rank, backup_workers, codec);
+  request.tensor =
+      Describe(name, dtype.value_or(py::str(array.dtype().attr("name"))), handle->shape, kind,
+               average, root_rank, backup_workers, codec, staleness);
   if (DTypeSize(request.tensor.dtype) != static_cast<size_t>(array.itemsize())) {
     throw EngineError{InvalidArgument(
         "tensor \"" + name + "\": dtype " + *dtype + " takes " +
@@ -592,6 +595,14 @@ void DefineWorker(py::module_& module) {
         if (worker != nullptr) worker->SkipToRounds(rounds);
       },
       py::arg("rounds"), ReleaseLock(), "Tensors' next exchanges have at least these rounds.");
+  module.def(
+      "begin_stores",
+      [](const std::vector<std::string>& names) {
+        const std::shared_ptr<Worker> worker = CurrentWorker();
+        if (worker != nullptr) worker->BeginStores(names);
+      },
+      py::arg("names"), ReleaseLock(),
+      "The next exchange of each of these begins its asynchronous store anew.");
   module.def("residuals", &ResidualsDict,
              "Error feedback of this worker's tensors: {name: (codec, float32 array)}.");
   module.def("restore_residuals", &RestoreResiduals, py::arg("residuals"),
@@ -610,6 +621,7 @@ void DefineWorker(py::module_& module) {
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
+             py::arg("staleness") = kUnboundedStaleness,
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
              "given: an array like the input; not for gather.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")

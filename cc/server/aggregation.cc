@@ -13,6 +13,7 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
     case ExchangeKind::kSum:
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:
+    case ExchangeKind::kStore:  // has no aggregation: server/part_store.h
       break;
   }
   if (tensor.backup_workers > 0)

@@ -31,109 +31,36 @@
 #include <string>
 #include <vector>
 
-#include "cc/base/host_map.h"
 #include "cc/base/lowest_round.h"
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/server/aggregation.h"
 #include "cc/server/counted_sink.h"
-#include "cc/server/membership.h"
 #include "cc/server/round_history.h"
-#include "cc/server/worker_connection.h"
-#include "cc/wire/control.h"
+#include "cc/server/served_part.h"
 
 namespace byteps {
 
-inline std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
-
-// A push whose form has been checked.
-struct Push {
-  FrameHeader header;
-  const TableEntry* entry = nullptr;  // the variant; lives as long as the service
-  std::shared_ptr<WorkerConnection> from;
-  int64_t begin_time_ns = 0;       // its header was here
-  std::shared_ptr<Buffer> result;  // FrameHeader::IsResult: where it arrives; null: nobody needs it
-};
-
-// Who pushes a part in each round. `in_rank_order`: contributions are added in that order.
-Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
-                            bool in_rank_order = false);
-
-// When a worker's contribution to a round was there.
-struct Arrival {
-  int32_t worker = 0;
-  int64_t lag_ns = 0;    // after the first one
-  bool dropped = false;  // the round had ended
-};
-
-struct DepartedWorker {
-  int32_t rank = -1;
-  bool cut_off = false;  // what has arrived of a push in part only will not go on
-};
-
 // Thread-safe. Replies are handed out, not sent, so that no call into a Van happens under the
 // mutex.
-class PartRounds {
+class PartRounds : public ServedPart {
  public:
-  struct Options {
-    std::string tensor_name;
-    uint32_t part = 0;
-    uint32_t epoch = 0;
-    int32_t num_workers = 1;
-    bool in_rank_order = false;
-    int32_t max_lag = 0;
-    bool asks = false;                       // End says which workers a round lacks, once
-    const Membership* membership = nullptr;  // outlives this object
-    const HostMap* hosts = nullptr;          // of the workers; outlives this object
-    AggregationMemory memory;
-  };
-
   explicit PartRounds(Options options);
 
-  // The header of a push has arrived. Sets `sink` if the payload is wanted. An error means that the
-  // worker broke the protocol: it pushed this round before.
-  Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink, std::vector<Reply>* replies);
-
-  // What End has done.
-  struct Outcome {
-    bool counted = false;         // the push is in the round
-    bool round_complete = false;  // and was the last one
-    // Of the round that is complete, or of this push if it came too late for its round.
-    std::vector<Arrival> arrivals;
-    // Of a round in which this was the first push, with Options::asks: who has not begun to push.
-    std::vector<int32_t> lacking;
-  };
-
-  // All of a push is here.
-  Outcome End(const Push& push, std::vector<Reply>* replies);
-
-  // `from` has come again, and asks for the push of `round` that it made before, and has no answer
-  // to. If not all of that is here, sets `received_bytes` to how much is: the push may go on. An
-  // answer that was lost is handed out again.
+  Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
+               std::vector<Reply>* replies) override;
+  Outcome End(const Push& push, std::vector<Reply>* replies) override;
   Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
-                std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies);
-
-  // `worker` has given up a round, for the reason of `status`, and those before it that have not
-  // ended: they fail for all, also for those who push them later. Nothing happens if it has ended.
+                std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
   void Withdraw(int32_t worker, const TableEntry& entry, uint64_t round, const Status& status,
-                std::vector<Reply>* replies);
-
-  // The server that had the part is lost. Round `next_round` is the first that has no result; that
-  // of the one before will come from worker `result_from`, for others; -1: nobody has it, or nobody
-  // lacks it.
-  void GoOnFrom(uint64_t next_round, int32_t result_from);
-  // That result arrives. An error means that the worker broke the protocol.
-  Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink);
-  void EndResult(Push* push, std::vector<Reply>* replies);
-
-  // All workers have the results of all rounds before `next_round`: gives back the memory that
-  // waits for the next one.
-  void OnResultsHeld(uint64_t next_round);
-
-  // Both after Membership has been told. A worker is lost: the open round fails, if there is one.
-  void OnLost(std::vector<Reply>* replies);
-  // These have departed: the open round fails if it lacks the push of one of them.
-  void OnDeparted(const std::vector<DepartedWorker>& departed, std::vector<Reply>* replies);
+                std::vector<Reply>* replies) override;
+  void GoOnFrom(uint64_t next_round, int32_t result_from) override;
+  Status BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) override;
+  void EndResult(Push* push, std::vector<Reply>* replies) override;
+  void OnResultsHeld(uint64_t next_round) override;
+  void OnLost(std::vector<Reply>* replies) override;
+  void OnDeparted(const std::vector<DepartedWorker>& departed,
+                  std::vector<Reply>* replies) override;
 
  private:
   enum class State {

@@ -2,7 +2,7 @@
 //
 // With backup workers (TensorDescription::backup_workers) a round may end before a worker has
 // pushed it. Its result is kept until that worker comes: everybody gets the result of every round,
-// in order. A worker may be PartRounds::Options::max_lag rounds behind, so that no more are kept.
+// in order. A worker may be ServedPart::Options::max_lag rounds behind, so that no more are kept.
 #ifndef TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
 #define TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
 

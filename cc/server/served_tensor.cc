@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "cc/codec/part_forms.h"
+#include "cc/server/part_rounds.h"
+#include "cc/server/part_store.h"
 
 namespace byteps {
 
@@ -24,7 +26,7 @@ Status ServedTensor::CheckKnown(const Variant& known, const TableEntry& entry) c
                   entry.tensor.ToString() + " or with other parts");
 }
 
-Status ServedTensor::AddVariant(const TableEntry& entry, const PartRounds::Options& part_options) {
+Status ServedTensor::AddVariant(const TableEntry& entry, const ServedPart::Options& part_options) {
   if (entry.tensor.name != name_) {
     return FailedPrecondition("the names \"" + name_ + "\" and \"" + entry.tensor.name +
                               "\" have the same 64-bit key; rename one of them");
@@ -39,18 +41,30 @@ Status ServedTensor::AddVariant(const TableEntry& entry, const PartRounds::Optio
                     std::to_string(entry.variant) +
                     " lives on another server than that of the variants before");
   }
-  for (uint32_t part = 0; part < entry.parts.size(); ++part) {
-    if (entry.parts[part].server != server_rank_ || parts_.count(part) > 0) continue;
-    PartRounds::Options options = part_options;
-    options.tensor_name = name_;
-    options.part = part;
-    parts_[part] = std::make_shared<PartRounds>(std::move(options));
-  }
   Variant& variant = variants_[entry.variant];
   if (variant.entry == nullptr) variant.entry = std::make_unique<const TableEntry>(entry);
+  for (uint32_t part = 0; part < entry.parts.size(); ++part) {
+    if (entry.parts[part].server == server_rank_) AddPart(variant.entry.get(), part, part_options);
+  }
   variant.places = entry.parts;
   if (last_used_ == nullptr) last_used_ = variant.entry.get();
   return OkStatus();
+}
+
+void ServedTensor::AddPart(const TableEntry* entry, uint32_t part,
+                           const ServedPart::Options& part_options) {
+  const bool is_store = entry->tensor.kind == ExchangeKind::kStore;
+  std::shared_ptr<ServedPart>& known = parts_[part];
+  // Rounds of a name that becomes a store have been given up, or the coordinator would have refused
+  // it.
+  if (known != nullptr && (!is_store || known->IsStore())) return;
+  ServedPart::Options options = part_options;
+  options.tensor_name = name_;
+  options.part = part;
+  if (is_store)
+    known = std::make_shared<PartStore>(std::move(options), entry);
+  else
+    known = std::make_shared<PartRounds>(std::move(options));
 }
 
 // Rounds are shared by the variants: those that are here move together, or none does.
@@ -84,7 +98,7 @@ const PartPlacement* ServedTensor::FindPlace(uint32_t variant, uint32_t part) co
   return &it->second.places[part];
 }
 
-std::shared_ptr<PartRounds> ServedTensor::FindPart(uint32_t part) const {
+std::shared_ptr<ServedPart> ServedTensor::FindPart(uint32_t part) const {
   const auto it = parts_.find(part);
   return it == parts_.end() ? nullptr : it->second;
 }
@@ -153,6 +167,8 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
 Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const uint64_t size = DTypeSize(entry.tensor.dtype);
   const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
+  const bool is_clock = entry.tensor.kind == ExchangeKind::kStore && header.element_count == 0;
+  if (is_clock && header.payload_bytes == 0) return OkStatus();
   const uint64_t head_bytes = is_gather ? hosts.num_workers() * sizeof(int64_t) : 0;
   // Also of a compressed tensor: the worker has the elements only.
   const bool fits = header.codec == CodecId::kRaw && header.payload_offset == 0 &&

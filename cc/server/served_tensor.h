@@ -12,7 +12,7 @@
 
 #include "cc/base/host_map.h"
 #include "cc/base/status.h"
-#include "cc/server/part_rounds.h"
+#include "cc/server/served_part.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
@@ -38,7 +38,7 @@ class ServedTensor {
 
   // `part_options` but for tensor_name and part. Refuses an entry that contradicts a known one; the
   // same entry again changes nothing. Parts of a newer version have moved.
-  Status AddVariant(const TableEntry& entry, const PartRounds::Options& part_options);
+  Status AddVariant(const TableEntry& entry, const ServedPart::Options& part_options);
 
   // Before AddVariant with all of these entries: forgets the rounds of parts that leave this server
   // by `version`, or come to it anew. Pushes that are arriving end in what they have begun, which
@@ -48,7 +48,7 @@ class ServedTensor {
   // Null if unknown. What it returns lives as long as this object.
   const TableEntry* FindVariant(uint32_t variant) const;
   // Null if it is not here.
-  std::shared_ptr<PartRounds> FindPart(uint32_t part) const;
+  std::shared_ptr<ServedPart> FindPart(uint32_t part) const;
   // Where a part of a known variant lives now; null if it has no such part.
   const PartPlacement* FindPlace(uint32_t variant, uint32_t part) const;
 
@@ -64,7 +64,7 @@ class ServedTensor {
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
 
-  const std::map<uint32_t, std::shared_ptr<PartRounds>>& parts() const { return parts_; }
+  const std::map<uint32_t, std::shared_ptr<ServedPart>>& parts() const { return parts_; }
 
  private:
   struct Variant {
@@ -73,11 +73,12 @@ class ServedTensor {
   };
 
   Status CheckKnown(const Variant& known, const TableEntry& entry) const;
+  void AddPart(const TableEntry* entry, uint32_t part, const ServedPart::Options& part_options);
 
   const std::string name_;
   const int32_t server_rank_;
   std::map<uint32_t, Variant> variants_;
-  std::map<uint32_t, std::shared_ptr<PartRounds>> parts_;
+  std::map<uint32_t, std::shared_ptr<ServedPart>> parts_;
   std::atomic<const TableEntry*> last_used_{nullptr};
   Tally tally_;
 };

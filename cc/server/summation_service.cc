@@ -15,7 +15,7 @@
 #include "cc/coordinator/control_session.h"
 #include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"
-#include "cc/server/part_rounds.h"
+#include "cc/server/served_part.h"
 #include "cc/server/served_tensor.h"
 #include "cc/server/worker_connection.h"
 #include "cc/van/buffer_sink.h"
@@ -35,7 +35,7 @@ struct ConnectionContext {
     Push push;
     ServedTensor* tensor = nullptr;
     // Null: it was made by an old placement. Nobody waits for it, and it is dropped.
-    std::shared_ptr<PartRounds> rounds;
+    std::shared_ptr<ServedPart> rounds;
     bool is_first_part = false;
   };
   // Pushes whose payloads are arriving; the last one ends first (ConnectionHandler::OnHeader).
@@ -160,7 +160,7 @@ Status SummationService::Impl::AddEntry(const TableEntry& entry) {
   if (!is_here && !was_here) return OkStatus();
   BYTEPS_RETURN_IF_ERROR(CheckEntry(entry, options_.num_workers));
   BYTEPS_RETURN_IF_ERROR(CheckCodec(entry.tensor));
-  PartRounds::Options part_options;
+  ServedPart::Options part_options;
   part_options.epoch = options_.epoch;
   part_options.num_workers = options_.num_workers;
   part_options.in_rank_order = options_.in_rank_order;
@@ -196,7 +196,7 @@ void SummationService::Impl::GoOnWith(const PartsMoved& moved) {
   for (const PartsMoved::Part& part : moved.parts) {
     const auto tensor = tensors_.find(part.key);
     if (came_here.count({part.key, part.part}) == 0 || tensor == tensors_.end()) continue;
-    const std::shared_ptr<PartRounds> rounds = tensor->second->FindPart(part.part);
+    const std::shared_ptr<ServedPart> rounds = tensor->second->FindPart(part.part);
     if (rounds != nullptr) rounds->GoOnFrom(part.next_round, part.result_from);
   }
 }
@@ -286,7 +286,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
   Arriving ended = context->TakeLast();
   const FrameHeader& header = ended.push.header;
   std::vector<Reply> replies;
-  const std::shared_ptr<PartRounds> rounds = std::move(ended.rounds);
+  const std::shared_ptr<ServedPart> rounds = std::move(ended.rounds);
   if (rounds == nullptr) {
     // A result, and the text of a withdrawal, have taken no credit (protocol rule 9).
     const bool takes_credit = !header.IsResult() && header.status == StatusCode::kOk;
@@ -297,7 +297,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
     rounds->EndResult(&ended.push, &replies);
     return Send(ended.tensor, std::move(replies));
   }
-  const PartRounds::Outcome outcome = rounds->End(ended.push, &replies);
+  const ServedPart::Outcome outcome = rounds->End(ended.push, &replies);
   for (Tally* tally : {&tally_, &ended.tensor->tally()}) {
     if (!outcome.counted) {
       ++tally->late_pushes;
@@ -357,7 +357,7 @@ void SummationService::Impl::EndWithdrawal(ConnectionContext* context, const std
   Arriving ended = context->TakeLast();
   const Push& push = ended.push;
   std::vector<Reply> replies;
-  const std::shared_ptr<PartRounds> rounds = std::move(ended.rounds);
+  const std::shared_ptr<ServedPart> rounds = std::move(ended.rounds);
   if (rounds == nullptr) return;
   rounds->Withdraw(push.header.worker, *push.entry, push.header.round,
                    Status(push.header.status, reason), &replies);
@@ -423,7 +423,7 @@ Status SummationService::Impl::Answer(WorkerConnection* worker, const ResumeQuer
   std::vector<std::pair<ServedTensor*, std::vector<Reply>>> lost;
   for (const ResumeQuery::Push& push : query.pushes) {
     ServedTensor* tensor = nullptr;
-    std::shared_ptr<PartRounds> rounds;
+    std::shared_ptr<ServedPart> rounds;
     {
       ReaderLock lock(tensors_mutex_);
       const auto it = tensors_.find(push.key);
@@ -495,7 +495,7 @@ void SummationService::Impl::SendCredit(WorkerConnection* worker) {
 
 template <typename Function>
 void SummationService::Impl::ForEachPart(Function function) {
-  std::vector<std::pair<ServedTensor*, std::shared_ptr<PartRounds>>> parts;
+  std::vector<std::pair<ServedTensor*, std::shared_ptr<ServedPart>>> parts;
   {
     ReaderLock lock(tensors_mutex_);
     for (const auto& [key, tensor] : tensors_) {
@@ -521,11 +521,11 @@ void SummationService::Impl::OnResultsHeld(const std::vector<RoundsHeld::Tensor>
 
 void SummationService::Impl::OnLost(const Status& reason) {
   membership_.Lose(reason);
-  ForEachPart([](PartRounds* rounds, std::vector<Reply>* replies) { rounds->OnLost(replies); });
+  ForEachPart([](ServedPart* rounds, std::vector<Reply>* replies) { rounds->OnLost(replies); });
 }
 
 void SummationService::Impl::OnDeparted(const std::vector<DepartedWorker>& departed) {
-  ForEachPart([&](PartRounds* rounds, std::vector<Reply>* replies) {
+  ForEachPart([&](ServedPart* rounds, std::vector<Reply>* replies) {
     rounds->OnDeparted(departed, replies);
   });
 }

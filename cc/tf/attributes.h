@@ -109,7 +109,13 @@ inline absl::Status ReadGather(tensorflow::OpKernelConstruction* context,
   return context->GetAttr("codec", &tensor->codec);
 }
 
-// One of the three above.
+inline absl::Status ReadStore(tensorflow::OpKernelConstruction* context,
+                              TensorDescription* tensor) {
+  tensor->kind = ExchangeKind::kStore;
+  return context->GetAttr("staleness", &tensor->staleness);
+}
+
+// One of those above.
 using ReadKind = absl::Status (*)(tensorflow::OpKernelConstruction*, TensorDescription*);
 
 // An operation of one exchange.

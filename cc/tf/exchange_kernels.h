@@ -250,6 +250,11 @@ class PushPullOp : public ExchangeOp {
   explicit PushPullOp(OpKernelConstruction* context) : ExchangeOp(context, ReadReduction) {}
 };
 
+class StoreOp : public ExchangeOp {
+ public:
+  explicit StoreOp(OpKernelConstruction* context) : ExchangeOp(context, ReadStore) {}
+};
+
 class GatherOp : public ExchangeOp {
  public:
   explicit GatherOp(OpKernelConstruction* context) : ExchangeOp(context, ReadGather) {}

@@ -139,6 +139,7 @@ REGISTER_KERNEL_BUILDER(
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSBroadcast").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<BroadcastOp>);
+REGISTER_KERNEL_BUILDER(Name("BytePSStore").Device(tensorflow::DEVICE_CPU), StoreOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_CPU), GatherOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<GatherOp>);

@@ -170,6 +170,22 @@ REGISTER_OP("BytePSBroadcast")
     .SetShapeFn(SameShapeAsValue)
     .Doc("Gives every worker the root's value.");
 
+// For the CPU only: the GPUs of a host, which contribute together, have no store in common.
+REGISTER_OP("BytePSStore")
+    .Input("token: resource")
+    .Input("value: T")
+    .Output("result: T")
+    .Attr("T: {float, double, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .Attr("staleness: int >= -1 = -1")    // kUnboundedStaleness
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(SameShapeAsValue)
+    .Doc(
+        "Adds a change to the value that the servers hold, and returns that value. A worker's "
+        "first push of a name is the value that the store begins with.");
+
 REGISTER_OP("BytePSGather")
     .Input("token: resource")
     .Input("value: T")

@@ -18,6 +18,7 @@ void Put(ByteWriter& writer, const TensorDescription& tensor) {
   writer.Put(tensor.root_rank);
   writer.Put(static_cast<uint8_t>(tensor.per_host));
   writer.Put(tensor.backup_workers);
+  writer.Put(tensor.staleness);
   writer.PutString(tensor.codec);
   writer.Put(static_cast<uint32_t>(tensor.shape.size()));
   for (const int64_t dimension : tensor.shape) writer.Put(dimension);
@@ -32,10 +33,11 @@ TensorDescription GetTensor(ByteReader& reader) {
   tensor.root_rank = reader.Get<int32_t>();
   tensor.per_host = reader.Get<uint8_t>() != 0;
   tensor.backup_workers = reader.Get<int32_t>();
+  tensor.staleness = reader.Get<int32_t>();
   tensor.codec = reader.GetString(kMaxCodecBytes);
   tensor.shape.resize(reader.GetCount(sizeof(int64_t)));
   for (int64_t& dimension : tensor.shape) dimension = reader.Get<int64_t>();
-  if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kGather) reader.Fail();
+  if (tensor.dtype > DType::kInt64 || tensor.kind > ExchangeKind::kStore) reader.Fail();
   return tensor;
 }
 
@@ -78,7 +80,7 @@ Status GetStatus(ByteReader& reader) {
 }
 
 // The smallest encodings, for checking counts.
-constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4 + 4;
+constexpr size_t kMinTensorBytes = 4 + 1 + 1 + 1 + 4 + 1 + 4 + 4 + 4;
 constexpr size_t kMinEntryBytes = kMinTensorBytes + 8 + 4 + 4;
 constexpr size_t kMinResultBytes = 1 + 4;
 constexpr size_t kHeldTensorBytes = 8 + 8;

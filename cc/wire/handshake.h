@@ -23,7 +23,7 @@
 
 namespace byteps {
 
-inline constexpr uint16_t kProtocolVersion = 7;
+inline constexpr uint16_t kProtocolVersion = 8;
 
 // Features that this build offers and demands; an unknown demanded bit is refused. Compression and
 // resuming will take bits.

@@ -82,6 +82,8 @@ class Worker : private ConnectionHandler {
   void TellLeft();
   // The next exchange of each tensor will have this round, unless it is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
+  // See Exchanges.
+  void BeginStores(const std::vector<std::string>& names);
 
   // Error feedback, by tensor. What is restored becomes the tensor's when its next exchange is
   // placed, in place of what there is then.
@@ -155,6 +157,7 @@ class Worker : private ConnectionHandler {
   Status CheckMayDrop(const TensorDescription& tensor) const;
   void Begin(const std::shared_ptr<Exchange>& exchange, uint64_t start_step);
   void FinishLocally(const ExchangeRequest& request);
+  void AddToOwnStore(const ExchangeRequest& request);
   std::unique_ptr<ExchangeTrace> NewTrace(const ExchangeTerms& request) const;
 
   // worker_connections.cc: connections that are made, break, and are made again, and what comes
@@ -199,6 +202,8 @@ class Worker : private ConnectionHandler {
   std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);
   std::map<uint64_t, Effects::GivenUp> given_up_ BYTEPS_GUARDED_BY(mutex_);
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
+  // is_alone: the asynchronous stores, by name.
+  std::map<std::string, std::vector<uint8_t>> own_stores_ BYTEPS_GUARDED_BY(mutex_);
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
 };
 

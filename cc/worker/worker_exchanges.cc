@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cc/base/fork.h"
+#include "cc/sum/sum.h"
 #include "cc/worker/worker_transaction.h"
 
 namespace byteps {
@@ -135,6 +136,12 @@ void Worker::SkipToRounds(const std::map<std::string, uint64_t>& rounds) {
   state_.exchanges.SkipToRounds(rounds);
 }
 
+void Worker::BeginStores(const std::vector<std::string>& names) {
+  MutexLock lock(mutex_);
+  state_.exchanges.BeginStores(names);
+  for (const std::string& name : names) own_stores_.erase(name);
+}
+
 std::map<std::string, Residual> Worker::Residuals() const {
   std::vector<std::pair<std::string, std::shared_ptr<TensorFeedback>>> feedbacks;
   std::map<std::string, Residual> residuals;
@@ -162,6 +169,21 @@ std::unique_ptr<ExchangeTrace> Worker::NewTrace(const ExchangeTerms& request) co
   return timeline_->NewTrace(request.tensor, 0, request.priority);
 }
 
+// What the servers do in a job that has some.
+void Worker::AddToOwnStore(const ExchangeRequest& request) {
+  const TensorDescription& tensor = request.tensor;
+  const auto* const input = static_cast<const uint8_t*>(request.input);
+  const uint64_t bytes = tensor.ByteCount();
+  if (bytes == 0) return;
+  MutexLock lock(mutex_);
+  std::vector<uint8_t>& store = own_stores_[tensor.name];
+  if (store.size() == bytes)
+    ActiveSumKernels().add(tensor.dtype, store.data(), input, tensor.ElementCount());
+  else
+    store.assign(input, input + bytes);
+  std::memcpy(request.output, store.data(), bytes);
+}
+
 void Worker::FinishLocally(const ExchangeRequest& request) {
   std::unique_ptr<ExchangeTrace> trace = NewTrace(request);
   Status refusal;
@@ -178,7 +200,10 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
     if (output == nullptr)
       return request.done(ResourceExhausted("no memory for the gathered result"));
   }
-  if (bytes > 0) std::memcpy(output, request.input, bytes);
+  if (request.tensor.kind == ExchangeKind::kStore)
+    AddToOwnStore(request);
+  else if (bytes > 0)
+    std::memcpy(output, request.input, bytes);
   if (trace != nullptr) timeline_->Add(std::move(trace), OkStatus());
   request.done(OkStatus());
 }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "cc/server/server.h"
 #include "cc/simulation/testing/event_schedule.h"
 #include "cc/simulation/testing/simulated_network.h"
+#include "cc/simulation/testing/store_program.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -37,10 +39,17 @@ struct SimulationOutcome {
            given_up_rounds = 0, left_trainings = 0, lost_workers = 0;
 };
 
+// What the workers exchange.
+enum class Programs {
+  kRounds,  // sums, broadcasts, gathers
+  kStores,  // asynchronous stores (store_program.h)
+};
+
 class SimulatedJob {
  public:
-  SimulatedJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log)
-      : seed_(seed), schedule_(seed, keeps_log), network_(&schedule_) {
+  SimulatedJob(uint64_t seed, const std::function<void(SimulatedNetwork*)>& plant, bool keeps_log,
+               Programs programs)
+      : seed_(seed), programs_(programs), schedule_(seed, keeps_log), network_(&schedule_) {
     if (plant) plant(&network_);
   }
 
@@ -135,6 +144,10 @@ class SimulatedJob {
     if (seed_ % 5 == 2) GiveUpFirstRounds();
     if (seed_ % 7 == 4) DrawLeaver();
     pause_ns_ = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 500)) * (kMillisecond / 1000);
+    if (programs_ == Programs::kStores) {
+      job_.options.deterministic = false;
+      stores_.emplace(&schedule_, job_.num_workers(), job_.num_servers() == 1);
+    }
   }
 
   // One worker leaves in the middle of a round, the others by what they get then; all go on.
@@ -198,6 +211,26 @@ class SimulatedJob {
   }
 
   void RunProgram(WorkerProcess* process, int rank) {
+    if (stores_.has_value())
+      RunStores(process, rank);
+    else
+      RunRounds(process, rank);
+    process->has_ended = true;
+    if (!may_fail_) AwaitEndOfAll();
+    schedule_.Sleep(200 * kMillisecond);
+    if (!may_fail_) CheckCredit(*process);
+    Count(*process);
+    process->worker->Stop();
+    for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
+  }
+
+  void RunStores(WorkerProcess* process, int rank) {
+    const bool is_well =
+        stores_->Run(process->worker.get(), rank, &outcome_.exchanges, &outcome_.given_up_rounds);
+    Expect(is_well || may_fail_, stores_->failure());
+  }
+
+  void RunRounds(WorkerProcess* process, int rank) {
     bool goes_on = true;
     size_t begin = 0;  // of those that have to end
     for (int round = 0; round < rounds_ && goes_on; ++round) {
@@ -223,13 +256,6 @@ class SimulatedJob {
       begin = process->sent.size();
       if (pause_ns_ > 0) schedule_.Sleep(static_cast<int64_t>(Draw(pause_ns_)));
     }
-    process->has_ended = true;
-    if (!may_fail_) AwaitEndOfAll();
-    schedule_.Sleep(200 * kMillisecond);
-    if (!may_fail_) CheckCredit(*process);
-    Count(*process);
-    process->worker->Stop();
-    for (const auto& sent : process->sent) Expect(sent->calls == 1, "an exchange has ended twice");
   }
 
   // Whether one has failed of those from `first` on, which is the end of a step.
@@ -482,6 +508,7 @@ class SimulatedJob {
   }
 
   const uint64_t seed_;
+  const Programs programs_;
   EventSchedule schedule_;
   SimulatedNetwork network_;
   SimulationOutcome outcome_;
@@ -491,6 +518,7 @@ class SimulatedJob {
   std::vector<std::vector<int>> giver_up_;  // by round and tensor; -1: nobody
   int leaver_ = -1, left_round_ = -1;       // nobody leaves
   int64_t pause_ns_ = 0;
+  std::optional<StoreProgram> stores_;  // kStores
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<ServerProcess> servers_;  // all that there were
   std::vector<size_t> current_;         // by rank, of these
@@ -503,8 +531,8 @@ class SimulatedJob {
 // After a failure, what the job was at work with stays in memory.
 inline SimulationOutcome Simulate(uint64_t seed,
                                   const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                                  bool keeps_log = false) {
-  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log);
+                                  bool keeps_log = false, Programs programs = Programs::kRounds) {
+  auto job = std::make_unique<SimulatedJob>(seed, plant, keeps_log, programs);
   SimulationOutcome outcome = job->Run();
   if (!outcome.failure.empty()) {
     (void)job.release();
@@ -516,8 +544,8 @@ inline SimulationOutcome Simulate(uint64_t seed,
 // What there is to say of a seed that failed: the end of its log, from a second run.
 inline std::string Replay(uint64_t seed,
                           const std::function<void(SimulatedNetwork*)>& plant = nullptr,
-                          size_t lines = 200) {
-  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true);
+                          size_t lines = 200, Programs programs = Programs::kRounds) {
+  const SimulationOutcome outcome = Simulate(seed, plant, /*keeps_log=*/true, programs);
   std::string text =
       "BYTEPS_SIMULATION_SEED=" + std::to_string(seed) + ": " + outcome.failure + "\n";
   const size_t first = outcome.log.size() > lines ? outcome.log.size() - lines : 0;

@@ -43,6 +43,7 @@ void Exchange::Place(std::shared_ptr<const TableEntry> table_entry, const Moment
   }
   places = entry->parts;
   narrow_parts.assign(entry->parts.size(), nullptr);
+  if (IsStore()) store_answers.resize(entry->parts.size());
   part_done.assign(entry->parts.size(), false);
   sum_is_encoded.assign(entry->parts.size(), false);
   sent_on.assign(entry->parts.size(), -1);
@@ -150,7 +151,9 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
   FrameHeader& header = frame.header;
   frame.owner = nullptr;         // the others wait for it, however this exchange ended
   header.codec = CodecId::kRaw;  // what was decoded here
-  header.watermark = round + 1;
+  header.round = NextRound(part) - 1;
+  header.watermark = NextRound(part);
+  if (IsStore()) header.row_count = store_answers[part].bits;
   header.payload_bytes = PartBytes(part);
   const bool is_input = by_parts && part_requests[part].output == nullptr;  // of a root's host
   frame.payload = is_input ? PartInput(part) : PartOutput(part);
@@ -161,6 +164,17 @@ OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint3
     frame.payload = decoded.get();
     frame.keep_alive = std::move(decoded);
   }
+  return frame;
+}
+
+OutgoingFrame Exchange::ClockFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
+                                   int32_t rank, uint32_t epoch, uint64_t answered_round) const {
+  OutgoingFrame frame = PushFrame(self, part, rank, epoch);
+  frame.header.round = answered_round;
+  frame.header.watermark = answered_round + 1;
+  frame.header.element_count = frame.header.payload_bytes = 0;
+  frame.payload = nullptr;
+  frame.owner = nullptr;
   return frame;
 }
 

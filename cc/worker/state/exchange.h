@@ -110,6 +110,13 @@ struct Exchange {
   // What `bytes` of a part's push are before compression.
   uint64_t UncompressedBytes(uint32_t part, uint64_t bytes) const;
 
+  bool IsStore() const { return request.tensor.kind == ExchangeKind::kStore; }
+  // The first round without a result, once that of this part is here; of a store the version of
+  // that result.
+  uint64_t NextRound(uint32_t part) const {
+    return IsStore() ? store_answers[part].version : round + 1;
+  }
+
   // Whether the result of a part is here and can be sent to others; after Place.
   bool HasResult(uint32_t part) const;
 
@@ -117,6 +124,11 @@ struct Exchange {
   // a gather, whose output only ExchangeWithOutput knows, nothing but the header.
   virtual OutgoingFrame ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,
                                     int32_t rank, uint32_t epoch) const;
+
+  // kStore: the frame that tells the part's new owner how far this worker is: it has the answer of
+  // this round. It has no elements, and is otherwise a ResultFrame.
+  OutgoingFrame ClockFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
+                           uint32_t epoch, uint64_t answered_round) const;
 
   // Nobody writes to the output of the request any more, once it has returned.
   virtual void CloseOutput() {}
@@ -147,6 +159,12 @@ struct Exchange {
   std::vector<const BlockCodec*> narrow_parts;  // by part; null: as it is
   std::vector<PartPlacement> places;  // of the parts: `entry`'s, but for those that have moved
   std::vector<bool> part_done;
+  // kStore: what the answer that is in the output says of the store, by part (base/
+  // store_rounds.h).
+  struct StoreAnswer {
+    uint64_t version = 0, bits = 0;
+  };
+  std::vector<StoreAnswer> store_answers;
   std::vector<bool> sum_is_encoded;  // of a part that is done: in the output, see PartRequest
   std::vector<int32_t> sent_on;      // the path to its server, by part; -1: it has not been sent
   size_t parts_left = 0;

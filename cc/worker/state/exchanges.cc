@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc/base/store_rounds.h"
+
 namespace byteps {
 
 namespace {
@@ -174,7 +176,9 @@ void Exchanges::FinishAll(const Status& reason, ServerLinks* servers, Effects* e
 
 std::map<std::string, uint64_t> Exchanges::NextRounds() const {
   std::map<std::string, uint64_t> rounds;
-  for (const auto& [name, key] : keys_->by_name()) rounds[name] = key->next_round;
+  for (const auto& [name, key] : keys_->by_name()) {
+    if (!key->IsStore()) rounds[name] = key->next_round;
+  }
   return rounds;
 }
 
@@ -213,6 +217,22 @@ void Exchanges::TellLeft(Effects* effects) {
     SendWithdrawals(key, effects);
   }
   SendDeclarations(effects);
+}
+
+void Exchanges::BeginStores(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    Key& key = keys_->FindOrAdd(name);
+    if (!BeginsStore(key.next_round)) key.next_round = FirstRoundOf(StoreOf(key.next_round) + 1);
+  }
+}
+
+void Exchanges::LeaveStoresAgain(Effects* effects) {
+  for (const auto& [id, key] : keys_->placed()) {
+    if (!key->IsStore() || !key->has_failed || key->live != nullptr || key->next_round == 0)
+      continue;
+    Withdraw(*key, key->next_round - 1, Cancelled("the worker's last exchange has failed"));
+    SendWithdrawals(*key, effects);
+  }
 }
 
 void Exchanges::Withdraw(Key& key, uint64_t round, const Status& reason) {

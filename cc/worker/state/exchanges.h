@@ -83,7 +83,8 @@ class Exchanges {
   // has the same round on all, although nobody knows how far the others had come. Where workers
   // meet they tell each other their rounds, and all continue from the highest.
 
-  // By name, the round that each tensor's next exchange will have.
+  // By name, the round that each tensor's next exchange will have. Not of stores, whose rounds are
+  // each worker's own.
   std::map<std::string, uint64_t> NextRounds() const;
   // As if an exchange had been begun and cancelled, but that nothing is counted. If the round
   // before is in flight, or nothing has been placed under the name, servers are told once that has
@@ -96,6 +97,12 @@ class Exchanges {
   // name.
   void Leave(const std::vector<std::string>& names, uint64_t trainings, const std::string& reason);
   void TellLeft(Effects* effects);
+  // The next round of each of these begins a store anew (base/store_rounds.h). All workers call it
+  // between two exchanges of the same names.
+  void BeginStores(const std::vector<std::string>& names);
+  // Parts have new owners, which do not know that nobody need wait for this worker at stores.
+  void LeaveStoresAgain(Effects* effects);
+
   // Unless a tensor is further already.
   void SkipToRounds(const std::map<std::string, uint64_t>& rounds);
 

@@ -19,6 +19,12 @@ void WantedParts::Add(uint64_t round, uint32_t part) {
   if (parts_.size() < kMostWanted && parts_.insert(part).second) in_order_.push_back(part);
 }
 
+bool KeyTable::Key::IsStore() const {
+  return std::any_of(variants.begin(), variants.end(), [](const Variant& variant) {
+    return variant.tensor.kind == ExchangeKind::kStore;
+  });
+}
+
 std::shared_ptr<const TableEntry> KeyTable::Key::AnyEntryFor(uint64_t round) const {
   for (const Variant& variant : variants) {
     if (variant.EntryFor(round) != nullptr) return variant.EntryFor(round);
@@ -221,12 +227,15 @@ PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) c
   const Exchange* live = key.live.get();
   if (live != nullptr && live->entry != nullptr && part < live->part_done.size() &&
       live->part_done[part])
-    return {id, part, live->round + 1, live->HasResult(part)};
+    return {id, part, live->NextRound(part), live->HasResult(part)};
   const Exchange* last = key.last.get();
   // A round that has failed here is not over: the new owner is told why it fails
   // (Recovery::MoveWithdrawals).
   // Nor are those between it and the last result, which others may lack.
-  if (last != nullptr && last->HasResult(part)) return {id, part, last->round + 1, true};
+  if (last != nullptr && last->HasResult(part)) return {id, part, last->NextRound(part), true};
+  // A store's rounds are this worker's own, and say nothing of what is in it.
+  if (last != nullptr && last->IsStore()) return {id, part, last->NextRound(part), false};
+  if (key.IsStore()) return {id, part, 0, false};
   const uint64_t next_round =
       live != nullptr ? live->round : key.next_round - (key.has_failed ? 1 : 0);
   return {id, part, next_round, false};
@@ -235,7 +244,9 @@ PartsHeld::Part KeyTable::HeldPart(uint64_t id, const Key& key, uint32_t part) c
 ResultsHeld KeyTable::NewIdleResults(int64_t now_ns) {
   ResultsHeld held;
   for (const auto& [id, key] : placed_) {
-    const bool has_result = key->live == nullptr && key->ended_ns > 0 && !key->has_failed;
+    // The last answer of a store is kept: the server may yet be lost.
+    const bool has_result =
+        key->live == nullptr && key->ended_ns > 0 && !key->has_failed && !key->IsStore();
     if (!has_result || key->is_reported || now_ns - key->ended_ns < kIdleNanos) continue;
     key->is_reported = true;
     held.tensors.push_back({id, key->next_round});

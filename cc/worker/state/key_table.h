@@ -78,6 +78,8 @@ class KeyTable {
     // has placed nothing under the name yet, or the round before is in flight.
     std::map<uint64_t, Status> withdrawn;
 
+    bool IsStore() const;
+
     // Of any description, null if none is placed. All have the same owner of a part in common.
     std::shared_ptr<const TableEntry> AnyEntryFor(uint64_t round) const;
   };

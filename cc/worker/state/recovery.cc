@@ -91,6 +91,8 @@ Status Recovery::OnPartsMoved(const PartsMoved& moved, Effects* effects) {
     if (link.is_lost) link.parked.clear();  // PushAgain has queued them
   }
   MoveWithdrawals(effects);
+  for (const TableEntry& entry : moved.entries) TellClock(entry, moved.version, effects);
+  exchanges_->LeaveStoresAgain(effects);
   transmission_->Pump(effects);
   return OkStatus();
 }
@@ -116,15 +118,40 @@ void Recovery::SendResult(const PartsMoved::Part& part, Effects* effects) {
   const KeyTable::Key* const key = keys_->FindPlaced(part.key);
   if (key == nullptr) return;
   for (const std::shared_ptr<Exchange>& exchange : {key->live, key->last}) {
-    if (exchange == nullptr || exchange->entry == nullptr ||
-        exchange->round + 1 != part.next_round || !exchange->HasResult(part.part))
+    if (exchange == nullptr || exchange->entry == nullptr || !exchange->HasResult(part.part) ||
+        exchange->NextRound(part.part) != part.next_round)
       continue;
-    ServerLink& link = (*servers_)[exchange->places[part.part].server];
-    const OutgoingFrame frame = exchange->ResultFrame(exchange, part.part, rank_, job_.epoch);
-    link.results.push_back(frame);
-    if (const std::shared_ptr<Connection> connection = link.ReadyConnection())
-      effects->frames.emplace_back(connection, frame);
-    return;
+    return SendToOwner(exchange->places[part.part].server,
+                       exchange->ResultFrame(exchange, part.part, rank_, job_.epoch), effects);
+  }
+}
+
+// Again, if the connection breaks before the server has shown that it is there.
+void Recovery::SendToOwner(int32_t server, const OutgoingFrame& frame, Effects* effects) {
+  ServerLink& link = (*servers_)[server];
+  link.results.push_back(frame);
+  if (const std::shared_ptr<Connection> connection = link.ReadyConnection())
+    effects->frames.emplace_back(connection, frame);
+}
+
+// The new owners of a store's parts do not know who is how far (protocol rule 37). Who has failed
+// is not waited for: Exchanges::LeaveStoresAgain.
+void Recovery::TellClock(const TableEntry& entry, uint32_t version, Effects* effects) {
+  const KeyTable::Key* const key = keys_->FindPlaced(entry.key);
+  if (entry.tensor.kind != ExchangeKind::kStore || key == nullptr) return;
+  const Exchange* const live = key->live.get();
+  if (live == nullptr && key->has_failed) return;
+  ExchangeRequest request;
+  request.tensor = entry.tensor;
+  const auto exchange = std::make_shared<Exchange>(std::move(request));
+  exchange->Place(std::make_shared<const TableEntry>(entry), effects->now);
+  for (uint32_t part = 0; part < entry.parts.size(); ++part) {
+    if (entry.parts[part].version != version) continue;
+    const bool is_answered = live != nullptr && live->entry != nullptr && live->part_done[part];
+    const uint64_t answered = live == nullptr ? key->next_round : live->round + is_answered;
+    if (answered == 0) continue;
+    SendToOwner(entry.parts[part].server,
+                exchange->ClockFrame(exchange, part, rank_, job_.epoch, answered - 1), effects);
   }
 }
 
@@ -158,9 +185,11 @@ void Recovery::OnResultsHeld(const ResultsHeld& all_have, Effects* effects) {
 
 void Recovery::DropResults(KeyTable::Key* key, int32_t server, const FrameHeader& reply,
                            Effects* effects) {
-  if (key->last != nullptr && key->last->round < reply.watermark)
+  if (key->last != nullptr && !key->last->IsStore() && key->last->round < reply.watermark)
     effects->dropped.push_back(std::move(key->last));
-  servers_->DropResults(reply, server, &effects->dropped);
+  FrameHeader ends = reply;
+  if (key->IsStore()) ends.round = reply.watermark;  // results have versions for rounds
+  servers_->DropResults(ends, server, &effects->dropped);
 }
 
 void Recovery::AddTo(StateCounters* counters) const {

@@ -19,6 +19,7 @@
 
 #include "cc/base/job.h"
 #include "cc/worker/state/effects.h"
+#include "cc/worker/state/exchanges.h"
 #include "cc/worker/state/failover.h"
 #include "cc/worker/state/key_table.h"
 #include "cc/worker/state/lifecycle.h"
@@ -34,14 +35,15 @@ class Recovery {
   // All of them outlive it.
   Recovery(const JobDescription& job, int32_t rank, const Lifecycle& lifecycle,
            WorkerFailover* failover, KeyTable* keys, ServerLinks* servers,
-           Transmission* transmission)
+           Transmission* transmission, Exchanges* exchanges)
       : job_(job),
         rank_(rank),
         lifecycle_(lifecycle),
         failover_(failover),
         keys_(keys),
         servers_(servers),
-        transmission_(transmission) {}
+        transmission_(transmission),
+        exchanges_(exchanges) {}
 
   // ---- what the coordinator says
 
@@ -68,6 +70,8 @@ class Recovery {
  private:
   void PushAgain(const std::shared_ptr<Exchange>& exchange, uint32_t version);
   void SendResult(const PartsMoved::Part& part, Effects* effects);
+  void SendToOwner(int32_t server, const OutgoingFrame& frame, Effects* effects);
+  void TellClock(const TableEntry& entry, uint32_t version, Effects* effects);
   void MoveWithdrawals(Effects* effects);
 
   const JobDescription& job_;
@@ -77,6 +81,7 @@ class Recovery {
   KeyTable* const keys_;
   ServerLinks* const servers_;
   Transmission* const transmission_;
+  Exchanges* const exchanges_;
   uint64_t retried_parts_ = 0;  // these: see StateCounters
   uint64_t lost_servers_ = 0;
   uint64_t returned_servers_ = 0;

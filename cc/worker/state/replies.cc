@@ -117,6 +117,8 @@ Status Replies::FinishPart(const Source& source, const std::shared_ptr<Exchange>
     return OkStatus();
   }
   const uint64_t bytes = exchange->PartBytes(header.part);
+  if (exchange->IsStore())
+    exchange->store_answers[header.part] = {header.watermark, header.row_count};
   if (tensor.kind == ExchangeKind::kGather) {
     if (!payload.was_received) return Internal("gather reply without row counts");
     if (!payload.status.ok()) {

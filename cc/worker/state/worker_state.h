@@ -45,7 +45,7 @@ struct WorkerState {
         transmission(job, rank, lifecycle, failover, &servers),
         exchanges(lifecycle, &keys, &transmission, options),
         placement(&keys, &servers, &transmission, &exchanges),
-        recovery(job, rank, lifecycle, &failover, &keys, &servers, &transmission),
+        recovery(job, rank, lifecycle, &failover, &keys, &servers, &transmission, &exchanges),
         path_events(job, rank, lifecycle, failover, &keys, &servers, &transmission, &recovery),
         replies(job, rank, options.keeps_results, failover, &keys, &servers, &transmission,
                 &exchanges, &recovery),

@@ -1,0 +1,203 @@
+// StoreProgram: what workers do with asynchronous stores (ExchangeKind::kStore) in a SimulatedJob.
+//
+// Each worker adds 1 to a number of its own, so that an answer says how many changes of each worker
+// are in it. Checked of each answer: all of this worker's own changes are in it, each once; none is
+// gone that was in the answer before; nobody has fallen behind by more than the staleness. In the
+// end: all changes of all workers are in it.
+#ifndef TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
+#define TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/mutex.h"
+#include "cc/simulation/testing/event_schedule.h"
+#include "cc/worker/worker.h"
+
+namespace byteps {
+
+class StoreProgram {
+ public:
+  // `may_give_up`: a worker may leave changes out. Not where a server may be lost: then the next
+  // change may be lost with it (base/store_rounds.h).
+  StoreProgram(EventSchedule* schedule, int32_t num_workers, bool may_give_up)
+      : schedule_(*schedule), num_workers_(num_workers) {
+    const size_t stores = 1 + schedule_.Draw(1);
+    for (size_t i = 0; i < stores; ++i)
+      elements_.push_back(static_cast<int64_t>(schedule_.Draw(schedule_.Chance(0.3) ? 8000 : 800)));
+    staleness_ = static_cast<int32_t>(schedule_.Draw(4)) - 1;
+    rounds_ = 2 + static_cast<int>(schedule_.Draw(6));
+    gives_up_ = may_give_up && schedule_.Chance(0.5);
+    pause_ns_ = static_cast<int64_t>(schedule_.Draw(5000)) * 1000;
+    made_.assign(num_workers, std::vector<int>(stores, 0));
+  }
+
+  // What worker `rank` does. False: an exchange has failed, which may be if a worker is lost.
+  bool Run(Worker* worker, int32_t rank, uint64_t* exchanges, uint64_t* given_up) {
+    for (int store = 0; store < kStores; ++store) {
+      if (store > 0 && !Meet(rank)) return false;
+      if (store > 0) worker->BeginStores(Names());
+      made_[rank].assign(elements_.size(), 0);
+      if (!Meet(rank)) return false;
+      const bool is_well = RunStore(worker, rank, store, exchanges, given_up);
+      if (!is_well) has_failed_ = true;
+      if (!is_well) return false;
+    }
+    return true;
+  }
+  const std::string& failure() const { return failure_; }
+
+ private:
+  static constexpr int kStores = 2;                    // one after the other
+  static constexpr int kDigits = 16;                   // bits of a worker's number
+  static constexpr int64_t kFirst = int64_t{1} << 60;  // what a store begins with
+
+  struct Sent {
+    std::vector<int64_t> input, output;
+    Mutex mutex;
+    CondVar changed;
+    int calls = 0;
+    Status status;
+  };
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < elements_.size(); ++i) names.push_back("store" + std::to_string(i));
+    return names;
+  }
+
+  bool RunStore(Worker* worker, int32_t rank, int store, uint64_t* exchanges, uint64_t* given_up) {
+    std::vector<std::vector<int64_t>> seen(elements_.size());
+    for (int round = 0; round <= rounds_; ++round) {
+      // The fast one does not wait for the slow one, but for the staleness.
+      if (schedule_.Chance(0.7))
+        schedule_.Sleep(static_cast<int64_t>(schedule_.Draw((rank + 1) * pause_ns_)));
+      std::vector<std::shared_ptr<Sent>> sent(elements_.size());
+      for (size_t i = 0; i < elements_.size(); ++i) {
+        if (round > 0 && gives_up_ && schedule_.Chance(0.1)) {
+          worker->GiveUpRounds({Names()[i]}, "the program leaves this change out");
+          ++*given_up;
+          continue;
+        }
+        if (round > 0) ++made_[rank][i];
+        const int64_t value = round == 0 ? kFirst + store : int64_t{1} << (kDigits * rank);
+        sent[i] = Push(worker, i, value);
+        ++*exchanges;
+      }
+      for (size_t i = 0; i < elements_.size(); ++i) {
+        if (sent[i] != nullptr && !Check(rank, store, round, i, *sent[i], &seen[i])) return false;
+      }
+    }
+    return CheckEnd(worker, rank, store, exchanges);
+  }
+
+  std::shared_ptr<Sent> Push(Worker* worker, size_t index, int64_t value) {
+    auto sent = std::make_shared<Sent>();
+    sent->input.assign(elements_[index], value);
+    sent->output.assign(elements_[index], -1);
+    ExchangeRequest request;
+    request.tensor.name = Names()[index];
+    request.tensor.dtype = DType::kInt64;
+    request.tensor.kind = ExchangeKind::kStore;
+    request.tensor.staleness = staleness_;
+    request.tensor.shape = {elements_[index]};
+    request.input = sent->input.data();
+    request.output = sent->output.data();
+    request.keep_alive = sent;
+    request.done = [raw = sent.get()](const Status& status) {
+      MutexLock lock(raw->mutex);
+      raw->status = status;
+      ++raw->calls;
+      raw->changed.NotifyAll();
+    };
+    worker->Enqueue(std::move(request));
+    return sent;
+  }
+
+  bool Await(const std::string& what, Sent* sent) {
+    MutexLock lock(sent->mutex);
+    while (sent->calls == 0) sent->changed.Wait(sent->mutex);
+    if (!sent->status.ok()) failure_ = what + sent->status.ToString();
+    return sent->status.ok();
+  }
+
+  static int64_t CountOf(int64_t value, int32_t worker) {
+    return (value >> (kDigits * worker)) & ((1 << kDigits) - 1);
+  }
+
+  bool Check(int32_t rank, int store, int round, size_t index, Sent& sent,
+             std::vector<int64_t>* seen) {
+    const std::string what = "worker " + std::to_string(rank) + ", " + Names()[index] + " " +
+                             std::to_string(store) + ", round " + std::to_string(round) + ": ";
+    if (!Await(what, &sent)) return false;
+    for (size_t i = 0; i < sent.output.size(); ++i) {
+      const int64_t got = sent.output[i] - kFirst - store;
+      for (int32_t worker = 0; worker < num_workers_; ++worker) {
+        const int64_t count = CountOf(got, worker);
+        const int made = made_[worker][index];
+        // The staleness counts pushes, and a worker that gives one up is not waited for.
+        const int64_t least = staleness_ < 0 || gives_up_ ? 0 : round - staleness_;
+        const bool is_right = worker == rank ? count == made : count <= made && count >= least;
+        const bool is_newer = seen->empty() || count >= CountOf((*seen)[i], worker);
+        if (is_right && is_newer) continue;
+        schedule_.Fail(what + "element " + std::to_string(i) + " has " + std::to_string(count) +
+                       " changes of worker " + std::to_string(worker) + ", who has made " +
+                       std::to_string(made) + "; staleness " + std::to_string(staleness_));
+        return true;
+      }
+    }
+    seen->clear();
+    for (const int64_t value : sent.output) seen->push_back(value - kFirst - store);
+    return true;
+  }
+
+  // All have the answers to all changes: what is in the store now is the same for all.
+  bool CheckEnd(Worker* worker, int32_t rank, int store, uint64_t* exchanges) {
+    if (!Meet(rank)) return false;
+    for (size_t index = 0; index < elements_.size(); ++index) {
+      const std::shared_ptr<Sent> sent = Push(worker, index, 0);
+      ++*exchanges;
+      if (!Await("at the end: ", sent.get())) return false;
+      int64_t expected = kFirst + store;
+      for (int32_t each = 0; each < num_workers_; ++each)
+        expected += static_cast<int64_t>(made_[each][index]) << (kDigits * each);
+      for (const int64_t value : sent->output) {
+        if (value == expected) continue;
+        schedule_.Fail("worker " + std::to_string(rank) + ", " + Names()[index] + " " +
+                       std::to_string(store) + ": not all changes are in the store at the end");
+        return true;
+      }
+    }
+    return Meet(rank);
+  }
+
+  // All workers have come so far. False: one has failed.
+  bool Meet(int32_t rank) {
+    if (met_.empty()) met_.assign(num_workers_, 0);
+    const int meeting = ++met_[rank];
+    while (!has_failed_ &&
+           std::any_of(met_.begin(), met_.end(), [meeting](int each) { return each < meeting; }))
+      schedule_.Sleep(1000000);
+    return !has_failed_;
+  }
+
+  EventSchedule& schedule_;
+  const int32_t num_workers_;
+  std::vector<int64_t> elements_;  // of each store
+  int32_t staleness_ = 0;
+  int rounds_ = 0;
+  bool gives_up_ = false;
+  int64_t pause_ns_ = 0;
+  std::vector<std::vector<int>> made_;  // changes, by worker and store
+  std::vector<int> met_;                // meetings, by worker
+  bool has_failed_ = false;
+  std::string failure_;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SIMULATION_TESTING_STORE_PROGRAM_H_
