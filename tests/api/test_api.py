@@ -56,7 +56,7 @@ def test_refused_arguments(result):
         "scope": "TypeError",
         "unknown op": "ValueError",
         "adasum": "NotImplementedError",
-        "asynchronous": "NotImplementedError",
+        "asynchronous": "ValueError",
         "integer average": "ValueError",
         "integer scale": "ValueError",
         "dtype": "TypeError",

@@ -103,6 +103,7 @@ IGNORED = {
 
 # Set to anything but no, they ask for other results.
 REFUSED = {
-    "BYTEPS_ENABLE_ASYNC": "tf_byteps has no asynchronous training, whose results are others: "
-    "unset it. BYTEPS_BACKUP_WORKERS does not wait for stragglers (docs/stragglers.md)",
+    "BYTEPS_ENABLE_ASYNC": "a program says itself that it trains asynchronously, since its "
+    "results are others: unset it, and pass push_pull(..., enable_async=True) "
+    "(docs/asynchronous.md)",
 }

@@ -16,11 +16,12 @@ from tf_byteps.exchange.compression import (
     Compression,
     resolve as resolve_compression,
 )
-from tf_byteps.exchange.reduce_op import ReduceOp
+from tf_byteps.exchange.reduce_op import ReduceOp, Sum
 from tf_byteps.ops import (
     bitcast,
     gradients as _gradients,  # noqa: F401  (registers them)
     names,
+    store,
     strings,
 )
 from tf_byteps.ops.arguments import checked_tensor, exchange_name
@@ -133,7 +134,10 @@ def push_pull(
         op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
             a floating dtype. Integer sums wrap around. Only `Sum` and `Average` exist for
             `tf.IndexedSlices`.
-        enable_async: must be false: training is synchronous.
+        enable_async: whether the servers hold the value of this name, add what each worker pushes
+            when it arrives, and answer at once with the value as it is then. A worker's first push
+            is the initial value: the first one that arrives counts. All later ones are changes.
+            Needs `name`; only `Sum`, and no compression. See docs/asynchronous.md.
         name: a string, the same on all workers. Default: derived from the place of the call in the
             program.
         prescale_factor: a number that the tensor is multiplied by before it is sent. Floating
@@ -154,8 +158,7 @@ def push_pull(
             type than it must be.
         ValueError: `average` and `op` are both given, or an average of integers is asked for, or
             the compression does not exist or not for this op.
-        NotImplementedError: the op exists in other libraries but not here, or `enable_async` is
-            set.
+        NotImplementedError: the op exists in other libraries but not here.
         tf.errors.FailedPreconditionError: `tf_byteps.init()` was not called, or the workers
             disagree about the tensor.
         tf.errors.UnavailableError: a worker or server was lost.
@@ -168,9 +171,9 @@ def push_pull(
     if not isinstance(scope, str):
         raise TypeError(f"scope must be a string, got {scope!r}; to choose the operation, pass op=")
     if enable_async:
-        raise NotImplementedError("asynchronous training is not supported: leave enable_async out")
+        _check_async(name, average, op, compression, (prescale_factor, postscale_factor))
     reduction = Reduction(
-        reduce_op.resolve(average, op),
+        Sum if enable_async else reduce_op.resolve(average, op),
         resolve_compression(compression),
         prescale_factor,
         postscale_factor,
@@ -179,10 +182,40 @@ def push_pull(
     tensors = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
     prepared = [reduction.prepare(each) for each in tensors]
     tensor_names = [names.in_scope(scope, _push_pull_name(name, each)) for each in prepared]
+    if enable_async:
+        if isinstance(tensor, (list, tuple)):
+            tensor_names = [f"{each}/{index}" for index, each in enumerate(tensor_names)]
+        held = store.exchange(prepared, tensor_names, checked_priority(priority))
+        return held if isinstance(tensor, (list, tuple)) else held[0]
     if not isinstance(tensor, (list, tuple)):
         return reduction.exchange(prepared[0], tensor_names[0], checked_priority(priority))
     tensor_names = [f"{each}/{index}" for index, each in enumerate(tensor_names)]
     return reduction.exchange_all(prepared, tensor_names, checked_priority(priority))
+
+
+def _check_async(
+    name: str | None,
+    average: bool | None,
+    op: ReduceOp | str | None,
+    compression: AnyCompressor,
+    factors: tuple[float, float],
+) -> None:
+    if name is None:
+        raise ValueError(
+            "enable_async=True needs a name: the first push of a name brings the initial value, "
+            "and later ones, from another line of the program, change it"
+        )
+    if (average is not None or op is not None) and reduce_op.resolve(average, op) != Sum:
+        raise ValueError(
+            "enable_async=True adds the workers' changes as they are: leave average and op out, "
+            "and divide each change by tf_byteps.size() for their mean"
+        )
+    if resolve_compression(compression) is not Compression.none or factors != (1, 1):
+        raise ValueError(
+            "enable_async=True takes no compression and no factors: the first push is the initial "
+            "value, which they would change, too"
+        )
+    store.check_job()
 
 
 def _push_pull_name(name: str | None, tensor: object) -> str:
