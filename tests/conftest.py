@@ -23,9 +23,12 @@ _LONG = [
         "strategy/test_kept_state.py",
         "strategy/test_cross_step.py",
         "foreign/test_programs.py",
+        "strategy/test_compressed_cross_step.py",
         "strategy/test_compressed_training.py",
         "strategy/test_losses.py",
+        "strategy/test_narrow_gradients.py",
         "strategy/test_parity.py",
+        "strategy/test_residuals.py",
         "strategy/test_compiled_cross_step.py",
     )
 ]
