@@ -12,7 +12,9 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.exchange.backup import backup_workers as checked_backup_workers
 from tf_byteps.exchange.compression import Compression, check_with_cross_step
 from tf_byteps.exchange.compression_choice import CompressionChoice, resolve_choice
+from tf_byteps.local_steps.changes import Staleness
 from tf_byteps.local_steps.settings import LocalSteps
+from tf_byteps.ops.store import check_job as check_store
 from tf_byteps.strategy import keras_hooks
 from tf_byteps.strategy.extended import BytePSExtended
 from tf_byteps.strategy.fit import framework
@@ -110,12 +112,17 @@ class BytePSStrategy(tf.distribute.Strategy):
             compiles for a GPU, in bfloat16 or float16; what the kernel cannot compute, such as
             attention with dropout, is left to Keras. Numbers differ by rounding. See
             docs/tuning.md.
+        staleness: 0 for synchronous training. Otherwise no gradients are exchanged: each worker
+            sends what each of its steps has changed to the servers, which hold the weights, and
+            goes on with their answer. It waits for others only if it is more than so many steps
+            ahead of the slowest; with `"unbounded"` never. See docs/asynchronous.md.
 
     Raises:
         tf_byteps.errors.BytePSError: the other processes of the job cannot be reached, or tf_byteps
             runs with another configuration.
         TypeError: an argument is of another type than it must be.
-        ValueError: `backup_workers` is not possible in this job, or not with `cross_step`; there is
+        ValueError: `staleness` is out of range, or set with what is about gradients or rounds;
+            `backup_workers` is not possible in this job, or not with `cross_step`; there is
             no such `compression`, or not with `cross_step`; `local_steps` with one of these, or
             what is about its rounds is out of range.
 
@@ -147,6 +154,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         mix: float | None = None,
         warmup_steps: int = 0,
         flash_attention: bool = False,
+        staleness: int | str = 0,
     ) -> None:
         of_rounds = (
             outer,
@@ -157,7 +165,16 @@ class BytePSStrategy(tf.distribute.Strategy):
             mix,
             warmup_steps,
         )
-        self.local_steps = _local_steps(local_steps, *of_rounds)
+        self.local_steps: LocalSteps | Staleness | None = _local_steps(local_steps, *of_rounds)
+        if staleness != 0 or isinstance(staleness, bool):
+            asynchronous = Staleness(staleness)
+            if self.local_steps:
+                raise ValueError(
+                    f"staleness is {staleness!r} and local_steps is {local_steps}: a worker sends "
+                    "its changes after each step, or after several; choose one of them"
+                )
+            self.local_steps = asynchronous
+        self.staleness = staleness
         flags = {
             "cross_step": cross_step,
             "sparse_as_dense": sparse_as_dense,
@@ -179,7 +196,9 @@ class BytePSStrategy(tf.distribute.Strategy):
         self.flash_attention = bool(flash_attention)
         self.compression = compression
         self._backup_workers = backup_workers
-        if self.local_steps and (self.cross_step or self.backup_workers):
+        if isinstance(self.local_steps, Staleness):
+            self._check_asynchronous(staleness)
+        elif self.local_steps and (self.cross_step or self.backup_workers):
             other = "cross_step" if self.cross_step else "backup_workers"
             raise ValueError(
                 f"local_steps is {local_steps}, and {other} is set, which is about gradients; "
@@ -194,6 +213,20 @@ class BytePSStrategy(tf.distribute.Strategy):
         shuffle.agree_on_seed(self)
         framework.use(TensorFlow())
         keras_hooks.install()
+
+    def _check_asynchronous(self, staleness: int | str) -> None:
+        others = {
+            "cross_step": self.cross_step,
+            "backup_workers": self.backup_workers,
+            "compression": self.compression is not Compression.none,
+        }
+        for name, is_set in others.items():
+            if is_set:
+                raise ValueError(
+                    f"staleness is {staleness!r}, and {name} is set, which is about gradients; "
+                    "asynchronous training exchanges none: choose one of them"
+                )
+        check_store()
 
     @property
     def num_replicas_in_sync(self) -> int:

@@ -94,7 +94,7 @@ def completed(callbacks: Any, model: keras.Model, epochs: int) -> Any:
         if isinstance(callback, _SAVING) and callback.save_freq != "epoch"
     ]
     facts = {
-        "may stop": any(map(stopping.may_stop_after_a_batch, mine)),
+        "may stop": stopping.is_agreed_after_batches(model, mine),
         "saves": [
             [isinstance(callback, keras.callbacks.BackupAndRestore), callback.save_freq]
             for callback in on_batches

@@ -7,6 +7,7 @@ where an epoch begins and ends, and after every batch if there is a callback tha
 """
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -66,7 +67,13 @@ def forget(model: keras.Model) -> None:
     _agreed.pop(model, None)
 
 
-def may_stop_after_a_batch(callback: Any) -> bool:
+def is_agreed_after_batches(model: keras.Model, callbacks: Sequence[Any]) -> bool:
+    """Whether workers ask each other after every batch. Asynchronous ones would wait so."""
+    is_synchronous = getattr(model.distribute_strategy, "staleness", 0) == 0
+    return is_synchronous and any(map(_may_stop_after_a_batch, callbacks))
+
+
+def _may_stop_after_a_batch(callback: Any) -> bool:
     """Whether a callback does something after batches, and is not one of Keras's that never stop.
 
     One of ours that stops there has an attribute `stops_after_batches`.

@@ -27,6 +27,8 @@ _TENSORFLOWS = {
     "delay": 0,
     "mix": None,
     "warmup_steps": 0,
+    "staleness": 0,
+    "flash_attention": False,
 }
 
 

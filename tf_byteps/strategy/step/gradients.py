@@ -29,8 +29,9 @@ def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
     if batch is None:
         raise NotImplementedError(
             "BytePSStrategy(local_steps=...) makes local steps in Model.fit and train_on_batch "
-            "only. In a loop of your own train with a plain optimizer, without the strategy, and "
-            "use tf_byteps.OuterSync"
+            "only, and so does BytePSStrategy(staleness=...). In a loop of your own train with a "
+            "plain optimizer, without the strategy, and use tf_byteps.OuterSync, or "
+            "push_pull(enable_async=True)"
         )
     if batch.is_local:
         return [_own(gradient, strategy) for gradient in gradients]

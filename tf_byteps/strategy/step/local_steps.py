@@ -16,13 +16,14 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.local_steps.changes import Changes, Staleness
 from tf_byteps.local_steps.rounds import Rounds
 from tf_byteps.local_steps.settings import LocalSteps
 
 _of_models: weakref.WeakKeyDictionary[keras.Model, "_Training"] = weakref.WeakKeyDictionary()
 
 
-def settings_of(model: keras.Model) -> LocalSteps | None:
+def settings_of(model: keras.Model) -> LocalSteps | Staleness | None:
     """What a model's strategy was made with; `None`: its gradients are exchanged in each step."""
     strategy = getattr(model, "distribute_strategy", None)
     return strategy.local_steps if is_ours(strategy) else None
@@ -93,18 +94,19 @@ def inner_state(model: keras.Model, optimizers: list[Any]) -> list[Any]:
 class _Training:
     """A model's rounds, and whether the steps that are traced now are local."""
 
-    def __init__(self, model: keras.Model, settings: LocalSteps) -> None:
+    def __init__(self, model: keras.Model, settings: LocalSteps | Staleness) -> None:
         # The weights' global values of a model that is trained in several calls go on.
         self._variables = list(model.trainable_variables)
         self.settings = settings
         self.steps = 0
-        self.rounds = Rounds(
-            [variable.path for variable in self._variables],
-            [variable.value for variable in self._variables],
-            settings,
-            model.distribute_strategy.compression,
-            self._variables,
-        )
+        names = [variable.path for variable in self._variables]
+        values = [variable.value for variable in self._variables]
+        self.rounds: Rounds | Changes
+        if isinstance(settings, Staleness):
+            self.rounds = Changes(names, values, settings)
+        else:
+            compression = model.distribute_strategy.compression
+            self.rounds = Rounds(names, values, settings, compression, self._variables)
 
     def has(self, variables: list[Any]) -> bool:
         """Whether these are the weights."""
