@@ -21,9 +21,12 @@ _FRAMEWORKS = ("tensorflow", "keras", "jax")
 class Frame(Protocol):
     """A call in progress, as `traceback.FrameSummary` has it."""
 
-    filename: str
-    lineno: int | None
-    name: str
+    @property
+    def filename(self) -> str: ...
+    @property
+    def lineno(self) -> int | None: ...
+    @property
+    def name(self) -> str: ...
 
 
 class _PythonFrame:
