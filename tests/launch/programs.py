@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 
 import tf_byteps
 from tf_byteps import _engine
@@ -80,12 +81,17 @@ def fail(code):
 
 
 def leave_early():
-    """Rank 0 ends well, and the others wait for it."""
+    """Rank 0 ends well, and the others wait for it: they fail when the launcher has seen it end."""
     tf_byteps.init()
-    _engine.exchange(np.ones(1), name="x").wait(30)
+    guard = os.getppid() if tf_byteps.rank() == 0 else 0  # the launcher's own child
+    left = int(_engine.exchange(np.array([guard]), name="x").wait(30)[0])
     if tf_byteps.rank() == 0:
         sys.exit(0)
-    _engine.exchange(np.ones(1), name="y").wait(30)
+    try:
+        _engine.exchange(np.ones(1), name="y").wait(30)
+    finally:
+        while psutil.pid_exists(left):
+            time.sleep(0.01)
 
 
 def fail_slowly():
