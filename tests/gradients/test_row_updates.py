@@ -105,10 +105,20 @@ def test_where_all_rows_are_looked_up_the_bits_are_keras_own(name, dtype):
 
 
 @pytest.mark.parametrize("rows", [_some_rows, _rows_again])
-def test_adagrad_has_keras_own_bits_for_any_rows(rows):
+@pytest.mark.parametrize("clipping", [{}, {"clipvalue": 0.5}])
+def test_adagrad_has_keras_own_bits_for_any_rows(rows, clipping):
     gradients = list(_gradients(rows))
-    ours = _after(optimizers.Adagrad(0.1), gradients)
-    _equal(ours, _after(keras.optimizers.Adagrad(0.1), gradients))
+    ours = _after(optimizers.Adagrad(0.1, **clipping), gradients)
+    _equal(ours, _after(keras.optimizers.Adagrad(0.1, **clipping), gradients))
+
+
+def test_the_norm_of_all_gradients_is_keras_own_for_rows_that_occur_several_times():
+    """Keras takes it from each occurrence, and computes with a dense gradient then."""
+    gradients = list(_gradients(_rows_again, "float64"))
+    ours = _after(optimizers.Adagrad(0.1, global_clipnorm=0.3), gradients)
+    theirs = _after(keras.optimizers.Adagrad(0.1, global_clipnorm=0.3), gradients)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", _MAKERS)

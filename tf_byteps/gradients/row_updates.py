@@ -68,8 +68,9 @@ def clip(
 ) -> list[Any]:
     """Replaces an optimizer's `_clip_gradients`: gradients of rows stay such.
 
-    Keras makes them dense to clip by the norm of all gradients, or by value. The rows that are not
-    in them are 0, so neither needs that.
+    The numbers are Keras's. It clips each occurrence of a row by value, and takes the norm of all
+    gradients from each occurrence; then it adds them up in a dense gradient. The rows that are not
+    in a gradient are 0, so that is not needed. An optimizer with `adds_up_rows` does so first.
 
     Args:
         original: Keras's function.
@@ -79,17 +80,31 @@ def clip(
     Returns:
         As many gradients. Rows with one index are one where they had to be added up.
     """
-    makes_dense = not self.clipnorm and (self.global_clipnorm or self.clipvalue)
-    if not makes_dense:
+    if self.clipnorm or not (self.global_clipnorm or self.clipvalue):
         return original(self, gradients)
-    rows = [merged(each) if isinstance(each, tf.IndexedSlices) else None for each in gradients]
-    dense = [
-        each if mine is None else mine.values for each, mine in zip(gradients, rows, strict=True)
+    if getattr(self, "adds_up_rows", False):
+        gradients = [
+            merged(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients
+        ]
+    if not self.global_clipnorm:
+        return original(self, gradients)
+    gradients = [
+        _sorted(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients
     ]
+    values = [each.values if isinstance(each, tf.IndexedSlices) else each for each in gradients]
     return [
-        each if mine is None else tf.IndexedSlices(each, mine.indices, mine.dense_shape)
-        for each, mine in zip(original(self, dense), rows, strict=True)
+        merged(tf.IndexedSlices(values, rows.indices, rows.dense_shape))
+        if isinstance(rows, tf.IndexedSlices)
+        else values
+        for values, rows in zip(original(self, values), gradients, strict=True)
     ]
+
+
+def _sorted(rows: tf.IndexedSlices) -> tf.IndexedSlices:
+    """In the order of a dense gradient, in which the norm's sum has its bits."""
+    order = tf.argsort(rows.indices, stable=True)
+    indices, values = tf.gather(rows.indices, order), tf.gather(rows.values, order)
+    return tf.IndexedSlices(values, indices, rows.dense_shape)
 
 
 def _table(variable: keras.Variable | tf.Variable) -> tf.Variable:

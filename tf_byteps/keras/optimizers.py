@@ -46,6 +46,8 @@ class _Clips:
 class _OfRows(_Clips):
     """A mixin before one of Keras's optimizers."""
 
+    adds_up_rows = True  # before they are clipped, too: see `row_updates.clip`
+
     def update_step(
         self: Any, gradient: _Gradient, variable: _Variable, learning_rate: tf.Tensor | float
     ) -> None:
