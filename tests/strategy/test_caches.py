@@ -11,18 +11,18 @@ SIZE = 2
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory):
-    scenarios = {"saved_dataset": {}, "cached": {}, "nested_cache": {}}
+    scenarios = {"saved_dataset": {}, "cached": {}, "nested_cache": {}, "snapshot": {}}
     return Group(tmp_path_factory.mktemp("data"), SIZE, scenarios)
 
 
 def test_datasets_are_saved_once(group):
     rows = [list(range(50)), list(range(100, 150))]
-    assert group["saved_dataset"] == [[rows, 2, [list(range(20))] * 2, []]] * SIZE
+    assert group["saved_dataset"] == [[rows, 2, []]] * SIZE
 
 
 @pytest.fixture(scope="module")
-def plain_caches(tmp_path_factory):
-    return Group(tmp_path_factory.mktemp("plain"), 0, {"cached": {}})["cached"][0]
+def plain(tmp_path_factory):
+    return Group(tmp_path_factory.mktemp("plain"), 0, {"cached": {}, "snapshot": {}})
 
 
 def _together(epochs_of_workers):
@@ -34,14 +34,21 @@ def _together(epochs_of_workers):
 
 
 @pytest.mark.parametrize("name", ["first", "again", "killed"])
-def test_a_cache_in_a_file_is_each_workers_own(group, plain_caches, name):
+def test_a_cache_in_a_file_is_each_workers_own(group, plain, name):
     results = [result[name] for result in group["cached"]]
-    assert _together([epochs for epochs, _ in results]) == plain_caches[name][0]
+    assert _together([epochs for epochs, _ in results]) == plain["cached"][0][name][0]
     file = "d" if name == "killed" else "c"
     for _, files in results:
         own = [f"{file}.worker-{rank}-of-{SIZE}" for rank in range(SIZE)]
         expected = [f"{each}.{end}" for each in own for end in ("data-00000-of-00001", "index")]
         assert [each for each in files if each.startswith(file)] == sorted(expected)
+
+
+def test_a_snapshot_is_each_workers_own(group, plain):
+    seen, folders, runs = zip(*group["snapshot"], strict=True)
+    assert _together(seen) == plain["snapshot"][0][0]
+    assert folders == ([f"s.worker-{rank}-of-{SIZE}" for rank in range(SIZE)],) * SIZE
+    assert runs == (SIZE,) * SIZE  # each has written once
 
 
 def test_a_complete_cache_is_read_by_all(group):

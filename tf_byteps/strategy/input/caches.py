@@ -1,4 +1,4 @@
-"""`tf.data.Dataset.cache(file)`, of which each worker has a file of its own.
+"""`tf.data.Dataset.cache(file)` and `snapshot(path)`, of which each worker has one of its own.
 
 Every worker runs the whole pipeline, so that all would write the file that the program names, and
 TensorFlow allows one writer. A worker that did without would see another order of the rows than the
@@ -6,6 +6,10 @@ others, if what is cached was shuffled. So each caches to `file.worker-1-of-2`; 
 the file itself complete, from an earlier run of one process, they read that.
 
 A job writes one copy for each worker. It is found again when the job is started again with as many.
+
+A snapshot has no lock. TensorFlow reads which run wrote it, and then reads that again: if another
+worker begins to write in between, the snapshot seems to be empty. TensorFlow does not tell which
+folder of a path belongs to a pipeline, so a complete snapshot at the path itself is not read.
 """
 
 import pathlib
@@ -25,13 +29,22 @@ _used = set()  # files of this worker's that this process has begun to use
 
 
 def files(dataset: Any) -> list[str]:
-    """The files that a pipeline caches to, as its program names them."""
-    names = [
-        tf.compat.as_str(stage._filename.numpy())
-        for stage in content.stages(dataset)
-        if type(stage).__name__ == "CacheDataset" and hasattr(stage._filename, "numpy")
-    ]
-    return sorted({name for name in names if name and "://" not in name})
+    """The files and folders that a pipeline caches to, as its program names them."""
+    stages = content.stages(dataset)
+    caches = [stage._filename for stage in stages if type(stage).__name__ == "CacheDataset"]
+    return _names([*caches, *_snapshots(dataset)])
+
+
+def _snapshots(dataset: Any) -> list[Any]:
+    stages = content.stages(dataset)
+    return [stage._path for stage in stages if type(stage).__name__ == "_SnapshotDataset"]
+
+
+def _names(paths: list[Any]) -> list[str]:
+    """Those that are known while the pipeline is built, and on this host."""
+    known = [getattr(path, "numpy", lambda path=path: path)() for path in paths]
+    names = {tf.compat.as_str(path) for path in known if isinstance(path, (str, bytes))}
+    return sorted(name for name in names if name and "://" not in name)
 
 
 def with_own_files(dataset: Any, name: str, is_whole: bool = True) -> Any:
@@ -52,7 +65,9 @@ def with_own_files(dataset: Any, name: str, is_whole: bool = True) -> Any:
         ValueError: the pipeline cannot be changed, or another process uses a file of this worker's.
     """
     own = {file: f"{file}.worker-{runtime.rank()}-of-{runtime.size()}" for file in files(dataset)}
+    snapshots = _names(_snapshots(dataset))
     complete = {file: [_is_complete(file), _is_complete(own[file])] for file in own}
+    complete.update((file, [False, True]) for file in snapshots)  # which TensorFlow looks after
     everyone = gather_objects(f"{name}/caches", complete)
     replaced = {}
     for file in own:
@@ -76,7 +91,7 @@ def _begin(own: str, is_complete: bool) -> None:
         if not mine.give_up():
             raise ValueError(
                 f"another process of this host uses the cache {own!r}: wait until its job has "
-                "ended, or give each job a file name of its own in Dataset.cache"
+                "ended, or give each job a file name of its own in Dataset.cache or snapshot"
             )
         mine.keep()
     if not is_complete:
@@ -100,7 +115,8 @@ def _rewritten(dataset: Any, replaced: dict[str, str]) -> Any:
             ValueError(
                 f"the workers cannot all write the cache {next(iter(replaced))!r}, and TensorFlow "
                 "cannot copy this pipeline to give each a file of its own: call Dataset.cache "
-                f"without a file name, or write the cache in one process first ({error.message})"
+                "without a file name, or Dataset.save in one process and Dataset.load in all "
+                f"({error.message})"
             )
         ) from error
     result: Any = dataset_ops.from_variant(variant, dataset.element_spec)
@@ -111,7 +127,7 @@ def _rewritten(dataset: Any, replaced: dict[str, str]) -> Any:
 def _replace(graph: Any, replaced: dict[str, str]) -> None:
     nodes = {node.name: node for node in graph.node}
     for node in graph.node:
-        if node.op in ("CacheDataset", "CacheDatasetV2"):
+        if node.op in ("CacheDataset", "CacheDatasetV2", "SnapshotDatasetV2"):
             file = nodes[node.input[1]].attr["value"].tensor
             name = tf.compat.as_str(file.string_val[0])
             file.string_val[0] = tf.compat.as_bytes(replaced.get(name, name))
