@@ -277,16 +277,10 @@ class TestUnknownVariables:
 
     def test_all_that_are_known_are_in_the_guide(self):
         page = (pathlib.Path(__file__).parents[2] / "docs" / "migration.md").read_text()
-        known = {**original_variables.IGNORED, **original_variables.REFUSED}
-        assert not [name for name in known if f"`{name}`" not in page]
+        assert not [name for name in original_variables.IGNORED if f"`{name}`" not in page]
 
     def test_other_variables_are_nobodys_business(self, caplog):
         assert self.warnings(caplog, {"HOME": "/", "TF_CPP_MIN_LOG_LEVEL": "2"}) == []
-
-    def test_another_way_of_training_is_refused(self):
-        with pytest.raises(ConfigError, match="BYTEPS_ENABLE_ASYNC is '1': .* unset it"):
-            Config.from_environment({"BYTEPS_ENABLE_ASYNC": "1"})
-        Config.from_environment({"BYTEPS_ENABLE_ASYNC": "0"})
 
     @pytest.mark.parametrize(
         "env, speaks",

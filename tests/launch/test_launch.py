@@ -127,7 +127,6 @@ def test_every_job_has_a_secret_of_its_own(launch, tmp_path):
         (["-np", "1", "--env", "FOO BAR=1", "true"], 2, "'FOO BAR' is no variable's name"),
         (["-np", "2", "python3", "-u", "-"], 2, "reads its program from standard input"),
         (["-np", "2", "python"], 2, "python reads its program from standard input"),
-        (["-np", "2", "--env", "BYTEPS_ENABLE_ASYNC=1", "true"], 2, "trains asynchronously"),
         (["-np", "2", "--env", "BYTEPS_JOB_SECRET=x", "true"], 2, "can see a command line"),
     ],
 )

@@ -15,7 +15,6 @@ from tf_byteps.config.topology import Topology, topology_of
 from tf_byteps.config.variables import (
     mention_unused_variables,
     merge_enable_rdma,
-    refuse_other_training,
 )
 from tf_byteps.environments import SOURCES
 from tf_byteps.environments.merging import add_place
@@ -68,7 +67,6 @@ class Config(Options):
             ConfigError: a variable or argument has the wrong form, or they contradict each other.
         """
         env = os.environ if env is None else env
-        refuse_other_training(env)
         values, sources = {}, {}
         for name, described in OPTIONS.items():
             if env.get(described.variable, "").strip():

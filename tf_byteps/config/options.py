@@ -330,6 +330,13 @@ class Options:
         "See [stragglers](stragglers.md).",
         shared=True,
     )
+    enable_async: bool = option(
+        False,
+        "BYTEPS_ENABLE_ASYNC",
+        flag(),
+        "DistributedOptimizer trains asynchronously: workers exchange changes of weights, and wait "
+        "for nobody. The same on all workers. See [asynchronous training](asynchronous.md).",
+    )
     min_compress_bytes: int = option(
         _ENGINE.compression.min_compress_bytes,
         "BYTEPS_MIN_COMPRESS_BYTES",

@@ -100,10 +100,3 @@ IGNORED = {
     "HOROVOD_THREAD_AFFINITY": _LAUNCHER,
     "HOROVOD_ENABLE_XLA_OPS": "exchanges are part of steps that XLA compiles, always",
 }
-
-# Set to anything but no, they ask for other results.
-REFUSED = {
-    "BYTEPS_ENABLE_ASYNC": "a program says itself that it trains asynchronously, since its "
-    "results are others: unset it, and pass push_pull(..., enable_async=True) "
-    "(docs/asynchronous.md)",
-}

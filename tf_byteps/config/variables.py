@@ -7,7 +7,7 @@ from typing import Any
 
 from tf_byteps.config.declaring import choice
 from tf_byteps.config.options import OPTIONS
-from tf_byteps.config.original_variables import IGNORED, REFUSED
+from tf_byteps.config.original_variables import IGNORED
 from tf_byteps.errors import ConfigError
 
 _ENABLE_RDMA = "DMLC_ENABLE_RDMA"
@@ -38,25 +38,11 @@ def merge_enable_rdma(
         ) from None
 
 
-def refuse_other_training(env: Mapping[str, str]) -> None:
-    """Refuses variables that ask for results that there are not here.
-
-    Raises:
-        ConfigError: one is set.
-    """
-    for variable, reason in REFUSED.items():
-        given = env.get(variable, "").strip()
-        if given.lower() not in ("", *_NO):
-            raise ConfigError(f"{variable} is {given!r}: {reason}")
-
-
 def mention_unused_variables(env: Mapping[str, str]) -> None:
     """Warns, once per process, of variables of a job that do nothing, with the reason."""
     known = {described.variable for described in OPTIONS.values()}
     for variable in env:
         if variable in known or variable in _mentioned or not env[variable].strip():
-            continue
-        if variable in REFUSED:
             continue
         if reason := IGNORED.get(variable):
             _logger.warning("%s has no effect in tf_byteps: %s", variable, reason)

@@ -46,7 +46,7 @@ def reduce_gradients(
         The list of results; `None` stays.
     """
     prepared = _prepared(gradients, reduction)
-    scoped = [names.in_scope(scope, name) for name in _names(variables)]
+    scoped = exchange_names(variables, scope)
     return reduction.exchange_all(prepared, scoped, variables=variables)
 
 
@@ -65,7 +65,7 @@ def start_reductions(
     """
     prepared = _prepared(gradients, reduction)
     shapes = [cast("tuple[int, ...]", tuple(variable.shape)) for variable in variables]
-    return split.start_reductions(prepared, _names(variables), shapes, reduction, variables)
+    return split.start_reductions(prepared, exchange_names(variables), shapes, reduction, variables)
 
 
 def _prepared(gradients: Sequence[Gradient], reduction: Reduction) -> list[Exchanged | None]:
@@ -85,21 +85,35 @@ def finite_everywhere(finite: Any) -> tf.Tensor:
     return tf.equal(push_pull(tf.cast(finite, tf.int32), op=Min, name=name), 1)
 
 
-def _names(variables: Sequence[Variable]) -> list[str]:
-    """One name for each variable: its path, with an index if others here have the same."""
+def exchange_names(
+    variables: Sequence[Variable], scope: str = "", what: str = "gradient"
+) -> list[str]:
+    """One name for each variable: its path, with an index if others here have the same.
+
+    Args:
+        variables: the same on all workers.
+        scope: a prefix.
+        what: is exchanged of them.
+
+    Returns:
+        The names.
+    """
     with _lock:
         # Eager exchanges come one after the other: it is enough to tell those of one list apart.
         users = {} if tf.executing_eagerly() else _users.setdefault(_function_graph(), {})
-        return [_name(variable, index, users) for index, variable in enumerate(variables)]
+        return [
+            names.in_scope(scope, _name(variable, what, index, users))
+            for index, variable in enumerate(variables)
+        ]
 
 
-def _name(variable: Variable, position: int, users: dict[str, list[int]]) -> str:
+def _name(variable: Variable, what: str, position: int, users: dict[str, list[int]]) -> str:
     if hasattr(variable, "path"):
-        name = f"gradient/{variable.path}"
+        name = f"{what}/{variable.path}"
     elif isinstance(variable, tf.Variable):
-        name = f"gradient/{variable.name}"
+        name = f"{what}/{variable.name}"
     else:
-        name = f"gradient@{names.call_site()}/{position}"
+        name = f"{what}@{names.call_site()}/{position}"
     sharing = users.setdefault(name, [])
     if id(variable) not in sharing:
         sharing.append(id(variable))

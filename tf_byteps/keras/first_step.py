@@ -33,12 +33,22 @@ def check(optimizer: Any, variables: Sequence[Any]) -> None:
         variables: those that it is about to update: `keras.Variable`s.
 
     Raises:
-        BytePSError: on all workers, if a variable differs and BYTEPS_CHECK_WEIGHTS=error.
+        BytePSError: on all workers, if a variable differs and BYTEPS_CHECK_WEIGHTS=error, or if
+            not all of them train asynchronously.
     """
     if optimizer in _checked or runtime.size() == 1 or runtime.config().elastic:
         return
     _checked.add(optimizer)
-    mode = gather_objects("check of weights", runtime.config().check_weights)[0]
+    config = runtime.config()
+    given = gather_objects("check of weights", (config.check_weights, config.enable_async))
+    mode = given[0][0]
+    if len({is_async for _, is_async in given}) > 1:
+        some = [rank for rank, (_, is_async) in enumerate(given) if is_async]
+        raise on_all_workers(
+            BytePSError(
+                f"BYTEPS_ENABLE_ASYNC is 1 on workers {some}: set it on all workers, or on none"
+            )
+        )
     is_local = optimizer.byteps_reduction.is_local
     common = [variable for variable in variables if not is_local(variable)]
     found = None

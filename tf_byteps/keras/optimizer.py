@@ -8,9 +8,11 @@ plain Keras. Where the reduction happens:
   `LossScaleOptimizer` workers agree in the other steps whether the gradients of all are finite
   (protocol rule 27).
 
-Within `BytePSStrategy` the strategy reduces, and this class does nothing.
+Within `BytePSStrategy` the strategy reduces, and this class does nothing. With
+`BYTEPS_ENABLE_ASYNC=1` workers exchange changes of weights instead: see `asynchronous`.
 """
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +27,7 @@ from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.overwriting import reduce_overwriting
 from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica
-from tf_byteps.keras import first_step, hooks
+from tf_byteps.keras import asynchronous, first_step, hooks
 from tf_byteps.ops import Average, Compression, ReduceOp
 from tf_byteps.training.gradient_reduction import GradientReduction
 
@@ -70,12 +72,19 @@ class Distributed(_Optimizer):
             return super().apply(grads, trainable_variables)
         variables = list(trainable_variables or self._trainable_variables)
         first_step.check(self, variables)
+        if asynchronous.is_on():
+            if _innermost(self) is not self:  # which exchanges, in a step that updates
+                return super().apply(grads, trainable_variables)
+            update = functools.partial(super().apply, grads, trainable_variables)
+            return asynchronous.apply(self, update, variables)
         with updates.updating(self, variables) as update:
             if not _innermost(self).gradient_accumulation_steps:
                 grads = update.reduce_once(grads, self._reduced)
             return super().apply(grads, trainable_variables)
 
     def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
+        if asynchronous.is_on():  # this worker's own
+            return super()._backend_apply_gradients(grads, trainable_variables)
         with updates.updating(self, trainable_variables):
             return super()._backend_apply_gradients(grads, trainable_variables)
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_byteps.config import OPTIONS, Config
-from tf_byteps.config.variables import refuse_other_training
 from tf_byteps.errors import ConfigError
 from tf_byteps.launch import compile_cache
 from tf_byteps.launch.hosts import passed_environment
@@ -28,7 +27,6 @@ def new_launcher(
     given = variables_of(options, environment)
     environment = {name: value for name, value in environment.items() if name not in TOPOLOGY}
     environment.update(given)
-    refuse_other_training(environment)
     secret = take_secret(environment) if needs_secret else None
     if options.timeline and not options.dry_run:
         _prepare_timeline(options.timeline)

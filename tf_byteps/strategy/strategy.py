@@ -188,7 +188,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         if cross_step:
             check_with_cross_step(compression)
         runtime.init(config)
-        _check_determinism()
+        _check_job(staleness)
         super().__init__(BytePSExtended(self))
         self.cross_step = bool(cross_step)
         self.sparse_as_dense = bool(sparse_as_dense)
@@ -284,8 +284,14 @@ def _local_steps(steps: int | None, *of_rounds: Any) -> LocalSteps | None:
     return None
 
 
-def _check_determinism() -> None:
-    """TensorFlow's setting must be there before `tf_byteps.init`, which tells the servers."""
+def _check_job(staleness: int | str) -> None:
+    """What a job's settings ask for, and this strategy does not."""
+    if runtime.config().enable_async and staleness == 0:
+        raise ValueError(
+            "BYTEPS_ENABLE_ASYNC is 1, and BytePSStrategy trains synchronously: unset it, or take "
+            "BytePSStrategy(staleness=...)"
+        )
+    # TensorFlow's setting must be there before `tf_byteps.init`, which tells the servers.
     if runtime.op_determinism() and runtime.size() > 1 and not runtime.config().deterministic:
         raise BytePSError(
             "op determinism is on, but this job was started without it, so that its sums depend on "

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_byteps import runtime
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.exchange.unsupported import refuse_process_set
 from tf_byteps.ops import Average, Compression, ReduceOp
@@ -110,6 +111,11 @@ class DistributedGradientTape(tf.GradientTape):
             The reduced gradients, in the structure of `sources`; `None` where a source is not
             connected to the target: it must then be so on all workers.
         """
+        if runtime.config().enable_async:
+            raise ValueError(
+                "BYTEPS_ENABLE_ASYNC is 1, and a tape has gradients, not changes of weights: unset "
+                "it, or use DistributedOptimizer, or push_pull(enable_async=True) of the changes"
+            )
         gradients = self._gradtape.gradient(
             target, sources, output_gradients, unconnected_gradients
         )
