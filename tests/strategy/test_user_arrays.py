@@ -32,6 +32,7 @@ CASES = {
     "string": {"feed": "from_generator", "kind": "string"},
     "read-only file": {"feed": "py_dataset", "kind": "mapped r"},
     "writable file": {"feed": "py_dataset", "kind": "mapped r+"},
+    "hdf5": {"feed": "arrays", "kind": "hdf5"},
     "evaluate": {"feed": "py_dataset", "way": "evaluate"},
     "predict": {"feed": "generator", "way": "predict"},
     "by hand": {"feed": "arrays", "way": "by_hand"},

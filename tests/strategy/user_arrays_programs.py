@@ -8,6 +8,7 @@ import contextlib
 import os
 import tempfile
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
@@ -63,6 +64,13 @@ class Given:
             self.y = np.load(path, mmap_mode=kind.removeprefix("mapped "))
         self.watch = Watch()
         self.watch.add(kind, self.x, self.y)
+        if kind == "hdf5":
+            path = os.path.join(folder, "xy.h5")
+            with h5py.File(path, "w") as file:
+                file["x"], file["y"] = self.x, self.y
+            file = h5py.File(path, "r")
+            self.x, self.y = file["x"], file["y"]
+            self.watch.add("file", np.memmap(path, mode="r"))
 
     def batch(self, index):
         rows = slice(index * _BATCH, (index + 1) * _BATCH)
