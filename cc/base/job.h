@@ -41,7 +41,7 @@ struct RdmaOptions {
 
 // How tensors are cut, and how much of them may be in flight. Sizes are bytes.
 struct FlowOptions {
-  uint64_t part_bytes = 0;    // longest part of a tensor; 0: see coordinator/placement.h
+  uint64_t part_bytes = 0;    // longest part of a tensor; 0: see coordinator/state/placement.h
   uint64_t credit_bytes = 0;  // in flight to all servers (worker/part_queue.h); 0: see Credit
   uint64_t link_bytes_per_second = 0;  // of the slowest worker's link; 0: measured
 
@@ -55,7 +55,7 @@ struct FlowOptions {
   }
 
   // What all servers together may keep back of it until a reply takes it along: little enough for
-  // the least credit that there is (coordinator/tuning.h).
+  // the least credit that there is (coordinator/state/tuning.h).
   uint64_t CreditKeptBack() const { return std::min<uint64_t>(Credit(0) / 8, 64 * 1024); }
 };
 
@@ -104,7 +104,8 @@ struct EngineOptions {
   CompressionOptions compression;
   bool deterministic = false;  // add contributions in rank order (server/reduction.cc)
   int32_t max_lag = 2;  // rounds of a tensor that a worker may be behind (server/round_history.h)
-  // Training goes on when a server is lost, as long as there are others (coordinator/failover.h).
+  // Training goes on when a server is lost, as long as there are others
+  // (coordinator/state/failover.h).
   bool server_failover = true;
   std::vector<std::string> nccl_libraries;  // names to open NCCL by, in turn; empty: its usual one
 };
@@ -148,8 +149,8 @@ struct JobDescription {
     return options.server_failover && num_servers() > 1 && is_alone;
   }
 
-  // Whether credit and parts follow what the links turn out to carry (coordinator/tuning.h). Not on
-  // one host, where there are no links.
+  // Whether credit and parts follow what the links turn out to carry (coordinator/state/tuning.h).
+  // Not on one host, where there are no links.
   bool TunesItself() const {
     return HasLinks() && (options.flow.credit_bytes == 0 || options.flow.part_bytes == 0);
   }

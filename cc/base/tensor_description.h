@@ -79,8 +79,8 @@ struct TensorDescription {
 inline constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 40;
 
 // A codec that the coordinator chooses, one for all tensors of the job that ask for it: they are
-// raw until it has, and then perhaps int8 (coordinator/tuning.h). Both names are of one exchange:
-// workers declare the first, and the table has the second where parts are int8.
+// raw until it has, and then perhaps int8 (coordinator/state/tuning.h). Both names are of one
+// exchange: workers declare the first, and the table has the second where parts are int8.
 inline constexpr char kAutoCodec[] = "auto";
 inline constexpr char kAutoInt8Codec[] = "auto:int8";
 

@@ -4,17 +4,9 @@
 #include <utility>
 #include <variant>
 
-namespace byteps {
+#include "cc/wire/control_frame.h"
 
-OutgoingFrame ControlFrame(const ControlMessage& message) {
-  auto bytes = std::make_shared<const std::string>(EncodeControl(message));
-  OutgoingFrame frame;
-  frame.header.type = FrameType::kControl;
-  frame.header.payload_bytes = bytes->size();
-  frame.payload = bytes->data();
-  frame.keep_alive = std::move(bytes);
-  return frame;
-}
+namespace byteps {
 
 void ControlSession::Send(const ControlMessage& message) {
   SendFrame(ControlFrame(message), std::holds_alternative<Heartbeat>(message));

@@ -24,9 +24,6 @@ inline constexpr uint64_t kMostPieceBytes = uint64_t{1} << 20;
 // No message is longer: the table of a model of 10^12 bytes in parts of 128 KB is 128 MB.
 inline constexpr uint64_t kMostMessageBytes = uint64_t{512} << 20;
 
-// The frame that carries `message`, which is no longer than kMaxControlBytes if it goes as it is.
-OutgoingFrame ControlFrame(const ControlMessage& message);
-
 // Thread-safe.
 class ControlSession {
  public:

@@ -7,6 +7,7 @@
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
 #include "cc/coordinator/coordinator_outbox.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 

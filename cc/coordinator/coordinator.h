@@ -23,10 +23,10 @@
 #include "cc/coordinator/absent_peers.h"
 #include "cc/coordinator/control_session.h"
 #include "cc/coordinator/coordinator_link.h"
-#include "cc/coordinator/failover.h"
-#include "cc/coordinator/stall_digest.h"
-#include "cc/coordinator/tensor_table.h"
-#include "cc/coordinator/tuning.h"
+#include "cc/coordinator/state/failover.h"
+#include "cc/coordinator/state/stall_digest.h"
+#include "cc/coordinator/state/tensor_table.h"
+#include "cc/coordinator/state/tuning.h"
 #include "cc/van/van.h"
 
 namespace byteps {

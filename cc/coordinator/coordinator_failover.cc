@@ -1,4 +1,5 @@
-// The part of Coordinator for servers that are lost while others remain (coordinator/failover.h):
+// The part of Coordinator for servers that are lost while others remain
+// (coordinator/state/failover.h):
 //
 //   ServerLost -> workers -> PartsHeld -> PartsMoved -> servers -> TableAck -> PartsMoved ->
 //   workers

@@ -9,7 +9,7 @@
 #include "cc/base/clock.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/coordinator_outbox.h"
-#include "cc/coordinator/senders.h"
+#include "cc/coordinator/state/senders.h"
 
 namespace byteps {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cc/coordinator/coordinator.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 

@@ -4,6 +4,7 @@
 #include "cc/coordinator/control_session.h"
 #include "cc/coordinator/coordinator.h"
 #include "cc/coordinator/coordinator_outbox.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 

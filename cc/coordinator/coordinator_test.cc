@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cc/coordinator/coordinator_link.h"
-#include "cc/coordinator/senders.h"
+#include "cc/coordinator/state/senders.h"
 #include "cc/coordinator/testing/fake_peer.h"
 
 namespace byteps {

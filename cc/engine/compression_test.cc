@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cc/codec/part_forms.h"
-#include "cc/coordinator/placement.h"
+#include "cc/coordinator/state/placement.h"
 #include "cc/engine/testing/compressed_sums.h"
 #include "cc/engine/testing/killable_job.h"
 

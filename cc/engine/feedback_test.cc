@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cc/coordinator/placement.h"
+#include "cc/coordinator/state/placement.h"
 #include "cc/engine/testing/compressed_sums.h"
 #include "cc/engine/testing/cutting_proxy.h"
 #include "cc/engine/testing/killable_job.h"

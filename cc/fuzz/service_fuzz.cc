@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cc/coordinator/control_session.h"
 #include "cc/fuzz/fuzz.h"
 #include "cc/server/testing/fake_workers.h"
+#include "cc/wire/control_frame.h"
 #include "cc/wire/frame.h"
 
 namespace byteps {

@@ -26,7 +26,7 @@
 #include "cc/base/tensor_description.h"
 #include "cc/codec/choice.h"
 #include "cc/coordinator/coordinator.h"
-#include "cc/coordinator/placement.h"
+#include "cc/coordinator/state/placement.h"
 #include "cc/engine/engine.h"
 #include "cc/python/bindings.h"
 #include "cc/server/server.h"

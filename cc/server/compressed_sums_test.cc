@@ -8,8 +8,8 @@
 
 #include "cc/codec/part_forms.h"
 #include "cc/codec/testing/expected_sum.h"
-#include "cc/coordinator/control_session.h"
 #include "cc/server/testing/fake_workers.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

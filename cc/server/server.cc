@@ -5,6 +5,7 @@
 
 #include "cc/base/clock.h"
 #include "cc/base/logging.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

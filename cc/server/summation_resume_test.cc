@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cc/coordinator/control_session.h"
 #include "cc/server/testing/fake_workers.h"
 #include "cc/van/buffer_sink.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "cc/coordinator/control_session.h"
 #include "cc/server/testing/fake_workers.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

@@ -12,13 +12,13 @@
 #include "cc/base/logging.h"
 #include "cc/base/mutex.h"
 #include "cc/codec/part_forms.h"
-#include "cc/coordinator/control_session.h"
 #include "cc/server/arrival_lags.h"
 #include "cc/server/membership.h"
 #include "cc/server/served_part.h"
 #include "cc/server/served_tensor.h"
 #include "cc/server/worker_connection.h"
 #include "cc/van/buffer_sink.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cc/base/logging.h"
 #include "cc/codec/speed.h"
-#include "cc/coordinator/control_session.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 namespace {

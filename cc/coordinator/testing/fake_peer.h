@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "cc/coordinator/control_session.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
+#include "cc/wire/control_frame.h"
 
 namespace byteps {
 

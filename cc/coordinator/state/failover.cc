@@ -1,4 +1,4 @@
-#include "cc/coordinator/failover.h"
+#include "cc/coordinator/state/failover.h"
 
 #include <algorithm>
 

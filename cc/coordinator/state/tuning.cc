@@ -1,4 +1,4 @@
-#include "cc/coordinator/tuning.h"
+#include "cc/coordinator/state/tuning.h"
 
 #include <algorithm>
 #include <limits>

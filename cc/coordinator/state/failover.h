@@ -5,8 +5,8 @@
 // a round which others still lack, but never of two rounds: nobody's next round ends before all
 // have pushed it. What a part goes on with follows: the newest round that anybody has no result of.
 // Who is a round behind gets its result from one who has it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_
-#define TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_
 
 #include <cstdint>
 #include <map>
@@ -72,4 +72,4 @@ class Failover {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_FAILOVER_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_FAILOVER_H_

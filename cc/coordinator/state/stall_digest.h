@@ -4,8 +4,8 @@
 // a moment, asks all workers once about what is waited for, and makes one text of what they answer:
 // four messages for each worker, whoever waits. The one that waits with the lowest rank reports;
 // the others refer to it.
-#ifndef TF_BYTEPS_CC_COORDINATOR_STALL_DIGEST_H_
-#define TF_BYTEPS_CC_COORDINATOR_STALL_DIGEST_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_
 
 #include <cstdint>
 #include <map>
@@ -66,4 +66,4 @@ class StallDigest {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_STALL_DIGEST_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_STALL_DIGEST_H_

@@ -4,8 +4,8 @@
 // What is on the way can no longer be overtaken by something more urgent, and lets workers get
 // apart in what they have sent, so that sums wait; too little, and the links idle while
 // acknowledgements travel. Both are times, so that the credit in bytes follows from the link.
-#ifndef TF_BYTEPS_CC_COORDINATOR_TUNING_H_
-#define TF_BYTEPS_CC_COORDINATOR_TUNING_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_
 
 #include <cstdint>
 #include <map>
@@ -81,4 +81,4 @@ class Tuning {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_TUNING_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TUNING_H_

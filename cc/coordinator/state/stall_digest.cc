@@ -1,4 +1,4 @@
-#include "cc/coordinator/stall_digest.h"
+#include "cc/coordinator/state/stall_digest.h"
 
 #include <algorithm>
 

@@ -1,14 +1,14 @@
 // TensorTable: every tensor that any worker has declared, with its parts and owners. The
 // coordinator's book.
-#ifndef TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
-#define TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <vector>
 
-#include "cc/coordinator/placement.h"
+#include "cc/coordinator/state/placement.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
@@ -94,4 +94,4 @@ class TensorTable {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_TENSOR_TABLE_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_TENSOR_TABLE_H_

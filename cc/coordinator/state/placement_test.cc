@@ -1,4 +1,4 @@
-#include "cc/coordinator/placement.h"
+#include "cc/coordinator/state/placement.h"
 
 #include <gtest/gtest.h>
 

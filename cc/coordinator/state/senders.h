@@ -1,6 +1,6 @@
 // Which messages the coordinator takes, and from whom: a table.
-#ifndef TF_BYTEPS_CC_COORDINATOR_SENDERS_H_
-#define TF_BYTEPS_CC_COORDINATOR_SENDERS_H_
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_
 
 #include "cc/wire/control.h"
 #include "cc/wire/handshake.h"
@@ -53,4 +53,4 @@ constexpr bool MaySend(Role role, Senders senders) {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_COORDINATOR_SENDERS_H_
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_SENDERS_H_

@@ -1,4 +1,4 @@
-#include "cc/coordinator/tensor_table.h"
+#include "cc/coordinator/state/tensor_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,16 @@
+// ControlFrame: a control message as a frame that can be sent.
+#ifndef TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_
+#define TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_
+
+#include "cc/wire/control.h"
+#include "cc/wire/outgoing_frame.h"
+
+namespace byteps {
+
+// Encodes `message` once, for all who get it: copies of the frame share its bytes. It goes as it is
+// if it is no longer than kMaxControlBytes.
+OutgoingFrame ControlFrame(const ControlMessage& message);
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_WIRE_CONTROL_FRAME_H_
