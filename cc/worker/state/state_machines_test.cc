@@ -1,94 +1,73 @@
 // Each state machine that docs/states.md draws: what each event does in each state. An event that
 // leads nowhere from a state, by its table, changes nothing there.
-#include <functional>
-#include <map>
-
+#include "cc/base/testing/state_machine.h"
 #include "cc/worker/state/testing/state_under_test.h"
 
 namespace byteps {
 namespace {
 
-template <class Row, size_t rows, class State>
-State After(const Row (&table)[rows], State from, const std::string& event) {
-  for (const Row& row : table) {
-    if (row.from == from && row.event == event) return row.to;
-  }
-  return from;
-}
-
-// Calls `run` with each state and the name of each event.
-template <class Row, size_t rows, class State>
-void ForEach(const Row (&table)[rows], const std::vector<State>& states,
-             const std::function<void(State, const std::string&)>& run) {
-  std::map<std::string, int> events;
-  for (const Row& row : table) ++events[row.event];
-  for (const State state : states) {
-    for (const auto& [event, times] : events) run(state, event);
-  }
-}
-
 TEST(StateMachinesTest, Lifecycle) {
   using State = Lifecycle::State;
-  ForEach<Lifecycle::Transition, 3, State>(
-      Lifecycle::kTransitions, {State::kRunning, State::kFailed, State::kStopped},
-      [](State from, const std::string& event) {
-        Lifecycle lifecycle;
-        if (from == State::kFailed) lifecycle.Fail(Internal("first"), std::nullopt);
-        if (from == State::kStopped) lifecycle.Stop();
-        if (event == "Fail") lifecycle.Fail(Internal("second"), std::nullopt);
-        if (event == "Stop") lifecycle.Stop();
-        EXPECT_EQ(lifecycle.state(), After(Lifecycle::kTransitions, from, event)) << event;
-      });
+  ForEachEvent(Lifecycle::kTransitions, {State::kRunning, State::kFailed, State::kStopped},
+               [](State from, const std::string& event) {
+                 Lifecycle lifecycle;
+                 if (from == State::kFailed) lifecycle.Fail(Internal("first"), std::nullopt);
+                 if (from == State::kStopped) lifecycle.Stop();
+                 if (event == "Fail") lifecycle.Fail(Internal("second"), std::nullopt);
+                 if (event == "Stop") lifecycle.Stop();
+                 EXPECT_EQ(lifecycle.state(), StateAfter(Lifecycle::kTransitions, from, event))
+                     << event;
+               });
 }
 
 TEST(StateMachinesTest, Failover) {
   using State = WorkerFailover::State;
-  ForEach<WorkerFailover::Transition, 8, State>(
-      WorkerFailover::kTransitions, {State::kNormal, State::kDraining, State::kMoving},
-      [](State from, const std::string& event) {
-        WorkerFailover failover;
-        ServerBack back;
-        back.version = 1;
-        PartsMoved moved;
-        moved.version = 1;
-        if (from != State::kNormal) failover.Begin(ServerLost{1, 0});
-        if (from == State::kMoving) failover.EndDraining();
-        if (event == "ServerLost") failover.Begin(ServerLost{1, 0});
-        if (event == "ServerBack") failover.Begin(back);
-        if (event == "drained") failover.EndDraining();
-        if (event == "PartsMoved") (void)failover.End(moved);
-        EXPECT_EQ(failover.state(), After(WorkerFailover::kTransitions, from, event)) << event;
-      });
+  ForEachEvent(WorkerFailover::kTransitions, {State::kNormal, State::kDraining, State::kMoving},
+               [](State from, const std::string& event) {
+                 WorkerFailover failover;
+                 ServerBack back;
+                 back.version = 1;
+                 PartsMoved moved;
+                 moved.version = 1;
+                 if (from != State::kNormal) failover.Begin(ServerLost{1, 0});
+                 if (from == State::kMoving) failover.EndDraining();
+                 if (event == "ServerLost") failover.Begin(ServerLost{1, 0});
+                 if (event == "ServerBack") failover.Begin(back);
+                 if (event == "drained") failover.EndDraining();
+                 if (event == "PartsMoved") (void)failover.End(moved);
+                 EXPECT_EQ(failover.state(), StateAfter(WorkerFailover::kTransitions, from, event))
+                     << event;
+               });
 }
 
 TEST(StateMachinesTest, Path) {
   using State = ServerPath::State;
-  ForEach<ServerPath::Transition, 5, State>(
-      ServerPath::kTransitions, {State::kClosed, State::kAsking, State::kReady},
-      [](State from, const std::string& event) {
-        StateUnderTest worker;
-        const ServerPath& path = worker.state.servers[0].paths[0];
-        const bool was_open = from == State::kAsking || event == "connection again";
-        if (was_open || from == State::kReady) worker.Open(0);
-        if (was_open && from != State::kReady) worker.Break(0);
-        if (from == State::kAsking) worker.Open(0, /*again=*/true);
-        ASSERT_EQ(path.state(), from);
-        worker.Do([&](Effects* effects) {
-          int life = 0;
-          if (event == "first connection") worker.Open(0);
-          if (event == "connection again") worker.Open(0, /*again=*/true);
-          if (event == "ResumeAnswer" && from != State::kClosed)
-            (void)worker.state.path_events.OnResumeAnswer(worker.From(0), {}, effects);
-          if (event == "closed" && from != State::kClosed)
-            worker.state.path_events.OnClosed(worker.From(0), &life, effects);
-        });
-        EXPECT_EQ(path.state(), After(ServerPath::kTransitions, from, event)) << event;
-      });
+  ForEachEvent(ServerPath::kTransitions, {State::kClosed, State::kAsking, State::kReady},
+               [](State from, const std::string& event) {
+                 StateUnderTest worker;
+                 const ServerPath& path = worker.state.servers[0].paths[0];
+                 const bool was_open = from == State::kAsking || event == "connection again";
+                 if (was_open || from == State::kReady) worker.Open(0);
+                 if (was_open && from != State::kReady) worker.Break(0);
+                 if (from == State::kAsking) worker.Open(0, /*again=*/true);
+                 ASSERT_EQ(path.state(), from);
+                 worker.Do([&](Effects* effects) {
+                   int life = 0;
+                   if (event == "first connection") worker.Open(0);
+                   if (event == "connection again") worker.Open(0, /*again=*/true);
+                   if (event == "ResumeAnswer" && from != State::kClosed)
+                     (void)worker.state.path_events.OnResumeAnswer(worker.From(0), {}, effects);
+                   if (event == "closed" && from != State::kClosed)
+                     worker.state.path_events.OnClosed(worker.From(0), &life, effects);
+                 });
+                 EXPECT_EQ(path.state(), StateAfter(ServerPath::kTransitions, from, event))
+                     << event;
+               });
 }
 
 TEST(StateMachinesTest, Exchange) {
   using State = Exchange::State;
-  ForEach<Exchange::Transition, 5, State>(
+  ForEachEvent(
       Exchange::kTransitions, {State::kBegun, State::kPlaced, State::kEnded},
       [](State from, const std::string& event) {
         StateUnderTest worker;
@@ -115,7 +94,7 @@ TEST(StateMachinesTest, Exchange) {
         if (event == "error") finish(Internal("it fails"));
         if (event == "last reply" && from != State::kBegun)
           worker.Receive(0, StateUnderTest::Reply(*exchange, 0), &status);
-        EXPECT_EQ(exchange->state(), After(Exchange::kTransitions, from, event)) << event;
+        EXPECT_EQ(exchange->state(), StateAfter(Exchange::kTransitions, from, event)) << event;
       });
 }
 
@@ -223,15 +202,15 @@ class PartMachine {
 
 TEST(StateMachinesTest, Part) {
   using State = Exchange::PartState;
-  ForEach<Exchange::PartTransition, 5, State>(
-      Exchange::kPartTransitions, {State::kWaiting, State::kInFlight, State::kAnswered},
-      [](State from, const std::string& event) {
-        PartMachine machine(from, event);
-        ASSERT_EQ(machine.state(), from) << event;
-        machine.Do(event);
-        const State after = After(Exchange::kPartTransitions, from, event);
-        EXPECT_EQ(machine.state(), after) << event << " in state " << static_cast<int>(from);
-      });
+  ForEachEvent(Exchange::kPartTransitions, {State::kWaiting, State::kInFlight, State::kAnswered},
+               [](State from, const std::string& event) {
+                 PartMachine machine(from, event);
+                 ASSERT_EQ(machine.state(), from) << event;
+                 machine.Do(event);
+                 const State after = StateAfter(Exchange::kPartTransitions, from, event);
+                 EXPECT_EQ(machine.state(), after)
+                     << event << " in state " << static_cast<int>(from);
+               });
 }
 
 }  // namespace
