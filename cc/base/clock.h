@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "cc/base/seconds.h"  // for those who ask for the time
+
 namespace byteps {
 
 // Nanoseconds of a clock that never jumps; comparable within one host only.
@@ -15,8 +17,6 @@ int64_t WallNanos();
 
 // For tests: from now on this process's WallNanos() is so much ahead.
 void ShiftWallClock(int64_t nanoseconds);
-
-inline int64_t SecondsToNanos(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 // Shown by top -H, gdb and perf; cut to 15 characters by the kernel.
 void SetThreadName(const std::string& name);

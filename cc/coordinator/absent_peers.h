@@ -1,17 +1,16 @@
-// AbsentPeers: those whose connection has broken. Tells who of them is dead: the host of a process
-// that has ended refuses connections to the port where it listened, and whoever lives comes again
-// within kReconnectSeconds (protocol rule 20).
+// AbsentPeers: looks whether those live whose connection has broken, as Absences decides
+// (coordinator/state/absences.h), and tells who of them is dead.
 #ifndef TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
 #define TF_BYTEPS_CC_COORDINATOR_ABSENT_PEERS_H_
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 
 #include "cc/base/job.h"
 #include "cc/base/mutex.h"
 #include "cc/base/thread.h"
+#include "cc/coordinator/state/absences.h"
 
 namespace byteps {
 
@@ -38,23 +37,14 @@ class AbsentPeers {
   void Stop();
 
  private:
-  struct Absence {
-    Endpoint listens_at;
-    int64_t begin_ns = 0;
-    int looks = 0;
-    uint64_t id = 0;
-  };
-
   void Run();
-  int64_t NextLook(const Absence& absence) const;
 
   const IsRefusedAt is_refused_at_;
   const OnStaysAway on_stays_away_;
   Mutex mutex_;
   CondVar changed_;
   Thread thread_;
-  std::map<size_t, Absence> absent_ BYTEPS_GUARDED_BY(mutex_);
-  uint64_t next_id_ BYTEPS_GUARDED_BY(mutex_) = 0;
+  Absences absences_ BYTEPS_GUARDED_BY(mutex_);
   bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
