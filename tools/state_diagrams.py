@@ -1,4 +1,4 @@
-"""Prints the state machines of a worker, as Mermaid draws them, from the tables in their sources.
+"""Prints the state machines of the engine, as Mermaid draws them, from the tables in their sources.
 
 A state machine is a class with an enum `State` (or `PartState`) and a table of its transitions.
 docs/states.md has what this prints; the unit tests beside the sources try each state with each
@@ -12,20 +12,21 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
-_STATES = _ROOT / "cc/worker/state"
+FOLDERS = ("cc/worker/state", "cc/coordinator/state")
 
 _TABLE = re.compile(r"k(\w*)Transitions\[\] = \{(.*?)\n?\s*\};", re.DOTALL)
 _ROW = re.compile(r'\{\w+::k(\w+),\s*"([^"]+)",\s*\w+::k(\w+)\}')
 
 
 def diagrams() -> dict[str, str]:
-    """The diagrams, by the name of the table's file and of what has these states.
+    """The diagrams, by the table's file and by what has these states.
 
     Returns:
-        For "failover" and the like: the text of a Mermaid state diagram.
+        For "worker/failover" and the like: the text of a Mermaid state diagram.
     """
     drawn = {}
-    for path in sorted(_STATES.glob("*.h")):
+    for path in (path for folder in FOLDERS for path in sorted((_ROOT / folder).glob("*.h"))):
+        whose = path.relative_to(_ROOT / "cc").parts[0]
         for name, table in _TABLE.findall(path.read_text()):
             rows = _ROW.findall(table)
             assert rows, f"{path.name}: k{name}Transitions is not a table"
@@ -37,7 +38,7 @@ def diagrams() -> dict[str, str]:
                 f"    {before} --> {after}: {', '.join(events)}"
                 for (before, after), events in joined.items()
             ]
-            drawn[f"{path.stem} {name}".strip()] = "\n".join(lines)
+            drawn[f"{whose}/{path.stem} {name}".strip()] = "\n".join(lines)
     return drawn
 
 

@@ -9,13 +9,11 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "cc/coordinator/coordinator_link.h"
-#include "cc/coordinator/state/senders.h"
 #include "cc/coordinator/testing/fake_peer.h"
 
 namespace byteps {
@@ -115,75 +113,6 @@ TEST(CoordinatorTest, WhoHasNotHeardThatItWasLetInMayComeAnew) {
   EXPECT_EQ(worker.TakeHeard().size(), 2u) << "the answer, and the end of the job";
   EXPECT_EQ(coordinator.failure(), "");
   coordinator.Stop();
-}
-
-// A job of two workers and a server, of which worker 0 and the server are there.
-class SenderTest : public ::testing::Test {
- protected:
-  SenderTest() {
-    job_.job_id = "a job";
-    job_.worker_hosts = {"host", "host"};
-    job_.server_hosts = {"host"};
-    job_.server_endpoints.resize(1);
-    coordinator_ = std::make_unique<Coordinator>(job_.options);
-    EXPECT_TRUE(coordinator_->Start(job_).ok());
-    worker_ = std::make_unique<FakePeer>(coordinator_.get(), job_.job_id, Role::kWorker, 0);
-    server_ = std::make_unique<FakePeer>(coordinator_.get(), job_.job_id, Role::kServer, 0);
-    EXPECT_TRUE(worker_->Connect().ok());
-    EXPECT_TRUE(server_->Connect().ok());
-  }
-  ~SenderTest() override { coordinator_->Stop(); }
-
-  JobDescription job_;
-  std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<FakePeer> worker_;
-  std::unique_ptr<FakePeer> server_;
-};
-
-// One of each kind of message.
-template <size_t... kIndex>
-std::vector<ControlMessage> AllMessages(std::index_sequence<kIndex...>) {
-  return {ControlMessage(std::in_place_index<kIndex>)...};
-}
-
-TEST_F(SenderTest, WhoMayNotSendAMessageIsTold) {
-  int taken_of_worker = 0, taken_of_server = 0;
-  for (const ControlMessage& message :
-       AllMessages(std::make_index_sequence<std::variant_size_v<ControlMessage>>())) {
-    const MessageRule rule = std::visit(
-        [](const auto& each) { return kMessageRule<std::decay_t<decltype(each)>>; }, message);
-    const std::string refusal = std::string("may not ") + rule.what;
-    const auto is_refused = [&](FakePeer* peer) {
-      return peer->Say(message).message().find(refusal) != std::string::npos;
-    };
-    const bool of_server = !is_refused(server_.get());
-    EXPECT_EQ(of_server, MaySend(Role::kServer, rule.senders)) << refusal;
-    taken_of_server += of_server;
-    // It would leave by a goodbye.
-    if (std::holds_alternative<Goodbye>(message)) continue;
-    const bool of_worker = !is_refused(worker_.get());
-    EXPECT_EQ(of_worker, MaySend(Role::kWorker, rule.senders)) << refusal;
-    taken_of_worker += of_worker;
-  }
-  EXPECT_EQ(taken_of_server, 3) << "signs of life, where it listens, acknowledgements";
-  EXPECT_EQ(taken_of_worker, 11);
-}
-
-TEST_F(SenderTest, WhatCannotBeIsRefusedWithItsReason) {
-  const std::string worker = "worker 0 at 10.0.0.1:1 ", server = "server 0 at 10.0.0.1:1 ";
-  EXPECT_EQ(server_->Say(TableAck{7}).message(), server + "acknowledged update 7 of 0");
-  EXPECT_EQ(worker_->Say(Relay{1, 0, ""}).message(), worker + "wrote as worker 1");
-  EXPECT_EQ(worker_->Say(Relay{0, 2, ""}).message(), worker + "wrote to worker 2 of 2");
-  EXPECT_EQ(worker_->Say(PeerLost{Role::kWorker, 1, "gone"}).message(),
-            worker + "reported the loss of worker 1, to which it has no connection");
-  StallQuery query;
-  query.from = 1;
-  EXPECT_EQ(worker_->Say(query).message(), worker + "asked about a stall as worker 1");
-  Status status;
-  for (int sent = 0; status.ok() && sent <= 5000; ++sent) status = worker_->Say(Relay{0, 1, "x"});
-  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(),
-            worker + "wrote more than 4096 messages to worker 1, which has not connected yet");
 }
 
 // Its I/O thread, of which it has one, is busy with whoever knocks.

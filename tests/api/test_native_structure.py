@@ -1,4 +1,4 @@
-"""What a worker decides has no lock, thread, connection or clock, and calls go one way."""
+"""What is decided has no lock, thread, connection or clock, and calls go one way."""
 
 import pathlib
 import re
@@ -8,16 +8,17 @@ import pytest
 from tools.call_circles import circles
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_STATE = _ROOT / "cc/worker/state"
+#: Folders that decide, and how many sources each has at least.
+_STATES = {"cc/worker/state": 30, "cc/coordinator/state": 25}
 _INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
 #: Headers by which something waits, sends, logs, or asks for the time.
 _EFFECTS = re.compile(
-    r"cc/(van|coordinator|server)/.*"
+    r"cc/(van|server|worker|staging)/(?!state/).*|cc/coordinator/(?!state/).*"
     r"|cc/base/(clock|event_record|guarded|logging|mutex|periodic_thread|schedule|thread|work_threads)\.h"
     r"|atomic|chrono|condition_variable|ctime|future|iostream|mutex|shared_mutex|thread|time\.h"
 )
 
-#: The worker's own mutex, as its files take it.
+#: An object's own mutex, as its files take it.
 _LOCKS = re.compile(r"\b(MutexLock lock\(mutex_\)|Transaction transaction\(this\))")
 
 
@@ -32,9 +33,10 @@ def _reached(path, seen):
     return seen
 
 
-def test_a_workers_state_knows_no_lock_thread_connection_clock_or_log():
-    sources = [path for path in _STATE.iterdir() if path.suffix in (".h", ".cc")]
-    assert len(sources) > 30
+@pytest.mark.parametrize("folder", _STATES)
+def test_a_state_knows_no_lock_thread_connection_clock_or_log(folder):
+    sources = [path for path in (_ROOT / folder).iterdir() if path.suffix in (".h", ".cc")]
+    assert len(sources) > _STATES[folder]
     for source in sources:
         if source.name.endswith("_test.cc"):
             continue
@@ -44,19 +46,29 @@ def test_a_workers_state_knows_no_lock_thread_connection_clock_or_log():
             )
 
 
-def test_only_the_worker_itself_locks():
-    """Its own mutex: other objects, such as a timeline, have theirs."""
-    locking = [
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        (
+            "cc/worker",
+            [
+                "timeline.cc",
+                "worker.cc",
+                "worker_connections.cc",
+                "worker_control.cc",
+                "worker_exchanges.cc",
+                "worker_transaction.cc",
+            ],
+        ),
+        ("cc/coordinator", ["absent_peers.cc", "control_session.cc", "coordinator.cc"]),
+    ],
+)
+def test_only_shells_lock(folder, expected):
+    """The object around a state has its mutex; what has one of its own is listed, too."""
+    assert expected == [
         path.name
-        for path in sorted((_ROOT / "cc/worker").rglob("*.cc"))
+        for path in sorted((_ROOT / folder).rglob("*.cc"))
         if _LOCKS.search(path.read_text())
-    ]
-    assert [name for name in locking if name != "timeline.cc"] == [
-        "worker.cc",
-        "worker_connections.cc",
-        "worker_control.cc",
-        "worker_exchanges.cc",
-        "worker_transaction.cc",
     ]
 
 

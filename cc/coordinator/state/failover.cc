@@ -9,19 +9,19 @@ Failover::Failover(int32_t num_workers) : num_workers_(num_workers) {
 }
 
 uint32_t Failover::Begin() {
-  is_running_ = true;
+  state_ = State::kAsking;
   awaited_ = workers_;
   standings_.clear();
   return ++version_;
 }
 
 void Failover::OnHeld(int32_t rank, const PartsHeld& held) {
-  if (!is_running_ || held.version != version_ || awaited_.erase(rank) == 0) return;
+  if (state_ != State::kAsking || held.version != version_ || awaited_.erase(rank) == 0) return;
   for (const PartsHeld::Part& part : held.parts)
     standings_[{part.key, part.part}].push_back({rank, part.next_round, part.has_result});
 }
 
-void Failover::OnGone(int32_t rank) {
+void Failover::OnDeparted(int32_t rank) {
   workers_.erase(rank);
   awaited_.erase(rank);
   results_.clear();

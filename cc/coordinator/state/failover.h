@@ -22,24 +22,47 @@ namespace byteps {
 // Not thread-safe.
 class Failover {
  public:
+  enum class State {
+    kIdle,
+    kAsking,  // until all workers have said how far they are
+    kMoving,  // until all servers know of the new owners
+  };
+
+  // "PartsHeld": that of the last worker, or the last of the others leaves. "TableAck": that of the
+  // last server. docs/states.md draws this.
+  struct Transition {
+    State from;
+    const char* event;
+    State to;
+  };
+  static constexpr Transition kTransitions[] = {
+      {State::kIdle, "ServerLost", State::kAsking},   {State::kIdle, "ServerBack", State::kAsking},
+      {State::kAsking, "ServerLost", State::kAsking}, {State::kAsking, "PartsHeld", State::kMoving},
+      {State::kMoving, "ServerLost", State::kAsking}, {State::kMoving, "TableAck", State::kIdle},
+  };
+
   explicit Failover(int32_t num_workers);
+
+  State state() const { return state_; }
 
   // A server is lost: begins, or begins anew if one is being made up for. Returns the version of
   // the placement to come.
   uint32_t Begin();
 
+  // The servers are told of the new owners.
+  void Move() { state_ = State::kMoving; }
   // Ends it: the workers have been told.
-  void End() { is_running_ = false; }
+  void End() { state_ = State::kIdle; }
 
-  bool is_running() const { return is_running_; }
+  bool is_running() const { return state_ != State::kIdle; }
   uint32_t version() const { return version_; }
 
   // Answers to an earlier Begin are ignored.
   void OnHeld(int32_t rank, const PartsHeld& held);
   // A worker that has left is not waited for.
-  void OnGone(int32_t rank);
+  void OnDeparted(int32_t rank);
   // Whether all have answered.
-  bool all_hold() const { return is_running_ && awaited_.empty(); }
+  bool all_hold() const { return state_ == State::kAsking && awaited_.empty(); }
 
   // A worker has results. Returns those of which it is now known that all workers have them, so
   // that none need be kept. Not once a worker has left: then all are about to.
@@ -56,7 +79,7 @@ class Failover {
   };
 
   std::set<int32_t> workers_;  // that are here
-  bool is_running_ = false;
+  State state_ = State::kIdle;
   uint32_t version_ = 0;
   std::set<int32_t> awaited_;
   std::map<std::pair<uint64_t, uint32_t>, std::vector<Standing>> standings_;  // by key and part

@@ -75,7 +75,7 @@ TEST(FailoverTest, ResultsThatAllHaveNeedNotBeKept) {
 
 TEST(FailoverTest, OnceAWorkerHasLeftNobodyIsToldToDropResults) {
   Failover failover(2);
-  failover.OnGone(1);
+  failover.OnDeparted(1);
   EXPECT_TRUE(failover.OnResults(0, {{{kKey, 3}}}).empty());
 }
 
@@ -83,7 +83,7 @@ TEST(FailoverTest, NobodyWaitsForOneThatHasLeft) {
   Failover failover(2);
   const uint32_t version = failover.Begin();
   failover.OnHeld(0, {version, {}});
-  failover.OnGone(1);
+  failover.OnDeparted(1);
   EXPECT_TRUE(failover.all_hold());
   EXPECT_TRUE(failover.Agree({Moved(version)}).empty()) << "round 0 of what nobody has begun";
 }

@@ -99,7 +99,7 @@ void Tuning::OnHeld(int32_t rank, const RoundsHeld& held) {
   }
 }
 
-void Tuning::OnGone(int32_t rank) {
+void Tuning::OnDeparted(int32_t rank) {
   reports_.erase(rank);
   unreported_.erase(rank);
   unheld_.erase(rank);

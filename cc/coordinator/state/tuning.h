@@ -54,13 +54,14 @@ class Tuning {
   void OnHeld(int32_t rank, const RoundsHeld& held);
 
   // A worker that has left or is lost is not waited for.
-  void OnGone(int32_t rank);
+  void OnDeparted(int32_t rank);
 
   // What was decided by, for people, and whether one link holds up all the others.
   std::string Links() const;
   bool LinksDiffer() const { return fastest_rate_ / 4 > slowest_rate_; }
 
   bool all_hold() const { return unheld_.empty(); }
+  bool is_decided() const { return decided_; }
 
   // The first round of a tensor that none of those who hold has begun.
   uint64_t FirstRoundOfAll(uint64_t key) const;

@@ -118,7 +118,7 @@ TEST(TuningTest, ARoundThatSomebodyHasBegunKeepsItsCut) {
 TEST(TuningTest, DoesNotWaitForWhoHasGone) {
   Tuning tuning(TwoWorkersOnTwoHosts());
   tuning.OnHeld(0, {});
-  tuning.OnGone(1);
+  tuning.OnDeparted(1);
   EXPECT_TRUE(tuning.all_hold());
 }
 

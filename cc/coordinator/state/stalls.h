@@ -1,0 +1,63 @@
+// Stalls: workers wait for others, and ask who it is (stall_digest.h).
+#ifndef TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_
+#define TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "cc/coordinator/state/effects.h"
+#include "cc/coordinator/state/peer_table.h"
+#include "cc/coordinator/state/stall_digest.h"
+#include "cc/wire/control.h"
+
+namespace byteps {
+
+// Not thread-safe.
+class Stalls {
+ public:
+  enum class State {
+    kNone,
+    kCollecting,  // who else waits
+    kAsked,       // all workers
+  };
+
+  // "collected": the time for that is over. "answered": all have, or had the time for it.
+  // docs/states.md draws this.
+  struct Transition {
+    State from;
+    const char* event;
+    State to;
+  };
+  static constexpr Transition kTransitions[] = {
+      {State::kNone, "StallQuery", State::kCollecting},
+      {State::kCollecting, "StallQuery", State::kCollecting},
+      {State::kCollecting, "collected", State::kAsked},
+      {State::kAsked, "StallQuery", State::kAsked},
+      {State::kAsked, "answered", State::kNone},
+  };
+
+  // `peers` outlives it.
+  Stalls(int32_t num_workers, PeerTable* peers) : num_workers_(num_workers), peers_(*peers) {}
+
+  State state() const {
+    if (!digest_.has_value()) return State::kNone;
+    return digest_->was_asked() ? State::kAsked : State::kCollecting;
+  }
+
+  Status On(const StallQuery& query, const JobPeer& from, CoordinatorEffects* effects);
+  Status On(const StallAnswer& answer, const JobPeer& from);
+  // A moment has passed.
+  void OnSoon(CoordinatorEffects* effects);
+
+ private:
+  void Report(CoordinatorEffects* effects);
+
+  const int32_t num_workers_;
+  PeerTable& peers_;
+  std::optional<StallDigest> digest_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_COORDINATOR_STATE_STALLS_H_
