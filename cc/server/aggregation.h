@@ -1,7 +1,7 @@
 // Aggregation: how the workers' contributions to one part become its result. One object per part
 // and variant; it knows elements and buffers, but neither frames nor connections
-// (server/part_rounds.h has those). Contributions may be compressed, results never are: the rounds
-// do that (server/part_rounds.cc).
+// (server/part_rounds.h has those). Contributions may be compressed, results never are:
+// RoundArithmetic does that.
 #ifndef TF_BYTEPS_CC_SERVER_AGGREGATION_H_
 #define TF_BYTEPS_CC_SERVER_AGGREGATION_H_
 
@@ -15,6 +15,8 @@
 #include "cc/base/tensor_description.h"
 #include "cc/server/buffer.h"
 #include "cc/server/scratch.h"
+#include "cc/server/state/part_sum.h"
+#include "cc/server/state/participants.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -25,39 +27,6 @@ struct AggregationMemory {
   std::shared_ptr<MemoryRegistry> registry = nullptr;
   HeldBytes held = std::make_shared<std::atomic<uint64_t>>(0);
   std::shared_ptr<ScratchPool> scratch = std::make_shared<ScratchPool>();
-};
-
-// Who takes part in a round.
-struct Participants {
-  int32_t num_workers = 1;    // in the job: what an average is divided by
-  int32_t contributions = 1;  // one of each worker, or of each host
-  int32_t root = 0;           // kBroadcast: who pushes the value
-  // How many rounds a worker may be behind; what it has missed is kept as long as it is needed.
-  int32_t max_lag = 0;
-  // The workers that contribute, in the order in which their contributions are added; empty: in
-  // the order in which they arrive.
-  std::vector<int32_t> order = {};
-};
-
-// What a round leaves behind.
-struct AggregationResult {
-  std::shared_ptr<Buffer> buffer;
-  uint64_t element_count = 0;
-  uint64_t payload_bytes = 0;
-  CodecId codec = CodecId::kRaw;  // of `buffer`'s bytes; aggregations leave it as it is
-  // Set: the bytes, instead of `buffer`'s.
-  std::shared_ptr<const ScatteredPayload> scattered = nullptr;
-
-  // Makes the bytes the frame's payload.
-  void PutInto(OutgoingFrame* frame) const {
-    frame->header.payload_bytes = payload_bytes;
-    frame->header.codec = codec;
-    frame->scattered = scattered.get();
-    frame->keep_alive = scattered;
-    if (scattered != nullptr) return;
-    frame->payload = buffer->data();
-    frame->keep_alive = buffer;
-  }
 };
 
 // What a push says of its payload.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cc/base/mutex.h"
-#include "cc/server/part_rounds.h"
+#include "cc/server/state/served_push.h"
 #include "cc/wire/control.h"
 
 namespace byteps {

@@ -29,7 +29,8 @@ class Broadcast : public Aggregation {
   Status Finish(AggregationResult* result) override {
     result->element_count = element_count_;
     result->payload_bytes = payload_bytes_;
-    result->buffer = std::move(value_);
+    result->payload = value_->data();
+    result->memory = std::move(value_);
     return OkStatus();
   }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "cc/server/state/part_sum.h"
 #include "cc/van/van.h"
 
 namespace byteps {
@@ -15,27 +16,24 @@ class CountedSink : public PayloadSink {
  public:
   // `bytes`: of the whole contribution.
   CountedSink(std::shared_ptr<PayloadSink> sink, uint64_t bytes)
-      : bytes_(bytes), sink_(std::move(sink)) {}
+      : received_{bytes, 0}, sink_(std::move(sink)) {}
 
   Span Prepare(uint64_t remaining) override { return sink_->Prepare(remaining); }
   void Commit(size_t bytes) override {
     sink_->Commit(bytes);
-    taken_ += bytes;
+    received_.taken += bytes;
   }
   size_t Take(const void* data, size_t bytes, uint64_t remaining) override {
     const size_t copied = sink_->Take(data, bytes, remaining);
-    taken_ += bytes;
+    received_.taken += bytes;
     return copied;
   }
 
-  uint64_t bytes() const { return bytes_; }
-  // Only while no connection delivers to it.
-  uint64_t taken() const { return taken_; }
+  const ReceivedBytes& received() const { return received_; }
 
  private:
-  const uint64_t bytes_;
+  ReceivedBytes received_;
   const std::shared_ptr<PayloadSink> sink_;
-  uint64_t taken_ = 0;
 };
 
 }  // namespace byteps

@@ -59,7 +59,8 @@ class Gather : public Aggregation {
     gathered->Add(begin, end - begin, copies);
     result->element_count = (gathered->bytes() - head_bytes) / element_size_;
     result->payload_bytes = gathered->bytes();
-    result->scattered = std::move(gathered);
+    result->scattered = gathered.get();
+    result->memory = std::move(gathered);
     Reset();
     return OkStatus();
   }

@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
+#include "cc/server/state/served_push.h"
 
 namespace byteps {
 
@@ -16,61 +16,53 @@ class Membership {
   // `rank` said goodbye. Also after Disconnect: the end of a connection may overtake the goodbye,
   // which comes by way of the coordinator.
   void Leave(int32_t rank) {
-    MutexLock lock(mutex_);
-    gone_[rank] = OkStatus();
+    WriterLock lock(mutex_);
+    departed_.workers[rank] = OkStatus();
     any_departed_ = true;
   }
 
   // The connection of `rank` has ended, and nobody knows yet whether that is a death. Nothing after
   // Leave.
   void Disconnect(int32_t rank, const Status& reason) {
-    MutexLock lock(mutex_);
-    gone_.emplace(rank, reason);
+    WriterLock lock(mutex_);
+    departed_.workers.emplace(rank, reason);
     any_departed_ = true;
-  }
-
-  // Whether one of the above has happened to `rank`, or to anybody.
-  bool HasDeparted(int32_t rank) const {
-    MutexLock lock(mutex_);
-    return gone_.count(rank) > 0;
-  }
-  bool AnyDeparted() const { return any_departed_; }
-
-  // One that has departed and for which `matches`; -1: there is none.
-  template <typename Predicate>
-  int32_t FindDeparted(Predicate matches) const {
-    MutexLock lock(mutex_);
-    for (const auto& [rank, reason] : gone_) {
-      if (matches(rank)) return rank;
-    }
-    return -1;
-  }
-
-  // Why `rank` departed; OK if it said goodbye.
-  Status ReasonOf(int32_t rank) const {
-    MutexLock lock(mutex_);
-    const auto it = gone_.find(rank);
-    return it == gone_.end() ? OkStatus() : it->second;
   }
 
   // The coordinator says that a worker is dead: nothing goes on. The first reason is the one to
   // tell.
   void Lose(const Status& reason) {
-    MutexLock lock(mutex_);
-    if (lost_.ok()) lost_ = reason;
+    WriterLock lock(mutex_);
+    if (departed_.lost.ok()) departed_.lost = reason;
     any_departed_ = true;
+  }
+
+  // Calls `function` with who has departed, which changes only afterwards; null: nobody.
+  template <typename Function>
+  auto Look(const Function& function) const {
+    const Departed* const nobody = nullptr;
+    if (!any_departed_) return function(nobody);
+    ReaderLock lock(mutex_);
+    const Departed* const departed = &departed_;
+    return function(departed);
+  }
+
+  // Whether Leave or Disconnect has happened to `rank`.
+  bool HasDeparted(int32_t rank) const {
+    return Look([rank](const Departed* departed) {
+      return departed != nullptr && departed->workers.count(rank) > 0;
+    });
   }
   // OK while nobody is lost.
   Status lost() const {
-    MutexLock lock(mutex_);
-    return lost_;
+    return Look(
+        [](const Departed* departed) { return departed != nullptr ? departed->lost : OkStatus(); });
   }
 
  private:
   std::atomic<bool> any_departed_{false};  // spares the mutex as long as all is well
-  mutable Mutex mutex_;
-  std::map<int32_t, Status> gone_ BYTEPS_GUARDED_BY(mutex_);
-  Status lost_ BYTEPS_GUARDED_BY(mutex_);
+  mutable SharedMutex mutex_;
+  Departed departed_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

@@ -1,338 +1,111 @@
 #include "cc/server/part_rounds.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "cc/base/clock.h"
-#include "cc/codec/part_forms.h"
+#include "cc/server/whole_sink.h"
 
 namespace byteps {
+namespace {
 
-Participants ParticipantsOf(const TableEntry& entry, uint32_t part, const HostMap& hosts,
-                            bool in_rank_order) {
-  Participants participants;
-  participants.num_workers = hosts.num_workers();
-  participants.contributions = participants.num_workers;
-  participants.root = entry.tensor.root_rank;
-  if (entry.tensor.per_host) {
-    participants.contributions = hosts.num_hosts();
-    participants.root = hosts.OwnerOn(hosts.HostOf(entry.tensor.root_rank), entry.key, part);
-  }
-  // By host where hosts contribute: who speaks for a host depends on how a tensor is cut.
-  for (int32_t i = 0; in_rank_order && i < participants.contributions; ++i)
-    participants.order.push_back(entry.tensor.per_host ? hosts.OwnerOn(i, entry.key, part) : i);
-  return participants;
+// The text says what the worker has done.
+Status Named(const WorkerConnection& worker, const Status& status) {
+  return status.ok() ? status : Status(status.code(), worker.name() + " " + status.message());
 }
 
+}  // namespace
+
+// Membership::Look calls what it is given at once, with mutex_ locked: clang does not see that.
 PartRounds::PartRounds(Options options)
-    : options_(std::move(options)),
-      workers_(options_.num_workers),
-      pushed_rounds_(options_.num_workers),
-      history_(options_.num_workers) {}
+    : options_(std::move(options)), arithmetic_(options_), state_(options_, &arithmetic_) {}
 
 Status PartRounds::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                          std::vector<Reply>* replies) {
-  const int32_t worker = push.header.worker;
-  const uint64_t round = push.header.round;
   MutexLock lock(mutex_);
-  // Its exchange has failed on the worker, which has gone on, and the newer push has overtaken it:
-  // it comes too late (protocol rule 31).
-  if (round + 1 < pushed_rounds_.of(worker)) return OkStatus();
-  // Nor does it know that others have given up more than one round since, at the server before.
-  if (round + 1 < first_round_) return OkStatus();
-  // Else it has given the round of that push up meanwhile, and begins another.
-  const bool was_cut_off = std::exchange(workers_[worker].was_cut_off, false);
-  if (was_cut_off && round + 1 == pushed_rounds_.of(worker)) return GoOn(push, sink);
-  BYTEPS_RETURN_IF_ERROR(CheckOrder(push));
-  Admit(push);
-  if (round < round_) return OkStatus();  // too late: End says so
-  if (round > round_) OpenRound(round, worker, replies);
-  if (!HasContributions()) contributions_.resize(options_.num_workers);
-  ++begun_;
-  Contribution& contribution = contributions_[worker];
-  contribution.state = State::kReceiving;
-  contribution.entry = push.entry;
-  contribution.from = push.from;
-  contribution.priority = push.header.priority;
-  contribution.placement_version = push.header.placement_version;
-  contribution.begin_time_ns = push.begin_time_ns;
-  Name(contribution, worker);
-  if (cause_ == Cause::kNone) CheckRound(push, replies);
-  if (cause_ != Cause::kNone) return OkStatus();
-  const Status started = StartAggregation(push, sink);
-  if (*sink != nullptr) {
-    *sink = contribution.sink =
-        std::make_shared<CountedSink>(std::move(*sink), push.header.payload_bytes);
-  }
-  if (!started.ok()) {
-    FailRound(Cause::kOther, Status(started.code(), Title(round) + ": " + started.message()),
-              replies);
-  }
-  return OkStatus();
+  const Status begun =
+      options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+        return state_.Begin(push, {departed, 0}, sink, replies);
+      });
+  return Named(*push.from, begun);
 }
 
-Status PartRounds::CheckOrder(const Push& push) const {
-  if (push.header.payload_offset != 0) {
-    return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
-                           " of tensor \"" + options_.tensor_name + "\" from byte " +
-                           std::to_string(push.header.payload_offset) +
-                           " on, without having begun it");
-  }
-  if (push.header.round < pushed_rounds_.of(push.header.worker)) {
-    return InvalidArgument(push.from->name() + " pushed part " + std::to_string(options_.part) +
-                           " of tensor \"" + options_.tensor_name + "\" for round " +
-                           std::to_string(push.header.round) + " twice");
-  }
-  return OkStatus();
-}
-
-// A gap is allowed: an exchange can fail on its worker before this part has left.
-void PartRounds::Admit(const Push& push) {
-  const int32_t worker = push.header.worker;
-  NotePush(*push.entry, worker, push.header.round);
-  Standing& standing = workers_[worker];
-  standing.from = push.from.get();
-  standing.placement_version = push.header.placement_version;
-  standing.priority = push.header.priority;
-  // It has the replies to its pushes before.
-  standing.generation = 0;
-  if (!kept_.empty()) kept_.erase(worker);
-  if (ended_ != nullptr && Watermark(*push.entry) > ended_->round) ended_.reset();
-  history_.Advance(worker, push.header.round);
-}
-
-void PartRounds::NotePush(const TableEntry& entry, int32_t worker, uint64_t round) {
-  pushed_rounds_.Advance(worker, round + 1);
-  const HostMap& hosts = *options_.hosts;
-  const auto owner = [&](int32_t host) { return hosts.OwnerOn(host, entry.key, options_.part); };
-  if (pushed_rounds_by_host_ != nullptr) {
-    const int32_t host = hosts.HostOf(worker);
-    if (owner(host) == worker) pushed_rounds_by_host_->Advance(host, round + 1);
-  } else if (entry.tensor.per_host) {
-    pushed_rounds_by_host_ = std::make_unique<LowestRound>(hosts.num_hosts());
-    for (int32_t host = 0; host < hosts.num_hosts(); ++host)
-      pushed_rounds_by_host_->Advance(host, pushed_rounds_.of(owner(host)));
-  }
-}
-
-void PartRounds::OpenRound(uint64_t round, int32_t by, std::vector<Reply>* replies) {
-  if (cause_ == Cause::kNone && HasContributions()) {
-    const Status superseded = FailedPrecondition(
-        Title(round_) + " was given up: " + WorkerName(by) + " is in round " +
-        std::to_string(round) + " already, while " + Contributors() + " waited in round " +
-        std::to_string(round_) + ". The exchange failed on " + WorkerName(by) +
-        ", or it does not exchange this tensor as often as the others");
-    FailRound(Cause::kOther, superseded, replies);
-  }
-  if (cause_ != Cause::kNone) {
-    last_failure_ = DescribeFailure();
-    last_failed_round_ = round_;
-  }
-  CloseRound();
-  round_ = round;
-}
-
-// Whether the round can complete, now that `push` is in contributions_.
-void PartRounds::CheckRound(const Push& push, std::vector<Reply>* replies) {
-  if (options_.membership->AnyDeparted()) {
-    const Status lost = options_.membership->lost();
-    if (!lost.ok()) {
-      return FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()),
-                       replies);
-    }
-    // Who goes later is found by OnDeparted. FindDeparted calls this at once, with mutex_ locked.
-    const int32_t departed =
-        begun_ > 1
-            ? -1
-            : options_.membership->FindDeparted([&](int32_t rank) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
-                return contributions_[rank].state == State::kAbsent &&
-                       Contributes(*push.entry, rank);
-              });
-    if (departed >= 0) {
-      departed_rank_ = departed;
-      return FailRound(Cause::kDeparted, OkStatus(), replies);
-    }
-  }
-  // Those before agree, or the round would have failed.
-  if (contributions_[named_[0]].entry != push.entry)
-    FailRound(Cause::kDisagreement, OkStatus(), replies);
-}
-
-Status PartRounds::StartAggregation(const Push& push, std::shared_ptr<PayloadSink>* sink) {
-  if (aggregation_entry_ != push.entry) {
-    Participants participants =
-        ParticipantsOf(*push.entry, options_.part, *options_.hosts, options_.in_rank_order);
-    participants.max_lag = options_.max_lag;
-    const uint64_t elements = push.entry->parts[options_.part].element_count;
-    const BlockCodec* const codec = FormsOf(push.entry->tensor).sum(elements);
-    AggregationMemory memory = options_.memory;
-    encoded_sums_ = nullptr;
-    if (codec != nullptr) {
-      encoded_sums_ = BufferPool::New(codec->EncodedBytes(elements), memory.held, memory.registry,
-                                      options_.max_lag);
-      memory.registry = nullptr;  // the sum itself is not sent
-    }
-    aggregation_ = NewAggregation(push.entry->tensor, elements, participants, memory);
-    aggregation_entry_ = push.entry;
-  }
-  const FrameHeader& header = push.header;
-  return aggregation_->Begin(header.worker, {header.payload_bytes, header.row_count, header.codec},
-                             sink);
-}
-
-PartRounds::Outcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {
-  const uint64_t round = push.header.round;
+PushOutcome PartRounds::End(const Push& push, std::vector<Reply>* replies) {
   MutexLock lock(mutex_);
-  Outcome outcome;
-  if (!IsOpen(round)) {
-    EndLate(push, &outcome, replies);
-    return outcome;
-  }
-  Contribution& contribution = contributions_[push.header.worker];
-  contribution.state = State::kWaiting;
-  contribution.sink = nullptr;
-  contribution.receive_time_ns = WallNanos();
-  outcome.counted = true;
-  const Status taken = aggregation_->End(push.header.worker);
-  if (!taken.ok()) {
-    FailRound(Cause::kOther,
-              Status(taken.code(),
-                     Title(round) + ": " + WorkerName(push.header.worker) + ": " + taken.message()),
-              replies);
-    return outcome;
-  }
-  ++waiting_;
-  if (CanComplete()) {
-    CompleteRound(&outcome, replies);
-  } else if (options_.asks && waiting_ == 1) {
-    outcome.lacking = Lacking(*push.entry);
+  PushOutcome outcome =
+      options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+        return state_.End(push, {departed, WallNanos()}, replies);
+      });
+  const int64_t sum_ns = outcome.round_complete ? WallNanos() : 0;
+  for (Reply& reply : *replies) {
+    if (reply.ends_round) reply.sum_ns = sum_ns;
   }
   return outcome;
 }
 
-// Its round has ended, or failed. The open round may have waited for a worker that was so far
-// behind.
-void PartRounds::EndLate(const Push& push, Outcome* outcome, std::vector<Reply>* replies) {
-  const uint64_t round = push.header.round;
-  const int32_t worker = push.header.worker;
-  Contribution late;
-  late.entry = push.entry;
-  late.from = push.from;
-  late.priority = push.header.priority;
-  late.placement_version = push.header.placement_version;
-  late.begin_time_ns = push.begin_time_ns;
-  late.receive_time_ns = WallNanos();
-  if (IsInherited(round)) return AnswerInherited(std::move(late), replies);
-  const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;
-  if (ended != nullptr && ended->entry == push.entry) {
-    HandOut(ResultReply(late, round, ended->result), replies);
-    outcome->arrivals.push_back(
-        {worker, late.receive_time_ns - ended->first_receive_time_ns, true});
-  } else if (ended != nullptr) {
-    const Status status = FailedPrecondition(
-        Title(round) + " has ended with " + ended->entry->tensor.ToString() + "; " +
-        WorkerName(worker) + " sent " + push.entry->tensor.ToString() + ", later than the others");
-    HandOut(ErrorReply(late, round, status), replies);
-  } else {
-    HandOut(ErrorReply(late, round, round == round_ ? DescribeFailure() : FailureOf(round)),
-            replies);
-    if (round == round_) contributions_[worker].state = State::kAnswered;
-  }
-  history_.Advance(worker, round + 1);
-  if (CanComplete()) CompleteRound(outcome, replies);
+Status PartRounds::Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
+                          std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  return Named(
+      *from, state_.Resume(from, from->rank(), from->generation(), round, received_bytes, replies));
 }
 
-std::vector<int32_t> PartRounds::Lacking(const TableEntry& entry) const {
-  std::vector<int32_t> lacking;
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (contributions_[worker].state == State::kAbsent && Contributes(entry, worker))
-      lacking.push_back(worker);
-  }
-  return lacking;
+void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
+                          const Status& status, std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+    state_.Withdraw(worker, entry, round, status, {departed, 0}, replies);
+  });
 }
 
-bool PartRounds::CanComplete() const {
-  if (cause_ != Cause::kNone || waiting_ == 0 || !aggregation_->IsComplete(waiting_)) return false;
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    if (contributions_[worker].state != State::kWaiting &&
-        history_.next(worker) + options_.max_lag < round_ + 1 &&
-        Contributes(*aggregation_entry_, worker))
-      return false;
-  }
-  return true;
+void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
+  MutexLock lock(mutex_);
+  state_.GoOnFrom(next_round, result_from);
 }
 
-// Once for all workers, who therefore get the same bits. It happens under the part's mutex, on the
-// thread that has taken in the last contribution: the part's next round and the replies to this one
-// wait for it, a fraction of a millisecond for a part of some megabytes. Other parts go on.
-Status PartRounds::EncodeSum(AggregationResult* result) const {
-  if (encoded_sums_ == nullptr || result->buffer == nullptr) return OkStatus();
-  const uint64_t elements = result->element_count;
-  const BlockCodec& codec = *FormsOf(aggregation_entry_->tensor).sum(elements);
-  PartSeed seed;
-  seed.key = aggregation_entry_->key;
-  seed.part = options_.part;
-  seed.round = round_;
-  seed.sender = options_.num_workers;
-  std::shared_ptr<Buffer> encoded;
-  BYTEPS_RETURN_IF_ERROR(encoded_sums_->Acquire(&encoded));
-  const EncodedPart part = codec.Encode(reinterpret_cast<const float*>(result->buffer->data()),
-                                        elements, seed, encoded->data());
-  *result = {std::move(encoded), elements, part.bytes, part.codec};
+Status PartRounds::BeginResult(Push* push, std::shared_ptr<PayloadSink>* sink) {
+  const uint64_t bytes = push->header.payload_bytes;
+  push->result = nullptr;
+  MutexLock lock(mutex_);
+  bool is_needed = false;
+  BYTEPS_RETURN_IF_ERROR(Named(*push->from, state_.CheckResult(*push, &is_needed)));
+  if (!is_needed) return OkStatus();
+  std::unique_ptr<Buffer> buffer;
+  BYTEPS_RETURN_IF_ERROR(
+      Buffer::New(bytes, options_.memory.held, &buffer, options_.memory.registry));
+  push->result = std::move(buffer);
+  if (bytes > 0) *sink = std::make_shared<WholeSink>(push->result);
   return OkStatus();
 }
 
-void PartRounds::CompleteRound(Outcome* outcome, std::vector<Reply>* replies) {
-  AggregationResult result;
-  Status status = aggregation_->Finish(&result);
-  if (status.ok()) status = EncodeSum(&result);
-  if (!status.ok()) {
-    return FailRound(Cause::kOther, Status(status.code(), Title(round_) + ": " + status.message()),
-                     replies);
-  }
-  const int64_t sum_ns = WallNanos();
-  RoundHistory::Ended ended{aggregation_entry_, result, std::numeric_limits<int64_t>::max()};
-  // With backup workers the next round may end before all have the result of this one.
-  const bool is_kept_for_each = aggregation_entry_->tensor.backup_workers > 0;
-  bool is_missed = false;
-  for (int32_t worker = 0; worker < options_.num_workers; ++worker) {
-    const Contribution& contribution = contributions_[worker];
-    if (contribution.state != State::kWaiting) {
-      is_missed = is_missed || Contributes(*aggregation_entry_, worker);
-      continue;
-    }
-    Reply reply = ResultReply(contribution, round_, result);
-    reply.sum_ns = sum_ns;
-    if (is_kept_for_each) {
-      HandOut(std::move(reply), replies);
-    } else {
-      workers_[worker].generation = static_cast<uint32_t>(reply.generation);
-      replies->push_back(std::move(reply));
-    }
-    ended.first_receive_time_ns =
-        std::min(ended.first_receive_time_ns, contribution.receive_time_ns);
-    outcome->arrivals.push_back({worker, contribution.receive_time_ns, false});
-    history_.Advance(worker, round_ + 1);
-  }
-  for (Arrival& arrival : outcome->arrivals) {
-    if (!arrival.dropped) arrival.lag_ns -= ended.first_receive_time_ns;
-  }
-  if (is_missed) history_.Keep(round_, std::move(ended));
-  if (!is_kept_for_each)
-    ended_ = std::make_unique<Ended>(Ended{round_, aggregation_entry_, std::move(result)});
-  outcome->round_complete = true;
-  inherited_.reset();
-  CloseRound();
-  ++round_;
+void PartRounds::EndResult(Push* push, std::vector<Reply>* replies) {
+  const std::shared_ptr<Buffer> result = std::exchange(push->result, nullptr);
+  if (result == nullptr) return;
+  const FrameHeader& header = push->header;
+  MutexLock lock(mutex_);
+  // As server/served_tensor.h wants it: raw.
+  state_.EndResult(
+      *push, {result, result->data(), header.element_count, header.payload_bytes, CodecId::kRaw},
+      replies);
 }
 
-void PartRounds::CloseRound() {
-  std::vector<Contribution>().swap(contributions_);  // many parts wait for their next round
-  named_.clear();
-  begun_ = waiting_ = 0;
-  cause_ = Cause::kNone;
-  failure_ = OkStatus();
+void PartRounds::OnResultsHeld(uint64_t next_round) {
+  MutexLock lock(mutex_);
+  state_.OnResultsHeld(next_round);
+}
+
+void PartRounds::OnLost(std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+    state_.OnLost({departed, 0}, replies);
+  });
+}
+
+void PartRounds::OnDeparted(const std::vector<DepartedWorker>& departed,
+                            std::vector<Reply>* replies) {
+  MutexLock lock(mutex_);
+  options_.membership->Look([&](const Departed* all) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+    state_.OnDeparted(departed, {all, 0}, replies);
+  });
 }
 
 }  // namespace byteps

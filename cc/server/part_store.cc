@@ -18,10 +18,10 @@ PartStore::PartStore(Options options, const TableEntry* entry)
                                options_.memory.registry, 2 * options_.num_workers)),
       clocks_(options_.num_workers, entry->tensor.staleness),
       workers_(options_.num_workers) {
-  if (!options_.membership->AnyDeparted()) return;
-  for (int32_t rank = 0; rank < options_.num_workers; ++rank) {
-    if (options_.membership->HasDeparted(rank)) clocks_.OnLeft(rank);
-  }
+  options_.membership->Look([&](const Departed* departed) BYTEPS_NO_THREAD_SAFETY_ANALYSIS {
+    if (departed == nullptr) return;
+    for (const auto& [rank, reason] : departed->workers) clocks_.OnLeft(rank);
+  });
 }
 
 Status PartStore::Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
@@ -70,11 +70,11 @@ Status PartStore::Receive(const Push& push, std::shared_ptr<PayloadSink>* sink) 
   return OkStatus();
 }
 
-PartStore::Outcome PartStore::End(const Push& push, std::vector<Reply>* replies) {
+PushOutcome PartStore::End(const Push& push, std::vector<Reply>* replies) {
   const int32_t rank = push.header.worker;
   MutexLock lock(mutex_);
   Newest& worker = workers_[rank];
-  Outcome outcome;
+  PushOutcome outcome;
   const bool is_newest = push.header.round + 1 == worker.pushed_rounds;
   if (!is_newest || worker.state != State::kReceiving) return outcome;
   worker.receive_time_ns = WallNanos();

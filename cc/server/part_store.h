@@ -2,8 +2,9 @@
 // pushed, and each worker's newest push.
 //
 // A push is added when all of it is here, and is answered at once with the store, or later if its
-// worker is too far ahead of others (server/store_clocks.h). The new store is in the memory in
-// which the push arrived: replies that are still being sent have their own, and nothing is copied.
+// worker is too far ahead of others (server/state/store_clocks.h). The new store is in the memory
+// in which the push arrived: replies that are still being sent have their own, and nothing is
+// copied.
 //
 // A push that was cut off by a broken connection comes again whole. A lost answer is made again
 // from the store as it is then.
@@ -25,7 +26,7 @@
 #include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/server/served_part.h"
-#include "cc/server/store_clocks.h"
+#include "cc/server/state/store_clocks.h"
 
 namespace byteps {
 
@@ -38,7 +39,7 @@ class PartStore : public ServedPart {
   bool IsStore() const override { return true; }
   Status Begin(const Push& push, std::shared_ptr<PayloadSink>* sink,
                std::vector<Reply>* replies) override;
-  Outcome End(const Push& push, std::vector<Reply>* replies) override;
+  PushOutcome End(const Push& push, std::vector<Reply>* replies) override;
   Status Resume(const std::shared_ptr<WorkerConnection>& from, uint64_t round,
                 std::optional<uint64_t>* received_bytes, std::vector<Reply>* replies) override;
   // Nobody waits for the worker until it pushes again.

@@ -57,7 +57,9 @@ class RoundSum {
   void Describe(AggregationResult* result) const {
     result->element_count = options_.element_count;
     result->payload_bytes = sum_bytes_;
-    if (sum_ != nullptr) result->buffer = sum_->result();
+    if (sum_ == nullptr) return;
+    result->payload = sum_->result()->data();
+    result->memory = sum_->result();
   }
 
   // Ends the round.

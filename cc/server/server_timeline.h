@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cc/base/mutex.h"
-#include "cc/server/worker_connection.h"
+#include "cc/server/state/served_push.h"
 
 namespace byteps {
 

@@ -268,6 +268,7 @@ Status SummationService::Impl::BeginPush(Connection& connection, const FrameHead
   if (!found.ok()) return Status(found.code(), peer + " made a push " + found.message());
   arriving.push.header = header;
   arriving.push.from = context->worker;
+  arriving.push.generation = context->worker->generation();
   arriving.push.begin_time_ns = WallNanos();
   if (header.status != StatusCode::kOk) {
     if (header.payload_bytes > 0) *sink = std::make_shared<BufferSink>();
@@ -297,7 +298,7 @@ void SummationService::Impl::EndPush(ConnectionContext* context) {
     rounds->EndResult(&ended.push, &replies);
     return Send(ended.tensor, std::move(replies));
   }
-  const ServedPart::Outcome outcome = rounds->End(ended.push, &replies);
+  const PushOutcome outcome = rounds->End(ended.push, &replies);
   for (Tally* tally : {&tally_, &ended.tensor->tally()}) {
     if (!outcome.counted) {
       ++tally->late_pushes;

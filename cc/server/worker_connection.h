@@ -149,14 +149,6 @@ class WorkerConnection : public std::enable_shared_from_this<WorkerConnection> {
       BYTEPS_GUARDED_BY(mutex_);  // waits for the end of the connection before
 };
 
-// A reply, to be sent once no mutex is held.
-struct Reply {
-  std::shared_ptr<WorkerConnection> to;
-  uint64_t generation = 0;
-  int64_t sum_ns = 0;  // when the sum was complete; 0: not now, or never
-  OutgoingFrame frame;
-};
-
 }  // namespace byteps
 
 #endif  // TF_BYTEPS_CC_SERVER_WORKER_CONNECTION_H_

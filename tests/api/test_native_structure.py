@@ -9,11 +9,11 @@ from tools.call_circles import circles
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: Folders that decide, and how many sources each has at least.
-_STATES = {"cc/worker/state": 30, "cc/coordinator/state": 25}
+_STATES = {"cc/worker/state": 30, "cc/coordinator/state": 25, "cc/server/state": 12}
 _INCLUDE = re.compile(r'^#include ["<]([^">]+)[">]', re.MULTILINE)
 #: Headers by which something waits, sends, logs, or asks for the time.
 _EFFECTS = re.compile(
-    r"cc/(van|server|worker|staging)/(?!state/).*|cc/coordinator/(?!state/).*"
+    r"cc/(van|coordinator|server|worker|staging)/(?!state/).*"
     r"|cc/base/(clock|event_record|guarded|logging|mutex|periodic_thread|schedule|thread|work_threads)\.h"
     r"|atomic|chrono|condition_variable|ctime|future|iostream|mutex|shared_mutex|thread|time\.h"
 )
@@ -61,6 +61,7 @@ def test_a_state_knows_no_lock_thread_connection_clock_or_log(folder):
             ],
         ),
         ("cc/coordinator", ["absent_peers.cc", "control_session.cc", "coordinator.cc"]),
+        ("cc/server/state", []),
     ],
 )
 def test_only_shells_lock(folder, expected):

@@ -1,9 +1,9 @@
-// The part of PartRounds for rounds that fail, and for what is said then. Texts name few of many
+// The part of RoundsState for rounds that fail, and for what is said then. Texts name few of many
 // workers: each of those who wait gets one.
 #include <algorithm>
 #include <utility>
 
-#include "cc/server/part_rounds.h"
+#include "cc/server/state/rounds.h"
 
 namespace byteps {
 namespace {
@@ -14,20 +14,20 @@ constexpr int64_t kMostNamed = 8;
 }  // namespace
 
 // Those whose push is still arriving are told at its end.
-void PartRounds::FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies) {
+void RoundsState::FailRound(Cause cause, const Status& failure, std::vector<Reply>* replies) {
   cause_ = cause;
   failure_ = failure;
-  if (aggregation_ != nullptr) aggregation_->Reset();
+  sum_.Reset();
   const Status told = DescribeFailure();
   for (Contribution& contribution : contributions_) {
     if (contribution.state != State::kWaiting) continue;
     HandOut(ErrorReply(contribution, round_, told), replies);
     contribution.state = State::kAnswered;
-    history_.Advance(contribution.from->rank(), round_ + 1);
+    history_.Advance(contribution.worker, round_ + 1);
   }
 }
 
-Status PartRounds::DescribeFailure() const {
+Status RoundsState::DescribeFailure() const {
   if (cause_ == Cause::kDeparted) return DescribeDeparted();
   if (cause_ != Cause::kDisagreement) return failure_;
   return FailedPrecondition(
@@ -36,8 +36,9 @@ Status PartRounds::DescribeFailure() const {
       ". Give every worker the same shape, dtype and operation, or different names.");
 }
 
-Status PartRounds::DescribeDeparted() const {
-  const Status reason = options_.membership->ReasonOf(departed_rank_);
+Status RoundsState::DescribeDeparted() const {
+  const auto found = departed_->workers.find(departed_rank_);
+  const Status reason = found == departed_->workers.end() ? OkStatus() : found->second;
   const std::string who = Contributors();
   if (!reason.ok()) {
     return Unavailable(Title(round_) + " cannot complete: " + WorkerName(departed_rank_) +
@@ -49,7 +50,7 @@ Status PartRounds::DescribeDeparted() const {
       " waited for it. Every worker has to exchange the same tensors before it shuts down.");
 }
 
-Status PartRounds::FailureOf(uint64_t round) const {
+Status RoundsState::FailureOf(uint64_t round) const {
   if (!last_failure_.ok() && round == last_failed_round_) return last_failure_;
   if (withdrawn_ != nullptr && withdrawn_->first <= round && round <= withdrawn_->last)
     return DescribeWithdrawal(round);
@@ -57,26 +58,26 @@ Status PartRounds::FailureOf(uint64_t round) const {
                             std::to_string(round_) + " already");
 }
 
-Status PartRounds::DescribeWithdrawal(uint64_t round) const {
+Status RoundsState::DescribeWithdrawal(uint64_t round) const {
   return Status(withdrawn_->reason.code(), Title(round) + ": " + WorkerName(withdrawn_->worker) +
                                                " has given it up: " + withdrawn_->reason.message());
 }
 
-std::string PartRounds::Title(uint64_t round) const {
+std::string RoundsState::Title(uint64_t round) const {
   return "tensor \"" + options_.tensor_name + "\": round " + std::to_string(round);
 }
 
 // Remembers who is told of.
-void PartRounds::Name(const Contribution& contribution, int32_t worker) {
+void RoundsState::Name(const Contribution& contribution, int32_t worker) {
   if (named_.size() >= 2 * kMostNamed) return;
-  const auto sent_the_same = [&](int32_t other) BYTEPS_REQUIRES(mutex_) {
+  const auto sent_the_same = [&](int32_t other) {
     return contributions_[other].entry == contribution.entry;
   };
   if (std::count_if(named_.begin(), named_.end(), sent_the_same) < kMostNamed)
     named_.push_back(worker);
 }
 
-std::string PartRounds::WhoSentWhat() const {
+std::string RoundsState::WhoSentWhat() const {
   std::vector<int32_t> named = named_;
   std::sort(named.begin(), named.end());
   std::string text;
@@ -89,8 +90,8 @@ std::string PartRounds::WhoSentWhat() const {
 }
 
 // "worker 0, worker 2": those in the round, but for one that has departed.
-std::string PartRounds::Contributors() const {
-  const auto is_gone = [this](int32_t rank) BYTEPS_REQUIRES(mutex_) {
+std::string RoundsState::Contributors() const {
+  const auto is_gone = [this](int32_t rank) {
     return cause_ == Cause::kDeparted && rank == departed_rank_;
   };
   std::vector<int32_t> named = named_;

@@ -2,21 +2,21 @@
 //
 // With backup workers (TensorDescription::backup_workers) a round may end before a worker has
 // pushed it. Its result is kept until that worker comes: everybody gets the result of every round,
-// in order. A worker may be ServedPart::Options::max_lag rounds behind, so that no more are kept.
-#ifndef TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
-#define TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
+// in order. A worker may be PartOptions::max_lag rounds behind, so that no more are kept.
+#ifndef TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_
+#define TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_
 
 #include <cstdint>
 #include <map>
 #include <utility>
 
 #include "cc/base/lowest_round.h"
-#include "cc/server/aggregation.h"
+#include "cc/server/state/part_sum.h"
 #include "cc/wire/control.h"
 
 namespace byteps {
 
-// Not thread-safe: the part's mutex guards every call.
+// Not thread-safe.
 class RoundHistory {
  public:
   struct Ended {
@@ -53,4 +53,4 @@ class RoundHistory {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_SERVER_ROUND_HISTORY_H_
+#endif  // TF_BYTEPS_CC_SERVER_STATE_ROUND_HISTORY_H_

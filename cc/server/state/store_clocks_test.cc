@@ -1,4 +1,4 @@
-#include "cc/server/store_clocks.h"
+#include "cc/server/state/store_clocks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,29 +1,30 @@
-// The part of PartRounds for what workers are answered.
+// The part of RoundsState for what workers are answered.
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "cc/server/part_rounds.h"
+#include "cc/server/state/participants.h"
+#include "cc/server/state/rounds.h"
 
 namespace byteps {
 
-bool PartRounds::Contributes(const TableEntry& entry, int32_t worker) const {
+bool RoundsState::Contributes(const TableEntry& entry, int32_t worker) const {
   return !entry.tensor.per_host || options_.hosts->OwnerOn(options_.hosts->HostOf(worker),
                                                            entry.key, options_.part) == worker;
 }
 
 // A worker pushes a round only when it, and all for whom it pushes, have the result of the one
 // before.
-uint64_t PartRounds::Watermark(const TableEntry& entry) const {
+uint64_t RoundsState::Watermark(const TableEntry& entry) const {
   const LowestRound* const pushed =
       entry.tensor.per_host ? pushed_rounds_by_host_.get() : &pushed_rounds_;
   return pushed == nullptr || pushed->lowest() == 0 ? 0 : pushed->lowest() - 1;
 }
 
-Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
+Reply RoundsState::NewReply(const Contribution& to, uint64_t round) const {
   Reply reply;
   reply.to = to.from;
-  reply.generation = to.from->generation();
+  reply.generation = to.generation;
   FrameHeader& header = reply.frame.header;
   header.type = FrameType::kReply;
   header.epoch = options_.epoch;
@@ -32,7 +33,7 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   header.variant = to.entry->variant;
   header.round = round;
   header.placement_version = to.placement_version;
-  header.worker = to.from->rank();
+  header.worker = to.worker;
   header.priority = to.priority;
   header.watermark = Watermark(*to.entry);
   header.begin_time_ns = to.begin_time_ns;
@@ -40,16 +41,15 @@ Reply PartRounds::NewReply(const Contribution& to, uint64_t round) const {
   return reply;
 }
 
-Reply PartRounds::ResultReply(const Contribution& to, uint64_t round,
-                              const AggregationResult& result) const {
+Reply RoundsState::ResultReply(const Contribution& to, uint64_t round,
+                               const AggregationResult& result) const {
   Reply reply = NewReply(to, round);
   reply.frame.header.element_count = result.element_count;
-  if (result.payload_bytes > 0 && aggregation_->SendsResultTo(to.from->rank()))
-    result.PutInto(&reply.frame);
+  if (result.payload_bytes > 0 && sum_.SendsResultTo(to.worker)) result.PutInto(&reply.frame);
   return reply;
 }
 
-Reply PartRounds::ErrorReply(const Contribution& to, uint64_t round, const Status& status) const {
+Reply RoundsState::ErrorReply(const Contribution& to, uint64_t round, const Status& status) const {
   Reply reply = NewReply(to, round);
   auto text = std::make_shared<const std::string>(status.message().substr(0, kMaxErrorTextBytes));
   reply.frame.header.status = status.code();
@@ -60,14 +60,14 @@ Reply PartRounds::ErrorReply(const Contribution& to, uint64_t round, const Statu
 }
 
 // Once the aggregation may be that of another variant.
-Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
+Reply RoundsState::EndedReply(const Contribution& to, const Ended& ended) const {
   const Participants participants =
       ParticipantsOf(*to.entry, options_.part, *options_.hosts, /*in_rank_order=*/false);
   Reply reply = NewReply(to, ended.round);
   const AggregationResult& result = ended.result;
   reply.frame.header.element_count = result.element_count;
   const bool has_it =
-      to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.from->rank();
+      to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.worker;
   if (result.payload_bytes == 0 || has_it) return reply;
   result.PutInto(&reply.frame);
   return reply;
@@ -75,8 +75,8 @@ Reply PartRounds::EndedReply(const Contribution& to, const Ended& ended) const {
 
 // Kept until the worker pushes again: it may be lost with its connection. Not a reply to a push
 // that the worker's newest one has overtaken.
-void PartRounds::HandOut(Reply reply, std::vector<Reply>* replies) {
-  const int32_t worker = reply.to->rank();
+void RoundsState::HandOut(Reply reply, std::vector<Reply>* replies) {
+  const int32_t worker = reply.frame.header.worker;
   if (reply.frame.header.round + 1 == pushed_rounds_.of(worker)) kept_[worker] = reply;
   replies->push_back(std::move(reply));
 }

@@ -6,8 +6,8 @@
 //
 // A push costs the same with any number of workers (protocol rule 30): all are looked at once for
 // each round of the slowest, and when one comes back that had left.
-#ifndef TF_BYTEPS_CC_SERVER_STORE_CLOCKS_H_
-#define TF_BYTEPS_CC_SERVER_STORE_CLOCKS_H_
+#ifndef TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_
+#define TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_
 
 #include <cstdint>
 #include <vector>
@@ -74,4 +74,4 @@ class StoreClocks {
 
 }  // namespace byteps
 
-#endif  // TF_BYTEPS_CC_SERVER_STORE_CLOCKS_H_
+#endif  // TF_BYTEPS_CC_SERVER_STATE_STORE_CLOCKS_H_

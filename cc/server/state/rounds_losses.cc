@@ -1,16 +1,16 @@
-// The part of PartRounds for others that have ended or been lost, and for workers that give a round
-// up.
+// The part of RoundsState for others that have ended or been lost, and for workers that give a
+// round up.
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "cc/server/part_rounds.h"
+#include "cc/server/state/rounds.h"
 
 namespace byteps {
 
-void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
-                          const Status& status, std::vector<Reply>* replies) {
-  MutexLock lock(mutex_);
+void RoundsState::Withdraw(int32_t worker, const TableEntry& entry, uint64_t round,
+                           const Status& status, const Event& event, std::vector<Reply>* replies) {
+  departed_ = event.departed;
   if (round < round_ || !Contributes(entry, worker)) return;
   if (round == round_ && cause_ != Cause::kNone) return;
   const uint64_t first = cause_ == Cause::kNone ? round_ : round_ + 1;
@@ -23,22 +23,22 @@ void PartRounds::Withdraw(int32_t worker, const TableEntry& entry, uint64_t roun
   FailRound(Cause::kOther, DescribeWithdrawal(round), replies);
 }
 
-void PartRounds::OnLost(std::vector<Reply>* replies) {
-  const Status lost = options_.membership->lost();
-  MutexLock lock(mutex_);
+void RoundsState::OnLost(const Event& event, std::vector<Reply>* replies) {
+  departed_ = event.departed;
+  const Status& lost = event.departed->lost;
   FailInherited(lost, replies);
   if (cause_ != Cause::kNone || !HasContributions()) return;
   FailRound(Cause::kOther, Status(lost.code(), Title(round_) + ": " + lost.message()), replies);
 }
 
-void PartRounds::OnDeparted(const std::vector<DepartedWorker>& departed,
-                            std::vector<Reply>* replies) {
-  MutexLock lock(mutex_);
+void RoundsState::OnDeparted(const std::vector<DepartedWorker>& departed, const Event& event,
+                             std::vector<Reply>* replies) {
+  departed_ = event.departed;
   if (inherited_ == nullptr && !HasContributions()) return;
   for (const DepartedWorker& worker : departed) OnOneDeparted(worker, replies);
 }
 
-void PartRounds::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies) {
+void RoundsState::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply>* replies) {
   const auto [rank, cut_off] = departed;
   if (cut_off && inherited_ != nullptr && inherited_->from == rank && !inherited_->is_here) {
     FailInherited(
@@ -47,15 +47,14 @@ void PartRounds::OnOneDeparted(const DepartedWorker& departed, std::vector<Reply
         replies);
   }
   if (cause_ != Cause::kNone || !HasContributions()) return;
-  if (!Contributes(*aggregation_entry_, rank)) return;
+  if (!Contributes(*summed_, rank)) return;
   const State state = contributions_[rank].state;
   if (state != State::kAbsent && !(cut_off && state == State::kReceiving)) return;
   departed_rank_ = rank;
   FailRound(Cause::kDeparted, OkStatus(), replies);
 }
 
-void PartRounds::GoOnFrom(uint64_t next_round, int32_t result_from) {
-  MutexLock lock(mutex_);
+void RoundsState::GoOnFrom(uint64_t next_round, int32_t result_from) {
   // Another variant of the tensor may have had a part of this number here before.
   if (round_ < next_round && !HasContributions()) {
     CloseRound();

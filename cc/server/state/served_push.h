@@ -1,0 +1,87 @@
+// What happens to a part of a tensor at the server that owns it, and what comes of it: pushes,
+// workers that depart, replies.
+#ifndef TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_
+#define TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/base/host_map.h"
+#include "cc/base/status.h"
+#include "cc/wire/control.h"
+#include "cc/wire/outgoing_frame.h"
+
+namespace byteps {
+
+class Buffer;            // server/buffer.h
+class WorkerConnection;  // server/worker_connection.h: a name, for those who decide
+
+inline std::string WorkerName(int64_t rank) { return "worker " + std::to_string(rank); }
+
+// A part, and the job that it is of.
+struct PartOptions {
+  std::string tensor_name;
+  uint32_t part = 0;
+  uint32_t epoch = 0;
+  int32_t num_workers = 1;
+  int32_t max_lag = 0;             // rounds that a worker may be behind
+  bool asks = false;               // End says which workers a round lacks, once
+  const HostMap* hosts = nullptr;  // of the workers; outlives whoever has these options
+};
+
+// A push whose form has been checked.
+struct Push {
+  FrameHeader header;
+  const TableEntry* entry = nullptr;  // the variant; lives as long as the service
+  std::shared_ptr<WorkerConnection> from;
+  uint64_t generation = 0;         // of `from`: see Reply
+  int64_t begin_time_ns = 0;       // its header was here
+  std::shared_ptr<Buffer> result;  // FrameHeader::IsResult: where it arrives; null: nobody needs it
+};
+
+// A reply, to be sent once no mutex is held.
+struct Reply {
+  std::shared_ptr<WorkerConnection> to;
+  // Which of its connections one after another. Not sent over a later one: there it is asked for
+  // again.
+  uint64_t generation = 0;
+  bool ends_round = false;  // the sum is complete now
+  int64_t sum_ns = 0;       // when it was; 0: not now, or never
+  OutgoingFrame frame;
+};
+
+// When a worker's contribution to a round was there.
+struct Arrival {
+  int32_t worker = 0;
+  int64_t lag_ns = 0;    // after the first one
+  bool dropped = false;  // the round had ended
+};
+
+// What the end of a push has done.
+struct PushOutcome {
+  bool counted = false;         // the push is in the round
+  bool round_complete = false;  // and was the last one
+  // Of the round that is complete, or of this push if it came too late for its round.
+  std::vector<Arrival> arrivals;
+  // Of a round in which this was the first push, if the server asks for parts: who has not begun to
+  // push.
+  std::vector<int32_t> lacking;
+};
+
+struct DepartedWorker {
+  int32_t rank = -1;
+  bool cut_off = false;  // what has arrived of a push in part only will not go on
+};
+
+// Who of the workers is no longer there.
+struct Departed {
+  std::map<int32_t, Status> workers;  // by rank: why; OK: it said goodbye
+  Status lost;                        // the coordinator says that one is dead: nothing goes on
+};
+
+}  // namespace byteps
+
+#endif  // TF_BYTEPS_CC_SERVER_STATE_SERVED_PUSH_H_
