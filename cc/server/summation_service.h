@@ -9,7 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "cc/base/host_map.h"
+#include "cc/server/arrival_lags.h"
+#include "cc/server/membership.h"
+#include "cc/server/served_part.h"
+#include "cc/server/served_tensors.h"
 #include "cc/server/server_timeline.h"
+#include "cc/server/worker_connections.h"
 #include "cc/van/van.h"
 #include "cc/wire/control.h"
 
@@ -54,13 +60,12 @@ class SummationService : public ConnectionHandler {
   };
 
   explicit SummationService(const Options& options);
-  ~SummationService() override;
 
   // Makes tensors known. Entries whose parts live elsewhere are ignored.
-  Status AddEntries(const std::vector<TableEntry>& entries);
+  Status AddEntries(const std::vector<TableEntry>& entries) { return tensors_.AddEntries(entries); }
 
   // Parts have new owners; those that are here now go on where they were (protocol rule 15).
-  Status MoveParts(const PartsMoved& moved);
+  Status MoveParts(const PartsMoved& moved) { return tensors_.MoveParts(moved); }
 
   // These said goodbye: rounds that still lack the contribution of one of them fail on everybody
   // who waits, with a message that names the tensor, the leaver and those who wait (protocol rule
@@ -72,13 +77,15 @@ class SummationService : public ConnectionHandler {
 
   // All workers have all results of these tensors before these rounds: gives back the memory that
   // waits for the next round.
-  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have);
+  void OnResultsHeld(const std::vector<RoundsHeld::Tensor>& all_have) {
+    tensors_.OnResultsHeld(all_have);
+  }
 
   // Sends a frame to every worker that is connected, on one connection.
-  void SendToWorkers(const OutgoingFrame& frame);
+  void SendToWorkers(const OutgoingFrame& frame) { connections_.SendToEach(frame); }
 
   // See Connection::LimitUnsent; for those that are connected.
-  void LimitUnsent(uint64_t bytes);
+  void LimitUnsent(uint64_t bytes) { connections_.LimitUnsent(bytes); }
 
   // Whether a connection may come again.
   Status CheckReturn(const Hello& hello) const;
@@ -87,9 +94,11 @@ class SummationService : public ConnectionHandler {
   std::vector<TensorCounters> tensor_counters() const;  // ordered by name
   // Workers learn who is late from the servers, which alone see it.
   void ReportArrivals();
-  std::vector<WorkerLag> arrival_lags() const;  // by rank; of sums and averages
+  std::vector<WorkerLag> arrival_lags() const {
+    return lags_.workers();
+  }  // by rank; of sums and averages
   // Its recordings refer to this object.
-  ServerTimeline& timeline();
+  ServerTimeline& timeline() { return timeline_; }
 
   void OnOpen(const std::shared_ptr<Connection>& connection) override;
   Status OnHeader(Connection& connection, const FrameHeader& header,
@@ -102,8 +111,36 @@ class SummationService : public ConnectionHandler {
   void OnClosed(Connection& connection, const Status& reason) override;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  struct ConnectionContext;
+
+  static HostMap HostsOf(const Options& options);
+  // Of all parts.
+  ServedPart::Options PartOptionsOf(const Options& options) const;
+  static ConnectionContext* ContextOf(Connection& connection);
+
+  Status BeginPush(Connection& connection, const FrameHeader& header,
+                   std::shared_ptr<PayloadSink>* sink);
+  void EndPush(ConnectionContext* context);
+  void EndWithdrawal(ConnectionContext* context, const std::string& reason);
+  void SendCredit(WorkerConnection* worker);
+  void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
+  void OnDeparted(const std::vector<DepartedWorker>& departed);
+  Status Ask(Connection& connection, ResumeQuery query);
+  void Close(Connection& connection);
+  Status Answer(WorkerConnection* worker, const ResumeQuery& query);
+  void Send(ServedTensor* tensor, std::vector<Reply> replies);
+  template <typename Function>
+  void ForEachPart(Function function);
+
+  const Options options_;
+  const HostMap hosts_;
+  Membership membership_;
+  const AggregationMemory memory_;
+  Tally tally_;
+  ArrivalLags lags_;
+  ServerTimeline timeline_;
+  ServedTensors tensors_;
+  WorkerConnections connections_;
 };
 
 }  // namespace byteps
