@@ -93,6 +93,9 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "OwnedIterator.get_next_as_optional": ("(self)",),
     "RemoteMonitor.on_epoch_end": ("(self, epoch, logs=None)",),
     "SeedGenerator.next": ("(self, ordered=None)",),
+    "StatelessScope.__init__": (
+        "(self, state_mapping=None, collect_losses=None, initialize_variables=None)",
+    ),
     "TFEpochIterator.__init__": ("(self, distribute_strategy=None, *args, **kwargs)",),
     "TFEpochIterator._get_iterator": ("(self)",),
     "TFOptimizer._all_reduce_sum_gradients": ("(self, grads_and_vars)",),

@@ -12,8 +12,10 @@ import random
 import jax
 
 jax.config.update("jax_enable_x64", True)
+import jax.numpy as jnp  # noqa: E402
 
 import keras  # noqa: E402
+from step_programs import exchanged, own_optimizers, own_steps  # noqa: E402, F401
 import numpy as np  # noqa: E402
 
 import tf_byteps  # noqa: E402
@@ -176,7 +178,8 @@ class _Tracking(keras.Model):
 
         def loss(trainable, non_trainable):
             outputs, after = self.stateless_call(trainable, non_trainable, x)
-            return keras.ops.mean(keras.ops.sparse_categorical_crossentropy(y, outputs)), after
+            losses = keras.ops.sparse_categorical_crossentropy(y, outputs)
+            return jnp.mean(losses), after  # keras.ops.mean rounds to float32
 
         (value, non_trainable), grads = jax.value_and_grad(loss, has_aux=True)(
             trainable, non_trainable

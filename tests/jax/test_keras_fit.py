@@ -14,11 +14,12 @@ _PROGRAM = pathlib.Path(__file__).with_name("keras_programs.py")
 _ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 # Equal to one process but for the last bits.
 _EQUAL = ["arrays", "accumulation", "loss_scale", "inputs", "losses", "own_step", "by_hand"]
+_STEPS = 'own_steps={"names": ["Clips", "ClipsOfKeras"]}'
+_ALL_STEPS = "own_steps"
+_EQUAL += [_STEPS, "own_optimizers"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
-_OTHERS += ["random_states"]
-# Its logs differ by 4e-8; its weights do not.
-_TOLERANCES = {"own_step": 1e-7}
+_OTHERS += ["random_states", "exchanged"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -68,7 +69,7 @@ def _assert_equal(found, expected, tolerance=1e-9):
 @pytest.mark.parametrize("name", _EQUAL)
 def test_two_workers_are_as_one_process(one, two, name):
     for result in two[name]:
-        _assert_equal(result, one[name][0], _TOLERANCES.get(name, 1e-9))
+        _assert_equal(result, one[name][0])
 
 
 @pytest.mark.long
@@ -76,6 +77,21 @@ def test_two_workers_are_as_one_process(one, two, name):
 def test_three_workers_are_as_one_process(one, three, name):
     for result in three[name]:
         _assert_equal(result, one[name][0])
+
+
+@pytest.mark.long
+def test_steps_that_change_gradients_with_three_workers():
+    """Among them one that clips the gradient of each row."""
+    one, three = (workers.run(_PROGRAM, [_ALL_STEPS], count, **_ENVIRONMENT) for count in (0, 3))
+    for result in three[_ALL_STEPS]:
+        _assert_equal(result, one[_ALL_STEPS][0])
+    assert "row by row" in three._logs[0] and "for_each_row" in three._logs[0]
+
+
+def test_a_step_sends_its_gradients_once(two):
+    """Those that it has changed go twice: nothing says whether they depend on its own rows."""
+    for counts in two["exchanged"]:
+        assert counts == {"Keras": 1, "Augments": 1, "Clips": 2}
 
 
 def test_moving_statistics_are_the_same_on_all_workers(two):

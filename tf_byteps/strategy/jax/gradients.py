@@ -1,8 +1,9 @@
 """Gradients of the whole batch for Keras's optimizers, and losses in the unit that it takes.
 
 Each worker's gradients are those of a mean over its rows. They are weighted by its share of the
-batch's rows and added up where the optimizer takes them: before loss scale, clipping and
-accumulation. A loss that is no mean over rows is divided by that share first.
+batch's rows and added up where they come to be (see `origins`). Those that come to be elsewhere are
+reduced where an optimizer takes them: before loss scale, clipping and accumulation. A loss that is
+no mean over rows is divided by that share first.
 
 | loss | in one process | here, before its weight |
 |---|---|---|
@@ -12,6 +13,7 @@ accumulation. A loss that is no mean over rows is divided by that share first.
 | one number for all rows, weighted | it x the mean weight | own x the mean weight of all rows |
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,15 +27,19 @@ from tf_byteps import runtime
 from tf_byteps.exchange.compression_choice import of_variables
 from tf_byteps.exchange.reduce_op import Average, Sum
 from tf_byteps.jax.collectives import push_pull_all
-from tf_byteps.strategy.jax import steps
+from tf_byteps.strategy.jax import origins, steps
 from tf_byteps.strategy.jax.steps import Step
 from tf_byteps.wrapping import Change
+
+_logger = logging.getLogger("tf_byteps")
+_said: set[str] = set()
 
 
 def changes() -> list[Change]:
     """Each an owner, the name of its attribute, and what replaces that."""
     loss_scale = keras.optimizers.LossScaleOptimizer
     return [
+        (keras.StatelessScope, "__init__", _read_from_scope),
         (BaseOptimizer, "stateless_apply", _stateless_apply),
         (loss_scale, "stateless_apply", _stateless_apply),
         (BaseOptimizer, "apply", _apply),
@@ -42,6 +48,19 @@ def changes() -> list[Change]:
         (keras.metrics.Mean, "update_state", _update_mean),
         (keras.random.SeedGenerator, "next", _next_seed),
     ]
+
+
+def _read_from_scope(
+    original: Callable[..., Any],
+    self: Any,
+    state_mapping: Any = None,
+    collect_losses: bool = False,
+    initialize_variables: bool = True,
+) -> None:
+    """`StatelessScope.__init__`."""
+    pairs = list(state_mapping or ())
+    original(self, pairs, collect_losses, initialize_variables)
+    origins.spread(self, pairs, reduce)
 
 
 def _stateless_apply(
@@ -79,45 +98,81 @@ def _reduced(
         return apply(grads)
     step.is_reduced = True  # for the optimizers within this one
     try:
-        return apply(reduce(step, list(grads), list(variables)))
+        return apply(_of_whole_batch(step, list(grads), list(variables)))
     finally:
         step.is_reduced = False
 
 
-def reduce(step: Step, grads: list[Any], variables: list[Any]) -> list[Any]:
+def _of_whole_batch(step: Step, grads: list[Any], variables: list[Any]) -> list[Any]:
+    """Reduces the gradients that an optimizer gets, but for those that have been so already.
+
+    What a step has made of such a gradient may depend on the worker's rows, too. Reducing it again
+    changes nothing where it does not: the workers' shares add up to 1.
+    """
+    own = [
+        index
+        for index, gradient in enumerate(grads)
+        if gradient is not None and id(gradient) not in step.reduced
+    ]
+    _warn_of_own(step, [variables[index] for index in own])
+    names = [step.numbered(f"gradient/{variables[index].path}") for index in own]
+    sums = reduce(step, [grads[i] for i in own], [variables[i] for i in own], names)
+    for index, total in zip(own, sums, strict=True):
+        grads[index] = total
+    return grads
+
+
+def _warn_of_own(step: Step, variables: list[Any]) -> None:
+    own = [variable for variable in variables if id(variable) not in step.at_origin]
+    if not own or runtime.rank() or step.model.name in _said:
+        return
+    _said.add(step.model.name)
+    _logger.warning(
+        "a training step of the model %r computes the gradient of %r from values that Keras has "
+        "not read, or row by row: it is averaged over the workers where the optimizer takes it. "
+        "What the step does with it before, such as clipping it, is of the worker's own rows; "
+        "average it first, with tf_byteps.jax.push_pull_tree",
+        step.model.name,
+        own[0].path,
+    )
+
+
+def reduce(
+    step: Step, grads: list[Any], variables: Sequence[Any], names: Sequence[str]
+) -> list[Any]:
     """The gradients of the whole batch.
 
     Args:
         step: that is traced.
-        grads: this worker's, or `None`s.
+        grads: this worker's.
         variables: the `keras.Variable`s that they belong to.
+        names: of the exchanges.
 
     Returns:
-        The list of gradients; `None` stays.
+        The list of gradients.
     """
-    present = [index for index, gradient in enumerate(grads) if gradient is not None]
-    for index in present:
-        if getattr(variables[index], "overwrite_with_gradient", False):
+    for variable in variables:
+        if getattr(variable, "overwrite_with_gradient", False):
             raise NotImplementedError(
-                f"the variable {variables[index].path!r} is overwritten with its gradient, as in "
+                f"the variable {variable.path!r} is overwritten with its gradient, as in "
                 "float8 training, which BytePSStrategy does not support with KERAS_BACKEND=jax"
             )
     choice = step.model.distribute_strategy.compression
-    compressors = of_variables(choice, [variables[index] for index in present])
     groups: dict[Any, list[int]] = {}
-    for index, compressor in zip(present, compressors, strict=True):
+    for index, compressor in enumerate(of_variables(choice, variables)):
         groups.setdefault(compressor, []).append(index)
+    reduced = list(grads)
     for compressor, chosen in groups.items():
         sums = push_pull_all(
             [_contribution(step, grads[index]) for index in chosen],
-            [step.numbered(f"gradient/{variables[index].path}") for index in chosen],
+            [names[index] for index in chosen],
             is_derived=False,
             op=Average,
             compression=compressor,
         )
-        for index, reduced in zip(chosen, sums, strict=True):
-            grads[index] = reduced
-    return grads
+        for index, total in zip(chosen, sums, strict=True):
+            reduced[index] = total
+    return reduced
 
 
 def _contribution(step: Step, gradient: Any) -> Any:

@@ -9,8 +9,10 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
   takes its piece of every batch (see `batches`).
 * `JAXTrainer._make_function`, `make_train_function` and `make_test_function`: a step knows its rows
   while it is traced, the model's own methods `train_step` and `test_step` too (see `steps`).
-* `BaseOptimizer.stateless_apply` and `apply`, those of `LossScaleOptimizer`: gradients are those of
-  the whole batch (see `gradients`).
+* `StatelessScope.__init__`: a derivative by a weight that is read from it is the gradient of the
+  whole batch (see `origins`).
+* `BaseOptimizer.stateless_apply` and `apply`, those of `LossScaleOptimizer`: so do optimizers, of
+  other gradients (see `gradients`).
 * `losses.loss.reduce_weighted_values`, `metrics.Mean.update_state`: losses that are no means over
   rows (see `gradients`).
 * `SeedGenerator.next`: each worker draws its own numbers in a step.

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from tf_byteps import runtime
@@ -19,9 +20,25 @@ from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.jax import batches
 
 _local = threading.local()
+# A function that is jitted by itself, and called by steps, is traced in each: rows are static.
+_traced_step = jax.make_user_context(None)
 
 
-@dataclasses.dataclass
+class Spread(NamedTuple):
+    """A trainable value that has been spread over the workers (see `origins`).
+
+    Attributes:
+        value: as the step has it.
+        within: the trace that it was spread in. The result is valid there alone.
+        result: what the model reads.
+    """
+
+    value: Any
+    within: Any
+    result: Any
+
+
+@dataclasses.dataclass(eq=False)
 class Step:
     """What is traced.
 
@@ -32,6 +49,9 @@ class Step:
         is_training: whether it is a training step.
         is_reduced: whether its optimizer has reduced the gradients already.
         names: exchanges so far, by name.
+        spread: trainable values that have been spread, by their ids.
+        reduced: gradients of the whole batch, by their ids.
+        at_origin: ids of variables whose gradients have been reduced where they came to be.
     """
 
     model: Any
@@ -40,6 +60,9 @@ class Step:
     is_training: bool
     is_reduced: bool = False
     names: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    spread: dict[int, Spread] = dataclasses.field(default_factory=dict)
+    reduced: dict[int, Any] = dataclasses.field(default_factory=dict)
+    at_origin: set[int] = dataclasses.field(default_factory=set)
 
     @property
     def share(self) -> float:
@@ -66,12 +89,15 @@ def current() -> Step | None:
 
 
 @contextlib.contextmanager
-def _tracing(step: Step | None) -> Iterator[None]:
+def _tracing(step: Step) -> Iterator[None]:
     outer, _local.step = current(), step
     try:
-        yield
+        with _traced_step(step):
+            yield
     finally:
         _local.step = outer
+        step.spread.clear()  # values of a trace
+        step.reduced.clear()
 
 
 def marking(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:

@@ -223,8 +223,6 @@ def _make(
     force = force or model.__dict__.get(f"_byteps_{name}_of") != session
     model.__dict__[f"_byteps_{name}_of"] = session
     step = getattr(model, name)
-    if is_training:
-        _warn_of_own_step(model, step)
     has_own = name in model.__dict__
     model.__dict__[name] = steps.traced(model, step, is_training)
     try:
@@ -233,20 +231,6 @@ def _make(
         del model.__dict__[name]
         if has_own:
             model.__dict__[name] = step
-
-
-def _warn_of_own_step(model: Any, step: Any) -> None:
-    if getattr(step, "__func__", None) is keras_trainer.JAXTrainer.train_step:
-        return
-    if runtime.rank() or model.name in _said:
-        return
-    _said.add(model.name)
-    _logger.warning(
-        "the model %r has a train_step of its own: gradients are averaged over the workers where "
-        "its optimizer takes them. A step that does more with them than to hand them on, such as "
-        "clipping them, must average them itself before, with tf_byteps.jax.push_pull_tree",
-        model.name,
-    )
 
 
 def _make_predict_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
