@@ -5,18 +5,17 @@ With no cluster variable the same functions run in one process.
 
 import contextlib
 import io
-import itertools
 import os
 import random
 
 import jax
 
 jax.config.update("jax_enable_x64", True)
-import jax.numpy as jnp  # noqa: E402
 
+import jax.numpy as jnp  # noqa: E402
 import keras  # noqa: E402
-from step_programs import exchanged, own_optimizers, own_steps  # noqa: E402, F401
 import numpy as np  # noqa: E402
+from step_programs import exchanged, own_optimizers, own_steps  # noqa: E402, F401
 
 import tf_byteps  # noqa: E402
 from tf_byteps.errors import BytePSError, ExchangeError  # noqa: E402
@@ -333,6 +332,43 @@ def refusals():
     return {"errors": errors, "loss": history.history["loss"]}
 
 
+def lengths():
+    """Inputs that end at other places; those that end together, which Keras cannot know."""
+    x, y = _data(24)
+    model = _model()
+
+    def generate(count):
+        for batch in range(count):
+            rows = slice(12 * (batch % 2), 12 * (batch % 2) + 12)
+            yield x[rows], y[rows]
+
+    rank = tf_byteps.rank()
+    errors = {
+        "fit": _error_of(model.fit, generate(3 + rank), verbose=0),
+        "steps": _error_of(model.fit, generate(3 - rank), steps_per_epoch=3, verbose=0),
+        "evaluate": _error_of(model.evaluate, generate(1 + rank), verbose=0),
+        "predict": _error_of(model.predict, generate(4 - rank), verbose=0),
+        "known": _error_of(model.fit, _Batches(x[rank * 12 :], y[rank * 12 :]), verbose=0),
+        "arguments": _error_of(model.fit, x, y, batch_size=12, steps_per_epoch=1 + rank, verbose=0),
+    }
+    return errors
+
+
+def generators():
+    """Those of which nobody says how long they are."""
+    x, y = _data()
+    model = _model("adam", metrics=["accuracy"])
+    batches = _Batches(x, y)
+    all_of = lambda: (batches[index] for index in range(len(batches)))  # noqa: E731
+    history = model.fit(all_of(), verbose=0)
+    return _facts(
+        model,
+        history,
+        evaluation=model.evaluate(all_of(), verbose=0),
+        prediction=model.predict(all_of(), verbose=0),
+    )
+
+
 def left():
     """A callback fails on one worker: all leave `fit`, and meet again in the next one."""
     x, y = _data(24)
@@ -357,24 +393,30 @@ def random_states():
     return _facts(model, model.fit(x, y, batch_size=12, verbose=0))
 
 
+class _Leaving(_Batches):
+    """Worker 1 ends in the second epoch."""
+
+    taken = 0
+
+    def __getitem__(self, index):
+        self.taken += 1
+        if tf_byteps.rank() == 1 and self.taken == 9:
+            os._exit(9)
+        return super().__getitem__(index)
+
+
 def lost():
     """Another worker ends in the second epoch."""
     x, y = _data()
     model = _model("adam")
     kept = []
 
-    def batches():
-        for batch in itertools.count():
-            if tf_byteps.rank() == 1 and batch == 8:
-                os._exit(9)
-            yield x[:12], y[:12]
-
     def keep(epoch, logs):
         kept[:] = model.get_weights()
 
     keeping = keras.callbacks.LambdaCallback(on_epoch_begin=keep)
     try:
-        model.fit(batches(), steps_per_epoch=5, epochs=3, callbacks=[keeping], verbose=0)
+        model.fit(_Leaving(x, y), epochs=3, callbacks=[keeping], verbose=0)
     except ExchangeError as error:
         caught = error
     else:

@@ -16,10 +16,10 @@ _ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 _EQUAL = ["arrays", "accumulation", "loss_scale", "inputs", "losses", "own_step", "by_hand"]
 _STEPS = 'own_steps={"names": ["Clips", "ClipsOfKeras"]}'
 _ALL_STEPS = "own_steps"
-_EQUAL += [_STEPS, "own_optimizers"]
+_EQUAL += [_STEPS, "own_optimizers", "generators"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
-_OTHERS += ["random_states", "exchanged"]
+_OTHERS += ["random_states", "exchanged", "lengths"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -150,6 +150,21 @@ def test_refusals(two):
         assert "the first batch of an epoch on worker 1 is not worker 0's" in errors["data"]
         assert "must have the same number of rows" in errors["rows"]
     assert two["refusals"][0]["loss"] == two["refusals"][1]["loss"]
+
+
+def test_data_of_unequal_lengths(two):
+    first, second = two["lengths"]
+    assert first == second
+    begin = "ValueError: the workers' data differ in the length of an epoch: "
+    for name, how in {
+        "fit": "those of worker 0 end after 3 batches. ",
+        "steps": "those of worker 1 end after 2 batches. ",
+        "evaluate": "those of worker 0 end after 1 batches. ",
+        "predict": "those of worker 1 end after 3 batches. ",
+        "known": "worker 0 has 2 batches, worker 1 has 1. ",
+        "arguments": "worker 0 has 1 steps, worker 1 has 2. ",
+    }.items():
+        assert first[name].startswith(begin + how), first[name]
 
 
 def test_all_leave_a_training_and_meet_again(two):

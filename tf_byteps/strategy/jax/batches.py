@@ -6,6 +6,7 @@ empty gets one row of the batch to compute with, which then counts nothing.
 
 import collections
 import contextlib
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -17,14 +18,17 @@ from keras import tree
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
-from tf_byteps.exchange import content
+from tf_byteps.exchange import content, host
 from tf_byteps.exchange.object_gather import gather_objects
 
+_END = object()
 _local = threading.local()
 _rows_of_last_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 # The rows of a worker's piece, and of the batch that it was cut out of.
 Rows = tuple[int, int]
+# How many batches an input has, and how many steps an epoch; `None`: nobody has said so.
+Lengths = dict[str, int | None]
 
 
 @contextlib.contextmanager
@@ -76,7 +80,9 @@ class _Pieces:
 
     def __init__(self, epoch_iterator: Any) -> None:
         self._rows: collections.deque[Rows] = collections.deque()
-        pieces = self._cut(epoch_iterator.data_adapter.get_jax_iterator())
+        adapter = epoch_iterator.data_adapter
+        lengths = {"batches": adapter.num_batches, "steps": epoch_iterator.steps_per_epoch}
+        pieces = self._cut(adapter.get_jax_iterator(), lengths)
         if jax.default_backend() != "cpu":  # as Keras does
             pieces = epoch_iterator._one_batch_ahead_iterator(pieces)
         self._pieces = iter(pieces)
@@ -89,13 +95,50 @@ class _Pieces:
         _local.rows = self._rows.popleft()
         return batch
 
-    def _cut(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for index, batch in enumerate(batches):
+    def _cut(self, batches: Iterable[Any], lengths: Lengths) -> Iterator[Any]:
+        for index, batch in enumerate(_together(iter(batches), lengths)):
             if index == 0:
                 _check_same(batch)
             piece, rows = piece_of(batch)
             self._rows.append(rows)
             yield piece
+
+
+def _together(batches: Iterator[Any], lengths: Lengths) -> Iterator[Any]:
+    """The batches, which must end on all workers at once. Collectives: one small exchange, and one
+    for each batch if some worker does not know how many there are."""
+    _check_lengths(everyone := gather_objects("lengths of an epoch", lengths))
+    if all(other["batches"] is not None for other in everyone):
+        yield from batches
+        return
+    for index in itertools.count():
+        batch = next(batches, _END)
+        has_one = int(batch is not _END)
+        asked = np.array([has_one, 1 - has_one], np.int32)
+        (all_have, none_has) = host.exchange_all([asked], ["next batch"], kind="min")[0]
+        if none_has:
+            return
+        if not all_have:
+            everyone = gather_objects("who has a next batch", has_one)
+            raise _differ(f"those of worker {everyone.index(0)} end after {index} batches")
+        yield batch
+
+
+def _check_lengths(everyone: list[Lengths]) -> None:
+    for rank, other in enumerate(everyone):
+        for what, length in other.items():
+            first = everyone[0][what]
+            if None not in (length, first) and length != first:
+                raise _differ(f"worker 0 has {first} {what}, worker {rank} has {length}")
+
+
+def _differ(how: str) -> Exception:
+    return on_all_workers(
+        ValueError(
+            f"the workers' data differ in the length of an epoch: {how}. All workers need the same "
+            "data, each takes its rows of every batch"
+        )
+    )
 
 
 def piece_of(batch: Any) -> tuple[Any, Rows]:

@@ -1,9 +1,10 @@
 """What is changed in Keras's trainer for JAX; see `hooks` for why."""
 
+import contextlib
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -23,6 +24,9 @@ from tf_byteps.wrapping import Change
 _logger = logging.getLogger("tf_byteps")
 _local = threading.local()
 _said: set[str] = set()
+# What a step of a training has; one of an evaluation no optimizer, one of a prediction no metrics.
+_STATE = ["trainable_variables", "non_trainable_variables", "optimizer_variables"]
+_STATE += ["metrics_variables"]
 
 
 def changes() -> list[Change]:
@@ -124,6 +128,17 @@ def _meet_outside_fit(model: Any, method: str) -> None:
         initial_values.synchronize(model)
 
 
+@contextlib.contextmanager
+def _putting_back_state(model: Any) -> Iterator[None]:
+    """Keras leaves a model without values if its input fails within `evaluate` or `predict`."""
+    try:
+        yield
+    except Exception as error:
+        if failures.of(error) is None:  # after a failed exchange they cannot be read
+            model.jax_state_sync()
+        raise
+
+
 def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
     if scopes.adopt(self) is None:
         with batches.cut(False):
@@ -136,7 +151,8 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: 
             _local.evaluates = True
             _average_statistics(self)
             metrics.give_back(self)
-            return original(self, *args, **kwargs)
+            with _putting_back_state(self):
+                return original(self, *args, **kwargs)
     finally:
         _local.evaluates = outer
         if getattr(_local, "fits", None) is self and not kwargs.get("_use_cached_eval_dataset"):
@@ -156,7 +172,8 @@ def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: o
     with failures.in_a_sentence(), batches.cut(True):
         _meet_outside_fit(self, "predict")
         _average_statistics(self)
-        return original(self, *args, **kwargs)
+        with _putting_back_state(self):
+            return original(self, *args, **kwargs)
 
 
 def _train_on_batch(
@@ -247,7 +264,24 @@ def _make_function(
             step_function = _gathering(step_function)
         else:
             step_function = steps.marking(self, step_function)
-    return original(self, step_function, concatenate_outputs)
+    function = original(self, step_function, concatenate_outputs)
+    return function if strategy_of(self) is None else _keeping_state(self, function)
+
+
+def _keeping_state(model: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """If the input fails, a model keeps its values. Keras has them in the state alone."""
+
+    def call(state: Any, iterator: Any) -> Any:
+        try:
+            return function(state, iterator)
+        except Exception:
+            if not any(array.is_deleted() for array in tree.flatten(state)):
+                names = _STATE if len(state) == len(_STATE) else [*_STATE[:2], _STATE[-1]]
+                model._jax_state = dict(zip(names, state))
+                model._jax_state_synced = False
+            raise
+
+    return call
 
 
 def _gathering(step_function: Callable[..., Any]) -> Callable[..., Any]:
