@@ -1,5 +1,6 @@
 """Builds the libraries with Bazel; pyproject.toml has everything else."""
 
+import contextlib
 import os
 import shutil
 import sys
@@ -14,29 +15,33 @@ sys.path.insert(0, os.path.join(_ROOT, "tools"))
 import build_environment  # noqa: E402
 import build_progress  # noqa: E402
 
-_STAGE = os.path.join(_ROOT, "build", "bazel-bin", "stage")
 _FILES = [
     "libtf_byteps_engine.so",
     "_engine" + sysconfig.get_config_var("EXT_SUFFIX"),
     "libtf_byteps_xla.so",
-    "_ops.so",
-    "_build_info.py",
 ]
+_FOR_TENSORFLOW = ["_ops.so", "_build_info.py"]
 
 
 class BazelBuild(build_ext):
-    """Puts the four libraries and `_build_info.py` into the package or, in place, the sources."""
+    """Puts the libraries and `_build_info.py` into the package or, in place, the sources.
+
+    A build for JAX alone has neither `_ops.so` nor `_build_info.py`.
+    """
 
     def run(self):
         try:
             build_environment.require_tools()
-            self._build()
+            stage = self._build()
         except build_environment.BuildError as error:
             raise SystemExit(f"error: {error}") from None
         package = os.path.join(_ROOT if self.inplace else self.build_lib, "tf_byteps")
         os.makedirs(package, exist_ok=True)
-        for file in _FILES:
-            _replace(os.path.join(_STAGE, file), os.path.join(package, file))
+        for file in _files():
+            _replace(os.path.join(stage, file), os.path.join(package, file))
+        for file in set(_FOR_TENSORFLOW).difference(_files()):
+            with contextlib.suppress(FileNotFoundError):  # of a build before
+                os.remove(os.path.join(package, file))
 
     def get_source_files(self):
         # What a source distribution must contain, besides the Python package. Not in a
@@ -49,7 +54,7 @@ class BazelBuild(build_ext):
 
     def get_outputs(self):
         return (
-            [] if self.inplace else [os.path.join(self.build_lib, "tf_byteps", f) for f in _FILES]
+            [] if self.inplace else [os.path.join(self.build_lib, "tf_byteps", f) for f in _files()]
         )
 
     def _build(self):
@@ -68,12 +73,18 @@ class BazelBuild(build_ext):
         mode = "--max_idle_secs=120" if self.inplace else "--batch"
         output = "--output_user_root=" + os.path.join(_ROOT, "build", "bazel")
         os.makedirs(os.path.join(_ROOT, "build"), exist_ok=True)
-        command = ["bazel", output, mode, "build", *options, "//:stage"]
+        stage = "stage" if build_environment.with_tensorflow() else "stage_for_jax"
+        command = ["bazel", output, mode, "build", *options, f"//:{stage}"]
         code = build_progress.run(command, _ROOT, environment)
         if code != 0:
             raise build_environment.BuildError(
-                f"bazel build //:stage failed with exit code {code}, see above."
+                f"bazel build //:{stage} failed with exit code {code}, see above."
             )
+        return os.path.join(_ROOT, "build", "bazel-bin", stage)
+
+
+def _files():
+    return [*_FILES, *(_FOR_TENSORFLOW if build_environment.with_tensorflow() else [])]
 
 
 def _replace(source, target):

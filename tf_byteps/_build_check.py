@@ -15,14 +15,14 @@ def check_tensorflow(installed: str) -> None:
         installed: the version in this process, `tf.__version__`.
 
     Raises:
-        ImportError: it is another one, or tf_byteps has not been built.
+        ImportError: it is another one, or tf_byteps has not been built for it.
     """
     try:
         from tf_byteps import _build_info
     except ImportError as error:
         raise ImportError(
-            "tf_byteps has not been built: in its source folder, run `pip install .` or, to work "
-            "on it, `make build`"
+            "tf_byteps has not been built for TensorFlow: in its source folder, run "
+            "`TF_BYTEPS_TENSORFLOW=1 pip install .` or, to work on it, `make build`"
         ) from error
     if installed != _build_info.TENSORFLOW_VERSION:
         raise ImportError(

@@ -1,4 +1,4 @@
-"""The build backend: setuptools, plus a TensorFlow if the target environment has none."""
+"""The build backend: setuptools, plus a framework if the target environment has none."""
 
 import build_environment
 from setuptools import build_meta
@@ -22,8 +22,8 @@ def get_requires_for_build_editable(config_settings=None):
 
 def _requirements():
     try:
-        # Before TensorFlow is downloaded for nothing.
+        # Before one is downloaded for nothing.
         build_environment.require_tools()
-        return build_environment.tensorflow_requirements()
+        return build_environment.framework_requirements()
     except build_environment.BuildError as error:
         raise SystemExit(f"error: {error}") from None

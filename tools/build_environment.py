@@ -1,4 +1,8 @@
-"""What a build of tf_byteps finds: tools, and the TensorFlow of the environment that it is for.
+"""What a build of tf_byteps finds: tools, and the framework of the environment that it is for.
+
+It is for TensorFlow, and for JAX besides, unless it is asked to be for JAX alone
+(`TF_BYTEPS_TENSORFLOW=0`) or the environment has JAX and no TensorFlow: then nothing is compiled
+against TensorFlow, which is not downloaded.
 
 pip builds in isolation: the build's own packages lie in a temporary folder and the target
 environment's are hidden, but the interpreter is the target's. Asked without the variables by which
@@ -15,6 +19,7 @@ import sysconfig
 
 SUPPORTED_TENSORFLOW = ("2.21", "2.20")  # the one that a build brings along comes first
 TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW[0]}.*"
+JAXLIB_REQUIREMENT = "jaxlib>=0.10.2,<0.11"  # as in pyproject.toml; XLA's headers are in it
 
 _SHOW_PACKAGES = """
 import importlib.util, json, sys
@@ -22,7 +27,8 @@ version = None
 if importlib.util.find_spec("tensorflow"):
     import tensorflow
     version = tensorflow.__version__
-print("@" + json.dumps({"path": sys.path, "tensorflow": version}))
+jaxlib = importlib.util.find_spec("jaxlib") is not None
+print("@" + json.dumps({"path": sys.path, "tensorflow": version, "jaxlib": jaxlib}))
 """
 
 
@@ -54,7 +60,8 @@ def target_packages():
     """Looks at the environment of this interpreter as it is outside of the build.
 
     Returns:
-        A dict: "path", its list of package folders, and "tensorflow", the version there or None.
+        A dict: "path", its list of package folders, "tensorflow", the version there or None, and
+        "jaxlib", whether it is there.
 
     Raises:
         BuildError: TensorFlow is there and cannot be imported.
@@ -75,16 +82,38 @@ def target_packages():
     )
 
 
-def tensorflow_requirements():
+def with_tensorflow():
+    """Whether the build is for TensorFlow, too.
+
+    Raises:
+        BuildError: the variable that asks for it has another value than 0 or 1.
+    """
+    choice = os.environ.get("TF_BYTEPS_TENSORFLOW", "")
+    if choice not in ("", "0", "1"):
+        raise BuildError(
+            f"TF_BYTEPS_TENSORFLOW is {choice!r}: set it to 1 for a build for TensorFlow and JAX, "
+            "or to 0 for one for JAX alone"
+        )
+    if choice:
+        return choice == "1"
+    target = target_packages()
+    return target["tensorflow"] is not None or not target["jaxlib"]
+
+
+def framework_requirements():
     """What the build must bring along.
 
     Returns:
-        A list of requirements, empty if the target environment has a supported TensorFlow.
+        A list of requirements, empty if the target environment has a supported TensorFlow or, if
+        the build is for JAX alone, jaxlib.
 
     Raises:
         BuildError: the target environment has another TensorFlow.
     """
-    version = target_packages()["tensorflow"]
+    target = target_packages()
+    if not with_tensorflow():
+        return [] if target["jaxlib"] else [JAXLIB_REQUIREMENT]
+    version = target["tensorflow"]
     if version is None:
         return [TENSORFLOW_REQUIREMENT]
     if version.rpartition(".")[0] not in SUPPORTED_TENSORFLOW:
@@ -100,12 +129,12 @@ def additional_path():
     """Folders of the build's own packages, those that the target environment does not have.
 
     Raises:
-        BuildError: pybind11 or TensorFlow is nowhere.
+        BuildError: pybind11, or the framework that the build is for, is nowhere.
     """
     target = target_packages()
     folders = []
-    for module in ["pybind11", "tensorflow"]:
-        if module == "tensorflow" and target["tensorflow"]:
+    for module in ["pybind11", "tensorflow" if with_tensorflow() else "jaxlib"]:
+        if target.get(module):
             continue
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:

@@ -64,20 +64,20 @@ def test_all_tools_are_here():
 
 def test_tensorflow_is_required_when_the_target_has_none(environment):
     python, _ = environment
-    assert _ask("tensorflow_requirements", python) == ["tensorflow-cpu==2.21.*"]
+    assert _ask("framework_requirements", python) == ["tensorflow-cpu==2.21.*"]
 
 
 @pytest.mark.parametrize("version", ["2.21.3", "2.20.0", "2.21.0rc1"])
 def test_the_targets_tensorflow_is_used(environment, version):
     python, packages = environment
     _pretend_tensorflow(packages, f"__version__ = '{version}'")
-    assert _ask("tensorflow_requirements", python) == []
+    assert _ask("framework_requirements", python) == []
 
 
 def test_another_tensorflow_is_refused(environment):
     python, packages = environment
     _pretend_tensorflow(packages, "__version__ = '2.19.1'")
-    message = _ask("tensorflow_requirements", python)
+    message = _ask("framework_requirements", python)
     assert message.startswith("BuildError: ")
     assert "needs TensorFlow 2.21 or 2.20," in message and "has 2.19.1" in message
     assert "pip install 'tensorflow-cpu==2.21.*'" in message
@@ -86,7 +86,7 @@ def test_another_tensorflow_is_refused(environment):
 def test_a_broken_tensorflow_is_an_error_and_not_an_absent_one(environment):
     python, packages = environment
     _pretend_tensorflow(packages, "raise OSError('no libstdc++')")
-    message = _ask("tensorflow_requirements", python)
+    message = _ask("framework_requirements", python)
     assert message.startswith("BuildError: ") and "no libstdc++" in message
 
 
@@ -97,8 +97,31 @@ def test_packages_of_the_build_do_not_count_as_the_targets(environment, tmp_path
     (tmp_path / "overlay" / "pybind11").mkdir()
     (tmp_path / "overlay" / "pybind11" / "__init__.py").touch()
     overlay = str(tmp_path / "overlay")
-    assert _ask("tensorflow_requirements", python, PYTHONPATH=overlay) == ["tensorflow-cpu==2.21.*"]
+    assert _ask("framework_requirements", python, PYTHONPATH=overlay) == ["tensorflow-cpu==2.21.*"]
     assert _ask("additional_path", python, PYTHONPATH=overlay) == [overlay]
+
+
+@pytest.mark.parametrize("choice", ["", "0"])
+def test_a_build_for_jax_alone_needs_no_tensorflow(environment, choice):
+    python, packages = environment
+    if not choice:  # it shows in what the environment has
+        assert _ask("with_tensorflow", python) is True
+        (packages / "jaxlib").mkdir(parents=True)
+        (packages / "jaxlib" / "__init__.py").touch()
+    variables = {"TF_BYTEPS_TENSORFLOW": choice}
+    assert _ask("with_tensorflow", python, **variables) is False
+    needed = [] if not choice else ["jaxlib>=0.10.2,<0.11"]
+    assert _ask("framework_requirements", python, **variables) == needed
+    assert _ask("framework_requirements", python, TF_BYTEPS_TENSORFLOW="1") == [
+        "tensorflow-cpu==2.21.*"
+    ]
+    _pretend_tensorflow(packages, "__version__ = '2.21.0'")
+    assert _ask("with_tensorflow", python, **variables) is not bool(choice)
+
+
+def test_another_choice_is_refused():
+    message = _ask("with_tensorflow", TF_BYTEPS_TENSORFLOW="no")
+    assert message.startswith("BuildError: TF_BYTEPS_TENSORFLOW is 'no': set it to 1 for")
 
 
 def test_import_refuses_another_tensorflow():

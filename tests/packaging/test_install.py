@@ -21,6 +21,14 @@ print(result.numpy().tolist())
 tf_byteps.shutdown()
 """
 
+_EXCHANGE_IN_JAX = """
+import jax, tf_byteps
+tf_byteps.init()
+double = jax.jit(lambda x: 2 * tf_byteps.jax.push_pull(x, op="sum", name="installed"))
+print(double(jax.numpy.asarray([1.0, 2.0])).tolist())
+tf_byteps.shutdown()
+"""
+
 
 def _run(*command, **options):
     """Runs a command outside of the sources; returns its exit code and output."""
@@ -94,6 +102,22 @@ def test_installs_without_tensorflow_for_servers_and_schedulers(new_environment)
     assert code == 1 and "No module named 'tensorflow'" in output
     code, output = _run(python, "-c", "import tf_byteps.server, tf_byteps.scheduler")
     assert code == 0, output
+
+
+def test_installs_for_jax_alone(new_environment):
+    """Without TensorFlow, which is neither compiled against nor downloaded."""
+    environment = new_environment("jax")
+    code, output = _pip_install(
+        environment, "-v", ".[jax]", variables={"TF_BYTEPS_TENSORFLOW": "0"}
+    )
+    assert code == 0 and "tensorflow-cpu" not in output, output
+    (package,) = environment.glob("lib/python3*/site-packages/tf_byteps")
+    assert not (package / "_ops.so").exists() and not (package.parent / "tensorflow").exists()
+    python = environment / "bin" / "python"
+    code, output = _run(python, "-c", _EXCHANGE_IN_JAX, variables={"JAX_PLATFORMS": "cpu"})
+    assert (code, output.splitlines()[-1]) == (0, "[2.0, 4.0]"), output
+    code, output = _run(python, "-c", "import tf_byteps; tf_byteps.ops")
+    assert code == 1 and "No module named 'tensorflow'" in output
 
 
 def test_a_missing_bazel_is_named(new_environment, tmp_path):
