@@ -7,6 +7,8 @@ together with what was accumulated before, and the sums show whether all workers
 finite. In the other steps the workers agree about that with one small exchange.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

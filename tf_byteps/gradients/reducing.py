@@ -1,5 +1,7 @@
 """Reduces an optimizer's or a tape's gradients over the workers."""
 
+from __future__ import annotations
+
 import threading
 import weakref
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
 """Callbacks for `keras.Model.fit`: with `DistributedOptimizer`, but for `BackupResiduals`,
 `LeaveOnSignal`, `Telemetry` and `TrainingCheckpoint`."""
 
+from __future__ import annotations
+
 # Keras's types say little of a callback's model and parameters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -21,6 +22,7 @@ from tf_byteps.keras.residuals import BackupResiduals
 from tf_byteps.keras.telemetry import Telemetry
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.variables import broadcast_variables
+from tf_byteps.types import Variable
 
 __all__ = [
     "BackupResiduals",
@@ -80,7 +82,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             if reduction is not None and not is_ours(self.model.distribute_strategy):
                 accumulators.average([optimizer], lambda v, r=reduction: self._is_local(v, r))
 
-    def _is_local(self, variable: Any, reduction: GradientReduction) -> bool:
+    def _is_local(self, variable: Variable, reduction: GradientReduction) -> bool:
         return _key(variable) in self._local or reduction.is_local(variable)
 
     def _broadcast_before_step(self) -> None:
@@ -89,7 +91,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         train_step = model.train_step
         pending = True
 
-        def first_step(data: Any) -> Any:
+        def first_step(data: object) -> Any:
             nonlocal pending
             if pending:
                 pending = False
@@ -298,7 +300,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
                 print(f"\nEpoch {epoch + 1}: the warm-up ends with learning rate {rate:g}.")
 
 
-def _key(variable: Any) -> int:
+def _key(variable: Variable) -> int:
     """Equal for a `keras.Variable` and its `tf.Variable`."""
     return id(getattr(variable, "_value", variable))
 

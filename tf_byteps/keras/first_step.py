@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_byteps import logs, runtime
@@ -22,7 +23,7 @@ _ADVICE = (
 
 
 @tf.autograph.experimental.do_not_convert
-def check(optimizer: Any, variables: Sequence[Any]) -> None:
+def check(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> None:
     """Compares the weights that an optimizer updates, before it does so first. A collective then.
 
     Also while a step is traced: it looks at the values of that moment. In elastic jobs, where
@@ -65,7 +66,7 @@ def check(optimizer: Any, variables: Sequence[Any]) -> None:
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
-def check_again(optimizer: Any) -> None:
+def check_again(optimizer: keras.optimizers.Optimizer) -> None:
     """Compares the weights once more, as `check` does, after a training that has failed.
 
     Args:

@@ -43,8 +43,8 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
 
     def loss_scale_init(
         original: Callable[..., Any],
-        self: Any,
-        inner_optimizer: Any,
+        self: keras.optimizers.LossScaleOptimizer,
+        inner_optimizer: keras.optimizers.Optimizer,
         *args: object,
         **kwargs: object,
     ) -> None:
@@ -52,7 +52,9 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
         if isinstance(inner_optimizer, distributed):
             distribute_loss_scale(self)
 
-    def fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+    def fit(
+        original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+    ) -> Any:
         return _fit(_optimizers_of(self, distributed), original, self, *args, **kwargs)
 
     global _installed
@@ -67,7 +69,11 @@ def install(distributed: type, distribute_loss_scale: Callable[[Any], None]) -> 
 
 
 def _fit(
-    distributed: Any, original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+    distributed: Any,
+    original: Callable[..., Any],
+    self: keras.Model,
+    *args: object,
+    **kwargs: object,
 ) -> Any:
     if not distributed or is_ours(self.distribute_strategy):
         return original(self, *args, **kwargs)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops import Max, push_pull
+from tf_byteps.types import Logs
 from tf_byteps.wrapping import wrap
 
 _lock = threading.Lock()
@@ -147,7 +148,9 @@ def is_leaving(model: keras.Model | None) -> bool:
     return model in _leaving
 
 
-def _end_backup(original: Callable[..., Any], self: Any, logs: Any = None) -> None:
+def _end_backup(
+    original: Callable[..., Any], self: keras.callbacks.BackupAndRestore, logs: Logs = None
+) -> None:
     """Keras deletes the backup where a training ends; one that leaves will be resumed."""
     if not is_leaving(self.model):
         original(self, logs)

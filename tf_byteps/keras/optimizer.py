@@ -12,6 +12,8 @@ Within `BytePSStrategy` the strategy reduces, and this class does nothing. With
 `BYTEPS_ENABLE_ASYNC=1` workers exchange changes of weights instead: see `asynchronous`.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +32,7 @@ from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.keras import asynchronous, first_step, hooks
 from tf_byteps.ops import Average, Compression, ReduceOp
 from tf_byteps.training.gradient_reduction import GradientReduction
+from tf_byteps.types import Gradient, Variable
 
 OptimizerT = TypeVar("OptimizerT", bound=keras.optimizers.Optimizer)
 
@@ -58,7 +61,7 @@ class Distributed(_Optimizer):
     def from_config(cls, config: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
         return cls.byteps_base.from_config(config, *args, **kwargs)
 
-    def register_local_var(self, variable: Any) -> None:
+    def register_local_var(self, variable: Variable) -> None:
         """Leaves the gradient of a variable as each worker computes it.
 
         Args:
@@ -66,7 +69,9 @@ class Distributed(_Optimizer):
         """
         self.byteps_reduction.register_local(variable)
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self, grads: list[Gradient], trainable_variables: list[Variable] | None = None
+    ) -> Any:
         """See `keras.optimizers.Optimizer.apply`; reduces the gradients over all workers first."""
         if self._strategy_reduces() or updates.current() is not None:
             return super().apply(grads, trainable_variables)
@@ -82,18 +87,22 @@ class Distributed(_Optimizer):
                 grads = update.reduce_once(grads, self._reduced)
             return super().apply(grads, trainable_variables)
 
-    def _backend_apply_gradients(self, grads: Any, trainable_variables: Any) -> Any:
+    def _backend_apply_gradients(
+        self, grads: list[Gradient], trainable_variables: list[Variable]
+    ) -> Any:
         if asynchronous.is_on():  # this worker's own
             return super()._backend_apply_gradients(grads, trainable_variables)
         with updates.updating(self, trainable_variables):
             return super()._backend_apply_gradients(grads, trainable_variables)
 
-    def _overwrite_variables_directly_with_gradients(self, grads: Any, variables: Any) -> Any:
+    def _overwrite_variables_directly_with_gradients(
+        self, grads: list[Gradient], variables: list[Variable]
+    ) -> Any:
         if updates.current() is not None and not in_our_replica():
             grads = reduce_overwriting(grads, variables, self.byteps_reduction.scope)
         return super()._overwrite_variables_directly_with_gradients(grads, variables)
 
-    def _clip_gradients(self, grads: Any) -> Any:
+    def _clip_gradients(self, grads: list[Gradient]) -> Any:
         # The first thing that Keras does with accumulated gradients.
         update = updates.current()
         if update is not None and not in_our_replica():
@@ -123,7 +132,7 @@ class Distributed(_Optimizer):
 class DistributedLossScale(Distributed, _LossScaleOptimizer):
     """What is put before the class of a `LossScaleOptimizer`."""
 
-    def check_finite(self, grads: Any) -> Any:
+    def check_finite(self, grads: list[Gradient]) -> Any:
         update = updates.current()
         if update is None or in_our_replica():
             return super().check_finite(grads)
@@ -134,12 +143,14 @@ class DistributedLossScale(Distributed, _LossScaleOptimizer):
         )
         return finite
 
-    def _check_reduced(self, grads: Any) -> Any:
+    def _check_reduced(self, grads: list[Gradient]) -> Any:
         finite = super().check_finite(grads)
         # Without local gradients they, and so the answer, are the same on all workers.
         return finite_everywhere(finite) if self.byteps_reduction.has_local else finite
 
-    def _reduced_and_checked(self, grads: Any, variables: Any) -> tuple[Any, Any]:
+    def _reduced_and_checked(
+        self, grads: list[Gradient], variables: list[Variable]
+    ) -> tuple[Any, Any]:
         grads = self._reduced(grads, variables)
         return grads, self._check_reduced(grads)
 
@@ -156,7 +167,7 @@ def DistributedOptimizer(  # noqa: N802 (its name in BytePS and Horovod)
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Any = None,
+    groups: object = None,
     process_set: None = None,
     scale_local_gradients: bool = True,
     use_locking: bool = False,

@@ -283,7 +283,7 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
         initial_accumulator_value: float = 0.0,
         epsilon: float = 1e-8,
         name: str = "row_wise_adagrad",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if initial_accumulator_value < 0:
@@ -329,7 +329,7 @@ class RowWiseAdagrad(_OfRows, keras.optimizers.Optimizer):
         return [self._accumulators]
 
     def _updated(
-        self, rate: tf.Tensor, gradient: tf.Tensor, weights: Any, *states: Any
+        self, rate: tf.Tensor, gradient: tf.Tensor, weights: tf.Tensor, *states: tf.Tensor
     ) -> Sequence[tf.Tensor]:
         (accumulator,) = states
         squares = tf.square(gradient)

@@ -3,12 +3,12 @@
 import os
 import time
 import warnings
-from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_byteps import _engine, runtime
+from tf_byteps.types import Logs
 
 _EXPOSED = "exposed_communication_seconds_per_step"
 # The engine's own, which begin with the second step.
@@ -61,7 +61,7 @@ class Telemetry(keras.callbacks.Callback):
         self._epoch_steps = 0
         self._epoch_began = self._point_began = (0, {})
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Opens the event file, on worker 0."""
         if runtime.rank() != 0:
             return
@@ -76,12 +76,12 @@ class Telemetry(keras.callbacks.Callback):
                 stacklevel=2,
             )
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Begins to count, so that no validation is counted."""
         self._epoch_steps = 0
         self._epoch_began = self._point_began = (0, _now())
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Writes a point when its steps are done."""
         done = batch + 1  # Keras ends several steps at once with `steps_per_execution`
         self._steps += done - self._epoch_steps
@@ -89,14 +89,14 @@ class Telemetry(keras.callbacks.Callback):
         if self._writer is not None and done - self._point_began[0] >= self._every:
             self._point_began = self._write("step", self._steps, self._point_began)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Writes the epoch's point."""
         if self._writer is not None and self._epoch_steps:
             self._write("epoch", self._epochs, self._epoch_began)
             self._writer.flush()
         self._epochs += 1
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         """Closes the event file."""
         if self._writer is not None:
             self._writer.close()

@@ -1,5 +1,7 @@
 """Exchanges of values: NumPy arrays or numbers in, NumPy arrays out. In eager code."""
 
+from __future__ import annotations
+
 from typing import Any, NoReturn
 
 import numpy as np
@@ -8,10 +10,11 @@ from tf_byteps import ops
 from tf_byteps.exchange.compression import AnyCompressor
 from tf_byteps.ops import Compression, ReduceOp
 from tf_byteps.training import variables
+from tf_byteps.types import TensorLike
 
 
 def push_pull(
-    value: Any,
+    value: TensorLike,
     name: str | None = None,
     average: bool | None = None,
     prescale_factor: float = 1.0,
@@ -40,7 +43,7 @@ def push_pull(
 
     >>> mean_loss = tf_byteps.keras.push_pull(np.float32(loss), name="loss")
     """
-    return ops.push_pull(
+    result: Any = ops.push_pull(
         value,
         average=average,
         name=name,
@@ -48,13 +51,14 @@ def push_pull(
         postscale_factor=postscale_factor,
         op=op,
         compression=compression,
-    ).numpy()
+    )
+    return result.numpy()
 
 
 allreduce = push_pull
 
 
-def allgather(value: Any, name: str | None = None) -> np.ndarray:
+def allgather(value: TensorLike, name: str | None = None) -> np.ndarray:
     """Concatenates the workers' arrays along axis 0, in rank order.
 
     Args:
@@ -74,7 +78,7 @@ def allgather(value: Any, name: str | None = None) -> np.ndarray:
     return ops.gather(value, name).numpy()
 
 
-def broadcast(value: Any, root_rank: int, name: str | None = None) -> np.ndarray:
+def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.ndarray:
     """Gives every worker the root's value.
 
     Args:

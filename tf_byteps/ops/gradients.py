@@ -1,6 +1,8 @@
 """Gradients of the exchanges. Each is itself an exchange, under a name derived from the forward
 one."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import tensorflow as tf

@@ -1,5 +1,7 @@
 """What `push_pull` and the gradients' reductions have in common."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,6 +5,8 @@ the first operation only hands the tensor to the engine, and the second, in the 
 one that runs later, has the sum.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -11,7 +11,9 @@ _ALL = ("on_train_batch_begin", "on_batch_begin", *AT_THE_END)
 _SAVE_PERHAPS_AFTER_EPOCHS = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore)
 
 
-def own_handlers(callback: Any, names: Iterable[str] = _ALL) -> list[Callable[..., Any]]:
+def own_handlers(
+    callback: keras.callbacks.Callback, names: Iterable[str] = _ALL
+) -> list[Callable[..., Any]]:
     """The methods by which a callback does something there; it has them all, most do nothing.
 
     Args:
@@ -28,5 +30,7 @@ def is_of(handler: Callable[..., Any], *owners: type) -> bool:
     return function in [owner.on_train_batch_end for owner in owners]
 
 
-def _saves_epochs(callback: Any, handler: Callable[..., Any]) -> bool:
-    return is_of(handler, *_SAVE_PERHAPS_AFTER_EPOCHS) and callback.save_freq == "epoch"
+def _saves_epochs(callback: keras.callbacks.Callback, handler: Callable[..., Any]) -> bool:
+    return is_of(handler, *_SAVE_PERHAPS_AFTER_EPOCHS) and (
+        getattr(callback, "save_freq", None) == "epoch"
+    )

@@ -1,5 +1,6 @@
 """Who is in the job, in the words of `tf.distribute.cluster_resolver`."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from tf_byteps.exchange.object_gather import gather_objects
 _resolvers = tf.distribute.cluster_resolver
 
 
-def cluster_resolver(addresses: Any = None) -> Any:
+def cluster_resolver(addresses: Mapping[int, str] | Sequence[str] | None = None) -> Any:
     """The resolver of this worker.
 
     Args:
@@ -42,7 +43,7 @@ def cluster_resolver(addresses: Any = None) -> Any:
     )
 
 
-def _follows(given: Any) -> Any:
+def _follows(given: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> Any:
     """Whether this worker's place in the job is the one that `TF_CONFIG` gives it."""
     requested = runtime.requested_config()
     if "TF_CONFIG" not in requested.sources.values():

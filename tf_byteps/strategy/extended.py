@@ -1,8 +1,11 @@
 """What `tf.distribute` and Keras ask of a strategy: one replica a process, plain variables."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.distribute import (
     device_util,
@@ -23,15 +26,18 @@ from tf_byteps.strategy.input import sharding, shuffle
 from tf_byteps.strategy.reductions import gather_along, reduce
 from tf_byteps.strategy.step import loops, tapes
 from tf_byteps.strategy.variables import distributed, own_value
+from tf_byteps.types import TensorLike, Variable
 
 
 class BytePSReplicaContext(distribute_lib.ReplicaContext):
     """The replica of this process, among those of all workers."""
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
         super().__init__(strategy, replica_id_in_sync_group=runtime.rank())
 
-    def all_reduce(self, reduce_op: Any, value: Any, options: Any = None) -> Any:
+    def all_reduce(
+        self, reduce_op: tf.distribute.ReduceOp, value: object, options: object = None
+    ) -> Any:
         """Reduces a tensor, or a structure of tensors, over all workers. Differentiable.
 
         Every tensor is exchanged by itself, as soon as it is computed. A worker whose batch
@@ -52,7 +58,7 @@ class BytePSReplicaContext(distribute_lib.ReplicaContext):
         ]
         return tf.nest.pack_sequence_as(value, reduced)
 
-    def all_gather(self, value: Any, axis: Any, options: Any = None) -> Any:
+    def all_gather(self, value: object, axis: int, options: object = None) -> Any:
         """Concatenates the workers' tensors along `axis`, in rank order. Differentiable.
 
         Args:
@@ -72,13 +78,13 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     is_byteps = True
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
         super().__init__(strategy)
         self._device = device_util.resolve(own_device())
         self._initial_values = InitialValues()
         self._cluster_resolver = cluster_resolver()  # `Strategy.cluster_resolver` returns it
 
-    def begin_epoch(self, addresses: Any, is_first: bool) -> None:
+    def begin_epoch(self, addresses: Mapping[int, str] | Sequence[str], is_first: bool) -> None:
         """The workers of an elastic job have come together. See `membership.begin_epoch`.
 
         Args:
@@ -110,7 +116,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
             self.synchronize_new_variables()
         return variable
 
-    def _validate_colocate_with_variable(self, colocate_with_variable: Any) -> None:
+    def _validate_colocate_with_variable(self, colocate_with_variable: object) -> None:
         strategy = getattr(colocate_with_variable, "_distribute_strategy", None)
         if strategy is not None and not isinstance(strategy.extended, BytePSExtended):
             distribute_utils.validate_colocate(colocate_with_variable, self)
@@ -122,26 +128,34 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         """
         self._initial_values.synchronize_created()
 
-    def synchronize_model(self, model: Any) -> None:
+    def synchronize_model(self, model: keras.Model) -> None:
         """Gives worker 0's values to all variables of a Keras model and its optimizer.
 
         Always a collective.
         """
         self._initial_values.synchronize_model(model)
 
-    def read_var(self, variable: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def read_var(self, variable: Variable) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return tf.identity(variable)
 
-    def value_container(self, value: Any) -> Any:
+    def value_container(self, value: object) -> Any:
         return value
 
     # Running and reducing.
 
-    def _call_for_each_replica(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _call_for_each_replica(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         with tf.device(self._device), BytePSReplicaContext(self._container_strategy()):
             return fn(*args, **kwargs)
 
-    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
+    def _reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value: object,
+        destinations: object,
+        options: object,
+    ) -> Any:
         del destinations, options
         return tf.nest.map_structure(
             lambda tensor: tapes.reduced_by_program(
@@ -151,20 +165,32 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         )
 
     def _gather_to_implementation(
-        self, value: Any, destinations: Any, axis: Any, options: Any
+        self, value: object, destinations: object, axis: int, options: object
     ) -> Any:
         del destinations, options
         return tf.nest.map_structure(lambda tensor: gather_along(own_value(tensor), axis), value)
 
-    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+    def _broadcast_to(self, tensor: tf.Tensor, destinations: object) -> Any:
         del destinations
         return tensor
 
-    def _update(self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any) -> Any:
+    def _update(
+        self,
+        var: Variable,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
+    ) -> Any:
         return self._update_non_slot(var, fn, (var, *args), kwargs, group)
 
     def _update_non_slot(
-        self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any
+        self,
+        colocate_with: object,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
     ) -> Any:
         del colocate_with
         with (
@@ -175,7 +201,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
             result = fn(*args, **kwargs)
         return result if group else tf.nest.map_structure(self._local_results, result)
 
-    def _awaited_by_update(self, args: Any) -> list[Any]:
+    def _awaited_by_update(self, args: tuple[Any, ...]) -> list[Any]:
         # What an update does before it needs the gradient (a momentum times its factor) is ready
         # when a step begins. A GPU would get it before the forward pass, for all variables: the
         # step begins with launching hundreds of small kernels.
@@ -185,11 +211,16 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return [tensor for tensor in tensors if tf.is_symbolic_tensor(tensor)]
 
     def _replica_ctx_update(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, var: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: Any
+        self,
+        var: Variable,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        group: bool,
     ) -> Any:
         return self._update(var, fn, args, kwargs, group)
 
-    def _local_results(self, value: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def _local_results(self, value: object) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # A tape asks for its trainable variables here, and means the variables themselves.
         if getattr(value, "trainable", False):
             return (value,)
@@ -197,14 +228,14 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
 
     # Input.
 
-    def _experimental_distribute_dataset(self, dataset: Any, options: Any) -> Any:
+    def _experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: object) -> Any:
         _refuse_per_replica(options)
         keras2.refuse_trainer()
         share = sharding.distribute(dataset, self._container_strategy())
         return _where_asked_for(share, options)
 
     def _distribute_datasets_from_function(
-        self, dataset_fn: Callable[..., Any], options: Any
+        self, dataset_fn: Callable[..., Any], options: object
     ) -> Any:
         _refuse_per_replica(options)
         with shuffle.of_this_worker():
@@ -213,7 +244,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         return _where_asked_for(share, options)
 
     def _make_input_fn_iterator(
-        self, input_fn: Callable[..., Any], replication_mode: Any = None
+        self, input_fn: Callable[..., Any], replication_mode: object = None
     ) -> Any:
         del replication_mode
         workers = input_lib.InputWorkers([("/device:CPU:0", self.worker_devices)])
@@ -236,11 +267,11 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
         # was made outside the scope.
         return True
 
-    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> Any:
+    def _get_local_replica_id(self, replica_id_in_sync_group: TensorLike) -> Any:
         del replica_id_in_sync_group
         return 0
 
-    def _get_replica_id_in_sync_group(self, local_replica_id: Any) -> Any:
+    def _get_replica_id_in_sync_group(self, local_replica_id: TensorLike) -> Any:
         del local_replica_id
         return runtime.rank()
 
@@ -256,7 +287,7 @@ class BytePSExtended(distribute_lib.StrategyExtendedV1):
     def parameter_devices(self) -> Any:
         return (self._device,)
 
-    def non_slot_devices(self, var_list: Any) -> Any:
+    def non_slot_devices(self, var_list: object) -> Any:
         del var_list
         return (self._device,)
 
@@ -293,7 +324,7 @@ def _input_context() -> Any:
     )
 
 
-def _refuse_per_replica(options: Any) -> None:
+def _refuse_per_replica(options: object) -> None:
     mode = getattr(options, "experimental_replication_mode", None)
     if mode == tf.distribute.InputReplicationMode.PER_REPLICA:
         raise NotImplementedError(
@@ -301,6 +332,6 @@ def _refuse_per_replica(options: Any) -> None:
         )
 
 
-def _where_asked_for(share: Any, options: Any) -> Any:
+def _where_asked_for(share: sharding.BytePSDataset, options: object) -> Any:
     fetches = getattr(options, "experimental_fetch_to_device", None) is not False
     return share if fetches else share.on_host()

@@ -7,10 +7,14 @@ the first step the workers compare their lists; if they differ, all of them rais
 names the difference, and nothing was sent in vain.
 """
 
+from __future__ import annotations
+
 import gc
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -20,6 +24,7 @@ from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import local_steps
 from tf_byteps.strategy.variables import OnReadVariable
 from tf_byteps.training.initial_values import synchronize
+from tf_byteps.types import Variable
 
 _BEGUN = "_byteps_begun"  # of a `keras.Variable` of kind `own`: a training has begun with it
 
@@ -30,7 +35,7 @@ class InitialValues:
     def __init__(self) -> None:
         self._created = []  # weak references, in order of creation
 
-    def created(self, variable: Any) -> None:
+    def created(self, variable: Variable | None) -> None:
         """Notes a variable. Keras's metrics are left out: they start at zero everywhere."""
         synchronization = getattr(variable, "synchronization", None)
         is_metric = synchronization == tf.VariableSynchronization.ON_READ
@@ -64,7 +69,7 @@ class InitialValues:
         if ready:
             synchronize("variables created in the scope", [(v.name, v) for v in ready])
 
-    def synchronize_model(self, model: Any) -> None:
+    def synchronize_model(self, model: keras.Model) -> None:
         """Synchronizes all variables of a Keras model and its optimizers, and whatever else was
         created meanwhile. Those of kind `own` only once, before any worker has trained with them.
         """
@@ -84,7 +89,7 @@ class InitialValues:
         self.synchronize_created()
 
 
-def _begun(own: Any) -> set[int]:
+def _begun(own: Sequence[Any]) -> set[int]:
     """The ids of those `tf.Variable`s of kind `own` with which some worker has trained before.
 
     The others are noted as such. A collective.
@@ -100,7 +105,7 @@ def _begun(own: Any) -> set[int]:
     }
 
 
-def _is_uninitialized(variable: Any) -> bool:
+def _is_uninitialized(variable: Variable | None) -> bool:
     if variable is None:
         return False
     with tf.init_scope():

@@ -1,5 +1,7 @@
 """What `tf.distribute` means by reducing and gathering, made of exchanges."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import tensorflow as tf
@@ -8,11 +10,12 @@ from tf_byteps import runtime
 from tf_byteps.exchange.reduce_op import Average, Sum
 from tf_byteps.ops import broadcast, gather, names, push_pull
 from tf_byteps.strategy.step import forward_exchanges, local_batch
+from tf_byteps.types import ExchangeInput
 
 _OPS = {tf.distribute.ReduceOp.SUM: Sum, tf.distribute.ReduceOp.MEAN: Average}
 
 
-def reduce(reduce_op: Any, value: Any, kind: Any) -> Any:
+def reduce(reduce_op: tf.distribute.ReduceOp, value: ExchangeInput, kind: str) -> Any:
     """Reduces a tensor over all workers. A worker whose batch is empty contributes zeros.
 
     Args:
@@ -35,7 +38,7 @@ def reduce(reduce_op: Any, value: Any, kind: Any) -> Any:
             value = tf.cast(value, tf.float64)
         name = names.unnamed(kind)
 
-    def exchange(tensor: Any) -> Any:
+    def exchange(tensor: tf.Tensor) -> Any:
         return push_pull(tensor, name=name, op=op)
 
     contribution = local_batch.contribution(value)
@@ -44,7 +47,7 @@ def reduce(reduce_op: Any, value: Any, kind: Any) -> Any:
     return forward_exchanges.exchanged(exchange, contribution)
 
 
-def from_first_replica(value: Any, kind: Any) -> Any:
+def from_first_replica(value: ExchangeInput, kind: str) -> Any:
     """Replica 0's value, on every worker.
 
     Args:
@@ -64,7 +67,7 @@ def from_first_replica(value: Any, kind: Any) -> Any:
     )
 
 
-def gather_along(value: Any, axis: Any) -> Any:
+def gather_along(value: ExchangeInput, axis: int) -> Any:
     """Concatenates the workers' tensors along any axis.
 
     Args:
@@ -92,5 +95,5 @@ def gather_along(value: Any, axis: Any) -> Any:
     return tf.transpose(gathered, [order.index(position) for position in range(rank)])
 
 
-def _gather(value: Any) -> Any:
+def _gather(value: ExchangeInput) -> Any:
     return gather(value, gradient="sum")

@@ -246,7 +246,7 @@ class BytePSStrategy(tf.distribute.Strategy):
         fn: Callable[..., Any],
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-        options: Any = None,
+        options: object = None,
     ) -> Any:
         """Runs `fn` as this worker's replica. See `tf.distribute.Strategy.run`.
 

@@ -54,7 +54,7 @@ COMMON = (
 )
 
 
-def variables(model: keras.Model, *kinds: Any) -> list[Any]:
+def variables(model: keras.Model, *kinds: Kind) -> list[Any]:
     """A model's variables of some kinds.
 
     Args:
@@ -102,7 +102,7 @@ def _all(model: keras.Model) -> Any:
     return found.values()
 
 
-def _of_layer(layer: Any) -> Iterator[Any]:
+def _of_layer(layer: keras.layers.Layer) -> Iterator[Any]:
     """Pairs of a layer's own variables and what they are if the program says nothing."""
     states = _states(layer)
     for variable in layer._trainable_variables:
@@ -120,7 +120,7 @@ def _of_layer(layer: Any) -> Iterator[Any]:
             yield variable, Kind.STATISTIC
 
 
-def _states(layer: Any) -> dict[Any, Any]:
+def _states(layer: keras.layers.Layer) -> dict[Any, Any]:
     """id -> variable: what an RNN keeps from batch to batch."""
     if not isinstance(layer, keras.layers.RNN) or not layer.stateful:
         return {}
@@ -128,7 +128,7 @@ def _states(layer: Any) -> dict[Any, Any]:
     return {id(state): state for state in states if isinstance(state, keras.Variable)}
 
 
-def _said(variable: Any, layer: Any) -> Any:
+def _said(variable: keras.Variable, layer: keras.layers.Layer) -> Any:
     """What the program says that a variable is, or `None`."""
     said = getattr(variable, _ATTRIBUTE, None) or getattr(layer, _ATTRIBUTE, None)
     if said is None:

@@ -14,6 +14,8 @@ exchanges: counters go on alike everywhere, and metrics are reduced at fixed poi
 26).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import threading
@@ -27,6 +29,7 @@ from tensorflow.python.saved_model import save_context
 from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY  # pyright: ignore[reportAttributeAccessIssue]
 
 from tf_byteps.strategy.reductions import from_first_replica, reduce
+from tf_byteps.types import ExchangeInput, TensorLike
 
 _NONE = tf.VariableAggregation.NONE
 _SUM = tf.VariableAggregation.SUM
@@ -72,7 +75,7 @@ def is_made_by_keras() -> Any:
     return getattr(_local, "keras", False)
 
 
-def distributed(variable: Any) -> Any:
+def distributed(variable: tf.Variable) -> Any:
     """Gives a variable that was just created the class that its arguments ask for.
 
     Args:
@@ -107,13 +110,13 @@ def distributed(variable: Any) -> Any:
     return variable
 
 
-def own_value(value: Any) -> Any:
+def own_value(value: object) -> Any:
     """This worker's value of an `OnReadVariable`; anything else is returned as it is."""
     return value.byteps_own_value() if isinstance(value, OnReadVariable) else value
 
 
 @functools.cache
-def _subclass(kind: Any, variable_class: Any) -> Any:
+def _subclass(kind: type[_Variable], variable_class: type[BaseResourceVariable]) -> Any:
     return type(variable_class.__name__, (kind, variable_class), {})
 
 
@@ -126,7 +129,7 @@ def _in_replica() -> Any:
     )
 
 
-def _together(variable: Any, value: Any, kind: Any) -> Any:
+def _together(variable: _Variable, value: ExchangeInput, kind: str) -> Any:
     """The workers' values of one variable as its aggregation says."""
     values_util.mark_as_unsaveable()  # it needs the other workers
     if variable.aggregation == _NONE:
@@ -136,7 +139,7 @@ def _together(variable: Any, value: Any, kind: Any) -> Any:
         )
     if variable.aggregation == _ONLY_FIRST_REPLICA:
         return from_first_replica(value, kind)
-    return reduce(_REDUCE_OPS[variable.aggregation], value, kind)
+    return reduce(_REDUCE_OPS[cast(Any, variable.aggregation)], value, kind)
 
 
 if TYPE_CHECKING:
@@ -150,7 +153,7 @@ class _Variable(_OfTensorFlow):
         """This worker's value, read without an exchange."""
         return tf.identity(BaseResourceVariable._read_variable_op(self))
 
-    def byteps_set_own_value(self, value: Any) -> None:
+    def byteps_set_own_value(self, value: ExchangeInput) -> None:
         """Sets this worker's value without an exchange."""
         BaseResourceVariable.assign(self, value)
 
@@ -167,63 +170,95 @@ class OnWriteVariable(_Variable):
     """A variable that has the same value everywhere because its writes are exchanged."""
 
     def assign(
-        self, value: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        value: ExchangeInput,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         return super().assign(self._written(value), use_locking, name, read_value)
 
     def assign_add(
-        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        delta: TensorLike,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         return super().assign_add(self._written(delta), use_locking, name, read_value)
 
     def assign_sub(
-        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        delta: TensorLike,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         return super().assign_sub(self._written(delta), use_locking, name, read_value)
 
     def _strided_slice_assign(
-        self, begin: Any, end: Any, strides: Any, value: Any, *args: object, **kwargs: object
+        self,
+        begin: TensorLike,
+        end: TensorLike,
+        strides: TensorLike,
+        value: ExchangeInput,
+        *args: object,
+        **kwargs: object,
     ) -> Any:
         value = self._written(value)
         return super()._strided_slice_assign(begin, end, strides, value, *args, **kwargs)
 
-    def scatter_add(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_add(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         return super().scatter_add(self._written(sparse_delta), use_locking, name)
 
-    def scatter_sub(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_sub(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         return super().scatter_sub(self._written(sparse_delta), use_locking, name)
 
-    def scatter_mul(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_mul(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         return super().scatter_mul(self._written(sparse_delta), use_locking, name)
 
-    def scatter_div(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_div(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         return super().scatter_div(self._written(sparse_delta), use_locking, name)
 
-    def scatter_max(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_max(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         self._check_first("scatter_max")
         return super().scatter_max(self._written(sparse_delta), use_locking, name)
 
-    def scatter_min(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_min(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         self._check_first("scatter_min")
         return super().scatter_min(self._written(sparse_delta), use_locking, name)
 
-    def scatter_update(self, sparse_delta: Any, use_locking: bool = False, name: Any = None) -> Any:
+    def scatter_update(
+        self, sparse_delta: tf.IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         self._check_first("scatter_update")
         return super().scatter_update(self._written(sparse_delta), use_locking, name)
 
-    def _check_first(self, method: Any) -> None:
+    def _check_first(self, method: str) -> None:
         """Rows for one index cannot be added up before such a write."""
         if self.aggregation != _ONLY_FIRST_REPLICA:
             self._check_outside(method, " other than ONLY_FIRST_REPLICA")
 
-    def _check_outside(self, method: Any, condition: str = "") -> None:
+    def _check_outside(self, method: str, condition: str = "") -> None:
         if _in_replica():
             raise NotImplementedError(
                 f"{method} in strategy.run does not work for variables with an aggregation"
                 f"{condition}, such as {self.name!r}: use assign, scatter_add or scatter_sub"
             )
 
-    def _written(self, value: Any) -> Any:
+    def _written(self, value: ExchangeInput) -> Any:
         if not _in_replica() or save_context.in_save_context():
             return value
         if not isinstance(value, tf.IndexedSlices):
@@ -241,36 +276,48 @@ class OnReadVariable(_Variable):
         self._distribute_strategy.extended.synchronize_new_variables()
         return _together(self, super()._read_variable_op(no_copy), "variable read")
 
-    def sparse_read(self, indices: Any, name: Any = None) -> Any:
+    def sparse_read(self, indices: TensorLike, name: str | None = None) -> Any:
         if self._is_own():
             return super().sparse_read(indices, name)
         return tf.gather(self.value(), indices, name=name)
 
-    def gather_nd(self, indices: Any, name: Any = None) -> Any:
+    def gather_nd(self, indices: TensorLike, name: str | None = None) -> Any:
         if self._is_own():
             return super().gather_nd(indices, name)
         return tf.gather_nd(self.value(), indices, name=name)
 
     def assign(
-        self, value: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        value: ExchangeInput,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         if not self._is_own():
             value = self._share(value)
         return super().assign(value, use_locking, name, read_value)
 
     def assign_add(
-        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        delta: TensorLike,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         self._check_change("assign_add")
         return super().assign_add(delta, use_locking, name, read_value)
 
     def assign_sub(
-        self, delta: Any, use_locking: bool | None = None, name: Any = None, read_value: bool = True
+        self,
+        delta: TensorLike,
+        use_locking: bool | None = None,
+        name: str | None = None,
+        read_value: bool = True,
     ) -> Any:
         self._check_change("assign_sub")
         return super().assign_sub(delta, use_locking, name, read_value)
 
-    def _check_change(self, method: Any) -> None:
+    def _check_change(self, method: str) -> None:
         if self.aggregation == _SUM and not self._is_own():
             raise ValueError(
                 f"{method} outside of strategy.run would count once for each worker, because the "
@@ -278,7 +325,7 @@ class OnReadVariable(_Variable):
                 "assign, or do it in strategy.run"
             )
 
-    def _share(self, value: Any) -> Any:
+    def _share(self, value: ExchangeInput) -> Any:
         """What each worker keeps of a value, so that reading gives the value again."""
         if self.aggregation != _SUM:
             return value
@@ -287,7 +334,7 @@ class OnReadVariable(_Variable):
             value / self._distribute_strategy.num_replicas_in_sync, cast(Any, self.dtype)
         )
 
-    def _restore_from_tensors(self, restored_tensors: Any) -> Any:
+    def _restore_from_tensors(self, restored_tensors: dict[str, tf.Tensor]) -> Any:
         share = self._share(restored_tensors[VARIABLE_VALUE_KEY])
         return super()._restore_from_tensors({VARIABLE_VALUE_KEY: share})
 
@@ -303,7 +350,7 @@ class OnReadVariable(_Variable):
         return f"<tf.Variable {self.name!r} shape={self.shape} dtype={self.dtype.name}{value}>"
 
 
-def _checked(kind: Any, method: Any, check: Callable[..., Any]) -> None:
+def _checked(kind: type[_Variable], method: str, check: Callable[..., Any]) -> None:
     """Makes a method of a class ask `check` whether it can work here."""
 
     def write(self, *args: object, **kwargs: object) -> Any:

@@ -22,6 +22,7 @@ from tensorflow.python.data.ops import save_op
 from tf_byteps.strategy.fit import statistics
 from tf_byteps.strategy.input import content
 from tf_byteps.strategy.saving import beside, checkpoints, turns
+from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
 _ADDRESS = re.compile(r'"shared_object_id": \d+')  # of an object in this process's memory
@@ -39,7 +40,11 @@ def changes() -> list[Change]:
 
 
 def _save(
-    original: Callable[..., Any], model: keras.Model, filepath: Any, *args: object, **kwargs: object
+    original: Callable[..., Any],
+    model: keras.Model,
+    filepath: Path,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     is_path = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
     if not is_path or not checkpoints.is_shared(filepath):
@@ -73,7 +78,7 @@ def _identity(model: keras.Model, how: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _saves_itself(layer: Any) -> bool:
+def _saves_itself(layer: keras.layers.Layer) -> bool:
     """Whether what a layer saves may be more than its configuration and variables."""
     save = type(layer).save_own_variables
     is_own = save is not keras.Layer.save_own_variables and not save.__module__.startswith("keras.")
@@ -82,11 +87,11 @@ def _saves_itself(layer: Any) -> bool:
 
 def _save_dataset(
     original: Callable[..., Any],
-    dataset: Any,
-    path: Any,
-    compression: Any = None,
-    shard_func: Any = None,
-    checkpoint_args: Any = None,
+    dataset: tf.data.Dataset,
+    path: Path,
+    compression: str | None = None,
+    shard_func: Callable[..., Any] | None = None,
+    checkpoint_args: object = None,
 ) -> Any:
     """With `checkpoint_args` a save that was interrupted goes on where it was: in its place."""
     is_path = isinstance(path, (str, os.PathLike)) and checkpoints.is_shared(path)

@@ -6,8 +6,8 @@ reach workers that cannot see it, and a decision that one worker takes alone mus
 """
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -18,6 +18,7 @@ from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import framework, metrics, orbax, statistics, stopping, weights
 from tf_byteps.training import progress_bar
+from tf_byteps.types import Logs
 
 _logger = logging.getLogger("tf_byteps")
 _SAVING = tuple(
@@ -31,46 +32,57 @@ _SAVING = tuple(
 class FitCallback(keras.callbacks.Callback):
     """Runs after the user's callbacks, at points of `fit` that all workers pass."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def model(self) -> keras.Model: ...
+
     reads_weights = False  # where a batch ends
 
-    def __init__(self, check_weights: Any) -> None:
+    def __init__(self, check_weights: str) -> None:
         super().__init__()
         self._check_weights = check_weights
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         """Weights and the first epoch are worker 0's, also after a callback restored a backup."""
         model = self.model
         model._initial_epoch = gather_objects("first epoch", model._initial_epoch)[0]
         model.distribute_strategy.extended.synchronize_model(model)
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         statistics.begin(self.model)
         stopping.agree(self.model)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         metrics.give_back(self.model)
         weights.check(self.model, self._check_weights)
         stopping.end_epoch(self.model)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         metrics.show_all(self.model)
 
 
 class EveryBatch(FitCallback):
     """For trainings that a callback may stop after any batch."""
 
-    def on_train_batch_end(self, batch: Any, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         stopping.agree(self.model)
 
 
-def flat(callbacks: Any) -> Any:
+def flat(
+    callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
+) -> Any:
     """The list of callbacks that `fit` was given, see `completed`."""
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks.callbacks
     return keras.tree.flatten(callbacks or [])
 
 
-def completed(callbacks: Any, model: keras.Model, epochs: int) -> Any:
+def completed(
+    callbacks: keras.callbacks.Callback | keras.callbacks.CallbackList | Sequence[Any] | None,
+    model: keras.Model,
+    epochs: int,
+) -> Any:
     """The callbacks of a training, and ours. A collective: all workers call it.
 
     Args:
@@ -150,11 +162,13 @@ def _check_equal(everyone: list[dict[str, Any]]) -> None:
             )
 
 
-def _learning_rate(model: Any) -> list[float] | None:
+def _learning_rate(model: keras.Model) -> list[float] | None:
     """The steps of the model's optimizer, and its rate if that is a number."""
     optimizer = getattr(model, "optimizer", None)
     rate = getattr(optimizer, "_learning_rate", None)
-    if not isinstance(rate, keras.Variable) or framework.current().is_foreign(optimizer):
+    if optimizer is None or not isinstance(rate, keras.Variable):
+        return None
+    if framework.current().is_foreign(optimizer):
         return None
     return [float(optimizer.iterations), float(rate)]
 
@@ -196,7 +210,7 @@ def changes() -> list[Any]:
     ]
 
 
-def _handlers(callback_class: Any) -> list[Any]:
+def _handlers(callback_class: type[keras.callbacks.Callback]) -> list[Any]:
     return [name for name in vars(callback_class) if name.startswith("on_")]
 
 
@@ -223,7 +237,7 @@ def _set_model(original: Callable[..., Any], self: Any, model: keras.Model) -> N
 
 
 def _decide_and_save(
-    original: Callable[..., Any], self: Any, epoch: int, batch: Any, logs: Any
+    original: Callable[..., Any], self: Any, epoch: int, batch: int | None, logs: Logs
 ) -> None:
     """Every worker keeps the best value so far, which `ModelCheckpoint` shows as `best`.
 
@@ -253,6 +267,6 @@ def _back_up(original: Callable[..., Any], self: Any) -> None:
     _on_worker_0(original, self)
 
 
-def _is_on_all_workers(callback: Any) -> bool:
+def _is_on_all_workers(callback: keras.callbacks.Callback) -> bool:
     """Whether all workers have a callback that saves after batches, and come to it together."""
     return getattr(callback, "_byteps_on_all_workers", False)

@@ -21,6 +21,7 @@ from keras.src.utils.python_utils import pythonify_logs
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops.device import own_device
 from tf_byteps.strategy import batch_handlers
+from tf_byteps.types import Logs
 
 _HELD = "_byteps_held"  # of a list of callbacks: how its last batch is to be ended
 
@@ -35,12 +36,16 @@ def changes() -> list[Any]:
     ]
 
 
-def _begin(original: Callable[..., Any], self: Any, logs: Any = None) -> None:
+def _begin(
+    original: Callable[..., Any], self: keras.callbacks.CallbackList, logs: Logs = None
+) -> None:
     setattr(self, _HELD, None)  # an exception may have ended a training with it
     original(self, logs)
 
 
-def _end_batch(original: Callable[..., Any], self: Any, batch: int, logs: Any = None) -> None:
+def _end_batch(
+    original: Callable[..., Any], self: keras.callbacks.CallbackList, batch: int, logs: Logs = None
+) -> None:
     if self._async_train or not _may_be_late(self):
         original(self, batch, logs)
         return
@@ -52,7 +57,10 @@ def _end_batch(original: Callable[..., Any], self: Any, batch: int, logs: Any = 
 
 
 def _after_the_last(
-    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+    original: Callable[..., Any],
+    self: keras.callbacks.CallbackList,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     end_last = getattr(self, _HELD, None)
     setattr(self, _HELD, None)
@@ -61,7 +69,7 @@ def _after_the_last(
     original(self, *args, **kwargs)
 
 
-def _reader(logs: Any) -> Callable[[], Any]:
+def _reader(logs: Logs) -> Callable[[], Any]:
     """A function that returns the logs' values.
 
     TensorFlow copies a value from a GPU behind all that the GPU has been given until then. So a
@@ -77,11 +85,11 @@ def _thread() -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="byteps-logs")
 
 
-def _may_be_late(callbacks: Any) -> bool:
+def _may_be_late(callbacks: keras.callbacks.CallbackList) -> bool:
     strategy = getattr(callbacks.model, "distribute_strategy", None)
     return is_ours(strategy) and all(map(_only_shows, callbacks.callbacks))
 
 
-def _only_shows(callback: Any) -> bool:
+def _only_shows(callback: keras.callbacks.Callback) -> bool:
     handlers = batch_handlers.own_handlers(callback, batch_handlers.AT_THE_END)
     return all(batch_handlers.is_of(h, keras.callbacks.ProgbarLogger) for h in handlers)

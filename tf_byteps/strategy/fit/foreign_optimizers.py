@@ -7,8 +7,8 @@ outside.
 
 import logging
 import weakref
-from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger("tf_byteps")
 _warned_of = weakref.WeakSet()
 
 
-def adopt_model(model: Any) -> None:
+def adopt_model(model: keras.Model) -> None:
     """Makes a Keras model the current `BytePSStrategy`'s, if there is one and it is no one's yet.
 
     Args:
@@ -32,7 +32,7 @@ def adopt_model(model: Any) -> None:
         model.train_function = model.test_function = model.predict_function = None
 
 
-def warn_if_alone(model: Any) -> None:
+def warn_if_alone(model: keras.Model) -> None:
     """Warns, once for each model, of a training that no strategy and no other worker knows of.
 
     Args:
@@ -49,14 +49,14 @@ def warn_if_alone(model: Any) -> None:
     )
 
 
-def is_foreign(optimizer: Any) -> bool:
+def is_foreign(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether an optimizer belongs to a strategy of another kind."""
     strategy = optimizer._distribution_strategy
     is_default = isinstance(strategy.extended, distribute_lib._DefaultDistributionExtended)
     return not is_default and not is_ours(strategy)
 
 
-def adopt_optimizer(optimizer: Any) -> None:
+def adopt_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes an optimizer the current `BytePSStrategy`'s, if there is one.
 
     Args:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 
 class Framework:
     """A framework in which every step exchanges, and in which nothing is left to later steps."""
@@ -11,22 +13,22 @@ class Framework:
         """A 64-bit number for the value of each `keras.Variable`; other values give others."""
         raise NotImplementedError
 
-    def last_rows(self, model: Any) -> int | None:
+    def last_rows(self, model: keras.Model) -> int | None:
         """The rows of this worker's piece in the last step of a model, or `None`."""
         raise NotImplementedError
 
-    def is_foreign(self, optimizer: Any) -> bool:
+    def is_foreign(self, optimizer: keras.optimizers.Optimizer) -> bool:
         """Whether an optimizer belongs to a strategy of another kind."""
         return False
 
-    def finish_local_steps(self, model: Any) -> None:
+    def finish_local_steps(self, model: keras.Model) -> None:
         """Gives all workers the global weights, if they have made local steps. A collective."""
 
-    def makes_local_steps(self, model: Any) -> bool:
+    def makes_local_steps(self, model: keras.Model) -> bool:
         """Whether a model's workers make steps of their own between rounds."""
         return False
 
-    def own_state(self, model: Any, optimizers: Sequence[Any]) -> list[Any]:
+    def own_state(self, model: keras.Model, optimizers: Sequence[Any]) -> list[Any]:
         """The variables of optimizers that each worker keeps for itself."""
         return []
 

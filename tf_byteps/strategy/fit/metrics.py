@@ -15,6 +15,7 @@ an attribute of the variable, "sum", "average", "min" or "max":
 import collections
 import logging
 import weakref
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import keras
@@ -25,6 +26,7 @@ from tf_byteps import runtime
 from tf_byteps.exchange import host, reduce_op
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.strategy.fit import framework
+from tf_byteps.types import Logs
 
 _logger = logging.getLogger("tf_byteps")
 _OPS = {"sum": "sum", "mean": "average"}
@@ -36,7 +38,7 @@ _own_results = weakref.WeakKeyDictionary()  # model -> this worker's, before the
 _warned = set()  # names of logs
 
 
-def reduce_states(model: Any) -> None:
+def reduce_states(model: keras.Model) -> None:
     """Replaces the states of a Keras model's metrics by those over all workers. A collective.
 
     Args:
@@ -64,7 +66,7 @@ def reduce_states(model: Any) -> None:
     _all.pop(model, None)
 
 
-def operation(variable: Any) -> reduce_op.ReduceOp | None:
+def operation(variable: keras.Variable) -> reduce_op.ReduceOp | None:
     """How the workers' states are put together; `None`: each keeps its own.
 
     Args:
@@ -74,7 +76,7 @@ def operation(variable: Any) -> reduce_op.ReduceOp | None:
     return reduce_op.resolve(None, op) if op else None
 
 
-def _exchange(variable: Any, op: Any) -> Any:
+def _exchange(variable: keras.Variable, op: reduce_op.ReduceOp | str | None) -> Any:
     """The reduction of a state, and the dtype in which it is exchanged."""
     dtype = keras.backend.standardize_dtype(variable.dtype)
     if dtype == "bool":
@@ -90,11 +92,11 @@ def _exchange(variable: Any, op: Any) -> Any:
     )
 
 
-def _value(state: Any) -> np.ndarray:
+def _value(state: np.ndarray) -> np.ndarray:
     return np.array(keras.ops.convert_to_numpy(state))
 
 
-def give_back(model: Any) -> None:
+def give_back(model: keras.Model) -> None:
     """Sets the states that `reduce_states` has replaced to this worker's own ones again.
 
     Args:
@@ -103,12 +105,14 @@ def give_back(model: Any) -> None:
     _swap(model, _own, _all)
 
 
-def show_all(model: Any) -> None:
+def show_all(model: keras.Model) -> None:
     """Undoes `give_back`: a training has ended, and its metrics show what all workers counted."""
     _swap(model, _all, _own)
 
 
-def _swap(model: Any, source: Any, target: Any) -> None:
+def _swap(
+    model: keras.Model, source: MutableMapping[Any, Any], target: MutableMapping[Any, Any]
+) -> None:
     values = source.pop(model, None)
     if values is not None:
         target[model] = [(state, _value(state)) for state, _ in values]
@@ -116,7 +120,7 @@ def _swap(model: Any, source: Any, target: Any) -> None:
             state.assign(value)
 
 
-def logs_so_far(model: Any, logs: Any) -> Any:
+def logs_so_far(model: keras.Model, logs: Logs) -> Any:
     """The logs over the rows of all workers so far. A collective.
 
     The metrics themselves go on with each worker's own rows.
@@ -136,7 +140,7 @@ def logs_so_far(model: Any, logs: Any) -> Any:
     return results
 
 
-def of_all_workers(model: Any, logs: Any) -> Any:
+def of_all_workers(model: keras.Model, logs: Logs) -> Any:
     """The logs of an epoch or an evaluation over the rows of all workers. A collective.
 
     Args:
@@ -184,7 +188,7 @@ def of_all_workers(model: Any, logs: Any) -> Any:
     return logs
 
 
-def _equal_metrics(model: Any, numbers: Any) -> dict[Any, Any]:
+def _equal_metrics(model: keras.Model, numbers: Mapping[str, Any]) -> dict[Any, Any]:
     """{key of a number: names of the model's metrics whose result of this worker equals it}."""
     results = {key: _number(value) for key, value in _own_results.get(model, {}).items()}
     return {
@@ -199,7 +203,7 @@ def _equal_metrics(model: Any, numbers: Any) -> dict[Any, Any]:
     }
 
 
-def _renamed(key: Any, of_workers: Any) -> Any:
+def _renamed(key: str, of_workers: Sequence[Any]) -> Any:
     """The metric whose result has another key in the logs, or `None`.
 
     Args:
@@ -220,7 +224,7 @@ def _number(value: Any) -> Any:
     return value.tolist() if is_array else None
 
 
-def _warn(key: Any) -> None:
+def _warn(key: str) -> None:
     if key in _warned or runtime.rank() != 0:
         return
     _warned.add(key)

@@ -7,6 +7,7 @@ import keras
 
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.strategy.fit import metrics, statistics
+from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 
 #: The class; there is none in early versions of Keras.
@@ -24,11 +25,11 @@ def changes() -> list[Change]:
     ]
 
 
-def _strategy(callback: Any) -> Any:
+def _strategy(callback: keras.callbacks.Callback) -> Any:
     return getattr(callback.model, "distribute_strategy", None)
 
 
-def _is_everywhere(callback: Any) -> bool:
+def _is_everywhere(callback: keras.callbacks.Callback) -> bool:
     """Whether all workers have this callback, and so come here after the same batches."""
     return is_ours(_strategy(callback)) and getattr(callback, "_byteps_on_all_workers", False)
 
@@ -38,14 +39,14 @@ def _save(original: Callable[..., Any], self: Any, *args: object, **kwargs: obje
         original(self, *args, **kwargs)
 
 
-def _on_batch_end(original: Callable[..., Any], self: Any, batch: Any, logs: Any = None) -> None:
+def _on_batch_end(original: Callable[..., Any], self: Any, batch: int, logs: Logs = None) -> None:
     """After a batch, the logs are each worker's own: those of all rows so far decide."""
     decides = _is_everywhere(self) and self.save_best_only
     self._byteps_logs = dict(logs or {}) if decides else None
     original(self, batch, logs if self._byteps_logs is None else self._byteps_logs)
 
 
-def _should_save(original: Callable[..., Any], self: Any, batch: Any) -> Any:
+def _should_save(original: Callable[..., Any], self: Any, batch: int) -> Any:
     saves = original(self, batch)
     if saves and _is_everywhere(self):
         statistics.average_all(self.model)

@@ -8,6 +8,7 @@ states of those that are missing.
 import functools
 from typing import Any
 
+import keras
 import numpy as np
 
 from tf_byteps import runtime
@@ -18,7 +19,7 @@ from tf_byteps.strategy.fit import metrics
 _COMBINED = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
-def gather(model: Any) -> list[list[bytes]]:
+def gather(model: keras.Model) -> list[list[bytes]]:
     """The states of all workers. A collective.
 
     Args:
@@ -31,7 +32,7 @@ def gather(model: Any) -> list[list[bytes]]:
     return allgather_object(mine, name="states of a worker's own rows")
 
 
-def restore(model: Any, of_workers: list[list[bytes]]) -> None:
+def restore(model: keras.Model, of_workers: list[list[bytes]]) -> None:
     """Sets this worker's states to those that it had, or that are its part of what others had.
 
     Args:
@@ -55,19 +56,19 @@ def restore(model: Any, of_workers: list[list[bytes]]) -> None:
             variable.assign(value)
 
 
-def _variables(model: Any) -> list[Any]:
+def _variables(model: keras.Model) -> list[Any]:
     return variable_kinds.variables(model, variable_kinds.Kind.OWN, variable_kinds.Kind.METRIC)
 
 
-def _dtype(variable: Any) -> np.dtype[Any]:
+def _dtype(variable: keras.Variable) -> np.dtype[Any]:
     return np.asarray(variable.value).dtype
 
 
-def _bytes(variable: Any) -> int:
+def _bytes(variable: keras.Variable) -> int:
     return int(np.asarray(variable.value).nbytes)
 
 
-def _mine(variable: Any, of_workers: list[bytes]) -> Any:
+def _mine(variable: keras.Variable, of_workers: list[bytes]) -> Any:
     """This worker's value, or `None` if nobody had one for it."""
     values = [np.frombuffer(each, _dtype(variable)).reshape(variable.shape) for each in of_workers]
     rank, size = runtime.rank(), runtime.size()

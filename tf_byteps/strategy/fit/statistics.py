@@ -12,7 +12,7 @@ With local steps these stay each worker's own.
 
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -32,7 +32,7 @@ _warned = set()  # paths
 _has_warned_of_saving = False
 
 
-def begin(model: Any) -> None:
+def begin(model: keras.Model) -> None:
     """Notes that a model's statistics are about to become each worker's own.
 
     Args:
@@ -43,13 +43,13 @@ def begin(model: Any) -> None:
         _common[model] = _by_id(variables, _fingerprints(variables))
 
 
-def begin_if_new(model: Any) -> None:
+def begin_if_new(model: keras.Model) -> None:
     """`begin`, unless the model trains already."""
     if model not in _common:
         begin(model)
 
 
-def average(model: Any) -> None:
+def average(model: keras.Model) -> None:
     """Averages a model's statistics if it trains. A collective.
 
     Args:
@@ -72,7 +72,7 @@ def average(model: Any) -> None:
     _common[model] = _by_id(variables, now)
 
 
-def average_all(model: Any) -> None:
+def average_all(model: keras.Model) -> None:
     """Averages a model's statistics and accumulated gradients if it trains. A collective.
 
     Args:
@@ -83,13 +83,13 @@ def average_all(model: Any) -> None:
         framework.current().average_accumulated(optimizers_of(model))
 
 
-def end_epoch(model: Any) -> None:
+def end_epoch(model: keras.Model) -> None:
     """Does `average_all`, and notes that the model's epoch has ended. A collective."""
     average_all(model)
     forget(model)
 
 
-def warn_if_own(model: Any) -> None:
+def warn_if_own(model: keras.Model) -> None:
     """Says once that a program saves what follows this worker's rows. No collective: a program may
     save on one worker.
 
@@ -117,25 +117,25 @@ def warn_if_own(model: Any) -> None:
         )
 
 
-def forget(model: Any) -> None:
+def forget(model: keras.Model) -> None:
     """Notes that what a model has is the same on all workers, or that worker 0's will count."""
     _common.pop(model, None)
 
 
-def is_of_own_rows(model: Any) -> bool:
+def is_of_own_rows(model: keras.Model) -> bool:
     """Whether a model is in an epoch, or was when its training ended by an exception."""
     return model in _common
 
 
-def _statistics(model: Any) -> list[Any]:
+def _statistics(model: keras.Model) -> list[Any]:
     return [variable for variable in variable_kinds.variables(model, variable_kinds.Kind.STATISTIC)]
 
 
-def _by_id(variables: Any, numbers: Any) -> dict[Any, Any]:
+def _by_id(variables: Sequence[keras.Variable], numbers: Sequence[Any]) -> dict[Any, Any]:
     return {id(variable): number for variable, number in zip(variables, numbers, strict=True)}
 
 
-def _average(variables: Any) -> None:
+def _average(variables: Sequence[keras.Variable]) -> None:
     # In float64 and divided first: the sum of the workers' values may overflow.
     parts = [_value(variable).astype(np.float64) / runtime.size() for variable in variables]
     means = host.reduce_fused(parts, "float64", "sum", "moving statistics")
@@ -143,15 +143,15 @@ def _average(variables: Any) -> None:
         variable.assign(mean.astype(_value(variable).dtype))
 
 
-def _value(variable: Any) -> np.ndarray:
+def _value(variable: keras.Variable) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(variable))
 
 
-def _fingerprints(variables: Any) -> list[int]:
+def _fingerprints(variables: Sequence[keras.Variable]) -> list[int]:
     return framework.current().fingerprints(variables) if variables else []
 
 
-def _warn_of_guesses(model: Any, averaged: Iterable[Any]) -> None:
+def _warn_of_guesses(model: keras.Model, averaged: Iterable[Any]) -> None:
     ids = {id(variable) for variable in averaged}
     for variable in variable_kinds.guessed_statistics(model):
         path = variable.path

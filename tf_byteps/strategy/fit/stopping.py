@@ -7,7 +7,7 @@ where an epoch begins and ends, and after every batch if there is a callback tha
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -36,11 +36,11 @@ def _wanted(model: keras.Model) -> Any:
     return model.__dict__.get("stop_training", False)
 
 
-def _want(model: keras.Model, value: Any) -> None:
+def _want(model: keras.Model, value: object) -> None:
     model.__dict__["stop_training"] = value
 
 
-def agree(model: Any) -> None:
+def agree(model: keras.Model) -> None:
     """Lets all workers stop if one wants to. A collective of one small exchange.
 
     From now on, until `end_epoch`, `model.stop_training` is the same on all workers.
@@ -56,7 +56,7 @@ def agree(model: Any) -> None:
     _agreed[model] = stops
 
 
-def end_epoch(model: Any) -> None:
+def end_epoch(model: keras.Model) -> None:
     """Agrees once more, for what is done between epochs. A collective."""
     agree(model)
     forget(model)
@@ -73,7 +73,7 @@ def is_agreed_after_batches(model: keras.Model, callbacks: Sequence[Any]) -> boo
     return is_synchronous and any(map(_may_stop_after_a_batch, callbacks))
 
 
-def _may_stop_after_a_batch(callback: Any) -> bool:
+def _may_stop_after_a_batch(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback does something after batches, and is not one of Keras's that never stop.
 
     One of ours that stops there has an attribute `stops_after_batches`.
@@ -86,7 +86,7 @@ def _may_stop_after_a_batch(callback: Any) -> bool:
     return not all(map(_never_stops, batch_handlers.own_handlers(callback)))
 
 
-def _never_stops(handler: Any) -> Any:
+def _never_stops(handler: Callable[..., Any]) -> Any:
     module = getattr(handler, "__module__", None) or ""
     if module == _STOPPING.__module__:
         return False

@@ -8,6 +8,8 @@ else would show it, for each worker's loss still falls.
 import logging
 from typing import Any
 
+import keras
+
 from tf_byteps import logs, runtime
 from tf_byteps.errors import BytePSError, on_all_workers
 from tf_byteps.exchange.equality import difference
@@ -24,7 +26,7 @@ _ADVICE = (
 )
 
 
-def check(model: Any, mode: Any) -> None:
+def check(model: keras.Model, mode: str) -> None:
     """Compares what must be the same on all workers. A collective, unless it is off.
 
     Args:
@@ -48,7 +50,7 @@ def check(model: Any, mode: Any) -> None:
         _logger.warning("%s", message, extra=logs.event("weights_differ"))
 
 
-def common_variables(model: Any) -> list[Any]:
+def common_variables(model: keras.Model) -> list[Any]:
     """What must be the same on all workers where an epoch ends.
 
     Args:

@@ -1,18 +1,22 @@
 """Input from arrays for `Model.fit` and others: only this worker's rows are ever gathered."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tf_byteps import runtime
 from tf_byteps.exchange.content import sample
 from tf_byteps.strategy.input import content, pieces, sharding, shuffle
+from tf_byteps.types import TensorLike
 
 
-def share(adapter: Any) -> Any:
+def share(adapter: ArrayDataAdapter) -> Any:
     """This worker's share of Keras's array input. A collective: all workers call it.
 
     The order of rows is chosen for the whole epoch and is the same on all workers; each takes its
@@ -50,11 +54,11 @@ def share(adapter: Any) -> Any:
     return sharding.BytePSDataset(dataset.with_options(options).prefetch(tf.data.AUTOTUNE))
 
 
-def _pieces(order: Any, rows: Any, batch_size: Any) -> Any:
+def _pieces(order: tf.Tensor, rows: int, batch_size: int) -> Any:
     """This worker's piece of each batch of an epoch's order of rows."""
 
     @tf.autograph.experimental.do_not_convert
-    def piece(step: Any) -> Any:
+    def piece(step: tf.Tensor) -> Any:
         batch = step * batch_size
         length = tf.minimum(rows - batch, batch_size)
         begin, end = pieces.bounds(length, runtime.rank(), runtime.size())
@@ -63,24 +67,24 @@ def _pieces(order: Any, rows: Any, batch_size: Any) -> Any:
     return tf.data.Dataset.range(-(-rows // batch_size)).map(piece)
 
 
-def _shuffled_within_batches(rows: Any, batch_size: Any) -> Any:
+def _shuffled_within_batches(rows: int, batch_size: int) -> Any:
     """Keras's `shuffle="batch"`: batches in order, each one's rows shuffled."""
 
     @tf.autograph.experimental.do_not_convert
-    def piece(batch: Any) -> Any:
+    def piece(batch: tf.Tensor) -> Any:
         begin, end = pieces.bounds(tf.shape(batch)[0], runtime.rank(), runtime.size())
         return batch[begin:end]
 
     return shuffle.shuffled(tf.data.Dataset.range(rows).batch(batch_size)).map(piece)
 
 
-def _content(inputs: Any, rows: Any) -> Any:
+def _content(inputs: object, rows: int) -> Any:
     taken = tf.nest.flatten(_take(sample(rows), inputs), expand_composites=True)
     return content.of_tensors([tensor for tensor in taken if tensor is not None])
 
 
-def _take(indices: Any, arrays: Any) -> Any:
-    def take(array: Any) -> Any:
+def _take(indices: TensorLike, arrays: object) -> Any:
+    def take(array: TensorLike) -> Any:
         if isinstance(array, np.ndarray):
             return tf.constant(array[indices])  # without making a tensor of all of it
         if isinstance(array, array_slicing.TensorflowSparseWrapper):

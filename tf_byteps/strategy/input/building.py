@@ -10,7 +10,10 @@ optimizers: a trace that shows that it must begin anew (see `step.scaling`) woul
 created.
 """
 
+from __future__ import annotations
+
 import enum
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,6 +21,7 @@ import tensorflow as tf
 from keras import tree
 
 from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.types import TensorLike
 
 
 class KnownShapes(enum.IntEnum):
@@ -28,12 +32,12 @@ class KnownShapes(enum.IntEnum):
     SHAPES = 2  # but for the batch's own length
 
 
-def known_shapes(element_spec: Any) -> Any:
+def known_shapes(element_spec: object) -> Any:
     """What the `element_spec` of a dataset of batches says, as a `KnownShapes`."""
     return min(map(_known_of, tf.nest.flatten(element_spec)), default=KnownShapes.SHAPES)
 
 
-def _known_of(spec: Any) -> Any:
+def _known_of(spec: tf.TensorSpec) -> Any:
     if isinstance(spec, (tf.OptionalSpec, tf.RaggedTensorSpec)):
         return KnownShapes.SHAPES  # no value is passed; nothing more is known of a ragged batch
     if spec.shape.rank is None:
@@ -41,7 +45,7 @@ def _known_of(spec: Any) -> Any:
     return KnownShapes.SHAPES if spec.shape[1:].is_fully_defined() else KnownShapes.RANKS
 
 
-def must_read(model: keras.Model, known: Any) -> bool:
+def must_read(model: keras.Model, known: KnownShapes) -> bool:
     """Whether a batch must be read to build a model, its metrics and its loss.
 
     Args:
@@ -56,12 +60,12 @@ def layers_are_built(model: keras.Model) -> bool:
     return all(layer.built for layer in model._flatten_layers())
 
 
-def has_own_step(model: keras.Model, name: Any) -> bool:
+def has_own_step(model: keras.Model, name: str) -> bool:
     """Whether the class of a `keras.Model` defines the step of this name itself."""
     return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
-def build_by_tracing(model: keras.Model, step: Any, batch: Any) -> None:
+def build_by_tracing(model: keras.Model, step: Callable[..., Any], batch: object) -> None:
     """Creates what a step uses and is not there yet. Nothing is computed.
 
     Args:
@@ -94,11 +98,11 @@ def _is_built(model: keras.Model) -> bool:
     return all(part.built for part in parts)
 
 
-def _needs_building(layer: Any) -> bool:
+def _needs_building(layer: keras.layers.Layer) -> bool:
     return not isinstance(layer, keras.Model) or type(layer).call is not keras.Model.call
 
 
-def batch_spec(element_spec: Any) -> Any:
+def batch_spec(element_spec: object) -> Any:
     """What `build_by_tracing` takes as the batch.
 
     Args:
@@ -109,10 +113,10 @@ def batch_spec(element_spec: Any) -> Any:
     )
 
 
-def spec_of_batch(batch: Any) -> Any:
+def spec_of_batch(batch: object) -> Any:
     """The same for a batch itself: a structure of tensors, arrays and `None`."""
 
-    def spec(value: Any) -> Any:
+    def spec(value: TensorLike) -> Any:
         if value is None:
             return None
         value = tf.convert_to_tensor(value) if not tf.is_tensor(value) else value
@@ -123,7 +127,7 @@ def spec_of_batch(batch: Any) -> Any:
     return tf.nest.map_structure(spec, batch)
 
 
-def symbolic_batch(element_spec: Any) -> Any:
+def symbolic_batch(element_spec: object) -> Any:
     """What Keras can build a model from instead of a batch.
 
     Args:

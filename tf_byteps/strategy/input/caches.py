@@ -28,14 +28,14 @@ from tf_byteps.strategy.saving import turns
 _used = set()  # files of this worker's that this process has begun to use
 
 
-def files(dataset: Any) -> list[str]:
+def files(dataset: tf.data.Dataset) -> list[str]:
     """The files and folders that a pipeline caches to, as its program names them."""
     stages = content.stages(dataset)
     caches = [stage._filename for stage in stages if type(stage).__name__ == "CacheDataset"]
     return _names([*caches, *_snapshots(dataset)])
 
 
-def _snapshots(dataset: Any) -> list[Any]:
+def _snapshots(dataset: tf.data.Dataset) -> list[Any]:
     stages = content.stages(dataset)
     return [stage._path for stage in stages if type(stage).__name__ == "_SnapshotDataset"]
 
@@ -47,7 +47,7 @@ def _names(paths: list[Any]) -> list[str]:
     return sorted(name for name in names if name and "://" not in name)
 
 
-def with_own_files(dataset: Any, name: str, is_whole: bool = True) -> Any:
+def with_own_files(dataset: tf.data.Dataset, name: str, is_whole: bool = True) -> Any:
     """The same dataset, with caches in files of this worker's. A collective.
 
     A file that no other worker names stays as it is: the program has given each its own.
@@ -101,7 +101,7 @@ def _begin(own: str, is_complete: bool) -> None:
                 left.unlink(missing_ok=True)
 
 
-def _rewritten(dataset: Any, replaced: dict[str, str]) -> Any:
+def _rewritten(dataset: tf.data.Dataset, replaced: dict[str, str]) -> Any:
     """A dataset with other file names: TensorFlow makes it of the first one's graph."""
     try:
         serialized = dataset._as_serialized_graph(

@@ -6,6 +6,7 @@ and the seeds and other numbers of the pipeline. Rows that a generator or a file
 looked at.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,7 +22,7 @@ _MAPS = ("_MapDataset", "_ParallelMapDataset")
 _READERS = ("TextLineDatasetV2", "TFRecordDatasetV2", "FixedLengthRecordDatasetV2")
 
 
-def of_tensors(tensors: Any) -> list[Any]:
+def of_tensors(tensors: Sequence[tf.Tensor]) -> list[Any]:
     """What to compare of some tensors.
 
     Args:
@@ -33,7 +34,7 @@ def of_tensors(tensors: Any) -> list[Any]:
     return [_of_tensor(tensor) for tensor in tensors if _holds_data(tensor)]
 
 
-def of_dataset(dataset: Any) -> Any:
+def of_dataset(dataset: tf.data.Dataset) -> Any:
     """What to compare of the tensors and numbers that a pipeline is made of.
 
     Args:
@@ -52,7 +53,7 @@ def of_dataset(dataset: Any) -> Any:
     return found
 
 
-def stages(dataset: Any) -> list[Any]:
+def stages(dataset: tf.data.Dataset) -> list[Any]:
     """The datasets that a pipeline consists of, but for those that its functions make."""
     below = list(dataset._inputs())
     if isinstance(getattr(dataset, "_filenames", None), tf.data.Dataset):
@@ -60,7 +61,7 @@ def stages(dataset: Any) -> list[Any]:
     return [dataset, *(stage for each in below for stage in stages(each))]
 
 
-def is_unseeded(dataset: Any) -> bool:
+def is_unseeded(dataset: tf.data.Dataset) -> bool:
     """Whether each process draws an order of its own: it was made before any `BytePSStrategy`."""
     return any(map(_unseeded, stages(dataset)))
 
@@ -82,13 +83,13 @@ def _holds_data(value: Any) -> Any:
     return is_eager and value.dtype not in (tf.variant, tf.resource)
 
 
-def _some_rows(tensor: Any) -> Any:
+def _some_rows(tensor: tf.Tensor) -> Any:
     if not _holds_data(tensor) or not tensor.shape.rank:
         return tensor
     return tf.gather(tensor, sample(tensor.shape[0])) if tensor.shape[0] else tensor
 
 
-def _of_tensor(tensor: Any) -> Any:
+def _of_tensor(tensor: tf.Tensor) -> Any:
     """A number for each row of floating-point numbers, else one for all."""
     if tensor.dtype == tf.string:
         # Hosts may keep the same files in different folders.

@@ -8,7 +8,7 @@ share them.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
@@ -20,7 +20,7 @@ _AHEAD = 2
 _STRING = tf.TensorSpec([], tf.string)
 
 
-def can_fetch(element_spec: Any) -> bool:
+def can_fetch(element_spec: object) -> bool:
     """Whether all of an element can be in a GPU's memory.
 
     Args:
@@ -32,7 +32,7 @@ def can_fetch(element_spec: Any) -> bool:
     )
 
 
-def fetched(dataset: Any, device: Any) -> Any:
+def fetched(dataset: tf.data.Dataset, device: str) -> Any:
     """The dataset, with its elements in the memory of `device`. Nothing can be added to it.
 
     Args:
@@ -52,7 +52,7 @@ def fetched(dataset: Any, device: Any) -> Any:
 class _OnDevice(dataset_ops.UnaryUnchangedStructureDataset):
     """A dataset whose iterator is on a device, and asks one on the host for each element."""
 
-    def __init__(self, dataset: Any, device: str) -> None:
+    def __init__(self, dataset: tf.data.Dataset, device: str) -> None:
         structure = dataset._flat_structure
         functions = _functions(
             tuple(structure["output_types"]), tuple(map(_dimensions, structure["output_shapes"]))
@@ -70,7 +70,7 @@ class _OnDevice(dataset_ops.UnaryUnchangedStructureDataset):
                 finalize_func=functions.end,
                 **structure,
             )
-        super().__init__(dataset, variant)
+        super().__init__(cast(Any, dataset), variant)
 
 
 def _dimensions(shape: tf.TensorShape) -> tuple[int | None, ...] | None:

@@ -11,7 +11,7 @@ _KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have
 _HARMLESS = ("Assert", "PrintV2", "Print", "LookupTable", "HashTable", "MutableHashTable")
 
 
-def may_differ(dataset: Any) -> Any:
+def may_differ(dataset: tf.data.Dataset) -> Any:
     """Whether workers with the same pipeline may get different numbers of elements of it.
 
     That is so if the length is not known, and what decides it (the predicate of a filter, a
@@ -24,13 +24,13 @@ def may_differ(dataset: Any) -> Any:
     return int(dataset.cardinality()) == _UNKNOWN and _may_differ(dataset)
 
 
-def _may_differ(dataset: Any) -> Any:
+def _may_differ(dataset: tf.data.Dataset) -> Any:
     kind = type(dataset).__name__
     decides = "Unbatch" in kind or (dataset._functions() and kind not in _KEEP_LENGTH)
     return is_undetermined(dataset) if decides else any(map(_may_differ, dataset._inputs()))
 
 
-def is_undetermined(dataset: Any) -> bool:
+def is_undetermined(dataset: tf.data.Dataset) -> bool:
     """Whether a function of a pipeline draws random numbers, calls Python or has another state.
 
     Args:
@@ -45,7 +45,7 @@ def _has_state(graph: Any) -> bool:
     return any(_is_stateful(operation) for operation in {node.op for node in nodes})
 
 
-def _is_stateful(operation: Any) -> Any:
+def _is_stateful(operation: str) -> Any:
     # Sources of data are marked as stateful only so that they are not folded into constants.
     if "Dataset" in operation or operation.startswith(_HARMLESS):
         return False

@@ -10,7 +10,7 @@ from tf_byteps.ops.library import kernels
 _WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)
 
 
-def bounds(rows: Any, rank: Any, size: Any) -> Any:
+def bounds(rows: tf.Tensor | int, rank: tf.Tensor | int, size: tf.Tensor | int) -> Any:
     """The half-open range of rows that a worker gets of a global batch.
 
     Args:
@@ -27,7 +27,7 @@ def bounds(rows: Any, rank: Any, size: Any) -> Any:
     return tf.minimum(rank * piece, rows), tf.minimum((rank + 1) * piece, rows)
 
 
-def split(dataset: Any, rank: Any, size: Any) -> Any:
+def split(dataset: tf.data.Dataset, rank: tf.Tensor | int, size: tf.Tensor | int) -> Any:
     """Cuts one worker's piece out of every element.
 
     Args:
@@ -46,14 +46,14 @@ def split(dataset: Any, rank: Any, size: Any) -> Any:
                 f"{spec}: call dataset.batch(global_batch_size) first"
             )
 
-    def cut(*element: Any) -> Any:
+    def cut(*element: object) -> Any:
         element = packed(dataset, element)
         return tf.nest.map_structure(lambda tensor: _cut(tensor, rank, size), element)
 
     return dataset.map(cut)
 
 
-def copied(dataset: Any) -> Any:
+def copied(dataset: tf.data.Dataset) -> Any:
     """The same batches, where a GPU can read them by itself. See `copied_rows`.
 
     Args:
@@ -63,7 +63,7 @@ def copied(dataset: Any) -> Any:
         A `tf.data.Dataset` with as many elements.
     """
 
-    def copy(*element: Any) -> Any:
+    def copy(*element: object) -> Any:
         element = packed(dataset, element)
         return tf.nest.map_structure(
             lambda tensor: _cut(tensor, 0, 1) if tensor.shape.rank else tensor, element
@@ -72,7 +72,7 @@ def copied(dataset: Any) -> Any:
     return dataset.map(copy)
 
 
-def _cut(tensor: Any, rank: Any, size: Any) -> Any:
+def _cut(tensor: tf.Tensor, rank: tf.Tensor | int, size: tf.Tensor | int) -> Any:
     if isinstance(tensor, tf.experimental.Optional):
         return tensor
     if isinstance(tensor, tf.SparseTensor):
@@ -87,7 +87,7 @@ def _cut(tensor: Any, rank: Any, size: Any) -> Any:
     return copied_rows(tensor, *bounds(tf.shape(tensor)[0] if rows is None else rows, rank, size))
 
 
-def copied_rows(tensor: Any, begin: Any, end: Any) -> Any:
+def copied_rows(tensor: tf.Tensor, begin: tf.Tensor | int, end: tf.Tensor | int) -> Any:
     """Some rows of a tensor, in memory of their own.
 
     A batch that a generator or a `PyDataset` gives is the program's own array: TensorFlow takes its
@@ -116,6 +116,6 @@ def copied_rows(tensor: Any, begin: Any, end: Any) -> Any:
     return ragged.from_row_splits(values, splits - splits[0], validate=False)
 
 
-def packed(dataset: Any, element: tuple[Any, ...]) -> Any:
+def packed(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:
     """An element of a dataset, from the arguments that a function of `map` gets for it."""
     return element if isinstance(dataset.element_spec, tuple) else element[0]

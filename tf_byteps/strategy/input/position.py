@@ -51,7 +51,7 @@ def note(model: keras.Model, epoch_iterator: TFEpochIterator) -> None:
     _iterators[model] = weakref.ref(epoch_iterator)
 
 
-def note_iteration(original: Callable[..., Any], self: Any) -> Any:
+def note_iteration(original: Callable[..., Any], self: TFEpochIterator) -> Any:
     """Replaces `_get_iterator` of Keras's iterators over epochs."""
     self.__dict__.setdefault(_TAKEN, []).append(int(self._steps_seen))
     return original(self)
@@ -127,7 +127,7 @@ def _throw_away(batches: Iterator[Any], count: int) -> None:
         pass
 
 
-def _rest_of_epoch(iterator: Any, batch: int) -> Iterator[Any]:
+def _rest_of_epoch(iterator: TFEpochIterator, batch: int) -> Iterator[Any]:
     """What Keras's `_enumerate_iterator` gives from a batch on."""
     each, length = iterator.steps_per_execution, iterator._num_batches
     steps = iterator.steps_per_epoch or length

@@ -10,7 +10,7 @@ pieces of the last batch are empty.
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute as data_distribute
@@ -55,8 +55,8 @@ class BytePSDataset(tf.distribute.DistributedDataset):
 
     def __init__(
         self,
-        dataset: Any,
-        known_shapes: Any = None,
+        dataset: tf.data.Dataset,
+        known_shapes: building.KnownShapes | None = None,
         fetches: bool = True,
         is_cut: bool = False,
     ) -> None:
@@ -97,7 +97,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
     def __len__(self) -> Any:
         return len(self._dataset)
 
-    def reduce(self, initial_state: Any, reduce_func: Callable[..., Any]) -> Any:
+    def reduce(self, initial_state: object, reduce_func: Callable[..., Any]) -> Any:
         """Combines this worker's elements. See `tf.data.Dataset.reduce`.
 
         A `for` loop in a `tf.function` becomes a call of this. Its state is empty if the loop
@@ -106,7 +106,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         if tf.nest.flatten(initial_state):
             return self._dataset.reduce(initial_state, reduce_func)
 
-        def step(count: Any, element: Any) -> Any:
+        def step(count: tf.Tensor, element: object) -> Any:
             reduce_func(initial_state, element)
             return count + 1
 
@@ -114,7 +114,7 @@ class BytePSDataset(tf.distribute.DistributedDataset):
         return initial_state
 
 
-def distribute(dataset: Any, strategy: Any) -> Any:
+def distribute(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy) -> Any:
     """This worker's share of a dataset of global batches. A collective: all workers call it.
 
     Args:
@@ -158,7 +158,7 @@ def distribute(dataset: Any, strategy: Any) -> Any:
     return BytePSDataset(share, fetches=not may_differ, is_cut=True)
 
 
-def distribute_own(dataset: Any) -> Any:
+def distribute_own(dataset: tf.data.Dataset) -> Any:
     """A dataset of per-worker batches, each worker's own. A collective: all workers call it.
 
     Workers may have different numbers of batches: whoever runs out goes on with empty ones until
@@ -193,7 +193,7 @@ def distribute_own(dataset: Any) -> Any:
     return BytePSDataset(dataset, min(known), fetches=ends_alike)
 
 
-def _own_content(dataset: Any) -> Any:
+def _own_content(dataset: tf.data.Dataset) -> Any:
     """What to compare of a dataset that should be another on each worker, or `None`.
 
     What is read by a function, or from files, may differ in ways that cannot be seen.
@@ -211,7 +211,7 @@ def _warn_of_same_data() -> None:
         )
 
 
-def _by_files(dataset: Any, rank: Any, size: Any) -> Any:
+def _by_files(dataset: tf.data.Dataset, rank: int, size: int) -> Any:
     """TensorFlow's own sharding by input files, with each worker's part of the batch size."""
     batch_size: Any = data_distribute.compute_batch_size(dataset)
     if int(batch_size) < 0:
@@ -220,11 +220,12 @@ def _by_files(dataset: Any, rank: Any, size: Any) -> Any:
             "dataset.batch(...) last"
         )
     sizes = data_distribute.batch_sizes_for_worker(batch_size, size, 1, rank)
-    share = data_distribute._AutoShardDataset(dataset.rebatch(sizes), size, rank, size)
+    rebatched: Any = dataset.rebatch(cast(Any, sizes))
+    share: Any = data_distribute._AutoShardDataset(rebatched, size, rank, size)
     return pieces.split(share, 0, 1)  # all rows, but not as the views that `rebatch` makes
 
 
-def _until_all_end(dataset: Any, name: Any) -> Any:
+def _until_all_end(dataset: tf.data.Dataset, name: str | None) -> Any:
     """Continues with empty batches until every worker's dataset has ended.
 
     The workers ask each other before every element. That is done by the last stage and must not run
@@ -234,18 +235,18 @@ def _until_all_end(dataset: Any, name: Any) -> Any:
     own = dataset.map(lambda *element: (tf.constant(1), pieces.packed(dataset, element)))
     tail = tf.data.Dataset.from_tensors((tf.constant(0), empty)).repeat()
 
-    def ask(mine: Any, element: Any) -> Any:
+    def ask(mine: tf.Tensor, element: object) -> Any:
         return push_pull(mine, op=Max, name=name), element
 
     steps = own.concatenate(tail).map(ask, num_parallel_calls=None)
-    steps = steps.take_while(lambda more, element: tf.equal(more, 1))
+    steps = steps.take_while(cast(Any, lambda more, element: tf.equal(more, 1)))
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
     return steps.map(lambda more, element: element).with_options(options)
 
 
-def check_same(mine: Any, content_of_mine: Any) -> None:
+def check_same(mine: dict[str, Any], content_of_mine: Callable[[], object] | None) -> None:
     """Refuses data that differ between the workers. A collective.
 
     With them the workers would run different numbers of steps, or see rows twice.
@@ -282,7 +283,7 @@ def check_same(mine: Any, content_of_mine: Any) -> None:
             )
 
 
-def _content(dataset: Any) -> Any:
+def _content(dataset: tf.data.Dataset) -> Any:
     if content.is_unseeded(dataset):
         # A number that no other worker has.
         return [f"an unseeded shuffle of worker {runtime.rank()}"]
@@ -298,6 +299,6 @@ def _earlier_uses(dataset: Any) -> Any:
     return uses
 
 
-def _shuffles_anew(dataset: Any) -> bool:
+def _shuffles_anew(dataset: tf.data.Dataset) -> bool:
     stages = content.stages(dataset)
     return any(getattr(stage, "_reshuffle_each_iteration", False) for stage in stages)

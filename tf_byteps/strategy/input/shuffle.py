@@ -33,7 +33,7 @@ _user_seed_in_use = None
 _local = threading.local()
 
 
-def agree_on_seed(strategy: Any) -> None:
+def agree_on_seed(strategy: tf.distribute.Strategy) -> None:
     """Takes worker 0's seed for all workers: its user's, else a random one. A collective.
 
     In an elastic job it communicates with nobody, as others make no strategy when a worker comes
@@ -145,12 +145,12 @@ def seeds() -> Any:
     return base, int.from_bytes(digest, "little") >> 2
 
 
-def in_order(length: Any) -> Any:
+def in_order(length: int) -> Any:
     """A dataset of one element, `range(length)` in int64."""
     return tf.data.Dataset.range(1).map(lambda _: tf.range(length, dtype=tf.int64))
 
 
-def permutations(length: Any) -> Any:
+def permutations(length: int) -> Any:
     """A dataset of one element, a permutation of `range(length)`: another one in each iteration.
 
     Args:
@@ -162,7 +162,7 @@ def permutations(length: Any) -> Any:
     return shuffled(in_order(length))
 
 
-def shuffled(dataset: Any) -> Any:
+def shuffled(dataset: tf.data.Dataset) -> Any:
     """Shuffles each element of a dataset, alike on all workers and anew in each iteration.
 
     With a `tf.random.set_seed` of the user's it is done as Keras does it for arrays, and gives the
@@ -178,7 +178,7 @@ def shuffled(dataset: Any) -> Any:
         # Keras has it in a function of its own, too, in which it is the first random operation.
         return dataset.map(lambda element: tf.random.shuffle(element))
 
-    def shuffle(element: Any, draw: Any) -> Any:
+    def shuffle(element: tf.Tensor, draw: tf.Tensor) -> Any:
         shuffled = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
         return shuffled.stateless_shuffle(element, seed=tf.stack([draw, 0]))
 

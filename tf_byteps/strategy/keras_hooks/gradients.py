@@ -1,6 +1,8 @@
 """What is changed in Keras's variables, losses and optimizers; see the package for why."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -37,6 +39,7 @@ from tf_byteps.strategy.step import (
 )
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.variables import made_by_keras
+from tf_byteps.types import Gradient, TensorLike, Variable
 from tf_byteps.wrapping import Change
 
 
@@ -87,12 +90,14 @@ def replace_value() -> None:
     setattr(keras_core.Variable, "value", property(_value_of_variable))  # noqa: B010
 
 
-def _initialize_variable(original: Callable[..., Any], self: Any, value: Any) -> Any:
+def _initialize_variable(
+    original: Callable[..., Any], self: keras.Variable, value: TensorLike
+) -> Any:
     with made_by_keras():
         return original(self, value)
 
 
-def _assign_variable(original: Callable[..., Any], self: Any, value: Any) -> Any:
+def _assign_variable(original: Callable[..., Any], self: keras.Variable, value: TensorLike) -> Any:
     cross_step.flush_before_use(self)
     return original(self, value)
 
@@ -103,7 +108,10 @@ def _value_of_variable(self) -> Any:
 
 
 def _apply(
-    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+    original: Callable[..., Any],
+    self: keras.optimizers.Optimizer,
+    grads: list[Gradient],
+    trainable_variables: list[Variable] | None = None,
 ) -> None:
     if updates.current() is None and in_our_scope():
         loops.apply(original, self, grads, trainable_variables)
@@ -119,13 +127,16 @@ def _apply(
         original(self, grads, trainable_variables)
 
 
-def _learning_rate(original: Callable[..., Any], self: Any) -> Any:
+def _learning_rate(original: Callable[..., Any], self: keras.optimizers.Optimizer) -> Any:
     kept = cross_step.own_learning_rate(self)
     return original(self) if kept is None else kept
 
 
 def _backend_apply_gradients(
-    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any
+    original: Callable[..., Any],
+    self: keras.optimizers.Optimizer,
+    grads: list[Gradient],
+    trainable_variables: list[Variable],
 ) -> Any:
     if not in_our_replica():
         return original(self, grads, trainable_variables)
@@ -134,7 +145,9 @@ def _backend_apply_gradients(
         return original(self, grads, trainable_variables)
 
 
-def _clip_gradients(original: Callable[..., Any], self: Any, grads: Any) -> Any:
+def _clip_gradients(
+    original: Callable[..., Any], self: keras.optimizers.Optimizer, grads: list[Gradient]
+) -> Any:
     """The first thing that Keras does with the gradients of an update, and only in updates."""
     update = updates.current()
     if update is not None and update.optimizer is self and in_our_replica():
@@ -142,7 +155,9 @@ def _clip_gradients(original: Callable[..., Any], self: Any, grads: Any) -> Any:
     return row_updates.clip(original, self, grads) if in_our_replica() else original(self, grads)
 
 
-def _all_reduce_sum_gradients(original: Callable[..., Any], self: Any, grads_and_vars: Any) -> Any:
+def _all_reduce_sum_gradients(
+    original: Callable[..., Any], self: keras.optimizers.Optimizer, grads_and_vars: Iterable[Any]
+) -> Any:
     update = updates.current()
     if update is not None and update.reduced:
         return list(grads_and_vars)
@@ -150,18 +165,25 @@ def _all_reduce_sum_gradients(original: Callable[..., Any], self: Any, grads_and
 
 
 def _overwrite_variables(
-    original: Callable[..., Any], self: Any, grads: Any, variables: Any
+    original: Callable[..., Any],
+    self: keras.optimizers.Optimizer,
+    grads: list[Gradient],
+    variables: list[Variable],
 ) -> Any:
     if in_our_replica():
         new_values = [
-            local_batch.contribution(gradient) if overwriting.is_overwritten(variable) else gradient
+            local_batch.contribution(gradient)
+            if gradient is not None and overwriting.is_overwritten(variable)
+            else gradient
             for gradient, variable in zip(grads, variables, strict=True)
         ]
         grads = overwriting.reduce_overwriting(new_values, variables)
     return original(self, grads, variables)
 
 
-def _add_variable(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _add_variable(
+    original: Callable[..., Any], self: keras.optimizers.Optimizer, *args: object, **kwargs: object
+) -> Any:
     adopt_optimizer(self)
     mine = self._distribution_strategy
     if is_ours(mine) and not tf.distribute.has_strategy():
@@ -171,7 +193,10 @@ def _add_variable(original: Callable[..., Any], self: Any, *args: object, **kwar
 
 
 def _loss_scale_apply(
-    original: Callable[..., Any], self: Any, grads: Any, trainable_variables: Any = None
+    original: Callable[..., Any],
+    self: keras.optimizers.Optimizer,
+    grads: list[Gradient],
+    trainable_variables: list[Variable] | None = None,
 ) -> Any:
     if updates.current() is None and in_our_scope():
         return loops.apply(original, self, grads, trainable_variables)
@@ -186,17 +211,19 @@ def _loss_scale_apply(
         return original(self, grads, trainable_variables)
 
 
-def _check_finite(original: Callable[..., Any], self: Any, grads: Any) -> Any:
+def _check_finite(
+    original: Callable[..., Any], self: keras.optimizers.Optimizer, grads: list[Gradient]
+) -> Any:
     update, batch = updates.current(), local_batch.current()
     if update is None or update.reduced or not in_our_replica():
         return original(self, grads)
     if batch is not None and batch.is_local:
         return original(self, grads)
 
-    def check(gradients: Any) -> Any:
+    def check(gradients: list[Gradient]) -> Any:
         return original(self, gradients)
 
-    def reduce(gradients: Any, variables: Any) -> Any:
+    def reduce(gradients: list[Gradient], variables: list[Variable]) -> Any:
         reduced = reduce_gradients(gradients, variables)
         return reduced, check(reduced)
 

@@ -31,8 +31,8 @@ def changes() -> list[Change]:
 
 def _epoch_iterator(
     original: Callable[..., Any],
-    self: Any,
-    distribute_strategy: Any = None,
+    self: object,
+    distribute_strategy: tf.distribute.Strategy | None = None,
     *args: object,
     **kwargs: object,
 ) -> None:
@@ -44,17 +44,17 @@ def _epoch_iterator(
         _local.input_strategy = outer
 
 
-def _array_dataset(original: Callable[..., Any], self: Any) -> Any:
+def _array_dataset(original: Callable[..., Any], self: ArrayDataAdapter) -> Any:
     if is_ours(getattr(_local, "input_strategy", None)):
         return arrays.share(self)
     return original(self)
 
 
-def _is_dataset(original: Callable[..., Any], data: Any) -> Any:
+def _is_dataset(original: Callable[..., Any], data: object) -> Any:
     return isinstance(data, BytePSDataset) or original(data)
 
 
-def _dataset_seed(original: Callable[..., Any], seed: Any) -> Any:
+def _dataset_seed(original: Callable[..., Any], seed: int | None) -> Any:
     if seed is not None or not shuffle.is_active() or shuffle.is_as_in_one_process():
         return original(seed)
     return tuple(tf.constant(part, tf.int64) for part in shuffle.seeds())

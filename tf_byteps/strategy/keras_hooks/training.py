@@ -25,6 +25,7 @@ from tf_byteps.strategy.step import (
     single_steps,
 )
 from tf_byteps.training import failures
+from tf_byteps.types import Logs
 from tf_byteps.wrapping import Change
 
 _logger = logging.getLogger("tf_byteps")
@@ -59,12 +60,14 @@ def replace_stop_training() -> None:
     setattr(keras_trainer.TensorFlowTrainer, "stop_training", stopping.attribute())  # noqa: B010
 
 
-def _compile(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> None:
+def _compile(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> None:
     adopt_model(self)
     original(self, *args, **kwargs)
 
 
-def _auto_jit_compile(original: Callable[..., Any], self: Any) -> Any:
+def _auto_jit_compile(original: Callable[..., Any], self: keras.Model) -> Any:
     """What it is without a strategy: True on a GPU, if all layers can be compiled."""
     strategy = self._distribute_strategy
     if not is_ours(strategy):
@@ -83,7 +86,7 @@ def _auto_jit_compile(original: Callable[..., Any], self: Any) -> Any:
     return compiles
 
 
-def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _fit(original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object) -> Any:
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
         warn_if_alone(self)
@@ -108,7 +111,7 @@ def _fit(original: Callable[..., Any], self: Any, *args: object, **kwargs: objec
         stopping.forget(self)
 
 
-def _meet_outside_fit(model: Any, method: str) -> None:
+def _meet_outside_fit(model: keras.Model, method: str) -> None:
     """A training has begun together. Another one may have ended by an exception on some worker."""
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
     if is_inside or not is_ours(model.distribute_strategy) or runtime.size() == 1:
@@ -118,7 +121,9 @@ def _meet_outside_fit(model: Any, method: str) -> None:
         model.distribute_strategy.extended.synchronize_model(model)
 
 
-def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _evaluate(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
         with failures.shortened_errors():
@@ -135,7 +140,7 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: 
 
 
 def _train_on_batch(
-    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
 ) -> Any:
     adopt_model(self)
     if not is_ours(self.distribute_strategy):
@@ -148,13 +153,15 @@ def _train_on_batch(
     return result
 
 
-def _test_on_batch(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _test_on_batch(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     metrics.give_back(self)
     return original(self, *args, **kwargs)
 
 
 def _build(
-    original: Callable[..., Any], self: Any, iterator: Any = None, data_batch: Any = None
+    original: Callable[..., Any], self: keras.Model, iterator: Any = None, data_batch: object = None
 ) -> Any:
     """Reads from the input only if it is the only way to learn the shapes of a batch.
 
@@ -184,7 +191,7 @@ def _build(
             raise
 
 
-def _build_for_step(model: keras.Model, step: Any, is_traced: bool) -> None:
+def _build_for_step(model: keras.Model, step: str, is_traced: bool) -> None:
     """Where the function of a step is made it is known which step the model is built for."""
     left, _local.left_to_build = getattr(_local, "left_to_build", None), None
     if left is None:
@@ -197,7 +204,7 @@ def _build_for_step(model: keras.Model, step: Any, is_traced: bool) -> None:
             building.build_by_tracing(model, getattr(model, step), spec)
 
 
-def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
+def _metrics_result(original: Callable[..., Any], self: keras.Model, logs: Logs) -> Any:
     """Called at the end of each epoch and each evaluation, and nowhere else."""
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
@@ -211,14 +218,18 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
     return metrics.of_all_workers(self, original(self, logs))
 
 
-def _make_function(original: Callable[..., Any], self: Any, step_function: Any) -> Any:
+def _make_function(
+    original: Callable[..., Any], self: keras.Model, step_function: Callable[..., Any]
+) -> Any:
     function = original(self, step_function)
     if is_ours(self.distribute_strategy):
         function = single_steps.returning_early(self, function)
     return local_batch.keeping_rows(self, scaling.retrying(function))
 
 
-def _make_train_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+def _make_train_function(
+    original: Callable[..., Any], self: keras.Model, force: bool = False
+) -> Any:
     cross_step.flush()
     _build_for_step(self, "train_step", self.train_function is not None)
     result = original(self, force)
@@ -227,19 +238,25 @@ def _make_train_function(original: Callable[..., Any], self: Any, force: bool = 
     return result
 
 
-def _make_test_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+def _make_test_function(
+    original: Callable[..., Any], self: keras.Model, force: bool = False
+) -> Any:
     cross_step.flush()
     _build_for_step(self, "test_step", self.test_function is not None)
     return original(self, force)
 
 
-def _export(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _export(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     cross_step.flush()
     local_steps.finish(self)
     return original(self, *args, **kwargs)
 
 
-def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _predict(
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
+) -> Any:
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
     collecting = local_batch.collecting_predictions(self if is_distributed else None)
@@ -251,14 +268,16 @@ def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: o
 
 
 def _predict_on_batch(
-    original: Callable[..., Any], self: Any, *args: object, **kwargs: object
+    original: Callable[..., Any], self: keras.Model, *args: object, **kwargs: object
 ) -> Any:
     adopt_model(self)
     with local_batch.collecting_predictions(None):
         return original(self, *args, **kwargs)
 
 
-def _make_predict_function(original: Callable[..., Any], self: Any, force: bool = False) -> Any:
+def _make_predict_function(
+    original: Callable[..., Any], self: keras.Model, force: bool = False
+) -> Any:
     """`predict` and `predict_on_batch` share a function that Keras keeps, but ours differ."""
     cross_step.flush()
     if not is_ours(self.distribute_strategy):
@@ -266,4 +285,4 @@ def _make_predict_function(original: Callable[..., Any], self: Any, force: bool 
     collecting = local_batch.is_collecting_predictions()
     force = force or getattr(self.predict_function, "_byteps_collecting", collecting) != collecting
     original(self, force)
-    self.predict_function._byteps_collecting = collecting
+    setattr(self.predict_function, "_byteps_collecting", collecting)  # noqa: B010

@@ -20,6 +20,7 @@ from tensorflow.python.trackable.base import OBJECT_GRAPH_PROTO_KEY  # pyright: 
 
 from tf_byteps import runtime
 from tf_byteps.strategy.saving import beside, turns
+from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
 
@@ -32,15 +33,15 @@ def changes() -> list[Change]:
     ]
 
 
-def is_shared(path: Any) -> bool:
+def is_shared(path: Path) -> bool:
     """Whether other workers may write a path, on a disk on which files can be moved."""
     if not runtime.is_initialized() or runtime.size() == 1:
         return False
-    path = tf.compat.as_str(os.fspath(path))
-    return "://" not in path and not beside.is_beside(path)
+    text = tf.compat.as_str(os.fspath(path))
+    return "://" not in text and not beside.is_beside(text)
 
 
-def _save(original: Callable[..., Any], self: Any, file_prefix: Any, options: Any = None) -> Any:
+def _save(original: Callable[..., Any], self: Any, file_prefix: str, options: object = None) -> Any:
     if not tf.executing_eagerly():
         return original(self, file_prefix, options)
     path = tf.compat.as_str(tf.convert_to_tensor(file_prefix).numpy())
@@ -62,7 +63,7 @@ def _save(original: Callable[..., Any], self: Any, file_prefix: Any, options: An
 
 
 @contextlib.contextmanager
-def _with_shards(saver: Any, shards: Any) -> Iterator[None]:
+def _with_shards(saver: Any, shards: list[Any]) -> Iterator[None]:
     saver._get_shards_by_task = lambda callback: shards
     try:
         yield
@@ -70,7 +71,7 @@ def _with_shards(saver: Any, shards: Any) -> Iterator[None]:
         del saver._get_shards_by_task
 
 
-def _identity(shards: Any) -> str:
+def _identity(shards: list[Any]) -> str:
     """A number for all values of a checkpoint, under their keys.
 
     The graph of objects is left out: it lists the same ones in an order of the process's.
@@ -89,19 +90,19 @@ def _identity(shards: Any) -> str:
     return digest.hexdigest()
 
 
-def add(digest: Any, tensor: Any, *names: Any) -> None:
+def add(digest: hashlib.blake2b, tensor: tf.Tensor, *names: str) -> None:
     """Adds a tensor's names, type and values to a digest of `hashlib`."""
     values = np.ascontiguousarray(tensor)
     if values.dtype.kind == "O":
         values = [len(value).to_bytes(8, "little") + value for value in values.reshape(-1)]
         digest.update(b"".join(values))
     else:
-        digest.update(values.reshape(-1).view(np.uint8))
+        digest.update(values.reshape(-1).view(np.uint8).data)
     digest.update(repr((*names, tensor.dtype, tuple(tensor.shape))).encode())
 
 
 def _restore(
-    original: Callable[..., Any], self: Any, save_path: Any, *args: object, **kwargs: object
+    original: Callable[..., Any], self: Any, save_path: str, *args: object, **kwargs: object
 ) -> Any:
     """No worker of this host writes the checkpoint meanwhile."""
     is_path = isinstance(save_path, (str, os.PathLike)) and is_shared(save_path)

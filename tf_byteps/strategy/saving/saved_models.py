@@ -17,6 +17,7 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from tensorflow.python.saved_model import load, save
 
 from tf_byteps.strategy.saving import beside, checkpoints, turns
+from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
 _logger = logging.getLogger("tensorflow")
@@ -29,7 +30,7 @@ def changes() -> list[Change]:
 
 
 def _save(
-    original: Callable[..., Any], obj: Any, export_dir: Any, *args: object, **kwargs: object
+    original: Callable[..., Any], obj: object, export_dir: Path, *args: object, **kwargs: object
 ) -> Any:
     if not tf.executing_eagerly() or not checkpoints.is_shared(export_dir):
         return original(obj, export_dir, *args, **kwargs)
@@ -51,7 +52,7 @@ def _save(
     return returned[0] if returned else None
 
 
-def _identity(obj: Any, target: pathlib.Path) -> str:
+def _identity(obj: object, target: pathlib.Path) -> str:
     """A number for the variables, and for the turn in which a program saves there.
 
     Functions cannot be compared: the workers' saves are those of one program.
@@ -70,7 +71,7 @@ def _identity(obj: Any, target: pathlib.Path) -> str:
     return hashlib.blake2b(all_of_them.encode(), digest_size=16).hexdigest()
 
 
-def _load(original: Callable[..., Any], export_dir: Any, *args: object, **kwargs: object) -> Any:
+def _load(original: Callable[..., Any], export_dir: Path, *args: object, **kwargs: object) -> Any:
     """No worker of this host writes the files meanwhile."""
     is_path = isinstance(export_dir, (str, os.PathLike)) and checkpoints.is_shared(export_dir)
     if not is_path or not turns.are_needed():

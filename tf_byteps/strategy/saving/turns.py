@@ -18,10 +18,10 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from tf_byteps import runtime
 from tf_byteps.strategy.saving import beside
+from tf_byteps.types import Path
 
 
 def are_needed() -> bool:
@@ -64,7 +64,7 @@ class Turn:
         return not self.keepers
 
 
-def save_once(path: Any, identity: str, write: Callable[[], Iterable[pathlib.Path]]) -> None:
+def save_once(path: Path, identity: str, write: Callable[[], Iterable[pathlib.Path]]) -> None:
     """Writes a path, unless another worker of this host has written the same.
 
     This worker needs the result until it gives it up, or ends.
@@ -85,7 +85,7 @@ def save_once(path: Any, identity: str, write: Callable[[], Iterable[pathlib.Pat
 
 
 @contextlib.contextmanager
-def turn(path: Any, reads: bool = False) -> Iterator[Turn]:
+def turn(path: Path, reads: bool = False) -> Iterator[Turn]:
     """Waits for this worker's turn at a path.
 
     Args:
@@ -135,7 +135,7 @@ def _store(record: pathlib.Path, descriptor: int, known: Turn) -> None:
     os.pwrite(descriptor, json.dumps(dataclasses.asdict(known)).encode(), 0)
 
 
-def _record(path: Any) -> pathlib.Path | None:
+def _record(path: Path) -> pathlib.Path | None:
     """The file that workers share for a path, or `None` if they cannot share any."""
     folder = _folder()
     name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()
@@ -171,7 +171,7 @@ def _forget(folder: pathlib.Path) -> None:
                 beside.release(descriptor)
 
 
-def _state(path: Any) -> list[int]:
+def _state(path: Path) -> list[int]:
     try:
         found = os.stat(path)
     except OSError:

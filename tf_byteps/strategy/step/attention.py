@@ -1,5 +1,7 @@
 """Attention of Keras's layers by cuDNN, in the steps of a strategy with `flash_attention=True`."""
 
+from __future__ import annotations
+
 import logging
 import numbers
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import tensorflow as tf
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.ops import flash_attention as cudnn
 from tf_byteps.ops.compiling import is_compiled
+from tf_byteps.types import TensorLike
 
 _logger = logging.getLogger("tf_byteps")
 _told: set[str] = set()
@@ -17,11 +20,11 @@ _told: set[str] = set()
 
 def attend(
     original: Callable[..., tf.Tensor],
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any = None,
-    mask: Any = None,
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    bias: tf.Tensor | None = None,
+    mask: TensorLike | None = None,
     scale: float | None = None,
     is_causal: bool = False,
     flash_attention: bool | None = None,

@@ -64,13 +64,15 @@ class Branches:
             self._places |= new
             trace_again()
 
-    def agreed(self, condition: Any, place: str) -> Any:
+    def agreed(self, condition: tf.Tensor, place: str) -> Any:
         """The condition of a branch, the same on all workers if an update lies in it."""
         if place not in self._places or not tf.is_symbolic_tensor(condition):
             return condition
         return condition if _is_common(condition) else _agreed(condition, place, "branch")
 
-    def agreed_of_loop(self, condition: Any, place: str, values: Any, begins: Any) -> Any:
+    def agreed_of_loop(
+        self, condition: tf.Tensor, place: str, values: object, begins: object
+    ) -> Any:
         """The same for the condition of a loop, of its variables' values and first values."""
         if place not in self._places or not tf.is_symbolic_tensor(condition):
             return condition
@@ -78,7 +80,7 @@ class Branches:
         is_common = _is_common(condition, counters)
         return condition if is_common else _agreed(condition, place, "loop")
 
-    def look_at_counters(self, place: str, values: Any, begins: Any, results: Any) -> None:
+    def look_at_counters(self, place: str, values: object, begins: object, results: object) -> None:
         """Finds out whether the body of a loop computes its counters from a worker's own numbers.
 
         Raises:
@@ -104,7 +106,7 @@ def working_on(branches: Branches | None) -> Iterator[None]:
         _local.branches, _local.stack, _local.is_in_step = before
 
 
-def cond(original: Callable[..., Any], pred: Any, *args: object, **kwargs: object) -> Any:
+def cond(original: Callable[..., Any], pred: tf.Tensor, *args: object, **kwargs: object) -> Any:
     """`tf.cond`, also what AutoGraph makes of an `if`."""
     branches = _current()
     is_of_program = branches is not None or (not _is_in_step() and in_our_replica())
@@ -121,7 +123,7 @@ def while_loop(
     original: Callable[..., Any],
     cond: Callable[..., Any],
     body: Callable[..., Any],
-    loop_vars: Any,
+    loop_vars: object,
     *args: object,
     **kwargs: object,
 ) -> Any:
@@ -132,14 +134,14 @@ def while_loop(
     place = names.call_site()
     is_common = [True]
 
-    def condition_of(*values: Any) -> Any:
+    def condition_of(*values: object) -> Any:
         condition = cond(*values)
         if branches is not None:
             return branches.agreed_of_loop(condition, place, values, loop_vars)
         is_common[0] = _is_common(condition, set(_counters(values, loop_vars)))
         return condition
 
-    def body_of(*values: Any) -> Any:
+    def body_of(*values: object) -> Any:
         results = body(*values)
         if branches is not None:
             branches.look_at_counters(place, values, loop_vars, results)
@@ -182,7 +184,7 @@ def _stack() -> list[Any]:
 
 
 @contextlib.contextmanager
-def _within(entry: Any) -> Iterator[None]:
+def _within(entry: object) -> Iterator[None]:
     stack = _stack()
     stack.append(entry)
     try:
@@ -191,7 +193,7 @@ def _within(entry: Any) -> Iterator[None]:
         stack.pop()
 
 
-def _counters(values: Any, begins: Any) -> dict[Any, int]:
+def _counters(values: object, begins: object) -> dict[Any, int]:
     """Reference -> position: a loop's integers that all workers begin with alike."""
     flat = [tf.nest.flatten(each, expand_composites=True) for each in (values, begins)]
     return {
@@ -201,7 +203,7 @@ def _counters(values: Any, begins: Any) -> dict[Any, int]:
     }
 
 
-def _is_common(condition: Any, counters: Collection[Any] = ()) -> bool:
+def _is_common(condition: tf.Tensor, counters: Collection[Any] = ()) -> bool:
     """Whether all workers have the same: it comes from exchanges, constants and counters only."""
     results = origins.exchanged_behind([condition]) | set(counters)
     for tensor in origins.ancestors([condition], results):

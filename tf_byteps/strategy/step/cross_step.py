@@ -11,10 +11,12 @@ it does the same, and the flush only updates. Which one runs is decided in Pytho
 around the updates would wait for all of them.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -26,12 +28,13 @@ from tf_byteps.gradients import updates
 from tf_byteps.ops import compiling, split, wait_scheduling
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions
+from tf_byteps.types import Gradient, Variable
 
 _local = threading.local()
 
 
 @contextlib.contextmanager
-def training(model: keras.Model, callbacks: Any) -> Iterator[Any]:
+def training(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[Any]:
     """Within it, a model's train function works across steps, if its strategy wants that.
 
     At the end nothing is left to update: also if the training ends by an exception, or a warning
@@ -71,7 +74,7 @@ def flush() -> None:
         current.steps.flush()
 
 
-def flush_before_use(variable: Any) -> None:
+def flush_before_use(variable: keras.Variable) -> None:
     """The same if a variable takes part in the updates that are left.
 
     Args:
@@ -82,7 +85,11 @@ def flush_before_use(variable: Any) -> None:
         current.steps.flush_before_use(variable)
 
 
-def defer(optimizer: keras.optimizers.Optimizer, gradients: Any, variables: Any) -> bool:
+def defer(
+    optimizer: keras.optimizers.Optimizer,
+    gradients: Sequence[Gradient],
+    variables: Sequence[Variable] | None,
+) -> bool:
     """Starts the exchanges of an update, for a step that leaves the update to the next one.
 
     Args:
@@ -111,7 +118,7 @@ def own_learning_rate(optimizer: keras.optimizers.Optimizer) -> Any:
 class _Training:
     """A call of `fit`."""
 
-    def __init__(self, model: keras.Model, callbacks: Any) -> None:
+    def __init__(self, model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> None:
         self.model = model
         strategy = model.distribute_strategy
         self.steps = None
@@ -148,7 +155,7 @@ class CrossSteps:
         plain: Keras's own train function, for calls outside of `fit`.
     """
 
-    def __init__(self, model: keras.Model, plain: Any) -> None:
+    def __init__(self, model: keras.Model, plain: Callable[..., Any]) -> None:
         split.prepare_gpus()
         self.optimizer = model.optimizer
         #: Whether each call does its updates itself, because a callback may look at the weights.
@@ -172,7 +179,7 @@ class CrossSteps:
                 0.0, dtype=keras.config.floatx(), trainable=False
             )
 
-    def __call__(self, iterator: Any) -> Any:
+    def __call__(self, iterator: Iterator[Any]) -> Any:
         current = getattr(_local, "training", None)
         if current is None or current.steps is not self:
             return self._plain(iterator)
@@ -191,7 +198,7 @@ class CrossSteps:
             self.flush()
         return logs
 
-    def _run(self, iterator: Any, pending: Any) -> Any:
+    def _run(self, iterator: Iterator[Any], pending: bool) -> Any:
         if pending:
             return self._steady(iterator)
         steps = self._model.steps_per_execution
@@ -209,7 +216,7 @@ class CrossSteps:
                 return logs  # the input has ended after this one
 
     @contextlib.contextmanager
-    def _steps_per_execution(self, steps: Any) -> Iterator[Any]:
+    def _steps_per_execution(self, steps: int) -> Iterator[Any]:
         """Keras's functions look at it when they are traced."""
         before = self._model.steps_per_execution
         self._model.steps_per_execution = steps
@@ -238,7 +245,7 @@ class CrossSteps:
             self._lose(f"{type(error).__name__} came before them")
             raise
 
-    def flush_before_use(self, variable: Any) -> None:
+    def flush_before_use(self, variable: keras.Variable) -> None:
         """The same if a `keras.Variable` takes part in them."""
         if self._pending and id(variable) in self._used:
             self.flush()
@@ -254,7 +261,7 @@ class CrossSteps:
         finally:
             _local.computing = None
 
-    def start(self, gradients: Any, variables: Any) -> None:
+    def start(self, gradients: Sequence[Gradient], variables: Sequence[keras.Variable]) -> None:
         sums = start_reductions(gradients, variables)
         if self._sums not in (None, sums):
             raise RuntimeError(
@@ -299,12 +306,12 @@ class _Step:
 
     __name__ = "train_step"
 
-    def __init__(self, steps: Any, model: keras.Model, updates_before: Any) -> None:
+    def __init__(self, steps: CrossSteps, model: keras.Model, updates_before: bool) -> None:
         self.__self__ = model
         self._steps = steps
         self._updates_before = updates_before
 
-    def __call__(self, data: Any) -> Any:
+    def __call__(self, data: object) -> Any:
         # Nothing of a step may be done before it has its data.
         tensors = filter(tf.is_tensor, tf.nest.flatten(data, expand_composites=True))
         with tf.control_dependencies(list(tensors)):
@@ -319,5 +326,5 @@ class _Step:
         return logs
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> Any:
     return tf.identity(value) if tf.is_tensor(value) else value

@@ -17,7 +17,7 @@ _READ_NO_WEIGHTS = (
 )
 
 
-def may_read_weights(callback: Any) -> bool:
+def may_read_weights(callback: keras.callbacks.Callback) -> bool:
     """Whether a callback may look at the weights after a batch.
 
     Args:

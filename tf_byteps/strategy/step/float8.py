@@ -6,6 +6,8 @@ the largest ones of past steps. Within a training step that scale and history ar
 in the variables, and this worker's where the layer computes with them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from tf_byteps.strategy.step import local_batch
+from tf_byteps.types import Variable
 from tf_byteps.wrapping import Change
 
 _NAMES = ("outputs_grad_scale", "outputs_grad_amax_history")
@@ -26,7 +29,9 @@ def changes() -> list[Change]:
     ]
 
 
-def _float8_call(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def _float8_call(
+    original: Callable[..., Any], self: keras.layers.Layer, *args: object, **kwargs: object
+) -> Any:
     batch = local_batch.current()
     if batch is None or batch._totals is None:  # not a training step that weights by rows
         return original(self, *args, **kwargs)
@@ -41,11 +46,11 @@ def _float8_call(original: Callable[..., Any], self: Any, *args: object, **kwarg
         self.__dict__.update(kept)
 
 
-def _of_this_worker(variable: Any, share: Any) -> Any:
+def _of_this_worker(variable: Variable, share: tf.Tensor) -> Any:
     """A variable's value in this worker's units. Its gradient is its new value, and goes back."""
 
     @tf.custom_gradient
-    def divided(value: Any) -> Any:
+    def divided(value: tf.Tensor) -> Any:
         return value / share, lambda new_value: new_value * share
 
     return divided(tf.convert_to_tensor(variable))

@@ -10,7 +10,7 @@ from tf_byteps.ops import compiling
 from tf_byteps.strategy.step.local_batch import current
 
 
-def exchanged(exchange: Callable[..., Any], tensor: Any) -> Any:
+def exchanged(exchange: Callable[..., Any], tensor: tf.Tensor) -> Any:
     """An exchange within a step, between forward passes.
 
     Where a worker's loss depends on the others' rows, its gradient comes to them with the weight
@@ -29,17 +29,17 @@ def exchanged(exchange: Callable[..., Any], tensor: Any) -> Any:
     share = tf.cast(batch.relative_share, tensor.dtype)
 
     @tf.custom_gradient
-    def sent(value: Any) -> Any:
+    def sent(value: tf.Tensor) -> Any:
         return tf.identity(value), lambda gradient: tf.math.divide_no_nan(gradient, share)
 
     @tf.custom_gradient
-    def received(value: Any) -> Any:
+    def received(value: tf.Tensor) -> Any:
         return tf.identity(value), lambda gradient: tf.math.multiply_no_nan(gradient, share)
 
     return received(exchange(sent(tensor)))
 
 
-def rows_of_piece(tensor: Any) -> Any:
+def rows_of_piece(tensor: tf.Tensor) -> Any:
     """A tensor with the rows of the piece: none if it is empty, instead of the padding row."""
     batch = current()
     if batch is None or batch.is_empty is None or compiling.is_compiled():
@@ -48,7 +48,7 @@ def rows_of_piece(tensor: Any) -> Any:
     return tf.ensure_shape(kept, [None, *tensor.shape[1:]])
 
 
-def with_padding_rows(gathered: Any, value: Any) -> Any:
+def with_padding_rows(gathered: tf.Tensor, value: tf.Tensor) -> Any:
     """What a gather along rows shows to the program.
 
     On a worker whose piece is empty the program goes on with one padding row, and may look for it

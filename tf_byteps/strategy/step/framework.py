@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from tf_byteps.gradients import accumulators
 from tf_byteps.ops.fingerprints import fingerprints
 from tf_byteps.strategy.fit.foreign_optimizers import is_foreign
@@ -16,19 +18,19 @@ class TensorFlow(Framework):
     def fingerprints(self, variables: Sequence[Any]) -> list[int]:
         return fingerprints([variable.value for variable in variables])
 
-    def last_rows(self, model: Any) -> int | None:
+    def last_rows(self, model: keras.Model) -> int | None:
         return local_batch.last_rows(model)
 
-    def is_foreign(self, optimizer: Any) -> bool:
+    def is_foreign(self, optimizer: keras.optimizers.Optimizer) -> bool:
         return is_foreign(optimizer)
 
-    def finish_local_steps(self, model: Any) -> None:
+    def finish_local_steps(self, model: keras.Model) -> None:
         local_steps.finish(model)
 
-    def makes_local_steps(self, model: Any) -> bool:
+    def makes_local_steps(self, model: keras.Model) -> bool:
         return local_steps.settings_of(model) is not None
 
-    def own_state(self, model: Any, optimizers: Sequence[Any]) -> list[Any]:
+    def own_state(self, model: keras.Model, optimizers: Sequence[Any]) -> list[Any]:
         return local_steps.inner_state(model, list(optimizers))
 
     def average_accumulated(self, optimizers: Sequence[Any]) -> None:

@@ -143,7 +143,7 @@ class GradientUses:
             op_callbacks.add_op_callback(self._look_at_operation)
         return gradient
 
-    def is_returned(self, value: Any) -> bool:
+    def is_returned(self, value: object) -> bool:
         """Whether a tape has returned exactly this in the present trace."""
         return id(value) in self._returned
 
@@ -171,7 +171,7 @@ class GradientUses:
         returned.handed_over |= {each.op for each in _parts(passed_on)}
         return passed_on
 
-    def exchanged_by_program(self, value: Any) -> None:
+    def exchanged_by_program(self, value: object) -> None:
         """Notes that the program reduces a value over the workers itself."""
         if not tf.executing_eagerly() and self._comes_from_a_tape(value):
             self._reduces_itself = True
@@ -209,7 +209,7 @@ class GradientUses:
             raise self._divided(returned, "computes with the result before an optimizer gets it")
 
     def _look_at_operation(
-        self, kind: str, inputs: Sequence[tf.Tensor], *_: Any, **__: Any
+        self, kind: str, inputs: Sequence[tf.Tensor], *_: object, **__: object
     ) -> None:
         """Called by TensorFlow after an operation that runs, or joins a graph."""
         if kind not in _DIVISIONS:
@@ -257,7 +257,7 @@ class GradientUses:
     def _is_by_rows(self, kind: str, inputs: Sequence[tf.Tensor]) -> bool:
         return kind in _DIVISIONS and origins.is_count(inputs[1], self._rows)
 
-    def _comes_from_a_tape(self, value: Any) -> bool:
+    def _comes_from_a_tape(self, value: object) -> bool:
         """Whether a value is computed from what tapes have returned, as far as graphs tell."""
         if self.is_returned(value):
             return True

@@ -1,5 +1,8 @@
 """Reduces a step's gradients over the workers, as the strategy in use says."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,9 +12,12 @@ from tf_byteps.gradients import reducing
 from tf_byteps.ops import Average, Compression, Sum, slices
 from tf_byteps.ops.reduction import Reduction
 from tf_byteps.strategy.step import local_batch
+from tf_byteps.types import Gradient, Variable
 
 
-def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
+def reduce_gradients(
+    gradients: Sequence[Gradient], variables: Sequence[Variable], scope: str = ""
+) -> Any:
     """Reduces each gradient over all workers, as soon as it is there.
 
     Args:
@@ -38,7 +44,7 @@ def reduce_gradients(gradients: Any, variables: Any, scope: str = "") -> Any:
     return reducing.reduce_gradients(gradients, variables, _reduction(), scope)
 
 
-def _own(gradient: Any, strategy: Any) -> Any:
+def _own(gradient: Gradient, strategy: tf.distribute.Strategy) -> Any:
     """This worker's gradient in the form that a reduced one has."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -47,7 +53,7 @@ def _own(gradient: Any, strategy: Any) -> Any:
     return slices.merged(gradient) if strategy.merge_repeated_rows else gradient
 
 
-def start_reductions(gradients: Any, variables: Any) -> Any:
+def start_reductions(gradients: Sequence[Gradient], variables: Sequence[Variable]) -> Any:
     """Starts what `reduce_gradients` does, under the same names.
 
     Args:

@@ -14,13 +14,16 @@ With backup workers nobody knows in time whose rows will count. There each worke
 alike, and nothing is exchanged for it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
@@ -33,6 +36,7 @@ from tf_byteps.strategy.step import (
     scaling as loss_scaling,
     traces,
 )
+from tf_byteps.types import Exchanged, Gradient, Logs, Variable
 
 _HIGHEST_PRIORITY = 2**31 - 1
 _ROWS = "rows of the piece"  # an entry of a step's logs that Keras does not get to see
@@ -56,10 +60,10 @@ class LocalBatch:
 
     def __init__(
         self,
-        rows: Any,
-        is_empty: Any,
-        scaling: Any,
-        totals: Any = None,
+        rows: tf.Tensor,
+        is_empty: tf.Tensor | None,
+        scaling: loss_scaling.LossScaling,
+        totals: tf.Tensor | None = None,
         is_weighted: bool = True,
         gradients: gradient_uses.GradientUses | None = None,
         is_local: bool = False,
@@ -104,12 +108,12 @@ class LocalBatch:
         # Not kept: it may be asked for in a branch of the traced step.
         return row_totals(self._rows) if self._totals is None else self._totals
 
-    def _relative_rows(self, total: Any, factor: Any = 1) -> Any:
+    def _relative_rows(self, total: tf.Tensor, factor: tf.Tensor | int = 1) -> Any:
         own, total = tf.cast(self._rows * factor, tf.float64), tf.cast(total, tf.float64)
         return tf.math.divide_no_nan(own, total)
 
 
-def row_totals(rows: Any) -> Any:
+def row_totals(rows: tf.Tensor) -> Any:
     """The rows of all workers, and the number of workers, in one exchange.
 
     Args:
@@ -130,7 +134,7 @@ def current() -> Any:
 
 
 @contextlib.contextmanager
-def _working_on(batch: Any) -> Iterator[Any]:
+def _working_on(batch: LocalBatch | None) -> Iterator[Any]:
     before = current()
     _local.batch = batch
     try:
@@ -139,7 +143,7 @@ def _working_on(batch: Any) -> Iterator[Any]:
         _local.batch = before
 
 
-def contribution(tensor: Any) -> Any:
+def contribution(tensor: Exchanged) -> Any:
     """What this worker contributes to an exchange: exact zeros if its batch is empty.
 
     Args:
@@ -153,12 +157,12 @@ def contribution(tensor: Any) -> Any:
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
         return tf.IndexedSlices(contribution(tensor.values), tensor.indices, tensor.dense_shape)
-    shape = tensor.shape
-    tensor = tf.cond(batch.is_empty, lambda: tf.zeros_like(tensor), lambda: tf.identity(tensor))
-    return tf.ensure_shape(tensor, shape)
+    dense = tf.convert_to_tensor(tensor)
+    result = tf.cond(batch.is_empty, lambda: tf.zeros_like(dense), lambda: tf.identity(dense))
+    return tf.ensure_shape(result, dense.shape)
 
 
-def weighted(gradients: Any, variables: Any) -> Any:
+def weighted(gradients: Sequence[Gradient], variables: Sequence[Variable | None]) -> Any:
     """This worker's contributions to the averages of gradients over all workers.
 
     Args:
@@ -185,7 +189,7 @@ def weighted(gradients: Any, variables: Any) -> Any:
     ]
 
 
-def _weighted(gradient: Any, factor: Any) -> Any:
+def _weighted(gradient: Exchanged, factor: tf.Tensor | int) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         values = _weighted(gradient.values, factor)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -205,7 +209,7 @@ def _weighted(gradient: Any, factor: Any) -> Any:
     return tf.ensure_shape(result, gradient.shape)
 
 
-def distributed_step(strategy: Any, fn: Callable[..., Any]) -> Any:
+def distributed_step(strategy: tf.distribute.Strategy, fn: Callable[..., Any]) -> Any:
     """Makes a Keras model's step work on pieces of a global batch.
 
     Any other function is returned as it is.
@@ -231,7 +235,11 @@ def distributed_step(strategy: Any, fn: Callable[..., Any]) -> Any:
 
 
 def _step(
-    model: Any, fn: Callable[..., Any], is_training: bool, is_weighted: bool, data: Any
+    model: Any,
+    fn: Callable[..., Any],
+    is_training: bool,
+    is_weighted: bool,
+    data: object,
 ) -> Any:
     """A training or evaluation step on this worker's piece."""
     rows, static_rows = _rows(data)
@@ -271,14 +279,14 @@ def _step(
     return _with_rows(result, rows)
 
 
-def _with_rows(logs: Any, rows: Any) -> Any:
+def _with_rows(logs: Logs, rows: tf.Tensor) -> Any:
     return {**logs, _ROWS: rows} if isinstance(logs, dict) else logs
 
 
-def keeping_rows(model: Any, function: Callable[..., Any]) -> Any:
+def keeping_rows(model: keras.Model, function: Callable[..., Any]) -> Any:
     """A train or test function of a Keras model that keeps its last step's rows for `last_rows`."""
 
-    def call(iterator: Any) -> Any:
+    def call(iterator: Iterator[Any]) -> Any:
         logs = function(iterator)
         if isinstance(logs, dict) and _ROWS in logs:
             _rows_of_last_step[model] = logs.pop(_ROWS)
@@ -287,13 +295,13 @@ def keeping_rows(model: Any, function: Callable[..., Any]) -> Any:
     return call
 
 
-def last_rows(model: Any) -> Any:
+def last_rows(model: keras.Model) -> Any:
     """The rows of this worker's piece in the last step of a model, or `None`."""
     rows = _rows_of_last_step.get(model)
     return None if rows is None else int(rows)
 
 
-def _predict_step(fn: Callable[..., Any], data: Any) -> Any:
+def _predict_step(fn: Callable[..., Any], data: object) -> Any:
     """A prediction for the whole global batch: the workers' pieces, in input order."""
     rows, static_rows = _rows(data)
     if static_rows:
@@ -317,7 +325,7 @@ def _predict_step(fn: Callable[..., Any], data: Any) -> Any:
     return tf.nest.pack_sequence_as(outputs, flat)
 
 
-def _check_rows(outputs: Any) -> None:
+def _check_rows(outputs: object) -> None:
     """Refuses outputs that cannot be put together to those of the whole batch."""
     for index, output in enumerate(tf.nest.flatten(outputs)):
         if output.shape.rank == 0:
@@ -328,7 +336,7 @@ def _check_rows(outputs: Any) -> None:
             )
 
 
-def _rows(data: Any) -> Any:
+def _rows(data: object) -> Any:
     """Rows of this worker's piece: an int64 scalar, and an integer if it is known (or `None`)."""
     for tensor in tf.nest.flatten(data):
         if isinstance(tensor, tf.RaggedTensor):
@@ -342,13 +350,13 @@ def _rows(data: Any) -> Any:
     raise ValueError("the batch holds no tensor")
 
 
-def _without_emptiness(data: Any, is_empty: Any) -> Any:
+def _without_emptiness(data: object, is_empty: tf.Tensor | None) -> Any:
     """`data`, or one row of zeros in its place."""
 
-    def one_row(tensor: Any) -> Any:
+    def one_row(tensor: tf.Tensor) -> Any:
         return tf.zeros(tf.concat([[1], tf.shape(tensor)[1:]], 0), tensor.dtype)
 
-    def pad(tensor: Any) -> Any:
+    def pad(tensor: Exchanged) -> Any:
         if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor, tf.experimental.Optional)):
             return tensor
         if tensor is None:
@@ -373,7 +381,7 @@ def _state_besides_weights(model: Any, is_training: bool) -> list[Any]:
 
 
 @contextlib.contextmanager
-def collecting_predictions(model: Any) -> Iterator[Any]:
+def collecting_predictions(model: keras.Model | None) -> Iterator[Any]:
     """Meanwhile the prediction steps of a Keras model return the rows of all workers.
 
     Args:

@@ -130,7 +130,7 @@ class _TrainFunction:
         self._model = weakref.ref(model)
         self._after_rounds = after_rounds
 
-    def __call__(self, iterator: Any) -> Any:
+    def __call__(self, iterator: Iterator[Any]) -> Any:
         training, model = self._training, self._model()
         assert model is not None  # it calls
         if training.is_local and not self._is_local:

@@ -13,6 +13,8 @@ shows, and the second is data-parallel training on all their rows. What the opti
 the same everywhere, and it updates as in a replica.
 """
 
+from __future__ import annotations
+
 import logging
 import threading
 import weakref
@@ -29,6 +31,7 @@ from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.gradients import updates
 from tf_byteps.gradients.replica import in_our_scope
 from tf_byteps.strategy.step.gradients import reduce_gradients
+from tf_byteps.types import Variable
 
 _logger = logging.getLogger("tf_byteps")
 _local = threading.local()
@@ -74,7 +77,7 @@ def apply(
     original: Callable[..., Any],
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[Any],
-    variables: Any,
+    variables: Sequence[Variable] | None,
 ) -> None:
     """`BaseOptimizer.apply` in the scope, outside of any replica."""
     gradients = list(gradients)
@@ -105,7 +108,7 @@ def _averaged() -> dict[int, weakref.ref]:
     return _local.averaged
 
 
-def _is_averaged(variable: Any) -> bool:
+def _is_averaged(variable: Variable) -> bool:
     variable = variable.value if isinstance(variable, keras.Variable) else variable
     reference = _averaged().get(id(variable))
     return reference is not None and reference() is variable

@@ -13,9 +13,12 @@ mean over rows is divided by that weight here, the worker's share of the rows:
 | one number for all rows, weighted | it x the mean weight | own x the mean weight of all rows |
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras.src.losses import loss as keras_loss
 
@@ -24,9 +27,10 @@ from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients.replica import in_our_scope
 from tf_byteps.ops import Sum, names, push_pull
 from tf_byteps.strategy.step import local_batch
+from tf_byteps.types import TensorLike
 
 
-def scale(original: Callable[..., Any], value: Any) -> Any:
+def scale(original: Callable[..., Any], value: tf.Tensor) -> Any:
     """`scale_loss_for_distribution` of Keras: only if the user scales losses, too."""
     batch = local_batch.current()
     if batch is None:
@@ -34,7 +38,7 @@ def scale(original: Callable[..., Any], value: Any) -> Any:
     return value / tf.cast(runtime.size(), value.dtype) if batch.scaling.is_by_user else value
 
 
-def unscale(original: Callable[..., Any], value: Any) -> Any:
+def unscale(original: Callable[..., Any], value: tf.Tensor) -> Any:
     """`unscale_loss_for_distribution` of Keras, the inverse."""
     batch = local_batch.current()
     if batch is None:
@@ -44,11 +48,11 @@ def unscale(original: Callable[..., Any], value: Any) -> Any:
 
 def reduce_weighted_values(
     original: Callable[..., Any],
-    values: Any,
-    sample_weight: Any = None,
-    mask: Any = None,
+    values: TensorLike,
+    sample_weight: TensorLike | None = None,
+    mask: TensorLike | None = None,
     reduction: str = "sum_over_batch_size",
-    dtype: Any = None,
+    dtype: str | None = None,
 ) -> Any:
     """Replaces the function of Keras that makes one number of a loss's values."""
     batch = local_batch.current()
@@ -72,7 +76,7 @@ def reduce_weighted_values(
     return _times(loss, tf.math.divide_no_nan(own, total * batch.share))
 
 
-def _times_weights(loss: Any, weights: Any, reduction: Any) -> Any:
+def _times_weights(loss: tf.Tensor, weights: TensorLike, reduction: str | None) -> Any:
     """One number for all rows, which Keras multiplies by each row's weight and then reduces."""
     weights = tf.cast(weights, tf.float64)
     own = tf.stack([tf.reduce_sum(weights), tf.cast(tf.size(weights), tf.float64)])
@@ -83,7 +87,7 @@ def _times_weights(loss: Any, weights: Any, reduction: Any) -> Any:
     return keras_loss.scale_loss_for_distribution(_times(loss, total / count))
 
 
-def divided_by_share(loss: Any, batch: Any) -> Any:
+def divided_by_share(loss: tf.Tensor, batch: local_batch.LocalBatch) -> Any:
     """A sum over the worker's rows, in the unit of a mean over them."""
     divisor = batch.share
     if batch.scaling.is_by_user:
@@ -92,7 +96,10 @@ def divided_by_share(loss: Any, batch: Any) -> Any:
 
 
 def update_mean(
-    original: Callable[..., Any], self: Any, values: Any, sample_weight: Any = None
+    original: Callable[..., Any],
+    self: keras.metrics.Mean,
+    values: TensorLike,
+    sample_weight: TensorLike | None = None,
 ) -> Any:
     """`keras.metrics.Mean.update_state`: a number of the step, such as its loss, counts with the
     weight of the rows that it is a mean over."""
@@ -105,10 +112,10 @@ def update_mean(
 
 def compute_average_loss(
     original: Callable[..., Any],
-    per_example_loss: Any,
-    sample_weight: Any = None,
-    global_batch_size: Any = None,
-    **options: Any,
+    per_example_loss: TensorLike,
+    sample_weight: TensorLike | None = None,
+    global_batch_size: int | None = None,
+    **options: object,
 ) -> Any:
     """Replaces `tf.nn.compute_average_loss`, which divides by the size of the global batch."""
     arguments = (per_example_loss, sample_weight, global_batch_size)
@@ -122,7 +129,7 @@ def compute_average_loss(
     return divided_by_share(loss, batch)  # that number is right whatever the worker's share is
 
 
-def scale_regularization_loss(original: Callable[..., Any], regularization_loss: Any) -> Any:
+def scale_regularization_loss(original: Callable[..., Any], regularization_loss: TensorLike) -> Any:
     """Replaces `tf.nn.scale_regularization_loss`."""
     batch = local_batch.current()
     if batch is not None:
@@ -130,7 +137,9 @@ def scale_regularization_loss(original: Callable[..., Any], regularization_loss:
     return _in_replica(original, (regularization_loss,))
 
 
-def _in_replica(function: Callable[..., Any], arguments: Any, options: Any = None) -> Any:
+def _in_replica(
+    function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Any:
     """Calls what works in replicas only: Keras builds models outside of any."""
     strategy = tf.distribute.get_strategy()
     if is_ours(strategy) and tf.distribute.in_cross_replica_context():
@@ -138,5 +147,5 @@ def _in_replica(function: Callable[..., Any], arguments: Any, options: Any = Non
     return function(*arguments, **options or {})
 
 
-def _times(value: Any, factor: Any) -> Any:
+def _times(value: tf.Tensor, factor: tf.Tensor) -> Any:
     return value * tf.cast(factor, value.dtype)

@@ -9,6 +9,7 @@ outside of replicas and in initial values the numbers are those of one process.
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tf_byteps import runtime
@@ -20,7 +21,9 @@ _STRIDE = 0x3C6EF373
 _SEEDS = 2**31 - 1
 
 
-def of_replica(original: Callable[..., Any], self: Any, *args: object, **kwargs: object) -> Any:
+def of_replica(
+    original: Callable[..., Any], self: keras.random.SeedGenerator, *args: object, **kwargs: object
+) -> Any:
     """`keras.random.SeedGenerator.next`."""
     seed = original(self, *args, **kwargs)
     offset = _offset()
@@ -29,7 +32,7 @@ def of_replica(original: Callable[..., Any], self: Any, *args: object, **kwargs:
     return seed + tf.constant([offset, 0], seed.dtype)
 
 
-def of_operation(original: Callable[..., Any], op_seed: Any) -> Any:
+def of_operation(original: Callable[..., Any], op_seed: int | None) -> Any:
     """`get_seed` of TensorFlow's random operations, which the user's `set_seed` makes alike."""
     graph_seed, seed = original(op_seed)
     offset = _offset()

@@ -12,7 +12,7 @@ _EXCHANGES = frozenset({"BytePSPushPull", "BytePSPushPullAll", "BytePSBroadcast"
 _FORMS = frozenset({"Cast", "Identity", "StridedSlice", "Squeeze", "Reshape", "GatherV2", "Unpack"})
 
 
-def is_count(tensor: tf.Tensor, rows: Any) -> bool:
+def is_count(tensor: tf.Tensor, rows: tf.Tensor | int | None) -> bool:
     """Whether a tensor is the number of the rows that a step works on.
 
     Args:

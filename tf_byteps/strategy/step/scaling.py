@@ -167,7 +167,7 @@ def of_step(model: keras.Model, is_training: bool) -> LossScaling:
 def retrying(function: Callable[..., Any]) -> Any:
     """A function of one argument that traces a step, and again where the step asks for it."""
 
-    def call(argument: Any) -> Any:
+    def call(argument: object) -> Any:
         while True:
             try:
                 return function(argument)

@@ -9,10 +9,11 @@ Optional says nothing, since the end of the data is an exception.
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 
-def returning_early(model: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def returning_early(model: keras.Model, function: Callable[..., Any]) -> Callable[..., Any]:
     """A train or test function of a Keras model that returns when its step has started.
 
     Args:

@@ -9,7 +9,9 @@ import tensorflow as tf
 from tf_byteps.strategy.step import local_batch
 
 
-def checking_rows(strategy: Any, fn: Callable[..., Any], step: Callable[..., Any]) -> Any:
+def checking_rows(
+    strategy: tf.distribute.Strategy, fn: Callable[..., Any], step: Callable[..., Any]
+) -> Any:
     """Makes a step of a stateful model fail by a sentence if its model is for other batches.
 
     Without it TensorFlow fails in an operation that names neither the layer nor the batch.
@@ -38,7 +40,7 @@ def checking_rows(strategy: Any, fn: Callable[..., Any], step: Callable[..., Any
         f"{workers} workers, and leave out batches that are not cut evenly"
     )
 
-    def checked(data: Any) -> Any:
+    def checked(data: object) -> Any:
         found, known = local_batch._rows(data)
         if known not in (None, expected):
             raise ValueError(message)  # before Keras does, who knows nothing of pieces
@@ -49,5 +51,5 @@ def checking_rows(strategy: Any, fn: Callable[..., Any], step: Callable[..., Any
     return checked
 
 
-def _identity(value: Any) -> Any:
+def _identity(value: object) -> Any:
     return tf.identity(value) if tf.is_tensor(value) else value

@@ -31,8 +31,8 @@ def gradient(
     original: Callable[..., Any],
     tape: tf.GradientTape,
     target: Any,
-    sources: Any,
-    output_gradients: Any = None,
+    sources: object,
+    output_gradients: object = None,
     *args: object,
     **kwargs: object,
 ) -> Any:
@@ -80,7 +80,7 @@ def _inside() -> Iterator[None]:
         _local.is_inside = before
 
 
-def _is_of_losses(target: Any, sources: Any, output_gradients: Any) -> bool:
+def _is_of_losses(target: Any, sources: object, output_gradients: object) -> bool:
     """Whether it is the gradient of the sum of a tensor's elements, with respect to variables."""
     return (
         output_gradients is None
@@ -94,7 +94,7 @@ def _seed(target: Any, batch: local_batch.LocalBatch) -> Any:
     return ones if ones.shape.rank == 0 else divided_by_share(ones, batch)
 
 
-def _variable(source: Any) -> tf.Variable | None:
+def _variable(source: object) -> tf.Variable | None:
     if isinstance(source, keras.Variable):
         source = source.value
     return source if isinstance(source, tf.Variable) else None

@@ -46,7 +46,7 @@ def deciding(
 
 
 def function_context(
-    original: Callable[..., FunctionContext], scope_type: Any = None
+    original: Callable[..., FunctionContext], scope_type: object = None
 ) -> FunctionContext:
     """By what TensorFlow tells the traces of a function apart: also by what its step has decided.
 
