@@ -96,3 +96,19 @@ def test_cycles_are_found(tmp_path):
     modules = _modules(tmp_path / "tf")
     assert _cycles(_arrows(modules, _package)) == [["tf.one", "tf.two", "tf.one"]]
     assert _cycles(_arrows(modules, str)) == []
+
+
+def test_what_others_keep_to_themselves_is_imported_in_one_place():
+    """JAX's backend of the strategy has an own list: `tf_byteps/strategy/jax`."""
+    private = ("keras.src", "tensorflow.python")
+    files = _modules(_ROOT / "tf_byteps")
+    users = {
+        module
+        for module, path in files.items()
+        if any(name.startswith(private) for name in _imports(ast.parse(path.read_text())))
+    }
+    assert {user for user in users if not user.startswith("tf_byteps.strategy.jax")} == {
+        "tf_byteps.private.keras",
+        "tf_byteps.private.keras_tensorflow",
+        "tf_byteps.private.tensorflow",
+    }

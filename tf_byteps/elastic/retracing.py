@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tensorflow.python.eager.polymorphic_function import function_context
-
+from tf_byteps.private.tensorflow import function_context
 from tf_byteps.wrapping import wrap
 
 _epochs = 0

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_v2_func_graphs as control_flow
 
 from tf_byteps.ops import Min, names, push_pull, split
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.private.tensorflow import control_flow_v2_func_graphs as control_flow
 from tf_byteps.types import Exchanged, Gradient, Variable
 
 _BRANCHES = (

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
 from tf_byteps.exchange import leaving
@@ -25,6 +24,7 @@ from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.keras import first_step
 from tf_byteps.ops import input_waits
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.timeline import python_steps
 from tf_byteps.training import failures, progress_bar
 from tf_byteps.wrapping import wrap

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 import tensorflow as tf
-from keras.src.saving import object_registration
 
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.exchange.unsupported import refuse_process_set
@@ -31,6 +30,7 @@ from tf_byteps.gradients.reducing import finite_everywhere
 from tf_byteps.gradients.replica import in_our_replica
 from tf_byteps.keras import asynchronous, first_step, hooks
 from tf_byteps.ops import Average, Compression, ReduceOp
+from tf_byteps.private.keras import object_registration
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.types import Gradient, Variable
 

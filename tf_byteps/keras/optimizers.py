@@ -22,10 +22,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tf_byteps.gradients import row_updates
 from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.private.keras import BaseOptimizer
 
 __all__ = ["Adadelta", "Adagrad", "Ftrl", "LazyAdam", "LazySGD", "RMSprop", "RowWiseAdagrad"]
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps import _engine
 from tf_byteps.exchange.arguments import BACKWARD_ORDER
 from tf_byteps.ops import Sum, push_pull, store
 from tf_byteps.ops.library import kernels
+from tf_byteps.private.tensorflow import ResourceVariable
 
 
 @dataclasses.dataclass(frozen=True)

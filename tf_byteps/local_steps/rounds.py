@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.local_steps import schedule
 from tf_byteps.local_steps.settings import LocalSteps
 from tf_byteps.ops import Compression, Sum, push_pull, split
 from tf_byteps.ops.reduction import Reduction
+from tf_byteps.private.tensorflow import ResourceVariable
 
 _HIGHEST_PRIORITY = 2**31 - 1
 

@@ -1,7 +1,8 @@
 """What is different in functions that XLA compiles."""
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
+
+from tf_byteps.private.tensorflow import control_flow_util
 
 # A table whose gradient would take more is not made dense unasked.
 _MOST_DENSE_BYTES = 2**30

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.autograph.impl import api
-from tensorflow.python.data.ops.iterator_ops import OwnedIterator
-from tensorflow.python.framework import ops
 
 from tf_byteps import _engine, runtime
 from tf_byteps.ops import library
+from tf_byteps.private.tensorflow import OwnedIterator, autograph_api as api, framework_ops as ops
 from tf_byteps.wrapping import wrap
 
 _CPU = "/device:CPU:0"

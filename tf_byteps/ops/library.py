@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
-from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
-from tensorflow.python.ops import gen_resource_variable_ops
-from tensorflow.python.trackable.resource import CapturableResource
 
 from tf_byteps._build_check import check_tensorflow
 from tf_byteps.ops.device import own_device
+from tf_byteps.private.tensorflow import (
+    AtomicFunction,
+    CapturableResource,
+    ConcreteFunction,
+    gen_resource_variable_ops,
+)
 from tf_byteps.wrapping import wrap
 
 check_tensorflow(tf.__version__)

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.exchange.compressor import is_long
 from tf_byteps.exchange.power_sgd import PowerSGDCompressor
+from tf_byteps.private.tensorflow import ResourceVariable
 
 # A function of tensors and names that returns their averages; none waits for another.
 Average = Callable[[Sequence[Any], Sequence[str]], Sequence[Any]]

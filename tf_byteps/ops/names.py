@@ -4,10 +4,10 @@ import threading
 import weakref
 
 import tensorflow as tf
-from tensorflow.python.util import tf_stack
 
 from tf_byteps.exchange import names
 from tf_byteps.exchange.names import in_scope as in_scope
+from tf_byteps.private.tensorflow import tf_stack
 
 _counts_lock = threading.Lock()
 # Graph -> {name without index: uses so far}. A retrace is a new graph and starts again at 0.

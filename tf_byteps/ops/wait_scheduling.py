@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.auto_control_deps_utils import RESOURCE_READ_OPS
 
 from tf_byteps.ops import graph_order
 from tf_byteps.ops.graph_order import FORMS, LEAST_ELEMENTS, MATRIX_PRODUCTS
+from tf_byteps.private.tensorflow import RESOURCE_READ_OPS
 
 _WAIT = "BytePSWait"
 _AFTER = 1  # the number of its input

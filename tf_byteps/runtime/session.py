@@ -249,7 +249,7 @@ def op_determinism() -> bool | None:
     """What `tf.config.experimental.enable_op_determinism()` has set; None without TensorFlow."""
     if sys.modules.get("tensorflow") is None:
         return None
-    from tensorflow.python.framework import config as tensorflow_config
+    from tf_byteps.private.tensorflow import framework_config as tensorflow_config
 
     return tensorflow_config.is_op_determinism_enabled()
 

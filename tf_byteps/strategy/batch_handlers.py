@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
-from keras.src.utils.python_utils import is_default
+
+from tf_byteps.private.keras import is_default
 
 AT_THE_END = ("on_train_batch_end", "on_batch_end")
 _ALL = ("on_train_batch_begin", "on_batch_begin", *AT_THE_END)

@@ -7,18 +7,18 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.distribute import (
-    device_util,
-    distribute_lib,
-    distribute_utils,
-    input_lib,
-    numpy_dataset,
-)
-from tensorflow.python.distribute.v1 import input_lib as input_lib_v1
-from tensorflow.python.framework import ops
 
 from tf_byteps import runtime
 from tf_byteps.ops.device import own_device
+from tf_byteps.private.tensorflow import (
+    device_util,
+    distribute_lib,
+    distribute_utils,
+    framework_ops as ops,
+    input_lib,
+    input_lib_v1,
+    numpy_dataset,
+)
 from tf_byteps.strategy import keras2
 from tf_byteps.strategy.cluster import cluster_resolver
 from tf_byteps.strategy.initial_values import InitialValues

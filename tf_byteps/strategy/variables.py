@@ -23,11 +23,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib, values_util
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
-from tensorflow.python.saved_model import save_context
-from tensorflow.python.trackable.base import VARIABLE_VALUE_KEY  # pyright: ignore[reportAttributeAccessIssue]
 
+from tf_byteps.private.tensorflow import (
+    VARIABLE_VALUE_KEY,  # pyright: ignore[reportAttributeAccessIssue]
+    BaseResourceVariable,
+    distribute_lib,
+    save_context,
+    values_util,
+)
 from tf_byteps.strategy.reductions import from_first_replica, reduce
 from tf_byteps.types import ExchangeInput, TensorLike
 

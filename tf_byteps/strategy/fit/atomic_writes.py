@@ -14,11 +14,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.legacy.saving import legacy_h5_format
-from keras.src.saving import saving_lib
-from keras.src.utils import file_utils
-from tensorflow.python.data.ops import save_op
 
+from tf_byteps.private.keras import file_utils, legacy_h5_format, saving_lib
+from tf_byteps.private.tensorflow import save_op
 from tf_byteps.strategy.fit import statistics
 from tf_byteps.strategy.input import content
 from tf_byteps.strategy.saving import beside, checkpoints, turns

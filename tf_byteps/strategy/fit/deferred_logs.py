@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.ops.device import own_device
+from tf_byteps.private.keras import pythonify_logs
 from tf_byteps.strategy import batch_handlers
 from tf_byteps.types import Logs
 

@@ -10,10 +10,10 @@ import weakref
 
 import keras
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
 
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.private.tensorflow import distribute_lib
 
 _logger = logging.getLogger("tf_byteps")
 _warned_of = weakref.WeakSet()

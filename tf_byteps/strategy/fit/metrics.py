@@ -20,11 +20,11 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras.src.utils.python_utils import pythonify_logs
 
 from tf_byteps import runtime
 from tf_byteps.exchange import host, reduce_op
 from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.private.keras import pythonify_logs
 from tf_byteps.strategy.fit import framework
 from tf_byteps.types import Logs
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from keras import tree
-from keras.src.trainers.data_adapters import array_slicing
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
 from tf_byteps import runtime
 from tf_byteps.exchange.content import sample
+from tf_byteps.private.keras import ArrayDataAdapter, array_slicing
 from tf_byteps.strategy.input import content, pieces, sharding, shuffle
 from tf_byteps.types import TensorLike
 

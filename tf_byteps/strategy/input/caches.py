@@ -16,12 +16,11 @@ import pathlib
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.ops import gen_experimental_dataset_ops
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
 from tf_byteps.exchange.object_gather import gather_objects
+from tf_byteps.private.tensorflow import dataset_ops, gen_experimental_dataset_ops
 from tf_byteps.strategy.input import content
 from tf_byteps.strategy.saving import turns
 

@@ -11,8 +11,13 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.ops import gen_dataset_ops, gen_functional_ops, gen_resource_variable_ops
+
+from tf_byteps.private.tensorflow import (
+    dataset_ops,
+    gen_dataset_ops,
+    gen_functional_ops,
+    gen_resource_variable_ops,
+)
 
 # Batches, besides the one that the step has. TensorFlow lets a batch's copy wait for all that the
 # GPU has been given until then, which is the step before. With one the next would begin late.

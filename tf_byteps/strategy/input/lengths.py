@@ -3,7 +3,8 @@
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
+
+from tf_byteps.private.tensorflow import op_def_registry
 
 _UNKNOWN = int(tf.data.experimental.UNKNOWN_CARDINALITY)
 _KEEP_LENGTH = ("_MapDataset", "_ParallelMapDataset")  # of the stages that have functions

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
+from tf_byteps.private.keras_tensorflow import TFEpochIterator
 from tf_byteps.strategy.input import content, lengths
 from tf_byteps.strategy.input.sharding import BytePSDataset
 

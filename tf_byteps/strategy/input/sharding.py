@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import tensorflow as tf
-from tensorflow.python.data.experimental.ops import distribute as data_distribute
 
 from tf_byteps import runtime
 from tf_byteps.errors import on_all_workers
@@ -21,6 +20,7 @@ from tf_byteps.exchange.content import same
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import Max, names, push_pull
 from tf_byteps.ops.device import own_device
+from tf_byteps.private.tensorflow import data_distribute
 from tf_byteps.strategy.input import building, caches, content, fetching, lengths, pieces, shuffle
 
 _logger = logging.getLogger("tf_byteps")

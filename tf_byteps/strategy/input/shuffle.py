@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tf_byteps import runtime
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.ops import names
+from tf_byteps.private.tensorflow import eager_context as context
 
 _lock = threading.Lock()
 _strategies = weakref.WeakSet()

@@ -70,9 +70,8 @@ before.
 
 import threading
 
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-
 from tf_byteps.ops import input_waits
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy.fit import atomic_writes, callbacks, deferred_logs
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models

@@ -7,23 +7,20 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.variables import Variable as KerasVariable
-from keras.src.backend.tensorflow import core as keras_core, nn as keras_nn
-from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.losses import loss as keras_loss
-from keras.src.optimizers.base_optimizer import BaseOptimizer
-from tensorflow.python.eager.polymorphic_function import function_context as function_contexts
-from tensorflow.python.framework import random_seed as framework_seed
-from tensorflow.python.ops import (
-    cond as tensorflow_cond,
-    nn_impl_distribute,
-    while_loop as tensorflow_while,
-)
 
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients import overwriting, row_updates, updates
 from tf_byteps.gradients.accumulation import reduce_if_updating
 from tf_byteps.gradients.replica import in_our_replica, in_our_scope
+from tf_byteps.private.keras import BaseOptimizer, KerasVariable, keras_loss
+from tf_byteps.private.keras_tensorflow import TFOptimizer, keras_core, keras_nn
+from tf_byteps.private.tensorflow import (
+    function_context as function_contexts,
+    nn_impl_distribute,
+    random_seed as framework_seed,
+    tensorflow_cond,
+    tensorflow_while,
+)
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_optimizer
 from tf_byteps.strategy.step import (
     attention,

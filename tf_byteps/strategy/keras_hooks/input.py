@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from keras.src.backend.tensorflow import trainer as keras_trainer
-from keras.src.trainers import data_adapters
-from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-from tensorflow.python.data.util import random_seed
 
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.private.keras import ArrayDataAdapter, data_adapters
+from tf_byteps.private.keras_tensorflow import keras_trainer
+from tf_byteps.private.tensorflow import data_random_seed as random_seed
 from tf_byteps.strategy.input import arrays, position, shuffle
 from tf_byteps.strategy.input.sharding import BytePSDataset
 from tf_byteps.wrapping import Change

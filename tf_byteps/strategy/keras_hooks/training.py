@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.backend.tensorflow import trainer as keras_trainer
-from keras.src.trainers.trainer import Trainer
 
 from tf_byteps import runtime
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.strategies import is_ours
+from tf_byteps.private.keras import Trainer
+from tf_byteps.private.keras_tensorflow import keras_trainer
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, position

@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.checkpoint import checkpoint, checkpoint_management, functional_saver
-from tensorflow.python.lib.io import file_io
-from tensorflow.python.trackable.base import OBJECT_GRAPH_PROTO_KEY  # pyright: ignore[reportAttributeAccessIssue]
 
 from tf_byteps import runtime
+from tf_byteps.private.tensorflow import (
+    OBJECT_GRAPH_PROTO_KEY,  # pyright: ignore[reportAttributeAccessIssue]
+    checkpoint,
+    checkpoint_management,
+    file_io,
+    functional_saver,
+)
 from tf_byteps.strategy.saving import beside, turns
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change

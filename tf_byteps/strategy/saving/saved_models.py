@@ -12,10 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.checkpoint.graph_view import ObjectGraphView
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
-from tensorflow.python.saved_model import load, save
 
+from tf_byteps.private.tensorflow import (
+    BaseResourceVariable,
+    ObjectGraphView,
+    saved_model_load as load,
+    saved_model_save as save,
+)
 from tf_byteps.strategy.saving import beside, checkpoints, turns
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change

@@ -22,10 +22,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule
-from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from tf_byteps.gradients import updates
 from tf_byteps.ops import compiling, split, wait_scheduling
+from tf_byteps.private.tensorflow import ResourceVariable
 from tf_byteps.strategy.step import cross_step_support
 from tf_byteps.strategy.step.gradients import start_reductions
 from tf_byteps.types import Gradient, Variable

@@ -4,10 +4,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.trainers.trainer import Trainer
 
+from tf_byteps.private.keras import BaseOptimizer, Trainer
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy import batch_handlers
 
 _READ_NO_WEIGHTS = (

@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.variables import AutocastScope
 
 from tf_byteps.gradients.replica import in_our_replica
+from tf_byteps.private.keras import AutocastScope
 
 
 def look_up(

@@ -26,12 +26,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.trainers.trainer import Trainer
-from tensorflow.python.framework import op_callbacks
 
 from tf_byteps.exchange.optimizers import with_inner
 from tf_byteps.ops import names
+from tf_byteps.private.keras import Trainer
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
+from tf_byteps.private.tensorflow import op_callbacks
 from tf_byteps.strategy.step import origins
 from tf_byteps.strategy.step.branches import Branches
 from tf_byteps.strategy.step.scaling import trace_again

@@ -25,10 +25,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
 from tf_byteps import runtime
 from tf_byteps.ops import Sum, compiling, gather, names, push_pull
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.strategy import variable_kinds
 from tf_byteps.strategy.step import (
     gradient_uses,

@@ -24,12 +24,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from tf_byteps import runtime
 from tf_byteps.exchange.object_gather import gather_objects
 from tf_byteps.gradients import updates
 from tf_byteps.gradients.replica import in_our_scope
+from tf_byteps.private.tensorflow import tape_record as record
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.types import Variable
 

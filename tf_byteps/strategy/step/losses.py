@@ -20,12 +20,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.losses import loss as keras_loss
 
 from tf_byteps import runtime
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.gradients.replica import in_our_scope
 from tf_byteps.ops import Sum, names, push_pull
+from tf_byteps.private.keras import keras_loss
 from tf_byteps.strategy.step import local_batch
 from tf_byteps.types import TensorLike
 

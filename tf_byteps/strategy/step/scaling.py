@@ -19,12 +19,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
-from keras.src.trainers.trainer import Trainer
-from tensorflow.python.distribute import distribute_lib
 
 import tf_byteps
 from tf_byteps.ops import names
+from tf_byteps.private.keras import Trainer
+from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
+from tf_byteps.private.tensorflow import distribute_lib
 
 _logger = logging.getLogger("tf_byteps")
 _LIBRARIES = tuple(f"{pathlib.Path(str(each.__file__)).parent}/" for each in (tf, keras, tf_byteps))

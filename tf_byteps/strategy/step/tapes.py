@@ -15,11 +15,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from tf_byteps import runtime
 from tf_byteps.gradients.overwriting import is_overwritten
 from tf_byteps.gradients.replica import in_our_scope
+from tf_byteps.private.tensorflow import tape_record as record
 from tf_byteps.strategy.step import branches, gradient_uses, local_batch, loops
 from tf_byteps.strategy.step.gradients import reduce_gradients
 from tf_byteps.strategy.step.losses import divided_by_share
