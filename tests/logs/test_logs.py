@@ -105,12 +105,17 @@ def test_a_straggler_is_an_event_of_worker_0():
 def test_the_documents_list_the_events_that_there_are():
     calls = re.compile(r"Log(?:Info|Warning|Error)\((.*?)\);", re.DOTALL)
     in_cc = re.compile(r'\{\s*"(\w+)",\s+(?:FieldsOf|\{)')
+    # A state machine leaves it to others to write.
+    notices = re.compile(r"notices\.push_back\((.*?)\);", re.DOTALL)
+    in_notice = re.compile(r'(?:^\s*|, )(?:[^"\n]*\? "(\w+)" : )?"(\w+)",', re.MULTILINE)
     in_python = re.compile(r'logs\.event\(\s*"(\w+)"')
     found = {"lines_left_out"}  # by the log itself
     for path in (ROOT / "cc").rglob("*.cc"):
         if not path.name.endswith("_test.cc"):
             for call in calls.findall(path.read_text()):
                 found.update(in_cc.findall(call))
+            for notice in notices.findall(path.read_text()):
+                found.update(name for names in in_notice.findall(notice) for name in names if name)
     for path in (ROOT / "tf_byteps").rglob("*.py"):
         found.update(in_python.findall(path.read_text()))
     table = _DOCS.read_text().partition("## Events")[2]
