@@ -48,5 +48,6 @@ def results(request, tmp_path_factory):
 @pytest.mark.parametrize("name", _ROWS)
 def test_row(results, name):
     single, ours = side_by_side.checked(name, *results)
+    rtol, atol = (2e-3, 2e-4) if running.all_rows()[name].rounded else (1e-5, 1e-6)
     for array, expected in zip(ours["arrays"], single["arrays"], strict=True):
-        np.testing.assert_allclose(np.array(array), np.array(expected), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(np.array(array), np.array(expected), rtol=rtol, atol=atol)
