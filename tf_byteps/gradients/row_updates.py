@@ -82,22 +82,30 @@ def clip(
     """
     if self.clipnorm or not (self.global_clipnorm or self.clipvalue):
         return original(self, gradients)
-    if getattr(self, "adds_up_rows", False):
-        gradients = [
-            merged(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients
-        ]
+    adds_up_first = getattr(self, "adds_up_rows", False)
+    if adds_up_first:
+        gradients = _of_rows(merged, gradients)
     if not self.global_clipnorm:
         return original(self, gradients)
-    gradients = [
-        _sorted(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients
-    ]
-    values = [each.values if isinstance(each, tf.IndexedSlices) else each for each in gradients]
-    return [
-        merged(tf.IndexedSlices(values, rows.indices, rows.dense_shape))
+    if not adds_up_first:
+        gradients = _of_rows(_sorted, gradients)
+    clipped = [
+        tf.IndexedSlices(values, rows.indices, rows.dense_shape)
         if isinstance(rows, tf.IndexedSlices)
         else values
-        for values, rows in zip(original(self, values), gradients, strict=True)
+        for values, rows in zip(
+            original(self, _of_rows(lambda rows: rows.values, gradients)), gradients, strict=True
+        )
     ]
+    return clipped if adds_up_first else _of_rows(merged, clipped)
+
+
+def _of_rows(
+    change: Callable[[tf.IndexedSlices], Any],
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
+) -> list[Any]:
+    """The gradients, of which those of rows are changed."""
+    return [change(each) if isinstance(each, tf.IndexedSlices) else each for each in gradients]
 
 
 def _sorted(rows: tf.IndexedSlices) -> tf.IndexedSlices:
