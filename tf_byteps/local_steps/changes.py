@@ -116,13 +116,13 @@ class Changes:
         push_pull(tf.constant(0, tf.int32), op=Sum, name="store/meeting")
 
     def _begin(self) -> list[Any]:
-        return self._take([_wide(variable) for variable in self._variables])
+        return self._take([store.wide(variable) for variable in self._variables])
 
     def _send(self, base: list[Any]) -> list[Any]:
         workers = kernels().byte_ps_place(what="size")
         return self._take(
             [
-                (_wide(variable) - before) / tf.cast(workers, before.dtype)
+                (store.wide(variable) - before) / tf.cast(workers, before.dtype)
                 for variable, before in zip(self._variables, base, strict=True)
             ]
         )
@@ -133,11 +133,5 @@ class Changes:
         for variable, value in zip(self._variables, held, strict=True):
             rounded = tf.cast(value, variable.dtype)
             variable.assign(rounded)
-            base.append(_wide(rounded))
+            base.append(store.wide(rounded))
         return base
-
-
-def _wide(value: Any) -> tf.Tensor:
-    """The value, at least as wide as float32."""
-    value = tf.convert_to_tensor(value)
-    return tf.cast(value, tf.float32) if value.dtype.size < 4 else tf.identity(value)

@@ -35,6 +35,12 @@ def check_job() -> None:
         )
 
 
+def wide(value: Any) -> tf.Tensor:
+    """A weight's value, at least as wide as float32: the servers add small changes."""
+    value = tf.convert_to_tensor(value)
+    return tf.cast(value, tf.float32) if value.dtype.size < 4 else tf.identity(value)
+
+
 def exchange(
     tensors: Sequence[Any],
     exchange_names: Sequence[str],
