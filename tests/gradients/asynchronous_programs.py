@@ -64,6 +64,14 @@ def fits():
     again = model.fit(x, y, batch_size=10, epochs=1, verbose=0).history
     assert all(np.array_equal(a, b) for a, b in zip(given, (x, y), strict=True))
     _meet("fitted")
+    for rate in (0.01, 0.05):  # other optimizers for the same weights
+        model.compile(bps.DistributedOptimizer(keras.optimizers.SGD(rate)), "mse")
+        more = model.fit(x, y, batch_size=10, epochs=1, verbose=0).history
+        again["loss"] += more["loss"]
+    bps.shutdown()
+    bps.init()
+    again["loss"] += model.fit(x, y, batch_size=10, epochs=1, verbose=0).history["loss"]
+    _meet("fitted again")
     model.optimizer.learning_rate = 0.0
     model.fit(x, y, batch_size=ROWS, verbose=0)
     weights = np.concatenate([np.ravel(each) for each in model.get_weights()])

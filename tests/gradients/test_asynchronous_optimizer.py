@@ -39,7 +39,7 @@ def test_changes_of_all_workers_add_up_and_nobody_waits(group, name):
 def test_a_program_of_byteps_trains(group):
     results = group["fits"]
     for losses, weights in results:
-        assert losses[-1] < losses[0] / 4
+        assert max(losses[2:]) < losses[0] / 4
         assert weights == results[0][1]
 
 

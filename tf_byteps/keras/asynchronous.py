@@ -12,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_byteps import runtime
+from tf_byteps import _engine, runtime
+from tf_byteps.config import Config
 from tf_byteps.exchange.arguments import BACKWARD_ORDER
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.reduce_op import Average
@@ -22,12 +23,19 @@ from tf_byteps.ops import store
 from tf_byteps.training.gradient_reduction import GradientReduction
 from tf_byteps.training.runtime_ops import size_op
 
-_begun = weakref.WeakSet()  # optimizers whose weights the servers hold
+# Optimizer -> the configuration of the job whose servers hold its weights.
+_begun: weakref.WeakKeyDictionary[Any, Config] = weakref.WeakKeyDictionary()
 
 
 def is_on() -> bool:
     """Whether a distributed optimizer outside of `BytePSStrategy` exchanges changes of weights."""
     return runtime.config().enable_async and not in_our_replica()
+
+
+def is_of_another_job(optimizer: Any) -> bool:
+    """Whether steps that were traced with an optimizer would send changes that no weights of this
+    job's servers precede: after `shutdown` and `init`."""
+    return optimizer in _begun and _begun[optimizer] is not runtime.config()
 
 
 @tf.autograph.experimental.do_not_convert
@@ -48,14 +56,15 @@ def apply(optimizer: Any, update: Callable[[], Any], variables: Sequence[Any]) -
     reduction: GradientReduction = optimizer.byteps_reduction
     weights = [variable for variable in variables if not reduction.is_local(variable)]
     names = exchange_names(weights, reduction.scope, "store")
-    if optimizer not in _begun:
+    if _begun.get(optimizer) is not runtime.config():
         _check(reduction)
         with tf.init_scope():  # while a step is traced, too
-            _take(weights, names, [_wide(weight) for weight in weights])
-        _begun.add(optimizer)
-    before = [_wide(weight) for weight in weights]
+            _engine.begin_stores(names)  # another optimizer may have had these weights
+            _take(weights, names, [store.wide(weight) for weight in weights])
+        _begun[optimizer] = runtime.config()
+    before = [store.wide(weight) for weight in weights]
     result = update()
-    changes = [_wide(weight) - old for weight, old in zip(weights, before, strict=True)]
+    changes = [store.wide(weight) - old for weight, old in zip(weights, before, strict=True)]
     if reduction.op == Average:
         changes = [change / tf.cast(size_op(), change.dtype) for change in changes]
     _take(weights, names, changes)
@@ -71,7 +80,7 @@ def _check(reduction: GradientReduction) -> None:
     ):
         raise ValueError(
             "BYTEPS_ENABLE_ASYNC is 1: workers exchange changes of weights, not gradients, so "
-            "leave compression, gradient_predivide_factor and backup_workers out of it"
+            "leave compression, gradient_predivide_factor and backup_workers out"
         )
 
 
@@ -79,9 +88,3 @@ def _take(weights: Sequence[Any], names: Sequence[str], sent: Sequence[tf.Tensor
     held = store.exchange(sent, names, BACKWARD_ORDER)
     for weight, value in zip(weights, held, strict=True):
         weight.assign(tf.cast(value, weight.dtype))
-
-
-def _wide(weight: Any) -> tf.Tensor:
-    """A weight's value, at least as wide as float32: the servers add small changes."""
-    value = tf.identity(tf.convert_to_tensor(weight))
-    return tf.cast(value, tf.float32) if value.dtype.size < 4 else value

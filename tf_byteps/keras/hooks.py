@@ -22,7 +22,7 @@ from tf_byteps import runtime
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.exchange.strategies import is_ours
-from tf_byteps.keras import first_step
+from tf_byteps.keras import asynchronous, first_step
 from tf_byteps.ops import input_waits
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
 from tf_byteps.timeline import python_steps
@@ -79,6 +79,8 @@ def _fit(
         return original(self, *args, **kwargs)
     if runtime.is_initialized() and runtime.size() > 1:
         _meet(distributed)
+        if any(map(asynchronous.is_of_another_job, distributed)):
+            self.train_function = None  # is traced anew
     with leaving.telling_the_others(), failures.shortened_errors():
         return original(self, *args, **kwargs)
 
