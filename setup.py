@@ -46,7 +46,7 @@ class BazelBuild(build_ext):
     def get_source_files(self):
         # What a source distribution must contain, besides the Python package. Not in a
         # MANIFEST.in: setuptools would then follow every link under build/.
-        files = ["BUILD", "WORKSPACE", "MODULE.bazel", ".bazelrc", ".bazelignore"]
+        files = ["BUILD", "WORKSPACE", ".bazelrc", ".bazelignore"]
         for top in ["cc", "third_party", "tools"]:
             for folder, _, names in os.walk(top):
                 files += [os.path.join(folder, n) for n in names if not n.endswith(".pyc")]
