@@ -20,6 +20,11 @@ _ANSWERS = {
     "What does a global batch mean?": ("concepts", "what-a-global-batch-means"),
     "How do I save?": ("how_to", "save-and-resume"),
     "What does this error mean?": ("troubleshooting", ""),
+    "Should I use it?": ("questions", "when-to-use-it-and-when-not-to"),
+    "What hosts do I need?": ("questions", "what-do-n-workers-need"),
+    "Must I change the learning rate?": ("questions", "larger-batches-learning-rate-and-warm-up"),
+    "Why is the loss NaN?": ("questions", "the-loss-is-nan"),
+    "Why is it out of memory?": ("questions", "out-of-memory"),
     "Why does it hang?": ("troubleshooting", "it-hangs-or-is-slow-to-end"),
 }
 

@@ -10,7 +10,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAMES = (
     "index start how_to concepts migration launchers versions api compression determinism elastic "
     "reliability security logs metrics timeline performance stragglers troubleshooting "
-    "tuning"
+    "tuning questions"
 ).split()
 _PAGES = ("README.md", *(f"docs/{name}.md" for name in _NAMES))
 _LEAST_EASE = 50.0  # Flesch: 60 to 70 is plain English, below 50 is for students
