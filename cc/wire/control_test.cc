@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <iomanip>
 #include <random>
+#include <sstream>
+
+#include "cc/base/sha256.h"
 
 namespace byteps {
 namespace {
@@ -68,6 +72,17 @@ TEST(ControlTest, EveryMessageSurvivesARoundTrip) {
     EXPECT_EQ(received.index(), sent.index());
     EXPECT_EQ(EncodeControl(received), bytes);
   }
+}
+
+// Another digest is another wire: processes of two versions must refuse each other
+// (docs/protocol.md rule 1).
+TEST(ControlTest, TheBytesStayTheSame) {
+  std::string all;
+  for (const ControlMessage& message : OneOfEach()) all += EncodeControl(message);
+  std::ostringstream digest;
+  for (const int byte : Sha256(all))
+    digest << std::hex << std::setw(2) << std::setfill('0') << byte;
+  EXPECT_EQ(digest.str(), "c05d6ef6388941eb0ea79f1bd9881a9ca8ad310f8ecb9b6e8c5e88d14ee04b6b");
 }
 
 TEST(ControlTest, FieldsArriveWhereTheyBelong) {
