@@ -1,5 +1,6 @@
 """Which attention is cuDNN's, and what becomes of it in a graph. tests/gpu computes with it."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -119,3 +120,22 @@ def test_a_second_derivative_is_an_error_that_says_what_to_do(on_a_gpu):
 
     with pytest.raises(NotImplementedError, match="leave flash_attention=True out of BytePSStr"):
         step.get_concrete_function()
+
+
+def test_a_query_that_sees_no_key_gets_the_mean_of_all_values():
+    """As in Keras, whose scores get no gradient there; the kernel's output is not used."""
+    value = tf.constant(np.random.default_rng(1).normal(size=(2, 3, 4, 8)), tf.float32)
+    output = tf.fill([2, 5, 4, 8], 7.0)
+    mask = np.ones((2, 1, 5, 3), bool)
+    mask[1, :, 2] = False
+    with tf.GradientTape() as tape:
+        tape.watch([value, output])
+        result = flash_attention._with_mean_where_nothing_is_seen(output, value, tf.constant(mask))
+    expected = output.numpy()
+    expected[1, 2] = value.numpy()[1].mean(axis=0)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    of_output, of_value = tape.gradient(result, [output, value])
+    np.testing.assert_array_equal(of_output, (expected == 7).astype("f4"))
+    wanted = np.zeros((2, 3, 4, 8))
+    wanted[1] = 1 / 3
+    np.testing.assert_allclose(of_value, wanted, rtol=1e-6)

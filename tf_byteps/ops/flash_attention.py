@@ -15,7 +15,7 @@ from tf_byteps.ops.library import kernels
 _MOST_WIDTH = 128
 _WIDTHS = 8  # a multiple of it
 _OLDEST_GPU = (8, 0)
-# Added to the score of a key that is masked: so much that nothing is left of the score.
+# Added to the score of a key that is masked.
 _MASKED = -(2.0**41)
 
 
@@ -96,20 +96,43 @@ def flash_attention(
     Returns:
         A tensor of the shape and dtype of `query`. It has a gradient, which has none.
     """
-    bias = [] if mask is None else [_bias(query, key, mask, is_causal)]
-    output, _ = kernels().byte_ps_attention(
-        query, key, value, bias, scale=scale, is_causal=is_causal and not bias
-    )
-    return output
-
-
-def _bias(query: tf.Tensor, key: tf.Tensor, mask: tf.Tensor, is_causal: bool) -> tf.Tensor:
-    """What masks scores. A query that may look at no key looks at all alike, as in Keras."""
+    if mask is None:
+        return _attend(query, key, value, [], scale, is_causal)
     lengths: list[Any] = [query.shape[1], key.shape[1]]
     if is_causal:
         mask = tf.logical_and(mask, tf.linalg.band_part(tf.ones(lengths, tf.bool), -1, 0))
     mask = tf.broadcast_to(mask, tf.concat([tf.shape(mask)[:2], lengths], 0))
-    return tf.where(mask, tf.zeros([], query.dtype), tf.constant(_MASKED, query.dtype))
+    bias = tf.where(mask, tf.zeros([], query.dtype), tf.constant(_MASKED, query.dtype))
+    output = _attend(query, key, value, [bias], scale, False)
+    return _with_mean_where_nothing_is_seen(output, value, mask)
+
+
+def _attend(
+    query: tf.Tensor,
+    key: tf.Tensor,
+    value: tf.Tensor,
+    bias: list[tf.Tensor],
+    scale: float,
+    is_causal: bool,
+) -> tf.Tensor:
+    output, _ = kernels().byte_ps_attention(
+        query, key, value, bias, scale=scale, is_causal=is_causal
+    )
+    return output
+
+
+def _with_mean_where_nothing_is_seen(
+    output: tf.Tensor, value: tf.Tensor, mask: tf.Tensor
+) -> tf.Tensor:
+    """A query that may look at no key looks at all alike, as in Keras.
+
+    The kernel is of no use there. In its backward pass it computes a probability from a score and
+    the logarithm of all scores' sum, which is lost beside so large a bias.
+    """
+    sees_nothing = tf.logical_not(tf.reduce_any(mask, axis=-1))  # (batch, heads, queries)
+    sees_nothing = tf.transpose(sees_nothing, [0, 2, 1])[..., tf.newaxis]
+    mean = tf.reduce_mean(tf.cast(value, tf.float32), axis=1, keepdims=True)
+    return tf.where(sees_nothing, tf.cast(mean, output.dtype), output)
 
 
 @tf.RegisterGradient("BytePSAttention")
