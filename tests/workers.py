@@ -21,7 +21,9 @@ from tests import fork_server, quick_start
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ENVIRONMENT = {
     "BYTEPS_OPERATION_TIMEOUT": "60",
-    "PYTHONPATH": os.path.dirname(_HERE),
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [os.path.dirname(_HERE), os.environ.get("PYTHONPATH")])
+    ),
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
@@ -74,7 +76,7 @@ class Group:
         return results
 
 
-def run(program, scenarios, num_workers, timeout=600, **environment):
+def run(program, scenarios, num_workers, timeout=600, of_rank=None, **environment):
     """Runs scenarios in `num_workers` processes.
 
     Args:
@@ -82,6 +84,7 @@ def run(program, scenarios, num_workers, timeout=600, **environment):
         scenarios: names of its functions, or `name=json` with a dictionary of keyword arguments.
         num_workers: the number of processes; with 0 there is one, without any cluster variable.
         timeout: seconds until all are killed.
+        of_rank: a function of the rank: the environment variables of that process alone, as a dict.
         **environment: more environment variables.
 
     Returns:
@@ -96,7 +99,13 @@ def run(program, scenarios, num_workers, timeout=600, **environment):
         processes = [
             fork_server.popen(
                 [sys.executable, "-m", "tests.workers", os.path.abspath(program), *scenarios],
-                env={**os.environ, **_ENVIRONMENT, **task, **environment},
+                env={
+                    **os.environ,
+                    **_ENVIRONMENT,
+                    **task,
+                    **environment,
+                    **(of_rank(rank) if of_rank else {}),
+                },
                 stdout=outputs[rank],
                 stderr=errors[rank],
             )

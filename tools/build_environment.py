@@ -19,7 +19,7 @@ import sysconfig
 
 SUPPORTED_TENSORFLOW = ("2.21", "2.20")  # the one that a build brings along comes first
 TENSORFLOW_REQUIREMENT = f"tensorflow-cpu=={SUPPORTED_TENSORFLOW[0]}.*"
-JAXLIB_REQUIREMENT = "jaxlib>=0.10.2,<0.11"  # as in pyproject.toml; XLA's headers are in it
+JAXLIB_REQUIREMENT = "jaxlib>=0.10.2,<0.11"  # for XLA's headers; newer JAX runs what they built
 
 _SHOW_PACKAGES = """
 import importlib.util, json, sys

@@ -3,12 +3,14 @@
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2               # on one GPU
     python -m benchmarks.gpu.compiled bert-large resnet50 gpt2 --gpus 2
     python -m benchmarks.gpu.compiled bert-large resnet50 --gpus 2 --strategies none mirrored jax
+    python -m benchmarks.gpu.compiled resnet50 gpt2 --strategies none byteps jax byteps-jax
     python -m benchmarks.gpu.compiled resnet50 --gpus 2 --rates none 25 10 --compressions none bf16
     python -m benchmarks.gpu.compiled resnet50 --gpus 4 --gpus-per-host 2 --rates 25
 
 `Model.fit`, mixed_bfloat16, batches from the host. With one GPU `byteps` is a job of one worker,
 whose exchanges are all in the program and move nothing. `mirrored` is MirroredStrategy, which Keras
-does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process.
+does not compile; `jax` is `keras.distribution.DataParallel` with KERAS_BACKEND=jax, in one process,
+and `byteps-jax` is BytePSStrategy with that backend.
 The programs of a model compile side by side, for about two minutes; then they are measured one
 after the other. (Those of several models at once do not fit in a GPU's memory.) Each --with gives
 one more row of `byteps` (across steps with --cross-step; one for each of --compressions), with
@@ -16,9 +18,9 @@ settings such as --with NCCL_MAX_CTAS=8. With --profile
 `byteps` trains some more steps under TensorFlow's profiler, which takes CUDA graphs apart, so that
 its times are longer. Each row is printed when it is measured, and --json names a file for all.
 
-With --rates each GPU of `byteps` and `jax` is on an emulated host of its own, or so many as
---gpus-per-host says (benchmarks/cluster.py; needs root), and `byteps` has as many hosts with
-servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each host then, which
+With --rates each GPU of all but `none` and `mirrored` is on an emulated host of its own, or so many
+as --gpus-per-host says (benchmarks/cluster.py; needs root), and BytePSStrategy has as many hosts
+with servers. Their NICs carry so many Gbit/s each way. `jax` has a process on each host then, which
 reduce by NCCL over sockets.
 --cross-step adds rows of BytePSStrategy(cross_step=True), --flash-attention those with
 flash_attention=True.
@@ -51,6 +53,8 @@ _PROGRAM = "benchmarks.programs.gpu_fit"
 _JOIN_SECONDS = 400
 _MEASURE_SECONDS = 300
 _JAX_PORT = 29441
+_OURS = ("byteps", "byteps-jax")
+_JAX_SETTINGS = {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, both ways
 
 
@@ -58,7 +62,9 @@ _SENT_SHARE = {None: 1, "bf16": 0.5, "fp16": 0.5}  # of the bytes of float32, bo
 def _processes(strategy, options, settings, cluster):
     """The `Session` of a strategy's processes, and how many GPUs each of them sees."""
     gpus, per_host = options.gpus, options.gpus_per_host
-    if strategy == "byteps" and gpus > 1:
+    if strategy == "byteps-jax":
+        settings = {**_JAX_SETTINGS, **settings}
+    if strategy in _OURS and gpus > 1:
         own = lambda rank: {**GPU_SETTINGS, **settings, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
         patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
         with Job(
@@ -92,8 +98,7 @@ def _visible(gpus):
 
 
 def _jax_environment(visible, **variables):
-    chosen = {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    return gpu_environment(visible, **chosen, **variables)
+    return gpu_environment(visible, **_JAX_SETTINGS, **variables)
 
 
 def _jax_environments(processes, gpus, cluster):
@@ -187,7 +192,7 @@ def _variants(options):
     if options.flash_attention:
         made_with += [{**chosen, "flash_attention": True} for chosen in made_with]
     for strategy in options.strategies:
-        if strategy != "byteps":
+        if strategy not in _OURS:
             yield strategy, {}, ()
     compressions = [
         {} if each == "none" else {"compression": each} for each in options.compressions
@@ -195,6 +200,8 @@ def _variants(options):
     for chosen, compression in itertools.product(made_with, compressions):
         if "byteps" in options.strategies or chosen:
             yield "byteps", {**compression, **chosen}, ()
+    for compression in compressions if "byteps-jax" in options.strategies else ():
+        yield "byteps-jax", compression, ()
     for settings, compression in itertools.product(options.variants, compressions):
         yield "byteps", {**compression, **made_with[-1]}, settings
 
@@ -221,7 +228,7 @@ def _measure(model, options, cluster):
     with contextlib.ExitStack() as stack:
         alone = None
         for training in _start(model, options, cluster, stack):
-            in_cluster = cluster and training.strategy in ("byteps", "jax")
+            in_cluster = cluster and training.strategy in (*_OURS, "jax")
             for rate in options.rates if in_cluster else [None]:
                 name = training.name
                 if in_cluster:
@@ -232,7 +239,7 @@ def _measure(model, options, cluster):
                     alone = statistics.median(row["milliseconds"])
                 _report(name, row, alone)
                 rows[name] = row
-                if training.strategy != "byteps":  # JAX sends bfloat16 as it likes
+                if training.strategy not in _OURS:  # JAX sends bfloat16 as it likes
                     continue
                 if options.timelines:
                     folder = pathlib.Path(options.timelines) / re.sub(r"\W+", "_", name)
@@ -273,7 +280,7 @@ def main():
     parser.add_argument(
         "--strategies",
         nargs="+",
-        choices=["none", "byteps", "mirrored", "jax"],
+        choices=["none", "mirrored", "jax", *_OURS],
         default=["none", "byteps"],
     )
     parser.add_argument(

@@ -1,7 +1,7 @@
 """A process that calls `Model.fit` with Keras's defaults, on a GPU or several.
 
-TensorFlow's strategies train a model of examples/keras_synthetic_benchmark.py, and so does
-`keras.distribution.DataParallel` with KERAS_BACKEND=jax.
+TensorFlow's strategies train a model of examples/keras_synthetic_benchmark.py, and so do
+`keras.distribution.DataParallel` and BytePSStrategy with KERAS_BACKEND=jax.
 """
 
 import collections
@@ -71,7 +71,7 @@ def join(strategy, model, gpus, cpu=False, **chosen):
     """Makes the model and trains it for some steps, so that it is compiled.
 
     Args:
-        strategy: "none", "byteps", "mirrored" or "jax".
+        strategy: "none", "byteps", "mirrored", "jax" or "byteps-jax".
         model: of examples/keras_synthetic_benchmark.py.
         gpus: what this process must see.
         cpu: whether it trains on the CPU instead.
@@ -82,7 +82,7 @@ def join(strategy, model, gpus, cpu=False, **chosen):
         A dict: `batch` of each replica; `replicas`; `compression`; `compiled`, whether XLA compiles
         the step; `memory`, the peak on the GPU in bytes; `gradients`, their bytes in float32.
     """
-    seen = _devices(strategy)
+    seen = _devices()
     if len(seen) != gpus and not cpu:
         # Without its libraries TensorFlow would run on the CPU without a word.
         raise RuntimeError(f"{strategy} sees {len(seen)} GPUs and should see {gpus}: {seen}")
@@ -95,7 +95,7 @@ def join(strategy, model, gpus, cpu=False, **chosen):
         made = tf.distribute.get_strategy()
         given, replicas = gpus, gpus * _jax_processes()  # each has its own rows
     else:
-        made, _ = synthetic.make_strategy(strategy, **chosen)
+        made, _ = synthetic.make_strategy(strategy.removesuffix("-jax"), **chosen)
         given = replicas = made.num_replicas_in_sync
     with made.scope():
         built, data, classes = make(batch)
@@ -116,7 +116,7 @@ def join(strategy, model, gpus, cpu=False, **chosen):
         "compression": chosen.get("compression"),
         "cross_step": _training["cross_step"],
         "compiled": bool(built.jit_compile),
-        "memory": 0 if cpu else _peak_memory(strategy),
+        "memory": 0 if cpu else _peak_memory(),
         "gradients": sum(4 * int(np.prod(v.shape)) for v in built.trainable_variables),
     }
 
@@ -169,7 +169,7 @@ def weights():
 
 
 def leave():
-    if _training["strategy"] == "byteps":
+    if _training["strategy"].startswith("byteps"):
         import tf_byteps
 
         tf_byteps.shutdown()
@@ -179,8 +179,8 @@ def _jax_processes():
     return int(os.environ.get(_PROCESSES, "1"))
 
 
-def _devices(strategy):
-    if strategy != "jax":
+def _devices():
+    if keras.backend.backend() != "jax":
         return tf.config.list_physical_devices("GPU")
     import jax
 
@@ -193,8 +193,8 @@ def _devices(strategy):
     return [device for device in jax.local_devices() if device.platform == "gpu"]
 
 
-def _peak_memory(strategy):
-    if strategy != "jax":
+def _peak_memory():
+    if keras.backend.backend() != "jax":
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     import jax
 

@@ -8,6 +8,7 @@
 #ifndef TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
 #define TF_BYTEPS_CC_XLA_STREAM_EXCHANGES_H_
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -98,6 +99,22 @@ class StreamExchanges {
     exchange->is_held_up = true;
     *end = exchange->end;
     return OkStatus();
+  }
+
+  // Blocks until all exchanges of compiled programs have ended. Fails if one has failed after its
+  // stream was made to wait for it; told once. For who uses results as soon as the streams allow.
+  Status WaitUntilAllEnded() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::all_of(streams_.begin(), streams_.end(),
+                         [](const auto& each) { return each.second.in_programs_memory == 0; });
+    });
+    Status failure;
+    for (auto& [handle, stream] : streams_) {
+      const StreamExchangePointer late = std::exchange(stream.late, nullptr);
+      if (late != nullptr && late->worker.lock() == CurrentWorker()) failure = late->status;
+    }
+    return failure;
   }
 
   // No stream will wait for these: they end by themselves.

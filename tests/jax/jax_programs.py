@@ -28,10 +28,13 @@ def _sum(value, name, **options):
 
 
 def _exchanges(function, *arguments):
-    """The result, and how many exchanges it took."""
-    before = _engine.worker_counters()["exchanges"]
+    """The result, and how many exchanges it took: those that have begun.
+
+    A GPU may have a result before the engine has counted its exchange.
+    """
+    before = sum(_engine.next_rounds().values())
     result = jax.block_until_ready(function(*arguments))
-    return result, _engine.worker_counters()["exchanges"] - before
+    return result, sum(_engine.next_rounds().values()) - before
 
 
 def _message(function, *arguments):

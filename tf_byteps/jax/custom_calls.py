@@ -20,6 +20,8 @@ RANK_INFO = "byteps_rank_info"
 
 #: JAX's name of a platform -> how the library's handlers for it end.
 PLATFORMS = {"cpu": "host", "cuda": "cuda"}
+# The same -> the name by which XLA looks for handlers.
+_OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
 
 #: Of a run and of a handle, which only gives calls an order.
 NUMBER = jax.core.ShapedArray((1,), jnp.uint32)
@@ -35,19 +37,37 @@ KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4}
 
 
 @functools.cache
+def _library() -> ctypes.CDLL:
+    if not os.path.exists(_PATH):
+        raise ImportError(f"{_PATH} is missing: build the package first (pip install .)")
+    library = ctypes.CDLL(_PATH)
+    library.byteps_wait_for_exchanges_on_cuda.restype = ctypes.c_char_p
+    return library
+
+
+@functools.cache
 def register() -> None:
     """Tells JAX's XLA of the handlers, once in a process.
 
     Raises:
         ImportError: the library is missing.
     """
-    if not os.path.exists(_PATH):
-        raise ImportError(f"{_PATH} is missing: build the package first (pip install .)")
-    library = ctypes.CDLL(_PATH)
+    library = _library()
     for platform, ending in PLATFORMS.items():
         for call in (RUN, START, GATE, DONE, RANK_INFO):
             handler = jax.ffi.pycapsule(getattr(library, f"{call}_on_{ending}"))
-            jax.ffi.register_ffi_target(call, handler, platform=platform)
+            jax.ffi.register_ffi_target(call, handler, platform=_OF_XLA[platform])
+
+
+def wait_for_exchanges() -> str:
+    """Blocks until all exchanges that programs have begun on a GPU have ended.
+
+    A program's stream goes on when an exchange fails, with a wrong result. So does the program.
+
+    Returns:
+        `""`, or the engine's code and sentence about one that has failed since the last call.
+    """
+    return _library().byteps_wait_for_exchanges_on_cuda().decode()
 
 
 def attributes(

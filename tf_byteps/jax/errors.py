@@ -8,6 +8,7 @@ import jax
 
 from tf_byteps import _engine
 from tf_byteps.errors import ExchangeError
+from tf_byteps.jax import custom_calls
 
 # JAX puts the engine's code before what it says.
 _ERROR = re.compile(r"^(?:[\w.]+: )?([A-Z_]+): (.*)", re.DOTALL)
@@ -29,12 +30,24 @@ def of(error: Exception) -> ExchangeError | None:
     return None
 
 
+def raise_late_failure() -> None:
+    """Blocks until what programs have begun on a GPU has ended.
+
+    Raises:
+        ExchangeError: an exchange has failed when the GPU waited for it already.
+    """
+    code, _, sentence = custom_calls.wait_for_exchanges().partition(": ")
+    if code:
+        raise ExchangeError(sentence, code)
+
+
 @contextlib.contextmanager
 def exchange_errors() -> Iterator[None]:
     """Makes JAX's errors of exchanges in compiled functions those of tf_byteps: one sentence.
 
     JAX computes in the background, so an error comes where a result is used. Use results within
-    the context, or wait for them there with `jax.block_until_ready`.
+    the context, or wait for them there with `jax.block_until_ready`. On a GPU, the end of the
+    context waits for what its functions have begun: only then is it known whether it failed.
 
     Raises:
         ExchangeError: an exchange has failed. All other errors pass.
@@ -46,6 +59,7 @@ def exchange_errors() -> Iterator[None]:
     """
     try:
         yield
+        raise_late_failure()
     except jax.errors.JaxRuntimeError as error:
         found = of(error)
         if found is None:

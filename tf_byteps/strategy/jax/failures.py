@@ -17,6 +17,7 @@ import numpy as np
 from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
+from tf_byteps.jax.errors import raise_late_failure
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -71,6 +72,7 @@ def in_a_sentence(keep: Keep | None = None) -> Iterator[None]:
     """
     try:
         yield
+        raise_late_failure()
     except (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError) as error:
         found = of(error)
         if found is None:

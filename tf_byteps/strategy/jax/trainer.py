@@ -17,6 +17,7 @@ from tf_byteps import runtime
 from tf_byteps.errors import BytePSError
 from tf_byteps.exchange import host, leaving
 from tf_byteps.exchange.strategies import strategy_of
+from tf_byteps.jax.errors import raise_late_failure
 from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
 from tf_byteps.strategy.jax import batches, failures, initial_values, random_states, scopes, steps
 from tf_byteps.wrapping import Change
@@ -311,6 +312,7 @@ def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:
     """Called at the end of each epoch and each evaluation, and nowhere else."""
     if strategy_of(self) is None:
         return original(self, logs)
+    raise_late_failure()  # before callbacks save what the epoch has made
     if not getattr(_local, "evaluates", False):
         statistics.end_epoch(self)
     metrics.reduce_states(self)

@@ -1,0 +1,76 @@
+"""JAX's arrays, and `Model.fit` of Keras on JAX, on GPUs; skipped where there is none.
+
+Workers do what those of tests/jax do on CPUs, and the same is expected of them.
+"""
+
+import functools
+import inspect
+import pathlib
+
+import pytest
+
+pytest.importorskip("jaxlib", reason="jax is not installed")
+from tests import workers  # noqa: E402
+from tests.gpu.test_gpu import GPUS, environment, on_gpus  # noqa: E402
+from tests.jax import test_keras_fit, test_push_pull_in_jax  # noqa: E402
+
+pytestmark = [
+    pytest.mark.skipif(not GPUS, reason="this machine has no NVIDIA GPU"),
+    pytest.mark.time_limit(600),
+]
+
+# Without the second one, Keras has no device for what it keeps on the host.
+_ENVIRONMENT = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+# On two devices of one process, which a worker on a GPU does not have.
+_OF_TWO_DEVICES = ["refusals"]
+_SCENARIOS = [name for name in test_push_pull_in_jax.SCENARIOS if name not in _OF_TWO_DEVICES]
+_CHECKS = [
+    check
+    for name, check in vars(test_push_pull_in_jax).items()
+    if name.startswith("test_")
+    and "group" in inspect.signature(check).parameters
+    and name.removeprefix("test_") not in _OF_TWO_DEVICES
+]
+_FIT_PROGRAM = pathlib.Path(test_keras_fit.__file__).with_name("keras_programs.py")
+_FITS = ["arrays", "accumulation", "loss_scale", "losses", "own_step", "by_hand", "own_optimizers"]
+
+
+def _run(program, scenarios, hosts, **variables):
+    """As `workers.run`, on GPUs. Without hosts: one process without the others."""
+    on_gpus(hosts)  # skips if there are too few
+    of_rank = functools.partial(_own, hosts=hosts)
+    given = {**_ENVIRONMENT, **variables}
+    return workers.run(program, scenarios, len(hosts or ""), of_rank=of_rank, **given)
+
+
+def _own(rank, hosts):
+    return environment(f"worker {rank}", hosts)
+
+
+@pytest.fixture(scope="module", params=["ab", "aa"])
+def group(request):
+    variables = {"BYTEPS_MIN_COMPRESS_BYTES": "1024"}
+    group = _run(test_push_pull_in_jax.PROGRAM, _SCENARIOS, request.param, **variables)
+    group.size = 2
+    return group
+
+
+@pytest.mark.parametrize("check", _CHECKS, ids=lambda check: check.__name__.removeprefix("test_"))
+def test_exchanges(group, check):
+    check(group)
+
+
+@pytest.fixture(scope="module")
+def one():
+    return _run(_FIT_PROGRAM, _FITS, None, KERAS_BACKEND="jax")
+
+
+@pytest.fixture(scope="module", params=["ab", "aa"])
+def two(request):
+    return _run(_FIT_PROGRAM, _FITS, request.param, KERAS_BACKEND="jax")
+
+
+@pytest.mark.parametrize("name", _FITS)
+def test_two_workers_are_as_one_process(one, two, name):
+    for result in two[name]:
+        test_keras_fit._assert_equal(result, one[name][0])
