@@ -21,7 +21,7 @@ LIBRARIES := tf_byteps/_build_info.py
 SOURCES := $(shell find cc third_party -type f ! -name '*_test.cc' ! -path 'cc/fuzz/*') \
   BUILD WORKSPACE .bazelrc setup.py tools/build_environment.py
 
-.PHONY: help build demo test test-cc test-python test-long test-faults test-elastic test-property test-all test-slurm test-ray test-optional test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
+.PHONY: help build demo test test-cc test-python test-extended test-long test-faults test-elastic test-property test-all test-slurm test-ray test-optional test-rdma test-containers test-pythons test-tensorflow test-keras ptx wheels containers sanitize fuzz valgrind soak nightly bench bench-all docs lint tidy format clean
 
 help:  ## Lists the commands.
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,7 +31,7 @@ build: $(LIBRARIES)  ## Creates .venv and builds the libraries into tf_byteps/.
 demo: build  ## Trains a Keras model on two workers and one server, and checks the result.
 	$(BIN)/python examples/demo.py
 
-test: test-cc test-python  ## Runs the C++ tests and all Python tests but the long and the slow ones.
+test: test-cc test-python  ## Runs the C++ tests and the everyday Python tests (25 minutes).
 
 # The bare programs are only built: benchmarks run them.
 test-cc: build/packages.stamp
@@ -42,7 +42,10 @@ test-cc: build/packages.stamp
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-python: build
-	$(PYTEST) -m 'not slow and not long'
+	$(PYTEST) -m 'not slow and not long and not extended'
+
+test-extended: build  ## Runs what make test shows with other models, settings and numbers of workers (25 minutes).
+	$(PYTEST) -m 'extended and not long and not slow'
 
 test-long: build  ## Compares long trainings with one process: losses, parity, kept state, seeds, other projects' programs (40 minutes).
 	$(PYTEST) -m 'long and not slow'

@@ -32,11 +32,46 @@ _LONG = [
         "strategy/test_compiled_cross_step.py",
     )
 ]
+# What `make test` shows with other models, settings or numbers of workers; in `make test-extended`.
+_EXTENDED = [
+    _HERE / name
+    for name in (
+        "elastic/test_parts.py",
+        "jax/test_keras_fit.py",
+        "launch/test_gpus.py",
+        "launch/test_progress_bar.py",
+        "launch/test_trial.py",
+        "metrics/test_dashboard.py",
+        "ops/test_compressed_rows.py",
+        "ops/test_compression.py",
+        "ops/test_low_rank.py",
+        "strategy/test_caches.py",
+        "strategy/test_checkpoints.py",
+        "strategy/test_data.py",
+        "strategy/test_deferred_logs.py",
+        "strategy/test_keras_distribution.py",
+        "strategy/test_lengths.py",
+        "strategy/test_local_steps.py",
+        "strategy/test_overlap.py",
+        "strategy/test_row_optimizers.py",
+        "strategy/test_saving.py",
+        "strategy/test_shuffle.py",
+        "strategy/test_staleness.py",
+        "strategy/test_state.py",
+        "strategy/test_state_table.py",
+        "strategy/test_stragglers.py",
+        "timeline/test_elastic.py",
+        "timeline/test_input.py",
+    )
+]
 # They come first: at the end none is left for one process.
 _FIRST = [
     _HERE / "conformance/test_rows.py",
     _HERE / "property/test_seeds.py",
     *_LONG,
+    _HERE / "jax/test_keras_fit.py",
+    _HERE / "strategy/test_overlap.py",
+    _HERE / "strategy/test_checkpoints.py",
     _HERE / "strategy/test_strategy.py",
 ]
 
@@ -61,10 +96,12 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items):
-    """Marks what is long, and puts it first."""
+    """Marks what is not in `make test`, and puts what takes long first."""
     for item in items:
         if item.path in _LONG:
             item.add_marker("long")
+        if item.path in _EXTENDED:
+            item.add_marker("extended")
     items.sort(key=lambda item: _FIRST.index(item.path) if item.path in _FIRST else len(_FIRST))
 
 

@@ -114,6 +114,22 @@ _IN_ALL_COLUMNS = (
     "uneven_arrays",
 )
 
+# In make test. The other rows are in make test-extended.
+_EVERYDAY = (
+    *_IN_ALL_COLUMNS,
+    "custom_train_step",
+    "custom_training_loop",
+    "early_stopping",
+    "embedding_adam_unmerged",
+    "epoch_and_validation_logs",
+    "evaluate",
+    "model_checkpoint",
+    "predictions_in_input_order",
+    "py_dataset",
+    "synchronized_batch_normalization",
+    "uneven_class_and_sample_weights",
+)
+
 # Minutes of XLA's, for what the other columns show one by one.
 _SLOW_COLUMNS = ("compiled, optimizer", "compiled, 3 workers")
 
@@ -128,7 +144,12 @@ def _marks(name, row, column, is_compiled):
     is_slow = column in _SLOW_COLUMNS or name in _SLOW_ROWS
     is_slow = is_slow or (is_compiled and row.train.__module__ in _SLOW_COMPILED)
     is_long = name in _LONG_ROWS or (column in _LONG_COLUMNS and name not in _IN_ALL_COLUMNS)
-    marks = ((pytest.mark.slow, is_slow), (pytest.mark.long, is_long))
+    is_extended = name not in _EVERYDAY
+    marks = (
+        (pytest.mark.slow, is_slow),
+        (pytest.mark.long, is_long),
+        (pytest.mark.extended, is_extended),
+    )
     return [mark for mark, applies in marks if applies]
 
 
@@ -217,9 +238,9 @@ def test_row_alone(reference, tmp_path, name, column):
 
 
 def test_what_is_slow_or_long_exists():
-    assert {*_SLOW_ROWS, *_LONG_ROWS, *_IN_ALL_COLUMNS} <= set(running.all_rows())
+    assert {*_SLOW_ROWS, *_LONG_ROWS, *_EVERYDAY} <= set(running.all_rows())
     assert {*_SLOW_COLUMNS, *_LONG_COLUMNS} <= set(COLUMNS)
-    assert not {*_SLOW_ROWS, *_IN_ALL_COLUMNS} & {*_LONG_ROWS}
+    assert not {*_SLOW_ROWS, *_EVERYDAY} & {*_LONG_ROWS}
 
 
 def test_every_mode_has_rows():
