@@ -74,6 +74,37 @@ def left():
     return facts(model, history, error=error)
 
 
+class _FailsAt(keras.callbacks.Callback):
+    """Fails in a batch on the last worker."""
+
+    def __init__(self, batch):
+        super().__init__()
+        self._batch = batch
+
+    def _fail(self, batch, logs=None):
+        if batch == self._batch and tf_byteps.rank() == tf_byteps.size() - 1:
+            raise OSError("the disk is full")
+
+    on_test_batch_begin = on_predict_batch_begin = _fail
+
+
+def left_outside_fit():
+    """An evaluation and a prediction fail on one worker: all leave them, and meet in the next."""
+    x, y = data(24)
+    model = model_of(metrics=["accuracy"])
+    calls = {"evaluate": lambda **more: model.evaluate(x, y, batch_size=12, verbose=0, **more)}
+    calls["predict"] = lambda **more: model.predict(x, batch_size=12, verbose=0, **more)
+    results = {name: call() for name, call in calls.items()}
+    told = {
+        f"{name} at {batch}": error_of(call, callbacks=[_FailsAt(batch)])
+        for name, call in calls.items()
+        for batch in (0, 1)
+    }
+    again = {name: call() for name, call in calls.items()}
+    history = model.fit(x, y, batch_size=12, shuffle=False, verbose=0)
+    return facts(model, history, told=told, results=results, again=again)
+
+
 class _Leaving(Batches):
     """Worker 1 ends in the second epoch."""
 

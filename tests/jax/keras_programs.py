@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
-from failing_programs import left, lengths, lost, refusals  # noqa: F401
+from failing_programs import left, left_outside_fit, lengths, lost, refusals  # noqa: F401
 from keras_models import Batches, Losses, data, facts, model_of
 from step_programs import exchanged, own_optimizers, own_steps  # noqa: F401
 

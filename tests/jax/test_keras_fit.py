@@ -19,7 +19,7 @@ _ALL_STEPS = "own_steps"
 _EQUAL += [_STEPS, "own_optimizers", "generators"]
 _EQUAL_WITH_THREE = ["arrays", "losses", "by_hand"]
 _OTHERS = ["normalization", "dropout", "stopping", "compression", "refusals", "left"]
-_OTHERS += ["random_states", "exchanged", "lengths"]
+_OTHERS += ["left_outside_fit", "random_states", "exchanged", "lengths"]
 
 # One group of processes serves many tests: the first of them waits for it.
 pytestmark = pytest.mark.time_limit(600)
@@ -172,6 +172,18 @@ def test_all_leave_a_training_and_meet_again(two):
     assert second["error"] == "OSError: the disk is full"
     assert first["error"].startswith("ExchangeError: tensor ")
     assert "its fit failed with OSError: the disk is full" in first["error"]
+    _assert_equal(second["weights"], first["weights"], 0)
+
+
+def test_all_leave_an_evaluation_or_a_prediction_and_meet_again(two):
+    first, second = two["left_outside_fit"]
+    for call, told in second.pop("told").items():
+        assert told == "OSError: the disk is full"
+        method = call.split()[0]
+        assert f"its {method} failed with OSError: the disk is full" in first["told"][call]
+        assert first["told"][call].startswith("ExchangeError: tensor ")
+    for result in (first, second):
+        _assert_equal(result["again"], result["results"], 0)
     _assert_equal(second["weights"], first["weights"], 0)
 
 

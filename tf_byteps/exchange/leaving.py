@@ -1,6 +1,6 @@
 """Workers that leave `fit` by an exception, and meet again in the next one.
 
-With a strategy they also meet in an `evaluate` or `predict` outside of `fit`.
+With a strategy they also meet in an `evaluate` or `predict` outside of `fit`, and leave it so.
 
 The others wait for who has left, at exchanges of the training that are not known here. So it gives
 up all rounds that these could yet have in the training: the others leave `fit`, too, by an error
@@ -83,8 +83,12 @@ def _go_on_together() -> None:
 
 
 @contextlib.contextmanager
-def telling_the_others() -> Iterator[None]:
-    """Around all of a training: an exception that ends it here ends it on all workers."""
+def telling_the_others(method: str = "fit") -> Iterator[None]:
+    """Around all of a training: an exception that ends it here ends it on all workers.
+
+    Args:
+        method: of the model, which is called: see `meet`.
+    """
     global _has_left
     before = _engine.next_rounds()
     try:
@@ -95,7 +99,7 @@ def telling_the_others() -> Iterator[None]:
             raise
         if runtime.is_initialized() and runtime.size() > 1:
             _has_left = True
-            _leave(f"its fit failed with {type(error).__name__}: {cause_in(str(error))}")
+            _leave(f"its {method} failed with {type(error).__name__}: {cause_in(str(error))}")
         raise
     _note_names(before)
 

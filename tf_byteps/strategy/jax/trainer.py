@@ -18,7 +18,7 @@ from tf_byteps.errors import BytePSError
 from tf_byteps.exchange import host, leaving
 from tf_byteps.exchange.strategies import strategy_of
 from tf_byteps.jax.errors import raise_late_failure
-from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
+from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.jax import batches, failures, initial_values, random_states, scopes, steps
 from tf_byteps.wrapping import Change
 
@@ -119,14 +119,9 @@ def _refuse_distribution() -> None:
         )
 
 
-def _meet_outside_fit(model: Any, method: str) -> None:
-    """A training has begun together. Another one may have ended by an exception on some worker."""
+def _outside_fit(model: Any, method: str) -> contextlib.AbstractContextManager[None]:
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
-    if is_inside or runtime.size() == 1:
-        return
-    _, after_failure = leaving.meet(None, method)
-    if after_failure:
-        initial_values.synchronize(model)
+    return contextlib.nullcontext() if is_inside else outside.of_fit(model, method)
 
 
 @contextlib.contextmanager
@@ -134,9 +129,8 @@ def _putting_back_state(model: Any) -> Iterator[None]:
     """Keras leaves a model without values if its input fails within `evaluate` or `predict`."""
     try:
         yield
-    except Exception as error:
-        if failures.of(error) is None:  # after a failed exchange they cannot be read
-            model.jax_state_sync()
+    except Exception:
+        model.jax_state_sync()
         raise
 
 
@@ -147,8 +141,7 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: 
     _refuse_distribution()
     outer = getattr(_local, "evaluates", False)
     try:
-        with failures.in_a_sentence(), batches.cut(True):
-            _meet_outside_fit(self, "evaluate")
+        with _outside_fit(self, "evaluate"), failures.in_a_sentence(), batches.cut(True):
             _local.evaluates = True
             _average_statistics(self)
             metrics.give_back(self)
@@ -170,8 +163,7 @@ def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: o
         with batches.cut(False):
             return original(self, *args, **kwargs)
     _refuse_distribution()
-    with failures.in_a_sentence(), batches.cut(True):
-        _meet_outside_fit(self, "predict")
+    with _outside_fit(self, "predict"), failures.in_a_sentence(), batches.cut(True):
         _average_statistics(self)
         with _putting_back_state(self):
             return original(self, *args, **kwargs)
@@ -262,7 +254,7 @@ def _make_function(
 ) -> Any:
     if strategy_of(self) is not None and runtime.size() > 1:
         if concatenate_outputs:
-            step_function = _gathering(step_function)
+            step_function = _gathering(self, step_function)
         else:
             step_function = steps.marking(self, step_function)
     function = original(self, step_function, concatenate_outputs)
@@ -277,15 +269,19 @@ def _keeping_state(model: Any, function: Callable[..., Any]) -> Callable[..., An
             return function(state, iterator)
         except Exception:
             if not any(array.is_deleted() for array in tree.flatten(state)):
-                names = _STATE if len(state) == len(_STATE) else [*_STATE[:2], _STATE[-1]]
-                model._jax_state = dict(zip(names, state))
-                model._jax_state_synced = False
+                _keep_state(model, state)
             raise
 
     return call
 
 
-def _gathering(step_function: Callable[..., Any]) -> Callable[..., Any]:
+def _keep_state(model: Any, state: Any) -> None:
+    names = _STATE if len(state) == len(_STATE) else [*_STATE[:2], _STATE[-1]]
+    model._jax_state = dict(zip(names, state))
+    model._jax_state_synced = False
+
+
+def _gathering(model: Any, step_function: Callable[..., Any]) -> Callable[..., Any]:
     """A prediction of the whole batch: the workers' pieces, in the input's order."""
 
     def call(state: Any, piece: Any) -> Any:
@@ -293,19 +289,26 @@ def _gathering(step_function: Callable[..., Any]) -> Callable[..., Any]:
         outputs, state = step_function(state, piece)
         if rows is None:  # of predict_on_batch
             return outputs, state
-        arrays = [np.asarray(output) for output in tree.flatten(outputs)]
-        for array in arrays:
-            if array.shape[:1] != (max(rows[0], 1),):
-                raise ValueError(
-                    f"a prediction for {rows[0]} rows has the shape {array.shape}: predict gathers "
-                    "the workers' rows, so its first axis must be the batch's"
-                )
-        pieces = [array[: rows[0]] for array in arrays]
-        names = [f"prediction/{index}" for index in range(len(pieces))]
-        gathered = host.copy_all(pieces, names, "gather")
-        return tree.pack_sequence_as(outputs, gathered), state
+        try:
+            return _gathered(outputs, rows[0]), state
+        except Exception:
+            _keep_state(model, state)  # the step has used up the memory of the one before
+            raise
 
     return call
+
+
+def _gathered(outputs: Any, rows: int) -> Any:
+    arrays = [np.asarray(output) for output in tree.flatten(outputs)]
+    for array in arrays:
+        if array.shape[:1] != (max(rows, 1),):
+            raise ValueError(
+                f"a prediction for {rows} rows has the shape {array.shape}: predict gathers "
+                "the workers' rows, so its first axis must be the batch's"
+            )
+    pieces = [array[:rows] for array in arrays]
+    names = [f"prediction/{index}" for index in range(len(pieces))]
+    return tree.pack_sequence_as(outputs, host.copy_all(pieces, names, "gather"))
 
 
 def _metrics_result(original: Callable[..., Any], self: Any, logs: Any) -> Any:

@@ -1,5 +1,6 @@
 """What is changed in Keras's trainers; see the package for why."""
 
+import contextlib
 import inspect
 import logging
 import threading
@@ -8,12 +9,11 @@ from typing import Any
 
 import keras
 
-from tf_byteps import runtime
 from tf_byteps.exchange import leaving
 from tf_byteps.exchange.strategies import is_ours
 from tf_byteps.private.keras import Trainer
 from tf_byteps.private.keras_tensorflow import keras_trainer
-from tf_byteps.strategy.fit import callbacks, metrics, statistics, stopping
+from tf_byteps.strategy.fit import callbacks, metrics, outside, statistics, stopping
 from tf_byteps.strategy.fit.foreign_optimizers import adopt_model, warn_if_alone
 from tf_byteps.strategy.input import building, position
 from tf_byteps.strategy.step import (
@@ -111,14 +111,11 @@ def _fit(original: Callable[..., Any], self: keras.Model, *args: object, **kwarg
         stopping.forget(self)
 
 
-def _meet_outside_fit(model: keras.Model, method: str) -> None:
-    """A training has begun together. Another one may have ended by an exception on some worker."""
+def _outside_fit(model: keras.Model, method: str) -> contextlib.AbstractContextManager[None]:
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
-    if is_inside or not is_ours(model.distribute_strategy) or runtime.size() == 1:
-        return
-    _, after_failure = leaving.meet(None, method)
-    if after_failure:
-        model.distribute_strategy.extended.synchronize_model(model)
+    if is_inside or not is_ours(model.distribute_strategy):
+        return contextlib.nullcontext()
+    return outside.of_fit(model, method)
 
 
 def _evaluate(
@@ -126,8 +123,7 @@ def _evaluate(
 ) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
-        with failures.shortened_errors():
-            _meet_outside_fit(self, "evaluate")
+        with _outside_fit(self, "evaluate"), failures.shortened_errors():
             _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
@@ -260,8 +256,7 @@ def _predict(
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
     collecting = local_batch.collecting_predictions(self if is_distributed else None)
-    with failures.shortened_errors(), collecting:
-        _meet_outside_fit(self, "predict")
+    with _outside_fit(self, "predict"), failures.shortened_errors(), collecting:
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
