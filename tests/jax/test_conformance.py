@@ -46,7 +46,6 @@ _OVERFLOWS = "overflows earlier with a large loss scale (docs/keras_on_jax.md)"
 _REFUSED = "asks for what is refused on JAX"
 # Name -> why the row is not run.
 _WITHOUT = {
-    "all_workers_save_to_one_path": "workers write the file at the same time",
     "batch_normalization": "its reference is TensorFlow's",
     "custom_train_step": _TENSORFLOWS,
     "custom_train_step_scaled_by_hand": _TENSORFLOWS,

@@ -22,12 +22,14 @@ whether a model of a `BytePSStrategy` is at work and otherwise does what it did 
 * `JAXTrainer.make_predict_function`: initial values of a model that has not been trained.
 * `JAXTrainer._get_metrics_result_or_logs`: logs cover the rows of all workers.
 * `JAXTrainer.stop_training`: all workers stop together.
+* `saving_lib.save_model`, `save_weights_only`, `legacy_h5_format.save_model_to_hdf5`: all
+  workers may save to one path (see `saving`).
 * callbacks that write files, and the progress bar: worker 0 alone (see `strategy.fit.callbacks`).
 """
 
 import threading
 
-from tf_byteps.strategy.fit import callbacks
+from tf_byteps.strategy.fit import callbacks, model_files
 from tf_byteps.strategy.jax import gradients, trainer
 from tf_byteps.wrapping import wrap_all
 
@@ -42,5 +44,6 @@ def install() -> None:
         if _installed:
             return
         _installed = True
-    wrap_all([change for part in (gradients, trainer, callbacks) for change in part.changes()])
+    parts = (gradients, trainer, callbacks, model_files)
+    wrap_all([change for part in parts for change in part.changes()])
     trainer.replace_stop_training()

@@ -72,7 +72,7 @@ import threading
 
 from tf_byteps.ops import input_waits
 from tf_byteps.private.keras_tensorflow import TensorFlowTrainer
-from tf_byteps.strategy.fit import atomic_writes, callbacks, deferred_logs
+from tf_byteps.strategy.fit import callbacks, dataset_files, deferred_logs, model_files
 from tf_byteps.strategy.keras_hooks import gradients, input, training
 from tf_byteps.strategy.saving import checkpoints, saved_models
 from tf_byteps.timeline import python_steps
@@ -90,7 +90,7 @@ def install() -> None:
             return
         _installed = True
     python_steps.install()
-    parts = (gradients, training, input, callbacks, deferred_logs, atomic_writes)
+    parts = (gradients, training, input, callbacks, deferred_logs, model_files, dataset_files)
     wrap_all([change for part in (*parts, checkpoints, saved_models) for change in part.changes()])
     gradients.replace_value()
     training.replace_stop_training()

@@ -12,10 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tf_byteps import runtime
 from tf_byteps.private.tensorflow import (
     OBJECT_GRAPH_PROTO_KEY,  # pyright: ignore[reportAttributeAccessIssue]
     checkpoint,
@@ -24,7 +22,6 @@ from tf_byteps.private.tensorflow import (
     functional_saver,
 )
 from tf_byteps.strategy.saving import beside, turns
-from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
 
@@ -37,19 +34,11 @@ def changes() -> list[Change]:
     ]
 
 
-def is_shared(path: Path) -> bool:
-    """Whether other workers may write a path, on a disk on which files can be moved."""
-    if not runtime.is_initialized() or runtime.size() == 1:
-        return False
-    text = tf.compat.as_str(os.fspath(path))
-    return "://" not in text and not beside.is_beside(text)
-
-
 def _save(original: Callable[..., Any], self: Any, file_prefix: str, options: object = None) -> Any:
     if not tf.executing_eagerly():
         return original(self, file_prefix, options)
     path = tf.compat.as_str(tf.convert_to_tensor(file_prefix).numpy())
-    if not is_shared(path) or self._num_unique_tasks > 1:
+    if not turns.is_shared(path) or self._num_unique_tasks > 1:
         return original(self, file_prefix, options)
     # Variables that all workers take together are exchanged here, before anybody waits for a turn.
     shards = self._get_shards_by_task(getattr(options, "experimental_sharding_callback", None))
@@ -90,26 +79,15 @@ def _identity(shards: list[Any]) -> str:
     }
     digest = hashlib.blake2b(digest_size=16)
     for key in sorted(values):
-        add(digest, values[key], *key)
+        turns.add_to_digest(digest, values[key], *key)
     return digest.hexdigest()
-
-
-def add(digest: hashlib.blake2b, tensor: tf.Tensor, *names: str) -> None:
-    """Adds a tensor's names, type and values to a digest of `hashlib`."""
-    values = np.ascontiguousarray(tensor)
-    if values.dtype.kind == "O":
-        values = [len(value).to_bytes(8, "little") + value for value in values.reshape(-1)]
-        digest.update(b"".join(values))
-    else:
-        digest.update(values.reshape(-1).view(np.uint8).data)
-    digest.update(repr((*names, tensor.dtype, tuple(tensor.shape))).encode())
 
 
 def _restore(
     original: Callable[..., Any], self: Any, save_path: str, *args: object, **kwargs: object
 ) -> Any:
     """No worker of this host writes the checkpoint meanwhile."""
-    is_path = isinstance(save_path, (str, os.PathLike)) and is_shared(save_path)
+    is_path = isinstance(save_path, (str, os.PathLike)) and turns.is_shared(save_path)
     if not is_path or not turns.are_needed():
         return original(self, save_path, *args, **kwargs)
     with turns.turn(save_path, reads=True):
@@ -118,7 +96,7 @@ def _restore(
 
 def _delete(original: Callable[..., Any], filespec: str) -> None:
     """Leaves a checkpoint that a worker of this host has saved, and not deleted so far."""
-    if not is_shared(filespec):
+    if not turns.is_shared(filespec):
         original(filespec)
         return
     prefix = re.sub(r"\.(index|data-\?{5}-of-\?{5})$", "", filespec)

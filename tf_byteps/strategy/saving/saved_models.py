@@ -19,7 +19,7 @@ from tf_byteps.private.tensorflow import (
     saved_model_load as load,
     saved_model_save as save,
 )
-from tf_byteps.strategy.saving import beside, checkpoints, turns
+from tf_byteps.strategy.saving import beside, turns
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
@@ -35,7 +35,7 @@ def changes() -> list[Change]:
 def _save(
     original: Callable[..., Any], obj: object, export_dir: Path, *args: object, **kwargs: object
 ) -> Any:
-    if not tf.executing_eagerly() or not checkpoints.is_shared(export_dir):
+    if not tf.executing_eagerly() or not turns.is_shared(export_dir):
         return original(obj, export_dir, *args, **kwargs)
     target = pathlib.Path(os.path.abspath(tf.compat.as_str(os.fspath(export_dir))))
     _saves[target] += 1
@@ -68,7 +68,7 @@ def _identity(obj: object, target: pathlib.Path) -> str:
         if isinstance(variable, BaseResourceVariable):
             value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
             digest = hashlib.blake2b(digest_size=16)
-            checkpoints.add(digest, value)
+            turns.add_to_digest(digest, value)
             numbers.append(digest.hexdigest())
     all_of_them = " ".join([type(obj).__qualname__, str(_saves[target]), *sorted(numbers)])
     return hashlib.blake2b(all_of_them.encode(), digest_size=16).hexdigest()
@@ -76,7 +76,7 @@ def _identity(obj: object, target: pathlib.Path) -> str:
 
 def _load(original: Callable[..., Any], export_dir: Path, *args: object, **kwargs: object) -> Any:
     """No worker of this host writes the files meanwhile."""
-    is_path = isinstance(export_dir, (str, os.PathLike)) and checkpoints.is_shared(export_dir)
+    is_path = isinstance(export_dir, (str, os.PathLike)) and turns.is_shared(export_dir)
     if not is_path or not turns.are_needed():
         return original(export_dir, *args, **kwargs)
     with turns.turn(export_dir, reads=True):

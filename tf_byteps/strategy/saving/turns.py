@@ -18,6 +18,9 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
 
 from tf_byteps import runtime
 from tf_byteps.strategy.saving import beside
@@ -27,6 +30,31 @@ from tf_byteps.types import Path
 def are_needed() -> bool:
     """Whether this process shares its host with other workers of its job."""
     return runtime.is_initialized() and runtime.size() > 1 and runtime.local_size() > 1
+
+
+def is_shared(path: Path) -> bool:
+    """Whether other workers may write a path, on a disk on which files can be moved."""
+    if not runtime.is_initialized() or runtime.size() == 1:
+        return False
+    text = os.fsdecode(path)
+    return "://" not in text and not beside.is_beside(text)
+
+
+def add_to_digest(digest: hashlib.blake2b, tensor: Any, *names: str) -> None:
+    """Adds a tensor's names, type and values to a digest of `hashlib`.
+
+    Args:
+        digest: what the identity of a `Turn` is made of.
+        tensor: of TensorFlow or JAX, or a NumPy array.
+        *names: of the tensor.
+    """
+    values = np.ascontiguousarray(tensor)
+    if values.dtype.kind == "O":
+        values = [len(value).to_bytes(8, "little") + value for value in values.reshape(-1)]
+        digest.update(b"".join(values))
+    else:
+        digest.update(values.reshape(-1).view(np.uint8).data)
+    digest.update(repr((*names, tensor.dtype, tuple(tensor.shape))).encode())
 
 
 @dataclasses.dataclass

@@ -1,11 +1,9 @@
-"""Saved models and weights of Keras, and datasets, that all workers save to one path.
+"""Models and weights that Keras saves, by all workers to one path. For all backends.
 
 `strategy.saving` says what must hold.
 """
 
-import collections
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -13,18 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_byteps.private.keras import file_utils, legacy_h5_format, saving_lib
-from tf_byteps.private.tensorflow import save_op
 from tf_byteps.strategy.fit import statistics
-from tf_byteps.strategy.input import content
-from tf_byteps.strategy.saving import beside, checkpoints, turns
+from tf_byteps.strategy.saving import beside, turns
 from tf_byteps.types import Path
 from tf_byteps.wrapping import Change
 
 _ADDRESS = re.compile(r'"shared_object_id": \d+')  # of an object in this process's memory
-_saves = collections.Counter()  # path -> how often this process has saved a dataset there
 
 
 def changes() -> list[Change]:
@@ -33,7 +27,6 @@ def changes() -> list[Change]:
         (saving_lib, "save_model", _save),
         (saving_lib, "save_weights_only", _save),
         (legacy_h5_format, "save_model_to_hdf5", _save),
-        (save_op, "_save", _save_dataset),
     ]
 
 
@@ -45,7 +38,7 @@ def _save(
     **kwargs: object,
 ) -> None:
     is_path = isinstance(filepath, (str, os.PathLike)) and not file_utils.is_remote_path(filepath)
-    if not is_path or not checkpoints.is_shared(filepath):
+    if not is_path or not turns.is_shared(filepath):
         original(model, filepath, *args, **kwargs)
         return
     statistics.warn_if_own(model)
@@ -72,7 +65,7 @@ def _identity(model: keras.Model, how: list[str]) -> str:
     digest = hashlib.blake2b("\n".join(how).encode(), digest_size=16)
     optimizer = getattr(model, "optimizer", None)
     for variable in [*model.variables, *(optimizer.variables if optimizer is not None else ())]:
-        checkpoints.add(digest, variable.value, variable.path)
+        turns.add_to_digest(digest, variable.value, variable.path)
     return digest.hexdigest()
 
 
@@ -81,30 +74,3 @@ def _saves_itself(layer: keras.layers.Layer) -> bool:
     save = type(layer).save_own_variables
     is_own = save is not keras.Layer.save_own_variables and not save.__module__.startswith("keras.")
     return is_own or hasattr(layer, "save_assets")
-
-
-def _save_dataset(
-    original: Callable[..., Any],
-    dataset: tf.data.Dataset,
-    path: Path,
-    compression: str | None = None,
-    shard_func: Callable[..., Any] | None = None,
-    checkpoint_args: object = None,
-) -> Any:
-    """With `checkpoint_args` a save that was interrupted goes on where it was: in its place."""
-    is_path = isinstance(path, (str, os.PathLike)) and checkpoints.is_shared(path)
-    if not is_path or checkpoint_args or not tf.executing_eagerly():
-        return original(dataset, path, compression, shard_func, checkpoint_args)
-    target = pathlib.Path(os.path.realpath(path))
-    _saves[target] += 1
-
-    def write() -> list[pathlib.Path]:
-        with beside.folder(target) as folder:
-            original(dataset, os.fspath(folder / target.name), compression, shard_func)
-            return beside.move(folder, target, lambda file: file.name == "snapshot.metadata")
-
-    # What functions and files give cannot be compared: the workers' saves are those of one program.
-    known = [_saves[target], compression, shard_func is None, str(dataset.element_spec)]
-    known += [[type(stage).__name__ for stage in content.stages(dataset)]]
-    turns.save_once(target, json.dumps([*known, content.of_dataset(dataset)]), write)
-    return None
