@@ -169,6 +169,42 @@ def evaluated_after_an_exception():
     return said, results, expected, [weight.tolist() for weight in model.get_weights()]
 
 
+class _FailsOutsideFit(keras.callbacks.Callback):
+    """Raises on worker 0, in the second batch of an evaluation or a prediction."""
+
+    def _fail(self, batch, logs=None):
+        if batch == 1 and bps.rank() == 0:
+            raise OSError("no space left")
+
+    on_test_batch_begin = on_predict_batch_begin = _fail
+
+
+def left_outside_fit():
+    """An evaluation and a prediction that worker 0 leaves, among some that all end."""
+    keras.utils.set_random_seed(7)
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+    said, results = [], []
+
+    def call_both(callbacks=()):
+        options = {"batch_size": 10, "callbacks": list(callbacks), "verbose": 0}
+        for call in (
+            lambda: model.evaluate(_ROWS, _ROWS[:, :1], **options),
+            lambda: model.predict(_ROWS, **options).tolist(),
+        ):
+            try:
+                results.append(call())
+            except (OSError, tf.errors.OpError) as error:
+                said.append(f"{type(error).__name__}: {error}")
+
+    call_both()
+    call_both([_FailsOutsideFit()])
+    call_both()
+    model.fit(_ROWS, _ROWS[:, :1], verbose=0)
+    return said, results, [weight.tolist() for weight in model.get_weights()]
+
+
 def calls_that_differ():
     """One worker evaluates, the others predict."""
     with bps.BytePSStrategy().scope():

@@ -27,6 +27,7 @@ LOOPS = {
 }
 _OTHERS = (
     "evaluated_after_an_exception",
+    "left_outside_fit",
     "calls_that_differ",
     "left_by_an_error_of_tensorflow",
     "left_while_tracing",
@@ -78,6 +79,19 @@ def test_evaluations_and_predictions_meet_after_that(group):
         assert again == [evaluated, predicted] == first[1][:2]
         assert evaluated == pytest.approx(expected, rel=1e-5)
         assert weights == first[3]
+
+
+def test_an_evaluation_and_a_prediction_end_on_all_workers(group):
+    """So the others need not wait for BYTEPS_OPERATION_TIMEOUT, and meet in the next ones."""
+    first, *others = group["left_outside_fit"]
+    assert first[0] == ["OSError: no space left"] * 2
+    for other in others:
+        for message, method in zip(other[0], ("evaluate", "predict"), strict=True):
+            told = f"worker 0 has given it up: its {method} failed with OSError: no space left"
+            assert message.startswith('CancelledError: tensor "') and told in message
+    for _, (evaluated, predicted, *again), weights in (first, *others):
+        assert again == [evaluated, predicted] == first[1][:2]
+        assert weights == first[2]
 
 
 def test_methods_that_differ_are_named(group):
