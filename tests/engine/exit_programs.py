@@ -12,6 +12,9 @@ import tf_byteps
 from tf_byteps import _engine
 
 _kept = []
+# Ways that the others are told of, and how long that may take on a busy machine.
+_FAILURES = ("exception", "interrupt")
+_FAILURE_SECONDS = 20
 
 
 def ends(how, first, seconds):
@@ -21,6 +24,9 @@ def ends(how, first, seconds):
     if tf_byteps.rank() == first:
         return _WAYS[how]()
     time.sleep(seconds)
+    deadline = time.monotonic() + (_FAILURE_SECONDS if how in _FAILURES else 0)
+    while not _engine.worker_failure() and time.monotonic() < deadline:
+        time.sleep(0.05)
     return tf_byteps.is_initialized() and _engine.worker_failure()
 
 
