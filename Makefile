@@ -31,7 +31,7 @@ build: $(LIBRARIES)  ## Creates .venv and builds the libraries into tf_byteps/.
 demo: build  ## Trains a Keras model on two workers and one server, and checks the result.
 	$(BIN)/python examples/demo.py
 
-test: test-cc test-python  ## Runs the C++ tests and the everyday Python tests (25 minutes).
+test: test-cc test-python  ## Runs the C++ tests and the everyday Python tests.
 
 # The bare programs are only built: benchmarks run them.
 test-cc: build/packages.stamp
@@ -44,7 +44,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 test-python: build
 	$(PYTEST) -m 'not slow and not long and not extended'
 
-test-extended: build  ## Runs what make test shows with other models, settings and numbers of workers (25 minutes).
+test-extended: build  ## Runs what make test shows with other models, settings and numbers of workers.
 	$(PYTEST) -m 'extended and not long and not slow'
 
 test-long: build  ## Compares long trainings with one process: losses, parity, kept state, seeds, other projects' programs (40 minutes).

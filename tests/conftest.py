@@ -30,6 +30,7 @@ _LONG = [
         "strategy/test_parity.py",
         "strategy/test_residuals.py",
         "strategy/test_compiled_cross_step.py",
+        "strategy/test_overlap.py",
     )
 ]
 # What `make test` shows with other models, settings or numbers of workers; in `make test-extended`.
@@ -52,7 +53,6 @@ _EXTENDED = [
         "strategy/test_keras_distribution.py",
         "strategy/test_lengths.py",
         "strategy/test_local_steps.py",
-        "strategy/test_overlap.py",
         "strategy/test_row_optimizers.py",
         "strategy/test_saving.py",
         "strategy/test_shuffle.py",
@@ -70,7 +70,6 @@ _FIRST = [
     _HERE / "property/test_seeds.py",
     *_LONG,
     _HERE / "jax/test_keras_fit.py",
-    _HERE / "strategy/test_overlap.py",
     _HERE / "strategy/test_checkpoints.py",
     _HERE / "strategy/test_strategy.py",
 ]
