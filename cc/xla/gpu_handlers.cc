@@ -172,9 +172,9 @@ ffi::Error Place(CudaStreamHandle stream, int64_t what, ffi::Result<ffi::AnyBuff
 }  // namespace
 }  // namespace byteps
 
-// Blocks until all exchanges that programs have begun on streams have ended. Returns "", or code and
-// sentence of one that failed when its stream had been made to wait for it already. Valid until the
-// thread's next call.
+// Blocks until all exchanges that programs have begun on streams have ended. Returns "", or code
+// and sentence of one that failed when its stream had been made to wait for it already. Valid until
+// the thread's next call.
 extern "C" BYTEPS_XLA_EXPORT const char* byteps_wait_for_exchanges_on_cuda() {
   thread_local std::string text;
   const byteps::Status status = byteps::AllStreamExchanges().WaitUntilAllEnded();
