@@ -99,12 +99,13 @@ def flash_attention(
     if mask is None:
         return _attend(query, key, value, [], scale, is_causal)
     lengths: list[Any] = [query.shape[1], key.shape[1]]
+    sees: Any = mask
     if is_causal:
-        mask = tf.logical_and(mask, tf.linalg.band_part(tf.ones(lengths, tf.bool), -1, 0))
-    mask = tf.broadcast_to(mask, tf.concat([tf.shape(mask)[:2], lengths], 0))
-    bias = tf.where(mask, tf.zeros([], query.dtype), tf.constant(_MASKED, query.dtype))
+        sees = tf.logical_and(sees, tf.linalg.band_part(tf.ones(lengths, tf.bool), -1, 0))
+    sees = tf.broadcast_to(sees, tf.concat([tf.shape(sees)[:2], lengths], 0))
+    bias = tf.where(sees, tf.zeros([], query.dtype), tf.constant(_MASKED, query.dtype))
     output = _attend(query, key, value, [bias], scale, False)
-    return _with_mean_where_nothing_is_seen(output, value, mask)
+    return _with_mean_where_nothing_is_seen(output, value, sees)
 
 
 def _attend(
@@ -122,15 +123,15 @@ def _attend(
 
 
 def _with_mean_where_nothing_is_seen(
-    output: tf.Tensor, value: tf.Tensor, mask: tf.Tensor
+    output: tf.Tensor, value: tf.Tensor, sees: tf.Tensor
 ) -> tf.Tensor:
     """A query that may look at no key looks at all alike, as in Keras.
 
     The kernel is of no use there. In its backward pass it computes a probability from a score and
     the logarithm of all scores' sum, which is lost beside so large a bias.
     """
-    sees_nothing = tf.logical_not(tf.reduce_any(mask, axis=-1))  # (batch, heads, queries)
-    sees_nothing = tf.transpose(sees_nothing, [0, 2, 1])[..., tf.newaxis]
+    sees_nothing = tf.logical_not(tf.reduce_any(sees, axis=-1))  # (batch, heads, queries)
+    sees_nothing = tf.expand_dims(tf.transpose(sees_nothing, [0, 2, 1]), -1)
     mean = tf.reduce_mean(tf.cast(value, tf.float32), axis=1, keepdims=True)
     return tf.where(sees_nothing, tf.cast(mean, output.dtype), output)
 
