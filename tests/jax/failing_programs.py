@@ -105,6 +105,20 @@ def left_outside_fit():
     return facts(model, history, told=told, results=results, again=again)
 
 
+def lost_before_an_evaluation():
+    """Worker 1 ends, and worker 0 waits for it where an evaluation begins."""
+    x, y = data(24)
+    model = model_of()
+    model.evaluate(x, y, verbose=0)
+    if tf_byteps.rank() == 1:
+        os._exit(9)
+    try:
+        model.evaluate(x, y, verbose=0)
+    except ExchangeError as error:
+        return str(error), error.byteps_lost.rank
+    return None
+
+
 class _Leaving(Batches):
     """Worker 1 ends in the second epoch."""
 

@@ -12,7 +12,14 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
-from failing_programs import left, left_outside_fit, lengths, lost, refusals  # noqa: F401
+from failing_programs import (  # noqa: F401
+    left,
+    left_outside_fit,
+    lengths,
+    lost,
+    lost_before_an_evaluation,
+    refusals,
+)
 from keras_models import Batches, Losses, data, facts, model_of
 from step_programs import exchanged, own_optimizers, own_steps  # noqa: F401
 

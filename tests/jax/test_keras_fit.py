@@ -187,6 +187,12 @@ def test_all_leave_an_evaluation_or_a_prediction_and_meet_again(two):
     _assert_equal(second["weights"], first["weights"], 0)
 
 
+def test_a_worker_that_is_lost_before_an_evaluation_is_named():
+    group = workers.run(_PROGRAM, ["lost_before_an_evaluation"], 2, timeout=300, **_ENVIRONMENT)
+    message, lost = group.of_worker(0, "lost_before_an_evaluation")
+    assert message.startswith('tensor "callbacks') and "worker 1" in message and lost == 1
+
+
 def test_a_lost_worker_is_one_sentence_and_leaves_weights():
     group = workers.run(_PROGRAM, ["lost"], 2, timeout=300, **_ENVIRONMENT)
     found = group.of_worker(0, "lost")

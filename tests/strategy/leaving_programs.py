@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import time
 import traceback
 
@@ -203,6 +204,21 @@ def left_outside_fit():
     call_both()
     model.fit(_ROWS, _ROWS[:, :1], verbose=0)
     return said, results, [weight.tolist() for weight in model.get_weights()]
+
+
+def lost_before_an_evaluation():
+    """Worker 1 ends, and worker 0 waits for it where an evaluation begins."""
+    with bps.BytePSStrategy().scope():
+        model = keras.Sequential([keras.Input([6]), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.evaluate(_ROWS, _ROWS[:, :1], verbose=0)
+    if bps.rank() == 1:
+        os._exit(9)
+    try:
+        model.evaluate(_ROWS, _ROWS[:, :1], verbose=0)
+    except Exception as error:
+        return type(error).__name__, str(error), error.byteps_lost.rank
+    return None
 
 
 def calls_that_differ():

@@ -94,6 +94,13 @@ def test_an_evaluation_and_a_prediction_end_on_all_workers(group):
         assert weights == first[2]
 
 
+def test_a_worker_that_is_lost_before_an_evaluation_is_named():
+    group = workers.run(PROGRAM, ["lost_before_an_evaluation"], 2)
+    kind, message, lost = group.of_worker(0, "lost_before_an_evaluation")
+    assert (kind, lost) == ("UnavailableError", 1)
+    assert message.startswith('tensor "callbacks') and "worker 1" in message
+
+
 def test_methods_that_differ_are_named(group):
     expected = (
         "worker 0 calls predict, worker 1 calls evaluate: all workers must call the same methods "

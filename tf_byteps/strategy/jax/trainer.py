@@ -119,9 +119,13 @@ def _refuse_distribution() -> None:
         )
 
 
-def _outside_fit(model: Any, method: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _outside_fit(model: Any, method: str) -> Iterator[None]:
+    """Around an evaluation or a prediction: errors are sentences where workers meet, too."""
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
-    return contextlib.nullcontext() if is_inside else outside.of_fit(model, method)
+    together = contextlib.nullcontext() if is_inside else outside.of_fit(model, method)
+    with failures.in_a_sentence(), together, failures.in_a_sentence():
+        yield
 
 
 @contextlib.contextmanager
@@ -141,7 +145,7 @@ def _evaluate(original: Callable[..., Any], self: Any, *args: object, **kwargs: 
     _refuse_distribution()
     outer = getattr(_local, "evaluates", False)
     try:
-        with _outside_fit(self, "evaluate"), failures.in_a_sentence(), batches.cut(True):
+        with _outside_fit(self, "evaluate"), batches.cut(True):
             _local.evaluates = True
             _average_statistics(self)
             metrics.give_back(self)
@@ -163,7 +167,7 @@ def _predict(original: Callable[..., Any], self: Any, *args: object, **kwargs: o
         with batches.cut(False):
             return original(self, *args, **kwargs)
     _refuse_distribution()
-    with _outside_fit(self, "predict"), failures.in_a_sentence(), batches.cut(True):
+    with _outside_fit(self, "predict"), batches.cut(True):
         _average_statistics(self)
         with _putting_back_state(self):
             return original(self, *args, **kwargs)

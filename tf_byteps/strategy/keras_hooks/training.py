@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -111,11 +111,14 @@ def _fit(original: Callable[..., Any], self: keras.Model, *args: object, **kwarg
         stopping.forget(self)
 
 
-def _outside_fit(model: keras.Model, method: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _outside_fit(model: keras.Model, method: str) -> Iterator[None]:
+    """Around an evaluation or a prediction: errors are shortened where workers meet, too."""
     is_inside = getattr(_local, "fits", None) is not None or getattr(_local, "evaluates", False)
-    if is_inside or not is_ours(model.distribute_strategy):
-        return contextlib.nullcontext()
-    return outside.of_fit(model, method)
+    is_alone = is_inside or not is_ours(model.distribute_strategy)
+    together = contextlib.nullcontext() if is_alone else outside.of_fit(model, method)
+    with failures.shortened_errors(), together, failures.shortened_errors():
+        yield
 
 
 def _evaluate(
@@ -123,7 +126,7 @@ def _evaluate(
 ) -> Any:
     outer = getattr(_local, "evaluates", False)
     try:
-        with _outside_fit(self, "evaluate"), failures.shortened_errors():
+        with _outside_fit(self, "evaluate"):
             _local.evaluates = True
             local_steps.finish(self)
             statistics.average(self)
@@ -256,7 +259,7 @@ def _predict(
     adopt_model(self)
     is_distributed = is_ours(self.distribute_strategy)
     collecting = local_batch.collecting_predictions(self if is_distributed else None)
-    with _outside_fit(self, "predict"), failures.shortened_errors(), collecting:
+    with _outside_fit(self, "predict"), collecting:
         local_steps.finish(self)
         statistics.average(self)
         return original(self, *args, **kwargs)
