@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "cc/base/copy.h"
 #include "cc/base/round_up.h"
 
 namespace byteps {
@@ -45,7 +46,8 @@ Status CheckGatheredRows(const std::string& name, int64_t own_rows, int64_t all_
 struct CompiledRuns::Exchange {
   uint32_t run = 0;
   std::string name;
-  const void* input = nullptr;  // in XLA's memory
+  const void* place = nullptr;  // of the input, in XLA's memory
+  PinnedPool::Block input;      // its copy
   PinnedPool::Block output;
   uint64_t output_bytes = 0;
   Status mistake;  // what is wrong with a result that has come
@@ -53,31 +55,6 @@ struct CompiledRuns::Exchange {
   // ---- guarded by CompiledRuns::mutex_
   bool ended = false;
   Use use;  // of who waits for the end
-};
-
-// What the engine keeps of an exchange. It may read the input until this goes, or the input's part
-// of it; the result longer.
-class CompiledRuns::Kept {
- public:
-  Kept(CompiledRuns* runs, ExchangePointer exchange)
-      : runs_(runs), exchange_(std::move(exchange)), output_(exchange_->output) {}
-  ~Kept() { DropInput(); }
-
-  Exchange& exchange() { return *exchange_; }
-  void set_status(const Status& status) { status_ = status; }
-  void set_output(PinnedPool::Block output) { output_ = std::move(output); }
-
-  void DropInput() {
-    if (exchange_ == nullptr) return;
-    const ExchangePointer exchange = std::move(exchange_);
-    runs_->End(exchange, exchange->mistake.ok() ? status_ : exchange->mistake);
-  }
-
- private:
-  CompiledRuns* const runs_;
-  ExchangePointer exchange_;
-  PinnedPool::Block output_;
-  Status status_ = Internal("the exchange was dropped");
 };
 
 CompiledRuns::CompiledRuns(EnqueueFunction enqueue, CallLater call_later)
@@ -89,40 +66,39 @@ Status CompiledRuns::Start(uint32_t run, ExchangeRequest request, int64_t all_ro
   const auto exchange = std::make_shared<Exchange>();
   exchange->run = run;
   exchange->name = request.tensor.name;
-  exchange->input = request.input;
+  exchange->place = request.input;
   const bool is_gather = request.tensor.kind == ExchangeKind::kGather;
-  if (!is_gather) {
-    exchange->output_bytes = request.tensor.ByteCount();
-    BYTEPS_RETURN_IF_ERROR(memory_->Take(exchange->output_bytes, &exchange->output));
+  const uint64_t bytes = request.tensor.ByteCount() * (is_gather ? request.gather_rows : 1);
+  BYTEPS_RETURN_IF_ERROR(memory_->Take(bytes, &exchange->input));
+  if (is_gather) {
+    request.allocate_output = [this, raw = exchange.get(), tensor = request.tensor,
+                               own_rows = request.gather_rows,
+                               all_rows](const std::vector<int64_t>& rows) {
+      return AllocateGathered(raw, tensor, own_rows, all_rows, rows);
+    };
+  } else {
+    exchange->output_bytes = bytes;
+    BYTEPS_RETURN_IF_ERROR(memory_->Take(bytes, &exchange->output));
     request.output = exchange->output.get();
   }
   if (!Begin(exchange)) return OkStatus();
-  const auto kept = std::make_shared<Kept>(this, exchange);
-  Kept* const raw = kept.get();  // there as long as the functions are called
-  if (is_gather) {
-    ExchangeRequest asked;
-    asked.tensor = request.tensor;
-    asked.gather_rows = request.gather_rows;
-    request.allocate_output = [this, raw, asked, all_rows](const std::vector<int64_t>& rows) {
-      return AllocateGathered(raw, asked, all_rows, rows);
-    };
-  }
-  request.done = [raw](const Status& status) { raw->set_status(status); };
-  request.drop_input = [raw] { raw->DropInput(); };
-  request.keep_alive = kept;
+  CopyPastCache(exchange->input.get(), request.input, bytes);
+  request.input = exchange->input.get();
+  request.keep_alive = exchange;
+  request.drop_input = [raw = exchange.get()] { raw->input = nullptr; };
+  request.done = [this, exchange](const Status& status) { End(exchange, status); };
   enqueue_(std::move(request));
   return OkStatus();
 }
 
-void* CompiledRuns::AllocateGathered(Kept* kept, const ExchangeRequest& request, int64_t all_rows,
+void* CompiledRuns::AllocateGathered(Exchange* exchange, const TensorDescription& tensor,
+                                     int64_t own_rows, int64_t all_rows,
                                      const std::vector<int64_t>& rows) {
-  Exchange& exchange = kept->exchange();
-  exchange.mistake = CheckGatheredRows(request.tensor.name, request.gather_rows, all_rows, rows);
-  exchange.output_bytes = request.tensor.ByteCount() * all_rows;
-  if (exchange.mistake.ok())
-    exchange.mistake = memory_->Take(exchange.output_bytes, &exchange.output);
-  kept->set_output(exchange.output);
-  return exchange.mistake.ok() ? exchange.output.get() : nullptr;
+  exchange->mistake = CheckGatheredRows(tensor.name, own_rows, all_rows, rows);
+  exchange->output_bytes = tensor.ByteCount() * all_rows;
+  if (exchange->mistake.ok())
+    exchange->mistake = memory_->Take(exchange->output_bytes, &exchange->output);
+  return exchange->mistake.ok() ? exchange->output.get() : nullptr;
 }
 
 bool CompiledRuns::Begin(const ExchangePointer& exchange) {
@@ -130,8 +106,18 @@ bool CompiledRuns::Begin(const ExchangePointer& exchange) {
   const auto failure = failures_.find(exchange->run);
   if (failure != failures_.end() && failure->second.is_told) return false;
   ++at_work_;
-  if (failure == failures_.end()) started_[{exchange->name, exchange->input}].push_back(exchange);
+  if (failure == failures_.end()) AwaitDone(exchange);
   return true;
+}
+
+void CompiledRuns::AwaitDone(const ExchangePointer& exchange) {
+  auto& queue = started_[{exchange->name, exchange->place}];
+  // A run of XLA has the memory from start to done, unless it has failed in between.
+  const auto is_given_up = [&](const auto& other) {
+    return exchange->place != nullptr && other->run != exchange->run;
+  };
+  queue.erase(std::remove_if(queue.begin(), queue.end(), is_given_up), queue.end());
+  queue.push_back(exchange);
 }
 
 // On a thread of the engine.
@@ -141,7 +127,8 @@ void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     exchange->ended = true;
     --at_work_;
-    if (!status.ok() && failures_.count(exchange->run) == 0) Fail(exchange->run, status);
+    const Status& result = exchange->mistake.ok() ? status : exchange->mistake;
+    if (!result.ok() && failures_.count(exchange->run) == 0) Fail(exchange->run, result);
     if (Use use = std::exchange(exchange->use, nullptr)) {
       if (failures_.count(exchange->run) > 0) {
         failing_.push_back({exchange->run, std::move(use)});
@@ -165,7 +152,7 @@ void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* 
     std::lock_guard<std::mutex> lock(mutex_);
     ExchangePointer exchange;
     if (failures_.count(run) == 0) {
-      exchange = Claim({name, input});
+      exchange = Claim(run, {name, input});
       if (exchange == nullptr) {
         Fail(run, Internal("tensor \"" + name +
                            "\": XLA has moved it between the start and the end of its exchange"));
@@ -196,12 +183,16 @@ std::function<void()> CompiledRuns::Told(uint32_t run, Use use) {
   return [use = std::move(use), reason = failure.reason] { use(reason, nullptr, 0); };
 }
 
-CompiledRuns::ExchangePointer CompiledRuns::Claim(const Place& place) {
+CompiledRuns::ExchangePointer CompiledRuns::Claim(uint32_t run, const Place& place) {
   const auto found = started_.find(place);
   if (found == started_.end()) return nullptr;
-  ExchangePointer exchange = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) started_.erase(found);
+  auto& queue = found->second;
+  const auto own = std::find_if(queue.begin(), queue.end(),
+                                [run](const auto& exchange) { return exchange->run == run; });
+  if (own == queue.end()) return nullptr;
+  ExchangePointer exchange = std::move(*own);
+  queue.erase(own);
+  if (queue.empty()) started_.erase(found);
   return exchange;
 }
 
@@ -212,7 +203,7 @@ void CompiledRuns::Fail(uint32_t run, const Status& reason) {
     failures_.erase(failed_.front());
     failed_.pop_front();
   }
-  // XLA asks for no end any more, and may use the memory for another run.
+  // XLA asks for no end any more.
   for (auto it = started_.begin(); it != started_.end();) {
     auto& queue = it->second;
     const auto is_of_run = [run](const auto& exchange) { return exchange->run == run; };

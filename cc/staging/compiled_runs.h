@@ -1,10 +1,13 @@
 // CompiledRuns: the exchanges of programs that XLA has compiled for the CPU, from start to end.
 //
-// XLA owns the memory that the engine reads, and frees it when a run of a program has failed. So a
-// failure is told only when the engine has let go of everything that was started: each exchange
-// ends, soon after a worker or a server was lost, and all do with the job. Results arrive in memory
-// of ours: the engine may still send one to others when XLA has long used its memory for something
-// else.
+// XLA owns a program's memory, and frees it when a run has failed, without a word to us: a callback
+// of the user's between start and done may raise an exception. So the engine reads a copy of each
+// input, and results arrive in memory of ours. Each start costs a copy of its bytes and as much
+// memory until its end.
+//
+// A failure of ours is told only when the engine has ended everything that was started: then the
+// program may start the same names again. Each exchange ends, soon after a worker or a server was
+// lost, and all do with the job.
 #ifndef TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
 #define TF_BYTEPS_CC_STAGING_COMPILED_RUNS_H_
 
@@ -41,21 +44,21 @@ class CompiledRuns {
 
   CompiledRuns(EnqueueFunction enqueue, CallLater call_later);
 
-  // Starts an exchange of a run. The request says what, and has the input, whose memory tells runs
-  // of one program apart; the rest is filled in here. `all_rows`: of a gather, see above. Never
-  // blocks.
+  // Starts an exchange of a run. The request says what, and has the input, which is copied and
+  // whose memory tells uses of one name apart; the rest is filled in here. `all_rows`: of a gather,
+  // see above. Does not wait for the exchange.
   //
   // After a failure that nobody has been told it starts all the same, since the other workers may
-  // do so and would wait for this one. Later it is OK without a start: the memory is XLA's again.
+  // do so and would wait for this one. Later it is OK without a start: the program may have begun
+  // its next run with the same names.
   Status Start(uint32_t run, ExchangeRequest request, int64_t all_rows);
 
-  // Calls `use` when the exchange that was started with this name and memory has ended: at once, or
-  // by `call_later`. Once for each start.
+  // Calls `use` when the exchange that the run has started with this name and memory has ended: at
+  // once, or by `call_later`. Once for each start.
   void WhenEnded(uint32_t run, const std::string& name, const void* input, Use use);
 
  private:
   struct Exchange;
-  class Kept;
   using ExchangePointer = std::shared_ptr<Exchange>;
   using Place = std::pair<std::string, const void*>;
   struct Failure {
@@ -63,12 +66,13 @@ class CompiledRuns {
     bool is_told = false;
   };
 
-  void* AllocateGathered(Kept* kept, const ExchangeRequest& request, int64_t all_rows,
-                         const std::vector<int64_t>& rows);
+  void* AllocateGathered(Exchange* exchange, const TensorDescription& tensor, int64_t own_rows,
+                         int64_t all_rows, const std::vector<int64_t>& rows);
   bool Begin(const ExchangePointer& exchange);
   void End(const ExchangePointer& exchange, const Status& status);
   // With mutex_ held.
-  ExchangePointer Claim(const Place& place);
+  void AwaitDone(const ExchangePointer& exchange);
+  ExchangePointer Claim(uint32_t run, const Place& place);
   void Fail(uint32_t run, const Status& reason);
   // What tells `use` the failure of its run.
   std::function<void()> Told(uint32_t run, Use use);

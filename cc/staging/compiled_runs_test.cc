@@ -1,8 +1,9 @@
-// Memory that XLA owns is freed as soon as a run has ended: tests free it at that moment, so that
-// the sanitizers see who is late.
+// Memory that XLA owns is freed as soon as a run has ended or failed: tests free it at that moment,
+// so that the sanitizers see who is late.
 #include "cc/staging/compiled_runs.h"
 
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +32,9 @@ class Program {
     memory_.push_back(std::move(memory));
     ASSERT_TRUE(runs_.Start(run_, std::move(request), 0).ok());
   }
+
+  // As XLA does when another library's call has failed: it asks for no end, and frees the memory.
+  void FailElsewhere() { memory_.clear(); }
 
   // As XLA does: it asks for all ends, and frees the memory when it knows them. The first failure,
   // or OK.
@@ -85,7 +89,7 @@ TEST(CompiledRunsTest, ResultsComeAsOftenAsTheyAreAskedFor) {
   });
 }
 
-TEST(CompiledRunsTest, AFailedRunEndsWhenItsMemoryIsFreeAndTheNextOneWorks) {
+TEST(CompiledRunsTest, AFailedRunEndsWithItsExchangesAndTheNextOneWorks) {
   Job job(2, 1);
   job.OnEachWorker([](Worker& worker, int rank) {
     const auto runs = RunsOf(worker);
@@ -107,6 +111,51 @@ TEST(CompiledRunsTest, AFailedRunEndsWhenItsMemoryIsFreeAndTheNextOneWorks) {
       EXPECT_EQ(results, std::vector<float>(8, 2));
     }
   });
+}
+
+// XLA does not say that a run has failed between start and done.
+TEST(CompiledRunsTest, ARunThatFailsElsewhereHasSentWhatItStarted) {
+  std::unique_ptr<CompiledRuns> runs_of[2];  // outlive the workers: exchanges end in them
+  Job job(2, 1);
+  std::promise<void> failed;
+  job.OnEachWorker([&](Worker& worker, int rank) {
+    runs_of[rank] = RunsOf(worker);
+    if (rank == 1) failed.get_future().wait();
+    Program program(runs_of[rank].get(), 1);
+    for (int i = 0; i < 8; ++i) program.Start("tensor " + std::to_string(i), 1);
+    if (rank == 0) {
+      program.FailElsewhere();
+      failed.set_value();
+      return;
+    }
+    std::vector<float> results;
+    ASSERT_TRUE(program.End(&results).ok());
+    EXPECT_EQ(results, std::vector<float>(8, 2));
+  });
+}
+
+TEST(CompiledRunsTest, ARunGetsItsOwnResultWhereAnEarlierOneHasFailed) {
+  std::vector<float> sums = {5, 6};
+  CompiledRuns runs(
+      [&, next = size_t{0}](ExchangeRequest request) mutable {
+        *static_cast<float*>(request.output) = sums[next++];
+        request.done(OkStatus());
+      },
+      [](const std::function<void()>& continuation) { continuation(); });
+  float memory = 1;
+  for (uint32_t run = 1; run <= 2; ++run) {
+    ExchangeRequest request;
+    request.tensor.name = "tensor";
+    request.tensor.shape = {1};
+    request.input = &memory;
+    ASSERT_TRUE(runs.Start(run, std::move(request), 0).ok());
+  }
+  float result = 0;
+  runs.WhenEnded(2, "tensor", &memory, [&](const Status& status, const void* from, uint64_t) {
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    result = *static_cast<const float*>(from);
+  });
+  EXPECT_EQ(result, sums[1]);
 }
 
 // The other workers may have started all of the run's exchanges: one that this worker left out
