@@ -37,9 +37,18 @@ using Stream = ffi::PlatformStream<CudaStreamHandle>;
 // it in the order of the stream. Thread-safe.
 class Begun {
  public:
-  void Add(const StreamExchangePointer& exchange, const void* input) {
+  // Returns what was begun with this name and memory: a program has its memory from start to done,
+  // unless it has failed in between.
+  std::vector<StreamExchangePointer> Add(const StreamExchangePointer& exchange, const void* input) {
     std::lock_guard<std::mutex> lock(mutex_);
-    begun_[{exchange->name, input}].push_back(exchange);
+    auto& queue = begun_[{exchange->name, input}];
+    std::vector<StreamExchangePointer> given_up;
+    if (input != nullptr) {
+      given_up.assign(queue.begin(), queue.end());
+      queue.clear();
+    }
+    queue.push_back(exchange);
+    return given_up;
   }
 
   // The one that was begun first with this name and memory, for its done; null: there is none.
@@ -53,11 +62,12 @@ class Begun {
     return exchange;
   }
 
+  // Null: of all streams.
   std::vector<StreamExchangePointer> ClaimAllOf(CudaStreamHandle stream) {
     std::vector<StreamExchangePointer> all;
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto it = begun_.begin(); it != begun_.end();) {
-      if (it->second.front()->stream != stream) {
+      if (stream != nullptr && it->second.front()->stream != stream) {
         ++it;
         continue;
       }
@@ -108,7 +118,9 @@ ffi::Error Start(CudaStreamHandle stream, CallAttributes attributes, ffi::Remain
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto exchange = std::make_shared<StreamExchange>(requests[i].tensor.name, stream,
                                                            /*uses_programs_memory=*/true);
-    AllBegun().Add(exchange, PlaceOf(**results.get<ffi::AnyBuffer>(i)));
+    const std::vector<StreamExchangePointer> given_up =
+        AllBegun().Add(exchange, PlaceOf(**results.get<ffi::AnyBuffer>(i)));
+    AllStreamExchanges().EndGivenUp(given_up);
     SetEnd(exchange, results, &requests[i]);
     ShowToWatch(&requests[i]);
     together[i].request = std::move(requests[i]);
@@ -180,6 +192,12 @@ extern "C" BYTEPS_XLA_EXPORT const char* byteps_wait_for_exchanges_on_cuda() {
   const byteps::Status status = byteps::AllStreamExchanges().WaitUntilAllEnded();
   text = status.ok() ? "" : status.ToString();
   return text.c_str();
+}
+
+// To be called when a program has failed, before others use its memory. Of what has begun and has
+// no end, nothing will come: blocks until the engine has let go of it.
+extern "C" BYTEPS_XLA_EXPORT void byteps_end_failed_programs_on_cuda() {
+  byteps::AllStreamExchanges().EndGivenUp(byteps::AllBegun().ClaimAllOf(nullptr));
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(byteps_run_on_cuda, byteps::Run,

@@ -130,6 +130,18 @@ class StreamExchanges {
     for (const DeviceEvent& end : ends) end->EndByItself();
   }
 
+  // Ends what a program has begun that failed before its dones: blocks until all have ended. With
+  // none of them it returns at once.
+  void EndGivenUp(const std::vector<StreamExchangePointer>& exchanges) {
+    if (exchanges.empty()) return;
+    Release(exchanges);
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] {
+      return std::all_of(exchanges.begin(), exchanges.end(),
+                         [](const auto& exchange) { return exchange->ended; });
+    });
+  }
+
   // Blocks until nothing is at work with the memory of the stream's programs.
   void WaitForProgramsMemory(CudaStreamHandle stream) {
     std::unique_lock<std::mutex> lock(mutex_);

@@ -160,6 +160,42 @@ def transformations():
     return {name: _plain(result) for name, result in results.items()}
 
 
+def failures_elsewhere():
+    """A callback of worker 0's program raises an exception while the others' sums are on their
+    way. Then all go on."""
+    if bps.size() == 1:
+        return None
+    values = jnp.ones(2**20) + bps.rank()
+
+    def check(total, fails):
+        if fails:
+            raise ValueError(f"{total} is no sum")
+        return np.float32(0)
+
+    @jax.jit
+    def function(values, fails):
+        # All have started when the first sum has come.
+        scaled = [values * factor for factor in range(1, 5)]
+        total, *sums = _sum([jnp.ones(1), *scaled], "elsewhere")
+        result = jax.ShapeDtypeStruct((), jnp.float32)
+        zero = jax.experimental.io_callback(check, result, total[0], fails)
+        return [each[::100000] + zero for each in sums]
+
+    def wrong(results):
+        total = sum(range(1, bps.size() + 1))
+        pairs = [(factor * total, each) for factor, each in enumerate(results, start=1)]
+        return [float(value) for right, each in pairs for value in each if value != right]
+
+    first, found = None, []
+    try:
+        with bps.jax.exchange_errors():
+            found.append(wrong(jax.block_until_ready(function(values, bps.rank() == 0))))
+    except jax.errors.JaxRuntimeError as error:
+        first = str(error)
+    found += [wrong(jax.block_until_ready(function(values, False))) for _ in range(3)]
+    return first, found
+
+
 def names():
     """Which exchanges a program makes, and under which names."""
     x = jnp.ones(3)

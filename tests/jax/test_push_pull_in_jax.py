@@ -20,6 +20,7 @@ SCENARIOS = [
     "options",
     "gradients",
     "transformations",
+    "failures_elsewhere",
     "names",
     "starts_before_ends",
     "shapes_of_each_worker",
@@ -132,6 +133,14 @@ def test_transformations(group):
         assert results.keys() == expected.keys()
         for name, found in results.items():
             np.testing.assert_allclose(found, expected[name], err_msg=name)
+
+
+def test_a_program_that_fails_elsewhere_sends_what_it_has_started(group):
+    if group.size == 1:
+        pytest.skip("nothing is sent")
+    for rank, (error, wrong) in enumerate(group["failures_elsewhere"]):
+        assert (error is not None and "is no sum" in error) if rank == 0 else error is None
+        assert wrong == [[]] * (3 if rank == 0 else 4)
 
 
 def test_names(group):

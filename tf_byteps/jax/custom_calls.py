@@ -1,8 +1,6 @@
 """The engine's calls for programs that XLA has compiled: `cc/xla/compiled_call.h` from Python."""
 
-import ctypes
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +9,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
+
+from tf_byteps.xla_library import library
 
 RUN = "byteps_run"
 START = "byteps_start"
@@ -26,23 +26,11 @@ _OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
 #: Of a run and of a handle, which only gives calls an order.
 NUMBER = jax.core.ShapedArray((1,), jnp.uint32)
 
-_PATH = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "libtf_byteps_xla.so"
-)
 #: What a rank info asks for: PlaceIndex of cc/xla/rank_info.h.
 RANK = {"what": np.int64(0)}
 
 # ExchangeKind of cc/base/tensor_description.h.
 KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4}
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    if not os.path.exists(_PATH):
-        raise ImportError(f"{_PATH} is missing: build the package first (pip install .)")
-    library = ctypes.CDLL(_PATH)
-    library.byteps_wait_for_exchanges_on_cuda.restype = ctypes.c_char_p
-    return library
 
 
 @functools.cache
@@ -52,22 +40,10 @@ def register() -> None:
     Raises:
         ImportError: the library is missing.
     """
-    library = _library()
     for platform, ending in PLATFORMS.items():
         for call in (RUN, START, GATE, DONE, RANK_INFO):
-            handler = jax.ffi.pycapsule(getattr(library, f"{call}_on_{ending}"))
+            handler = jax.ffi.pycapsule(getattr(library(), f"{call}_on_{ending}"))
             jax.ffi.register_ffi_target(call, handler, platform=_OF_XLA[platform])
-
-
-def wait_for_exchanges() -> str:
-    """Blocks until all exchanges that programs have begun on a GPU have ended.
-
-    A program's stream goes on when an exchange fails, with a wrong result. So does the program.
-
-    Returns:
-        `""`, or the engine's code and sentence about one that has failed since the last call.
-    """
-    return _library().byteps_wait_for_exchanges_on_cuda().decode()
 
 
 def attributes(

@@ -8,7 +8,7 @@ import jax
 
 from tf_byteps import _engine
 from tf_byteps.errors import ExchangeError
-from tf_byteps.jax import custom_calls
+from tf_byteps.xla_library import end_failed_programs, wait_for_exchanges
 
 # JAX puts the engine's code before what it says.
 _ERROR = re.compile(r"^(?:[\w.]+: )?([A-Z_]+): (.*)", re.DOTALL)
@@ -36,7 +36,7 @@ def raise_late_failure() -> None:
     Raises:
         ExchangeError: an exchange has failed when the GPU waited for it already.
     """
-    code, _, sentence = custom_calls.wait_for_exchanges().partition(": ")
+    code, _, sentence = wait_for_exchanges().partition(": ")
     if code:
         raise ExchangeError(sentence, code)
 
@@ -61,6 +61,7 @@ def exchange_errors() -> Iterator[None]:
         yield
         raise_late_failure()
     except jax.errors.JaxRuntimeError as error:
+        end_failed_programs()
         found = of(error)
         if found is None:
             raise

@@ -17,6 +17,7 @@ from tf_byteps.private.tensorflow import (
     gen_resource_variable_ops,
 )
 from tf_byteps.wrapping import wrap
+from tf_byteps.xla_library import end_failed_programs
 
 check_tensorflow(tf.__version__)
 
@@ -113,10 +114,14 @@ _REPLACED = re.compile(r"\s*Executing non-communication op .* error handling log
 
 
 def _call_flat(original: Callable[..., Any], self: AtomicFunction, *args: object) -> Any:
-    """Raises an UNAVAILABLE error of a function that XLA has compiled as what it was."""
+    """Ends what a function has begun that XLA has compiled, and that has failed. Raises its
+    UNAVAILABLE error as what it was."""
     try:
         return original(self, *args)
-    except tf.errors.InternalError as error:
+    except tf.errors.OutOfRangeError:  # the end of a dataset
+        raise
+    except tf.errors.OpError as error:
+        end_failed_programs()
         message, replaced = _REPLACED.subn("", error.message)
         if not replaced or "originally returned UnavailableError" not in error.message:
             raise

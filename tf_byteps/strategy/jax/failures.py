@@ -18,6 +18,7 @@ from tf_byteps import _engine, runtime
 from tf_byteps.errors import ExchangeError
 from tf_byteps.exchange.optimizers import optimizers_of
 from tf_byteps.jax.errors import raise_late_failure
+from tf_byteps.xla_library import end_failed_programs
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -74,6 +75,7 @@ def in_a_sentence(keep: Keep | None = None) -> Iterator[None]:
         yield
         raise_late_failure()
     except (jax.errors.JaxRuntimeError, _engine.EngineError, ExchangeError) as error:
+        end_failed_programs()
         found = of(error)
         if found is None:
             raise
