@@ -114,6 +114,14 @@ class StartBeforeOp : public OpKernel {
   }
 };
 
+// Without XLA, TensorFlow's own order is kept.
+class OrderAfterOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext*) override {}
+};
+
 class NoteBatchOp : public OpKernel {
  public:
   explicit NoteBatchOp(OpKernelConstruction* context) : OpKernel(context) {}
@@ -148,6 +156,8 @@ REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostM
                         PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSStartBefore").Device(tensorflow::DEVICE_CPU), StartBeforeOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSStartBefore").Device(tensorflow::DEVICE_GPU), StartBeforeOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSOrderAfter").Device(tensorflow::DEVICE_CPU), OrderAfterOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSOrderAfter").Device(tensorflow::DEVICE_GPU), OrderAfterOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch").Device(tensorflow::DEVICE_CPU), NoteBatchOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSNoteBatch")
                             .Device(tensorflow::DEVICE_GPU)

@@ -156,6 +156,15 @@ REGISTER_OP("BytePSStartBefore")
         "Its outputs are its inputs. In a compiled program it starts exchanges of `values` before "
         "anything uses `same_held`; the BytePSPushPullAll that takes `same_values` ends them.");
 
+REGISTER_OP("BytePSOrderAfter")
+    .Input("values: T")
+    .Attr("T: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(
+        "In a compiled program all exchanges that come after this operation start when `values` "
+        "have been computed: loops, branches and what is around them have one order.");
+
 REGISTER_OP("BytePSBroadcast")
     .Input("token: resource")
     .Input("value: T")

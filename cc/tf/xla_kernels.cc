@@ -56,7 +56,7 @@ struct Compiled : tensorflow::ResourceBase {
   std::string DebugString() const override { return "exchanges of a computation"; }
 
   XlaOp run;
-  std::vector<XlaOp> last;            // the handle that the next start comes after, if there is one
+  std::vector<XlaOp> last;            // what the next start comes after: a handle and the like
   std::map<std::string, XlaOp> ends;  // by name: the last result
   std::vector<Begun> begun_early;     // a BytePSPushPullAll will end them
 };
@@ -352,6 +352,33 @@ class PushPullAllCompiler : public XlaOpKernel {
   std::vector<NamedExchange> exchanges_;
 };
 
+// Adds an element of each input from number `first` on: a call with these operands comes when the
+// inputs have been computed.
+absl::Status AddElements(XlaOpKernelContext* context, int first, std::vector<XlaOp>* operands) {
+  for (int i = first; i < context->num_inputs(); ++i) {
+    const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
+    TF_RETURN_IF_ERROR(shape.status());
+    const size_t rank = shape->dimensions().size();
+    if (!shape->is_static() || ShapeUtil::IsZeroElementArray(*shape)) continue;
+    const std::vector<int64_t> begin(rank, 0), end(rank, 1);
+    operands->push_back(rank == 0 ? context->Input(i)
+                                  : xla::Slice(context->Input(i), begin, end, end));
+  }
+  return absl::OkStatus();
+}
+
+// The order holds within one computation of XLA. The body of a loop, or a branch, is another one.
+class OrderAfterCompiler : public XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    tensorflow::core::RefCountPtr<Compiled> compiled;
+    OP_REQUIRES_OK(context, FindCompiled(context, &compiled));
+    OP_REQUIRES_OK(context, AddElements(context, 0, &compiled->last));
+  }
+};
+
 class WaitCompiler : public XlaOpKernel {
  public:
   explicit WaitCompiler(OpKernelConstruction* context) : XlaOpKernel(context) {
@@ -382,22 +409,14 @@ class WaitCompiler : public XlaOpKernel {
   }
 
  private:
-  // What has been computed when the exchange is waited for: an element of each further input. Not
-  // between the GPUs of one host, where the sums have come before.
+  // What has been computed when the exchange is waited for: the further inputs. Not between the
+  // GPUs of one host, where the sums have come before.
   static absl::Status AddGates(XlaOpKernelContext* context, std::vector<XlaOp>* operands) {
     constexpr int kFirstGate = 1;
     RankInfo place;
     TF_RETURN_IF_ERROR(ToAbslStatus(CurrentRankInfo(&place)));
     if (IsByNccl(context, place)) return absl::OkStatus();
-    for (int i = kFirstGate; i < context->num_inputs(); ++i) {
-      const absl::StatusOr<Shape> shape = context->InputXlaShape(i);
-      TF_RETURN_IF_ERROR(shape.status());
-      const size_t rank = shape->dimensions().size();
-      if (rank == 0 || !shape->is_static() || ShapeUtil::IsZeroElementArray(*shape)) continue;
-      const std::vector<int64_t> first(rank, 0), one(rank, 1);
-      operands->push_back(xla::Slice(context->Input(i), first, one, one));
-    }
-    return absl::OkStatus();
+    return AddElements(context, kFirstGate, operands);
   }
 
   std::string name_;
@@ -556,6 +575,7 @@ BYTEPS_REGISTER_COMPILER("BytePSPushPull", ExchangeCompiler<ReadReduction>);
 BYTEPS_REGISTER_COMPILER("BytePSBroadcast", ExchangeCompiler<ReadBroadcast>);
 BYTEPS_REGISTER_COMPILER("BytePSGather", ExchangeCompiler<ReadGather>);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullAll", PushPullAllCompiler);
+BYTEPS_REGISTER_COMPILER("BytePSOrderAfter", OrderAfterCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPlace", PlaceCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSStartBefore", StartBeforeCompiler);
 BYTEPS_REGISTER_COMPILER("BytePSPushPullStart", DetachedStartCompiler);

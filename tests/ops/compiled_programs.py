@@ -173,6 +173,43 @@ def control_flow():
     return [loop(x).numpy().tolist() for _ in range(2)], branches
 
 
+def beside_control_flow():
+    """Exchanges of which none needs another's result: outside, in a loop, outside, in branches,
+    outside. Also their gradients."""
+
+    @compiled
+    def function(x, taken):
+        first = bps.push_pull(x, op="sum", name="beside/first")
+        looped = tf.while_loop(
+            lambda i, _: i < 3,
+            lambda i, y: (i + 1, bps.push_pull(y, op="sum", name="beside/loop")),
+            (0, 2 * x),
+        )[1]
+        between = bps.push_pull(3 * x, op="sum", name="beside/between")
+        branched = tf.cond(
+            taken,
+            lambda: bps.push_pull(4 * x, op="sum", name="beside/taken"),
+            lambda: bps.push_pull(5 * x, op="sum", name="beside/not taken"),
+        )
+        last = bps.push_pull([6 * x], op="sum", name="beside/last")[0]
+        return first, looped, between, branched, last
+
+    @compiled
+    def gradients(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            results = function(x, x[0] < 0)
+            loss = tf.add_n([tf.reduce_sum(result) for result in results])
+        return bps.push_pull(tape.gradient(loss, x), op="average", name="beside/gradient")
+
+    x = tf.constant([1.0, 2.0])
+    values = [
+        [float(result[0]) for result in function(x, tf.constant(taken))] for taken in (True, False)
+    ]
+    program = function.experimental_get_compiler_ir(x, tf.constant(True))(stage="hlo")
+    return values, gradients(x).numpy().tolist(), program
+
+
 def one_name_in_program_order():
     """Uses of one name, also in a function that was traced elsewhere."""
 

@@ -1,6 +1,8 @@
 """The operations in functions that XLA compiles, in 1, 2 and 3 (slow) real worker processes."""
 
+import itertools
 import os
+import re
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ SCENARIOS = [
     "many_in_flight",
     "starts_before_ends",
     "control_flow",
+    "beside_control_flow",
     "one_name_in_program_order",
     "traced_elsewhere",
     "shapes_of_each_worker",
@@ -118,6 +121,47 @@ def test_loops_and_branches(group):
     for loops, branches in group["control_flow"]:
         assert loops == [[1.0 * size**4, 2.0 * size**4]] * 2
         assert branches == [[1.0 * size, 2.0 * size], [1.0, 2.0]] * 2
+
+
+def test_loops_branches_and_what_is_around_them_have_one_order(group):
+    size = group.size
+    for values, gradient, program in group["beside_control_flow"]:
+        expected = [size, 2 * size**3, 3 * size, 4 * size, 6 * size]
+        assert values == [expected, [*expected[:3], 5 * size, expected[4]]]
+        assert gradient == [15.0 * size + 2 * size**3] * 2
+        before = _operands(program)
+        order = ["beside/first", "while", "beside/between", "conditional", "beside/last/0"]
+        for earlier, later in itertools.pairwise(order):
+            assert earlier in _all_before(before, later), (earlier, later)
+
+
+_WHAT = re.compile(r' (while|conditional)\(|"byteps_start".*\bnames = "([0-9a-f]+)"')
+
+
+def _operands(program):
+    """Of each instruction of a program's entry: those that it needs. A start has the name of what
+    it starts; the loop and the branch have that of their operation."""
+    renamed, before = {}, {}
+    for line in program[program.index("ENTRY ") :].splitlines()[1:]:
+        name, is_instruction, computed = line.strip().removeprefix("ROOT ").partition(" = ")
+        if not is_instruction:
+            continue
+        what = _WHAT.search(computed)
+        if what:
+            renamed[name] = what[1] or bytes.fromhex(what[2]).decode()
+        operands = re.findall(r"%[\w.-]+", computed)
+        before[renamed.get(name, name)] = [renamed.get(each, each) for each in operands]
+    return before
+
+
+def _all_before(before, name):
+    found, waiting = set(), [name]
+    while waiting:
+        for each in before.get(waiting.pop(), []):
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found
 
 
 def test_uses_of_one_name_stay_in_program_order(group):

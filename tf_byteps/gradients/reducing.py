@@ -10,15 +10,9 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tf_byteps.ops import Min, names, push_pull, split
+from tf_byteps.ops.control_flow_order import INNER_GRAPHS
 from tf_byteps.ops.reduction import Reduction
-from tf_byteps.private.tensorflow import control_flow_v2_func_graphs as control_flow
 from tf_byteps.types import Exchanged, Gradient, Variable
-
-_BRANCHES = (
-    control_flow.CondBranchFuncGraph,
-    control_flow.WhileBodyFuncGraph,
-    control_flow.WhileCondFuncGraph,
-)
 
 _lock = threading.Lock()
 # Graph -> {name without index: the variables that use it}. Two models in one function may have
@@ -126,6 +120,6 @@ def _name(variable: Variable, what: str, position: int, users: dict[str, list[in
 def _function_graph() -> Any:
     """The graph of the traced function, seen from within its branches and loops too."""
     graph = tf.compat.v1.get_default_graph()
-    while isinstance(graph, _BRANCHES):
+    while isinstance(graph, INNER_GRAPHS):
         graph = graph.outer_graph
     return graph

@@ -25,6 +25,7 @@ from tf_byteps.ops import (
     strings,
 )
 from tf_byteps.ops.arguments import checked_tensor, exchange_name
+from tf_byteps.ops.control_flow_order import in_order
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduction import Reduction
@@ -280,13 +281,16 @@ def broadcast(
 def _broadcast(
     tensor: tf.Tensor, root_rank: int, name: str, priority: int, gradient: str
 ) -> tf.Tensor:
-    received = kernels().byte_ps_broadcast(
-        token(name),
-        bitcast.encode(tensor),
-        tensor_name=name,
-        root_rank=root_rank,
-        priority=priority,
-        gradient=gradient,
+    encoded = bitcast.encode(tensor)
+    received = in_order(
+        lambda: kernels().byte_ps_broadcast(
+            token(name),
+            encoded,
+            tensor_name=name,
+            root_rank=root_rank,
+            priority=priority,
+            gradient=gradient,
+        )
     )
     return bitcast.decode(received, tensor.dtype)
 
@@ -340,11 +344,14 @@ def gather(
 
 
 def _gather(tensor: tf.Tensor, name: str, priority: int, gradient: str) -> tf.Tensor:
-    gathered = kernels().byte_ps_gather(
-        token(name),
-        bitcast.encode(tensor),
-        tensor_name=name,
-        priority=priority,
-        gradient=gradient,
+    encoded = bitcast.encode(tensor)
+    gathered = in_order(
+        lambda: kernels().byte_ps_gather(
+            token(name),
+            encoded,
+            tensor_name=name,
+            priority=priority,
+            gradient=gradient,
+        )
     )
     return bitcast.decode(gathered, tensor.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_byteps.ops import names
+from tf_byteps.ops.control_flow_order import INNER_GRAPHS, in_order
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.types import Exchanged
 
@@ -25,12 +26,16 @@ def _push_pull_all_gradient(operation: tf.Operation, *gradients: tf.Tensor) -> A
     op = _linear_op(operation)
     forward_names = [name.decode() for name in operation.get_attr("tensor_names")]
     gradient_names = [names.numbered(f"{name}/gradient") for name in forward_names]
-    reduced = kernels().byte_ps_push_pull_all(
-        [token(name) for name in gradient_names],
-        [tf.convert_to_tensor(gradient) for gradient in gradients],
-        tensor_names=gradient_names,
-        op=op,
-        priorities=operation.get_attr("priorities"),
+    values = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    tokens = _tokens(operation, gradient_names)
+    reduced = in_order(
+        lambda: kernels().byte_ps_push_pull_all(
+            tokens,
+            values,
+            tensor_names=gradient_names,
+            op=op,
+            priorities=operation.get_attr("priorities"),
+        )
     )
     return [None] * len(gradients) + reduced
 
@@ -55,7 +60,9 @@ def _gather_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     reduced = _reduce(operation, gradient, operation.get_attr("gradient").decode())
     shape = tf.shape(operation.inputs[1], out_type=tf.int64)
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient/rows")
-    all_rows = kernels().byte_ps_gather(token(name), shape[:1], tensor_name=name)
+    own_rows = shape[:1]
+    (its_token,) = _tokens(operation, [name])
+    all_rows = in_order(lambda: kernels().byte_ps_gather(its_token, own_rows, tensor_name=name))
     is_before = tf.range(tf.size(all_rows)) < _rank()
     begin = tf.reduce_sum(tf.where(is_before, all_rows, tf.zeros_like(all_rows)))
     # Not a slice, whose begin XLA wants to know when it compiles.
@@ -80,10 +87,22 @@ def _rank() -> Any:
 def _reduce(operation: tf.Operation, gradient: Exchanged, op: str) -> Any:
     # Numbered, because TensorFlow does not keep the backward function's operations in order.
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
-    return kernels().byte_ps_push_pull(
-        token(name),
-        tf.convert_to_tensor(gradient),
-        tensor_name=name,
-        op=op,
-        priority=operation.get_attr("priority"),
+    value = tf.convert_to_tensor(gradient)
+    (its_token,) = _tokens(operation, [name])
+    return in_order(
+        lambda: kernels().byte_ps_push_pull(
+            its_token,
+            value,
+            tensor_name=name,
+            op=op,
+            priority=operation.get_attr("priority"),
+        )
     )
+
+
+def _tokens(operation: tf.Operation, gradient_names: list[str]) -> list[tf.Tensor]:
+    """What orders the uses of the gradients' names. The gradient of a loop can have no resources
+    but those of the loop itself."""
+    if not isinstance(tf.compat.v1.get_default_graph(), INNER_GRAPHS):
+        return [token(name) for name in gradient_names]
+    return [each for each in operation.inputs if each.dtype == tf.resource]

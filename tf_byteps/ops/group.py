@@ -22,6 +22,7 @@ from tf_byteps.ops import (
     slices,
     start_scheduling,
 )
+from tf_byteps.ops.control_flow_order import in_order
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.pipelined_norms import PipelinedNorms
 from tf_byteps.ops.rows import of_rows
@@ -167,14 +168,16 @@ class Group:
         """One operation: XLA must know that none waits for another (cc/tf/xla_kernels.cc)."""
         values, norms = self._prepare_compiled(sent)
         with self._after_earlier_uses(range(len(self.names))):
-            results = kernels().byte_ps_push_pull_all(
-                [token(name) for name in self._ordered(self.names)],
-                values,
-                tensor_names=self.names,
-                op=str(self.op),
-                priorities=self.priorities,
-                backup_workers=self.backup_workers,
-                codecs=[codec_of(compression) for compression in self.compressions],
+            results = in_order(
+                lambda: kernels().byte_ps_push_pull_all(
+                    [token(name) for name in self._ordered(self.names)],
+                    values,
+                    tensor_names=self.names,
+                    op=str(self.op),
+                    priorities=self.priorities,
+                    backup_workers=self.backup_workers,
+                    codecs=[codec_of(compression) for compression in self.compressions],
+                )
             )
         ended_by = _ended_in_this_graph()
         ended_by.update((name, results[0].op.name) for name in self.names)
@@ -238,7 +241,7 @@ class Group:
         attributes = self._of_norms(places)
         tokens = [token(name) for name in self._ordered(attributes["tensor_names"])]
         with self._after_earlier_uses(places):
-            return kernels().byte_ps_push_pull_all(tokens, own, **attributes)
+            return in_order(lambda: kernels().byte_ps_push_pull_all(tokens, own, **attributes))
 
     def _ordered(self, names: Sequence[str]) -> Sequence[str]:
         """Those whose uses need an order. A token is an argument of the compiled program, and each
