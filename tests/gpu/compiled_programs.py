@@ -70,6 +70,41 @@ def _check_sums(results, seed):
         assert wrong == 0, (seed, i, wrong, result.shape, total, result.numpy()[:5])
 
 
+def beside_loops():
+    """Exchanges in and around a loop that do not need each other, in programs that differ from
+    worker to worker; returns how many were compared."""
+    start()
+    total = float(sum(range(1, bps.size() + 1)))
+
+    @compiled
+    def step(x, rows, factor):
+        own = tf.reduce_sum(rows @ factor) * 0.0
+        first = bps.push_pull(x + own, op="sum", name="first")
+        looped = tf.zeros_like(x)
+        for i in tf.range(3):
+            looped += bps.push_pull(2 * x + tf.cast(i, x.dtype), op="sum", name="in the loop")
+        last = bps.push_pull(3 * x, op="sum", name="last")
+        branched = tf.cond(
+            tf.shape(rows)[0] > 0,
+            lambda: bps.push_pull(4 * x, op="sum", name="in a branch"),
+            lambda: x,
+        )
+        return first, looped, last, branched
+
+    compared = 0
+    with tf.device("/GPU:0"):
+        x = tf.fill([1 << 20], 1.0 + bps.rank())
+        for call in range(4):
+            rows = tf.ones([64 + 32 * ((call + bps.rank()) % 3), 512])
+            results = step(x, rows, tf.eye(512))
+            wanted = [total, 6 * total + 3 * bps.size(), 3 * total, 4 * total]
+            for result, value in zip(results, wanted, strict=True):
+                np.testing.assert_array_equal(result.numpy(), np.float32(value))
+                compared += 1
+    bps.shutdown()
+    return compared
+
+
 def many_tensors():
     """Groups whose members the GPU is still computing, and single exchanges between them."""
     start()

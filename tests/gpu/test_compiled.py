@@ -22,6 +22,11 @@ def test_all_types_and_operations(hosts):
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
+def test_loops_and_what_is_around_them(hosts):
+    assert run(compiled_programs.beside_loops, hosts=hosts) == [16] * len(hosts)
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab", "aabb"])
 def test_tensors_that_are_still_being_computed(hosts):
     results = run(compiled_programs.many_tensors, hosts=hosts, BYTEPS_PARTITION_BYTES="65536")
     assert results == [1200] * len(hosts)

@@ -48,7 +48,7 @@ class _Exchanged:
     is_inside: bool = False
 
 
-_exchanged: weakref.WeakKeyDictionary[tf.Graph, _Exchanged] = weakref.WeakKeyDictionary()
+_exchanged: weakref.WeakKeyDictionary[Any, _Exchanged] = weakref.WeakKeyDictionary()
 
 
 def in_order(emit: Callable[[], Any]) -> Any:
