@@ -29,7 +29,7 @@ _NEEDED_AT_ONCE = ("tls",)
 class Config(Options):
     """All settings of one process. Arguments win over the environment, that over defaults.
 
-    Every field has one environment variable, see `python -m tf_byteps.config --markdown`. With
+    Every field has one environment variable; docs/configuration.md lists those for users. With
     nothing configured the process is the only worker and opens no socket.
 
     Attributes:
