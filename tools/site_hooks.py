@@ -6,7 +6,7 @@ import re
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Where users' questions are answered. What developers read is found on its own page.
 _BOOSTS = {"how_to.md": 3, "troubleshooting.md": 3, "start.md": 2, "configuration.md": 2}
-_LEFT_OUT = ("protocol.md", "keras_distribution_tests.md")
+_LEFT_OUT = ("protocol.md", "strategy_tests.md", "robustness.md", "tested.md")
 
 
 def on_config(config):

@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import clean_environment
 from tf_byteps import _engine, config as config_module, job
 from tf_byteps.config import OPTIONS, Config, original_variables, variables
-from tf_byteps.config.table import _HEADINGS
+from tf_byteps.config.table import HEADINGS, default
 from tf_byteps.errors import BytePSError, ConfigError
 
 SCHEDULER = {"DMLC_PS_ROOT_URI": "10.0.0.1", "DMLC_PS_ROOT_PORT": "9000"}
@@ -311,21 +311,34 @@ def test_the_engine_chooses_what_is_not_set():
 def test_printed_config_says_where_values_come_from():
     text = str(Config.from_environment({"BYTEPS_IO_THREADS": "3"}, part_bytes=64))
     lines = {line.split()[0]: line for line in text.splitlines()}
-    assert list(lines) == list(OPTIONS)
+    assert list(lines) == [name for name, option in OPTIONS.items() if option.listed]
     assert lines["io_threads"].split() == ["io_threads", "3", "from", "BYTEPS_IO_THREADS"]
     assert lines["part_bytes"].endswith("from argument")
     assert lines["connect_timeout"].endswith("default")
 
 
-def test_every_field_is_documented_once():
+def test_what_launchers_set_is_printed_where_they_do():
+    text = str(Config.from_environment({"BYTEPS_MEMBER": "a"}))
+    (line,) = (line for line in text.splitlines() if line.startswith("member "))
+    assert line.split() == ["member", "a", "from", "BYTEPS_MEMBER"]
+
+
+def test_every_listed_field_is_documented_once():
     table = config_module.markdown()
     fields = {field.name for field in dataclasses.fields(Config)} - {"sources"}
     assert fields == set(OPTIONS)
     variables = [option.variable for option in OPTIONS.values()]
     assert len(set(variables)) == len(variables)
-    for variable in variables:
-        assert table.count(f"* **`{variable}`** (") == 1
-    assert table.count("## ") == len(_HEADINGS) and set(_HEADINGS) <= fields
+    for option in OPTIONS.values():
+        assert table.count(f"* **`{option.variable}`** (") == option.listed
+    assert table.count("## ") == len(HEADINGS) == 6 and set(HEADINGS) <= fields
+
+
+def test_there_are_few_settings_with_short_defaults():
+    """What only launchers and tests set, and what another page describes, is not listed."""
+    listed = [name for name, option in OPTIONS.items() if option.listed]
+    assert len(listed) <= 45
+    assert [name for name in listed if len(default(name).split()) > 7] == []
 
 
 def test_config_is_frozen_and_its_errors_are_ours():

@@ -18,9 +18,9 @@ _MOST_WORDS = 30
 
 
 def _paragraphs(text):
-    """A page's paragraphs and list items, without headings, tables, programs and comments."""
+    """A page's paragraphs and list items: no headings, tables, programs, comments, docstrings."""
     text = re.sub(r"^```.*?^```$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"^ *[#|].*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *(?:[#|]|:::).*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"`[^`]*`", "Name", text)  # code counts as a short word

@@ -1,4 +1,4 @@
-"""docs/reference.md has every public name."""
+"""docs/api.md has every public name."""
 
 import importlib.util
 import pathlib
@@ -11,10 +11,10 @@ import tf_byteps
 import tf_byteps.keras
 from tf_byteps import elastic, errors, ops
 
-_PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text()
+_PAGE = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
 _SHOWN = set(re.findall(r"^::: (\S+)$", _PAGE, re.MULTILINE))
-_TABLE = "".join(line for line in _PAGE.splitlines(keepends=True) if line.startswith("|"))
-_OTHER_NAMES = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", _TABLE)}
+_OTHERS = _PAGE.partition("| other name |")[2].partition("\n\n")[0]
+_OTHER_NAMES = {name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", _OTHERS)}
 
 
 def _of_jax():

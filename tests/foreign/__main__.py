@@ -1,4 +1,4 @@
-"""Prints the table of docs/strategy_contract.md."""
+"""Prints the table of docs/strategy_tests.md."""
 
 from tests.foreign import running, table
 

@@ -20,7 +20,7 @@ SUM = "a sum over the rows of the batch counts as the mean of the workers' sums"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A row of the table in docs/strategy_contract.md.
+    """A row of the table in docs/strategy_tests.md.
 
     Attributes:
         train: a function of the scope that its models are made in. It returns what `shown` does.
@@ -85,7 +85,7 @@ def _with_folder(train, folder):
 
 
 def markdown():
-    """The table of docs/strategy_contract.md."""
+    """The table of docs/strategy_tests.md."""
     lines = ["| | program | compared with one process |", "|---|---|---|"]
     for name, row in PROGRAMS.items():
         words = f"equal within {row.tolerance:.0e}".replace("e-0", "e-")

@@ -68,6 +68,6 @@ def test_program(results, name, workers):
 
 
 def test_documented():
-    """docs/strategy_contract.md has the rows that `python -m tests.foreign` prints."""
+    """docs/strategy_tests.md has the rows that `python -m tests.foreign` prints."""
     running.all_programs()
-    assert table.markdown() in (ROOT / "docs" / "strategy_contract.md").read_text()
+    assert table.markdown() in (ROOT / "docs" / "strategy_tests.md").read_text()

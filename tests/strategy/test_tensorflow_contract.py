@@ -1,7 +1,7 @@
 """TensorFlow's own contract of a strategy, in 1 and 2 workers.
 
 What TensorFlow ships to check it, `strategy_test_lib`, runs against `BytePSStrategy`: `LIBRARY`
-says which of its methods, and why not the others. docs/strategy_contract.md has the same table.
+says which of its methods, and why not the others. docs/strategy_tests.md has the same table.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import workers
 from tests.cluster import clean_environment, run_workers
 
 _HERE = pathlib.Path(__file__).parent
-_DOCS = _HERE.parents[1] / "docs" / "strategy_contract.md"
+_DOCS = _HERE.parents[1] / "docs" / "strategy_tests.md"
 PROGRAM = str(_HERE / "contract_programs.py")
 
 _TIMEOUT = 600  # seconds, of which an idle machine of two cores needs a tenth

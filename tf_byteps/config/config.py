@@ -29,7 +29,7 @@ _NEEDED_AT_ONCE = ("tls",)
 class Config(Options):
     """All settings of one process. Arguments win over the environment, that over defaults.
 
-    Every field has one environment variable, see `python -m tf_byteps.config --markdown`. With
+    Every field has one environment variable; docs/configuration.md lists those for users. With
     nothing configured the process is the only worker and opens no socket.
 
     Attributes:
@@ -231,7 +231,8 @@ class Config(Options):
         return self.replace(source=source, **chosen)
 
     def __str__(self) -> str:
-        rows = [(name, self._printed(name), self._origin(name)) for name in OPTIONS]
+        shown = [name for name, o in OPTIONS.items() if o.listed or name in self.sources]
+        rows = [(name, self._printed(name), self._origin(name)) for name in shown]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         return "\n".join(
             f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}" for name, value, origin in rows

@@ -122,6 +122,8 @@ class Option:
         default_text: says what the default is when it depends on other fields.
         shared: whether it must be the same in all processes of a job.
         hidden: whether its value is never shown.
+        listed: whether docs/configuration.md has it. What launchers and tests set is not there, nor
+            what the page of its subject describes, as docs/rdma.md does.
     """
 
     variable: str
@@ -130,6 +132,7 @@ class Option:
     default_text: str = ""
     shared: bool = False
     hidden: bool = False
+    listed: bool = True
 
     def shown(self, value: Any) -> str:
         """A value as messages may show it."""
@@ -155,7 +158,8 @@ def option(
     default_text: str = "",
     shared: bool = False,
     hidden: bool = False,
+    listed: bool = True,
 ) -> Any:
     """A dataclass field with an `Option`."""
-    described = Option(variable, kind, help, default_text, shared, hidden)
+    described = Option(variable, kind, help, default_text, shared, hidden, listed)
     return dataclasses.field(default=default, repr=not hidden, metadata={"option": described})

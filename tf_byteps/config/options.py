@@ -50,6 +50,7 @@ class Options:
         whole(0),
         "This server's rank among the server processes.",
         default_text="ordered by address",
+        listed=False,
     )
     local_rank: int = option(
         0, "BYTEPS_LOCAL_RANK", whole(0), "This worker's number on its machine, from 0."
@@ -63,6 +64,7 @@ class Options:
         whole(0),
         "This worker's rank in the job; for machines with different numbers of workers.",
         default_text="DMLC_WORKER_ID x BYTEPS_LOCAL_SIZE + BYTEPS_LOCAL_RANK",
+        listed=False,
     )
     global_size: int | None = option(
         None,
@@ -70,6 +72,29 @@ class Options:
         whole(1),
         "Number of workers in the job.",
         default_text="DMLC_NUM_WORKER x BYTEPS_LOCAL_SIZE",
+        listed=False,
+    )
+    colocated_server: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SERVER",
+        flag(),
+        "Whether this worker's process also runs a server.",
+        default_text="yes, unless there are server processes",
+    )
+    colocated_scheduler: bool | None = option(
+        None,
+        "BYTEPS_COLOCATED_SCHEDULER",
+        flag(),
+        "Whether this worker's process also runs the scheduler.",
+        default_text="no; with TF_CONFIG: yes in the first worker",
+        listed=False,
+    )
+    force_distributed: bool = option(
+        False,
+        "BYTEPS_FORCE_DISTRIBUTED",
+        flag(),
+        "Go through a server even with one worker.",
+        listed=False,
     )
     node_host: str | None = option(
         None,
@@ -98,6 +123,7 @@ class Options:
         text(200),
         "Processes with the same text count as being on one machine.",
         default_text="boot id and network namespace",
+        listed=False,
     )
     one_machine: bool = option(
         False,
@@ -106,6 +132,7 @@ class Options:
         "All processes of the job are on this machine: where its name stands for a loopback "
         "address, they meet there.",
         default_text="yes if the launcher says so, as TF_CONFIG with one host does",
+        listed=False,
     )
     job_id: str | None = option(
         None,
@@ -113,6 +140,7 @@ class Options:
         text(64),
         "Tells jobs apart: processes with another text are refused.",
         default_text="drawn by the scheduler",
+        listed=False,
     )
     job_secret: str | None = option(
         None,
@@ -144,33 +172,12 @@ class Options:
         "follow from the job's secret (see [security](security.md)). bpslaunch --tls.",
         shared=True,
     )
-    colocated_server: bool | None = option(
-        None,
-        "BYTEPS_COLOCATED_SERVER",
-        flag(),
-        "Whether this worker's process also runs a server.",
-        default_text="yes if there are several workers and no server processes",
-    )
-    colocated_scheduler: bool | None = option(
-        None,
-        "BYTEPS_COLOCATED_SCHEDULER",
-        flag(),
-        "Whether this worker's process also runs the scheduler.",
-        default_text="no; with TF_CONFIG: yes in the first worker",
-    )
-    force_distributed: bool = option(
-        False,
-        "BYTEPS_FORCE_DISTRIBUTED",
-        flag(),
-        "Go through a server even with one worker.",
-    )
     part_bytes: int | None = option(
         None,
         "BYTEPS_PARTITION_BYTES",
         whole(8, unit="bytes"),
         "Longest part into which a tensor is cut.",
-        default_text="chosen from the gradients' bytes, the number of hosts and servers, and the "
-        "links: 64 to 512 KB; on one host up to 4 MB",
+        default_text="chosen, 64 KB to 4 MB",
         shared=True,
     )
     credit_bytes: int | None = option(
@@ -178,9 +185,7 @@ class Options:
         "BYTEPS_CREDIT_BYTES",
         whole(1, unit="bytes"),
         "How many bytes a worker may have in flight, to all servers together.",
-        default_text="what the links carry in 20 ms, 256 KB to 16 MB; on one host, and until they "
-        "have been measured, 16 of the longest parts, but 2 to 16 MB; less in steps that overlap "
-        "the next",
+        default_text="chosen, 256 KB to 16 MB",
         shared=True,
     )
     link_bytes_per_second: int | None = option(
@@ -196,8 +201,7 @@ class Options:
         "BYTEPS_CONNECTIONS_PER_SERVER",
         whole(1, 64),
         "Connections from a worker to each server; one TCP stream may not fill a fast network.",
-        default_text="so many that a worker has 4 in all; 1 if the scheduler has fewer than 8 "
-        "processors or the job has more than 64 workers",
+        default_text="4 in all, 1 in large jobs",
         shared=True,
     )
     io_threads: int | None = option(
@@ -205,8 +209,7 @@ class Options:
         "BYTEPS_IO_THREADS",
         whole(1, 64),
         "Threads that move bytes, in a worker or a server.",
-        default_text="one for every 8 processors that a worker of the host has, but 2 to 4; 1 on a "
-        "host with fewer than 4 processors",
+        default_text="1 to 4, by processors",
     )
     read_peer_memory: bool = option(
         _ENGINE.network.read_peer_memory,
@@ -215,12 +218,30 @@ class Options:
         "Processes of one machine read each other's memory instead of sending tensors through a "
         "socket, where the system allows it and the job has a secret.",
     )
+    min_compress_bytes: int = option(
+        _ENGINE.compression.min_compress_bytes,
+        "BYTEPS_MIN_COMPRESS_BYTES",
+        whole(0, unit="bytes"),
+        "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
+        "See [compression](compression.md).",
+        shared=True,
+    )
+    narrow: bool = option(
+        True,
+        "BYTEPS_NARROW",
+        flag(),
+        "Whether float32 gradients that fit in 16 bits without loss, as in mixed precision, are "
+        "sent to servers of other hosts in 16 bits. It changes no result. Not over RDMA, nor over "
+        "links that are not known to carry at most 5 Gbit/s. "
+        "See [compression](compression.md).",
+        listed=False,
+    )
     van: str = option(
         "tcp",
         "BYTEPS_VAN",
         choice("tcp", "rdma", "auto"),
         "How tensors travel between machines: by RDMA or not at all (rdma), or by RDMA where both "
-        "ends have it (auto). DMLC_ENABLE_RDMA=1 means rdma. See docs/rdma.md.",
+        "ends have it (auto). DMLC_ENABLE_RDMA=1 means rdma. See [RDMA](rdma.md).",
     )
     rdma_devices: str | None = option(
         None,
@@ -228,7 +249,7 @@ class Options:
         text(),
         "RDMA devices, such as mlx5_0 or mlx5_0:1 (its first port); connections take turns between "
         "several, with commas.",
-        default_text="the one with this process's address, else the first one that is up",
+        default_text="the one with this process's address",
     )
     rdma_gid_index: int | None = option(
         None,
@@ -236,18 +257,21 @@ class Options:
         whole(0, 255),
         "Entry of the device's table of GIDs.",
         default_text="RoCE v2 with the device's IPv4 address, if there is one",
+        listed=False,
     )
     rdma_traffic_class: int = option(
         _ENGINE.network.rdma.traffic_class,
         "BYTEPS_RDMA_TRAFFIC_CLASS",
         whole(0, 255),
         "Traffic class of RDMA packets (DSCP x 4).",
+        listed=False,
     )
     rdma_service_level: int = option(
         _ENGINE.network.rdma.service_level,
         "BYTEPS_RDMA_SERVICE_LEVEL",
         whole(0, 15),
         "Service level of RDMA packets.",
+        listed=False,
     )
     rdma_spin_microseconds: int | None = option(
         None,
@@ -255,6 +279,47 @@ class Options:
         whole(0, 10_000, unit="microseconds"),
         "How long a thread goes on polling after RDMA traffic before it sleeps; 0: not at all.",
         default_text="20, or 0 where there are fewer than 4 processors",
+        listed=False,
+    )
+    deterministic: bool = option(
+        _ENGINE.deterministic,
+        "BYTEPS_DETERMINISTIC",
+        flag(),
+        "Servers add the workers' tensors in rank order, so that a sum does not depend on who is "
+        "first. See [determinism](determinism.md).",
+        default_text="what enable_op_determinism() says",
+        shared=True,
+    )
+    backup_workers: int = option(
+        0,
+        "BYTEPS_BACKUP_WORKERS",
+        whole(0),
+        "Averages of gradients do not wait for so many of the workers. Not in deterministic jobs. "
+        "See [stragglers](stragglers.md).",
+        shared=True,
+    )
+    max_lag: int = option(
+        _ENGINE.max_lag,
+        "BYTEPS_MAX_LAG",
+        whole(1, 1000),
+        "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
+        "then they wait. Servers keep so many results.",
+        shared=True,
+    )
+    enable_async: bool = option(
+        False,
+        "BYTEPS_ENABLE_ASYNC",
+        flag(),
+        "DistributedOptimizer trains asynchronously: workers exchange changes of weights, and wait "
+        "for nobody. The same on all workers. See [asynchronous training](asynchronous.md).",
+    )
+    check_weights: str = option(
+        "warning",
+        "BYTEPS_CHECK_WEIGHTS",
+        choice("warning", "error", "off"),
+        "What happens if the workers' weights, optimizers or learning rates differ at the end of "
+        "an epoch of BytePSStrategy, or before the first step of a DistributedOptimizer. Worker "
+        "0's setting counts. off saves reading them all.",
     )
     connect_timeout: float = option(
         _ENGINE.timeouts.connect_timeout,
@@ -290,6 +355,7 @@ class Options:
         "BYTEPS_STALL_SHUTDOWN_SECONDS",
         seconds(zero_means="never"),
         "A tensor that waits longer for other workers ends the job with an error.",
+        default_text="0 (never)",
         shared=True,
     )
     heartbeat_interval: float = option(
@@ -298,6 +364,7 @@ class Options:
         seconds(),
         "How often processes show that they are alive.",
         shared=True,
+        listed=False,
     )
     heartbeat_timeout: float = option(
         _ENGINE.timeouts.heartbeat_timeout,
@@ -311,55 +378,6 @@ class Options:
         "BYTEPS_SHUTDOWN_TIMEOUT",
         seconds(),
         "How long a process that hosts a server or the scheduler waits for the others to end.",
-        shared=True,
-    )
-    deterministic: bool = option(
-        _ENGINE.deterministic,
-        "BYTEPS_DETERMINISTIC",
-        flag(),
-        "Servers add the workers' tensors in rank order, so that a sum does not depend on who is "
-        "first. See [determinism](determinism.md).",
-        default_text="what tf.config.experimental.enable_op_determinism() says",
-        shared=True,
-    )
-    backup_workers: int = option(
-        0,
-        "BYTEPS_BACKUP_WORKERS",
-        whole(0),
-        "Averages of gradients do not wait for so many of the workers. Not in deterministic jobs. "
-        "See [stragglers](stragglers.md).",
-        shared=True,
-    )
-    enable_async: bool = option(
-        False,
-        "BYTEPS_ENABLE_ASYNC",
-        flag(),
-        "DistributedOptimizer trains asynchronously: workers exchange changes of weights, and wait "
-        "for nobody. The same on all workers. See [asynchronous training](asynchronous.md).",
-    )
-    min_compress_bytes: int = option(
-        _ENGINE.compression.min_compress_bytes,
-        "BYTEPS_MIN_COMPRESS_BYTES",
-        whole(0, unit="bytes"),
-        "Shorter tensors are sent as they are where a codec is asked for that is not a cast. "
-        "See [compression](compression.md).",
-        shared=True,
-    )
-    narrow: bool = option(
-        True,
-        "BYTEPS_NARROW",
-        flag(),
-        "Whether float32 gradients that fit in 16 bits without loss, as in mixed precision, are "
-        "sent to servers of other hosts in 16 bits. It changes no result. Not over RDMA, nor over "
-        "links that are not known to carry at most 5 Gbit/s. "
-        "See [compression](compression.md).",
-    )
-    max_lag: int = option(
-        _ENGINE.max_lag,
-        "BYTEPS_MAX_LAG",
-        whole(1, 1000),
-        "Rounds of a gradient that a worker may be behind the others with BYTEPS_BACKUP_WORKERS; "
-        "then they wait. Servers keep so many results.",
         shared=True,
     )
     server_failover: bool = option(
@@ -384,6 +402,7 @@ class Options:
         "Makes the job elastic (see [elastic](elastic.md)): it goes on, with other ranks, as long "
         "as there are so many workers. bpslaunch --min-np.",
         default_text="the number of workers is fixed",
+        listed=False,
     )
     max_workers: int | None = option(
         None,
@@ -391,6 +410,7 @@ class Options:
         whole(1),
         "An elastic job lets no more workers in. bpslaunch --max-np.",
         default_text="no limit",
+        listed=False,
     )
     elastic_timeout: float = option(
         600.0,
@@ -398,6 +418,7 @@ class Options:
         seconds(),
         "How long an elastic job waits for BYTEPS_MIN_WORKERS workers. bpslaunch "
         "--elastic-timeout.",
+        listed=False,
     )
     reset_limit: int | None = option(
         None,
@@ -406,6 +427,7 @@ class Options:
         "How often the workers of an elastic job may change before it ends with an error. "
         "bpslaunch --reset-limit.",
         default_text="no limit",
+        listed=False,
     )
     member: str | None = option(
         None,
@@ -413,14 +435,7 @@ class Options:
         text(64),
         "This worker's name in an elastic job, which it keeps when ranks change.",
         default_text="drawn at random",
-    )
-    check_weights: str = option(
-        "warning",
-        "BYTEPS_CHECK_WEIGHTS",
-        choice("warning", "error", "off"),
-        "What happens if the workers' weights, optimizers or learning rates differ at the end of "
-        "an epoch of BytePSStrategy, or before the first step of a DistributedOptimizer. Worker "
-        "0's setting counts. off saves reading them all.",
+        listed=False,
     )
     log_level: str = option(
         "WARNING",
@@ -440,6 +455,7 @@ class Options:
         text(),
         "Where each server writes its counters as JSON when it ends: its rank goes before the "
         "suffix (stats.json becomes stats.0.json); in a directory the file is server-0.json.",
+        listed=False,
     )
     timeline: str | None = option(
         None,
@@ -468,6 +484,7 @@ class Options:
         "BYTEPS_SUMMARY_FILE",
         text(),
         "Where a worker leaves what it has counted, for the last line of bpslaunch, which sets it.",
+        listed=False,
     )
 
 

@@ -177,6 +177,7 @@ def _added(metric: Any) -> Any:
     return f"job_{name}", metric.kind, metric.name, f"All processes' `{metric.name}`, added up."
 
 
+_SUMS = _list("job", *(_added(metric) for metric in _OF_PROCESSES if metric.source in ADDED_GROUPS))
 METRICS = (
     *_OF_PROCESSES,
     *_list(
@@ -188,15 +189,21 @@ METRICS = (
             "unread_processes",
             "Those that the scheduler cannot reach, or that have not answered it.",
         ),
-        *(_added(metric) for metric in _OF_PROCESSES if metric.source in ADDED_GROUPS),
     ),
+    *_SUMS,
 )
 
 
 def markdown() -> str:
-    """The table of docs/metrics.md."""
-    lines = ["| Metric | Kind | Labels | Meaning |", "|---|---|---|---|"]
+    """The table of docs/metrics.md. The sums over a job, whose names follow a rule, are a row."""
+    lines = ["| Metric | Kind | More labels | Meaning |", "|---|---|---|---|"]
     for metric in METRICS:
-        labels = ", ".join(f"`{label}`" for label in (*COMMON_LABELS, *GROUPS[metric.source]))
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+        if metric not in _SUMS:
+            labels = ", ".join(f"`{label}`" for label in GROUPS[metric.source])
+            lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    example = _SUMS[0].name
+    lines.append(
+        f"| `tf_byteps_job_…`, such as `{example}` | as the metric |  | "
+        "A metric of workers or servers without more labels, added up over all processes. |"
+    )
     return "\n".join(lines)

@@ -110,8 +110,8 @@ class PythonStep(NamedTuple):
     epoch: int = 0
 
 
-# Names, as in docs/architecture.md, and the time that ends each. A new one needs a row here, where
-# it belongs, and a time in `Part`.
+# Names, as in docs/architecture.md and docs/architecture_gpu.md, and the time that ends each. A new
+# one needs a row here, where it belongs, and a time in `Part`.
 STAGES = (
     ("declare", "placed"),
     ("compute", "computed"),
