@@ -13,11 +13,6 @@ namespace {
 // How long a worker that leaves waits for the others of its host.
 constexpr auto kLeavePatience = std::chrono::seconds(5);
 
-std::vector<int32_t> GroupOf(const HostMap& hosts, const Worker& worker) {
-  if (!worker.job().gpus_share_hosts) return {worker.rank()};
-  return hosts.WorkersOn(hosts.HostOf(worker.rank()));
-}
-
 // What is sent from the pool's memory needs no copy then. It outlives the worker, whose registry
 // ends with the worker's Van.
 void RegisterPool(const Worker& worker, PinnedPool* pool) {
@@ -40,14 +35,7 @@ uint64_t Agreement(const TensorDescription& tensor) { return KeyOfName(tensor.To
 LocalGroup::LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device)
     : worker_(worker),
       device_(std::move(device)),
-      hosts_(worker->job().worker_hosts),
-      shares_host_(worker->job().gpus_share_hosts),
-      workers_(GroupOf(hosts_, *worker)),
-      local_rank_(shares_host_ ? hosts_.LocalRank(worker->rank()) : 0),
-      local_size_(static_cast<int32_t>(workers_.size())),
-      results_from_(worker->is_alone() || (local_size_ == hosts_.num_workers() && local_size_ > 1)
-                        ? ResultsFrom::kCollective
-                        : ResultsFrom::kServers),
+      place_(worker->job(), worker->rank()),
       follower_([this](const LaunchEntry& entry) { return Follow(entry); }),
       // As many as move what they have encoded.
       encoders_("byteps-encode", worker->job().options.network.io_threads) {}
@@ -68,24 +56,24 @@ Status LocalGroup::Start() {
   }
   LocalLink::Options options;
   options.job = &worker_->job();
-  options.workers = workers_;
-  options.local_rank = local_rank_;
+  options.workers = place_.workers;
+  options.local_rank = place_.local_rank;
   options.on_message = [this](LocalMessage message) { return Receive(std::move(message)); };
   options.on_lost = [this](int32_t rank, const Status& reason) { OnLost(rank, reason); };
   link_ = std::make_unique<LocalLink>(std::move(options));
-  if (local_rank_ == 0) {
+  if (place_.local_rank == 0) {
     GroupInvitation invitation;
     BYTEPS_RETURN_IF_ERROR(device_->NewGroup(&invitation.id));
     invitation.results = NewSharedResults(invitation.id);
     Endpoint endpoint;
     BYTEPS_RETURN_IF_ERROR(link_->Listen(&endpoint));
     sequencer_ = std::make_unique<Sequencer>(
-        local_size_, results_from_, [this](const LogSlice& slice) { Publish(slice); },
+        place_.local_size, place_.results_from, [this](const LogSlice& slice) { Publish(slice); },
         [this](const Status& reason) { Fail(reason); });
     inbox_.push_back(invitation);
-    for (int32_t rank = 1; rank < local_size_; ++rank) {
+    for (int32_t rank = 1; rank < place_.local_size; ++rank) {
       link_->Send(rank, invitation);
-      worker_->RelayTo(workers_[rank], std::to_string(endpoint.port));
+      worker_->RelayTo(place_.workers[rank], std::to_string(endpoint.port));
     }
   }
   thread_ = std::thread([this] {
@@ -112,7 +100,7 @@ LocalGroup::~LocalGroup() {
 }
 
 void LocalGroup::OnRelay(int32_t from, const std::string& bytes) {
-  if (alone() || from != workers_[0]) return;
+  if (alone() || from != place_.workers[0]) return;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     rank_zero_port_ = bytes;
@@ -122,8 +110,8 @@ void LocalGroup::OnRelay(int32_t from, const std::string& bytes) {
 
 Status LocalGroup::Receive(LocalMessage message) {
   const bool is_report = std::holds_alternative<std::vector<LaunchReport>>(message);
-  if (is_report != (local_rank_ == 0)) {
-    return InvalidArgument("local rank " + std::to_string(local_rank_) +
+  if (is_report != (place_.local_rank == 0)) {
+    return InvalidArgument("local rank " + std::to_string(place_.local_rank) +
                            " got a message that is not for it");
   }
   if (is_report) {
@@ -140,7 +128,7 @@ Status LocalGroup::Receive(LocalMessage message) {
 
 void LocalGroup::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (local_rank_ > 0) {
+  if (place_.local_rank > 0) {
     changed_.wait(lock, [this] { return stopping_ || !rank_zero_port_.empty(); });
     if (stopping_) return;
     const std::string port = rank_zero_port_;
@@ -188,8 +176,8 @@ Status LocalGroup::Connect(const GroupInvitation& invitation) {
     Status status;
   };
   const auto attempt = std::make_shared<Attempt>();
-  std::thread([attempt, device = device_, id = invitation.id, size = local_size_,
-               rank = local_rank_] {
+  std::thread([attempt, device = device_, id = invitation.id, size = place_.local_size,
+               rank = place_.local_rank] {
     SetThreadName("byteps-connect");
     const Status status = device->Connect(id, size, rank);
     std::lock_guard<std::mutex> lock(attempt->mutex);
@@ -237,7 +225,7 @@ Status LocalGroup::Follow(const LaunchEntry& entry) {
                               tensor->exchange->Name() + ": " + entry.reason.message() + here));
     return OkStatus();
   }
-  if (entry.part >= tensor->exchange->entry->parts.size())
+  if (entry.part >= tensor->part_count())
     return Internal(entry.ToString() + ": it has no such part here");
   const bool for_all = entry.kind == LaunchEntry::Kind::kReduceForAll;
   if (for_all || entry.kind == LaunchEntry::Kind::kReduce) StartReduce(tensor, entry.part, for_all);
@@ -282,7 +270,7 @@ void LocalGroup::OnGivenUp(uint64_t key, uint64_t round, const Status& reason) {
 }
 
 void LocalGroup::Report(LaunchReport report) {
-  report.local_rank = local_rank_;
+  report.local_rank = place_.local_rank;
   Hold();
   {
     std::lock_guard<std::mutex> lock(held_mutex_);
@@ -318,7 +306,7 @@ void LocalGroup::Publish(const LogSlice& slice) {
     std::lock_guard<std::mutex> lock(mutex_);
     end_published_ = true;
   }
-  for (int32_t rank = 1; rank < local_size_; ++rank) link_->Send(rank, slice);
+  for (int32_t rank = 1; rank < place_.local_size; ++rank) link_->Send(rank, slice);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     inbox_.push_back(slice);
@@ -333,7 +321,7 @@ void LocalGroup::OnLost(int32_t local_rank, const Status& reason) {
     changed_.notify_all();
     if (log_ended_ || end_published_) return;
   }
-  Fail(Unavailable("worker " + std::to_string(workers_[local_rank]) +
+  Fail(Unavailable("worker " + std::to_string(place_.workers[local_rank]) +
                    " of this host has left its group of GPUs (" + reason.message() + ")"));
 }
 
@@ -383,8 +371,9 @@ void LocalGroup::OnStop() {
     if (!finished.ok()) LogWarning(finished.message());
     // Local rank 0 is the last to hang up, so that all others have heard of the end.
     std::unique_lock<std::mutex> lock(mutex_);
-    if (local_rank_ == 0) {
-      changed_.wait_for(lock, kLeavePatience, [this] { return lost_count_ == local_size_ - 1; });
+    if (place_.local_rank == 0) {
+      changed_.wait_for(lock, kLeavePatience,
+                        [this] { return lost_count_ == place_.local_size - 1; });
     }
   }
   Fail(Cancelled("tf_byteps.shutdown() was called while the tensor was in flight"));

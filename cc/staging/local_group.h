@@ -34,13 +34,14 @@
 #include <unordered_set>
 #include <vector>
 
-#include "cc/base/host_map.h"
 #include "cc/base/status.h"
 #include "cc/base/work_threads.h"
 #include "cc/gpu/rank_device.h"
 #include "cc/gpu/sequencer.h"
 #include "cc/staging/local_link.h"
 #include "cc/staging/shared_results.h"
+#include "cc/staging/staged_part.h"
+#include "cc/staging/state/host_place.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
@@ -71,7 +72,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   // Whether it can exchange a tensor: rows are gathered in jobs on one host only.
   bool CanExchange(const TensorDescription& tensor) const {
-    return tensor.kind != ExchangeKind::kGather || results_from_ == ResultsFrom::kCollective;
+    return tensor.kind != ExchangeKind::kGather || place_.is_one_host();
   }
 
   // Exchanges tensors whose `input` and `output` (and what `allocate_output` returns) are in the
@@ -94,39 +95,12 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void OnStop() override;
 
  private:
-  // Results that come to one place in pinned memory, from where streams copy them.
-  struct Arrival;
-  using ArrivalPointer = std::shared_ptr<Arrival>;
   // What the caller's stream waits for, if that is what servers send.
   class ResultEvent;
 
-  // A tensor in flight. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
-  // it.
-  struct Tensor {
-    ExchangeRequest gpu;  // as it was given
-    std::function<void(const DeviceEvent& end)> on_submitted;
-    CudaStreamHandle stream = nullptr;
-    DeviceEvent input_ready;             // null: the input is computed before anything begins
-    std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
-    bool computed = false;
-    bool reported = false;
-    bool has_turn = false;  // its name is in in_flight_, or it is in waiting_
-    uint32_t parts_left = 0;
-    int32_t at_work = 0;  // steps of the device that use the tensor's memory
-    Status failure;       // not OK: ends as soon as nothing is at work
-    bool finished = false;
-    // Whether the caller's stream waits for the servers' results, and copies them; what it copies.
-    bool is_copied_by_stream = false;
-    std::vector<ArrivalPointer> arrivals;
-  };
-  using TensorPointer = std::shared_ptr<Tensor>;
-  // One part of it, in flight from the reduction to the broadcast.
-  struct Part;
-  using PartPointer = std::shared_ptr<Part>;
-
   LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device);
   Status Start();
-  bool alone() const { return local_size_ == 1; }
+  bool alone() const { return place_.alone(); }
 
   // ---- local_group.cc: connecting, the log, the end
   void Run();
@@ -153,10 +127,6 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void OnComputed(const TensorPointer& tensor, const Status& status);
   void OnEnded(const TensorPointer& tensor, const Status& status);
   void ReportIfReady(const TensorPointer& tensor);
-  PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
-  void ChooseForms(Part* part) const;
-  // Raw if the device does not decode it.
-  DeviceForm SumFormOf(const Exchange& exchange, uint32_t part) const;
   // `for_all`: the result comes to memory that all ranks share.
   void StartReduce(const TensorPointer& tensor, uint32_t part, bool for_all);
   void Reduce(const PartPointer& part);
@@ -181,10 +151,6 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
                const std::function<void()>& next);
   void FailTensor(const TensorPointer& tensor, const Status& reason);
   void FinishTensor(const TensorPointer& tensor, const Status& status);
-  DeviceSpan SpanOf(const Tensor& tensor, uint32_t part) const;
-  static NcclOperation OperationOf(const TensorDescription& tensor);
-  bool RootIsHere(const TensorDescription& tensor) const;
-  int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
 
   // ---- local_group_turns.cc: when the worker places an exchange
   void PlaceInTurn(const TensorPointer& tensor);
@@ -228,7 +194,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void CopyArrivals(const TensorPointer& tensor);
   void OnArrivalsCopied(const TensorPointer& tensor);
   // Lets a stream go on whose results will not come. With mutex_ held.
-  static void ReleaseStream(const Tensor& tensor);
+  static void ReleaseStream(const StagedTensor& tensor);
 
   // ---- local_group_one_host.cc: the only stage in a job on one host
   void StartExchanges(const std::vector<TensorPointer>& tensors);
@@ -238,12 +204,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   Worker* const worker_;                // outlives OnStop
   std::shared_ptr<RankDevice> device_;  // only a connection that never came about keeps it, too
-  const HostMap hosts_;
-  const bool shares_host_;              // with other workers, or others share theirs (per_host)
-  const std::vector<int32_t> workers_;  // of this host, by local rank; this one only if not shared
-  const int32_t local_rank_;
-  const int32_t local_size_;
-  const ResultsFrom results_from_;
+  const HostPlace place_;
   std::unique_ptr<LocalLink> link_;       // null if alone
   std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
   // Null where there are no servers, no other ranks, or no way to share. Of the thread.

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "cc/base/round_up.h"
-#include "cc/staging/local_group_part.h"
+#include "cc/staging/local_group.h"
 
 namespace byteps {
 namespace {
@@ -17,7 +17,7 @@ constexpr size_t kCacheLineBytes = 64;
 // Parts are copied several at a time: a call of CUDA's has to wait for those by which TensorFlow
 // puts its own work on the GPU.
 void LocalGroup::StartAlone(const TensorPointer& tensor) {
-  const auto count = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  const auto count = tensor->part_count();
   if (tensor->gpu.tensor.kind == ExchangeKind::kBroadcast) {
     for (uint32_t part = 0; part < count; ++part) StartReduce(tensor, part, /*for_all=*/false);
     return;
@@ -26,7 +26,7 @@ void LocalGroup::StartAlone(const TensorPointer& tensor) {
   size_t bytes = 0;
   bool is_decoded = false;
   for (uint32_t number = 0; number < count; ++number) {
-    PartPointer part = NewPart(tensor, number);
+    PartPointer part = NewPart(tensor, number, place_, device_.get());
     is_decoded = is_decoded || part->sum_form.codec != CodecId::kRaw;
     const bool begins_group = groups.empty() || bytes + part->encoded.bytes > kBytesTogether ||
                               (part->is_encoded() && groups.back().size() == kPartsTogether);
@@ -54,7 +54,7 @@ Status LocalGroup::TakeOutput(const std::vector<PartPointer>& parts, size_t byte
   if (!tensor->is_copied_by_stream) return device_->pinned_pool().Take(bytes, output);
   const size_t until_word = RoundUp(bytes, kCacheLineBytes);
   BYTEPS_RETURN_IF_ERROR(device_->pinned_pool().Take(until_word + sizeof(ArrivalWord), output));
-  const auto arrival = std::make_shared<Arrival>();
+  const auto arrival = std::make_shared<StagedArrival>();
   arrival->memory = *output;
   arrival->bytes = bytes;
   arrival->offset = tensor->exchange->PartOffset(first->number);

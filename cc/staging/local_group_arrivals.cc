@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "cc/staging/local_group_part.h"
+#include "cc/staging/local_group.h"
 
 namespace byteps {
 namespace {
@@ -62,7 +62,7 @@ class LocalGroup::ResultEvent : public StreamEvent {
 
 bool LocalGroup::StreamCanWait(const TensorDescription& tensor) {
   if (tensor.kind == ExchangeKind::kGather) return false;
-  if (results_from_ == ResultsFrom::kCollective) return true;
+  if (place_.is_one_host()) return true;
   if (tensor.kind == ExchangeKind::kBroadcast || tensor.ElementCount() == 0) return false;
   if (alone()) return device_->StreamsWaitForHost();
   std::lock_guard<std::mutex> lock(mutex_);
@@ -79,7 +79,7 @@ void LocalGroup::SetOnSubmitted(const TensorPointer& tensor) {
 }
 
 void LocalGroup::OnArrived(const PartPointer& part) {
-  Arrival& arrival = *part->arrival;
+  StagedArrival& arrival = *part->arrival;
   std::lock_guard<std::mutex> lock(mutex_);
   if (--arrival.parts_left > 0) return;
   for (int32_t stream = 0; stream < arrival.streams; ++stream) {
@@ -168,14 +168,14 @@ void LocalGroup::CopyArrivals(const TensorPointer& tensor) {
 
 // What follows finishes the tensor.
 void LocalGroup::OnArrivalsCopied(const TensorPointer& tensor) {
-  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  const auto parts = tensor->part_count();
   for (uint32_t part = 0; part < parts; ++part)
     worker_->NoteStage(tensor->exchange, part, &PartTrace::copy_in_ns);
   std::lock_guard<std::mutex> lock(mutex_);
   tensor->parts_left = 0;
 }
 
-void LocalGroup::ReleaseStream(const Tensor& tensor) {
+void LocalGroup::ReleaseStream(const StagedTensor& tensor) {
   for (const ArrivalPointer& arrival : tensor.arrivals) {
     if (arrival->HasCome()) continue;
     // Rather no update than one by what an earlier step has left there. What ranks share is left as

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "cc/staging/local_group_part.h"
+#include "cc/staging/local_group.h"
 
 namespace byteps {
 namespace {
@@ -37,7 +37,7 @@ void LocalGroup::DecodeArrived() {
 }
 
 // Those of one launch. None if there are none left, else it waits for more.
-std::vector<LocalGroup::PartPointer> LocalGroup::TakeArrived() {
+std::vector<PartPointer> LocalGroup::TakeArrived() {
   std::vector<PartPointer> taken;
   std::unique_lock<std::mutex> lock(mutex_);
   if (arrived_.empty()) return taken;

@@ -47,7 +47,7 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
     BYTEPS_RETURN_IF_ERROR(device_->CopyWithin(spans, done));
   else if (first.kind == ExchangeKind::kBroadcast)
     BYTEPS_RETURN_IF_ERROR(
-        device_->Broadcast(spans.front(), hosts_.LocalRank(first.root_rank), done));
+        device_->Broadcast(spans.front(), place_.hosts.LocalRank(first.root_rank), done));
   else
     BYTEPS_RETURN_IF_ERROR(device_->AllReduce(reductions, done));
   DeviceEvent end;
@@ -60,7 +60,7 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
 }
 
 void LocalGroup::OnExchanged(const TensorPointer& tensor) {
-  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  const auto parts = tensor->part_count();
   for (uint32_t part = 0; part < parts; ++part) {
     worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
     OnPartDone(tensor);

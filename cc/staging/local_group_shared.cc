@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "cc/base/logging.h"
-#include "cc/staging/local_group_part.h"
+#include "cc/staging/local_group.h"
 
 namespace byteps {
 namespace {
@@ -21,9 +21,9 @@ void WarnOf(const Status& status) {
 }  // namespace
 
 SharedFile LocalGroup::NewSharedResults(const NcclUniqueId& id) {
-  if (results_from_ == ResultsFrom::kCollective || !device_->StreamsWaitForHost()) return {};
+  if (place_.is_one_host() || !device_->StreamsWaitForHost()) return {};
   const Status status =
-      SharedResults::Create(IdentityOf(id), local_size_, device_->pinner(), &shared_results_);
+      SharedResults::Create(IdentityOf(id), place_.local_size, device_->pinner(), &shared_results_);
   if (status.ok()) return shared_results_->file();
   WarnOf(status);
   return {};
@@ -31,19 +31,19 @@ SharedFile LocalGroup::NewSharedResults(const NcclUniqueId& id) {
 
 bool LocalGroup::OpenSharedResults(const GroupInvitation& invitation) {
   if (invitation.results.descriptor < 0 || !device_->StreamsWaitForHost()) return false;
-  if (local_rank_ == 0) return true;
+  if (place_.local_rank == 0) return true;
   const Status status = SharedResults::Open(invitation.results, IdentityOf(invitation.id),
-                                            local_size_, device_->pinner(), &shared_results_);
+                                            place_.local_size, device_->pinner(), &shared_results_);
   if (!status.ok()) WarnOf(status);
   return status.ok();
 }
 
 // What the device decodes comes as it is or encoded, which is known too late for a stream.
 bool LocalGroup::TakesShared(const TensorPointer& tensor) const {
-  if (tensor->on_submitted == nullptr || results_from_ == ResultsFrom::kCollective) return false;
+  if (tensor->on_submitted == nullptr || place_.is_one_host()) return false;
   const Exchange& exchange = *tensor->exchange;
   for (uint32_t part = 0; part < exchange.entry->parts.size(); ++part) {
-    if (SumFormOf(exchange, part).codec != CodecId::kRaw) return false;
+    if (SumFormOf(exchange, part, place_.rank, device_.get()).codec != CodecId::kRaw) return false;
   }
   return true;
 }
@@ -56,13 +56,13 @@ Status LocalGroup::PlaceShared(const TensorPointer& tensor) {
       shared_results_->PlaceOf(exchange.entry->key, tensor->gpu.tensor.ByteCount(), parts, &place));
   std::vector<ArrivalPointer> arrivals;
   for (uint32_t part = 0; part < parts; ++part) {
-    const auto arrival = std::make_shared<Arrival>();
+    const auto arrival = std::make_shared<StagedArrival>();
     arrival->offset = exchange.PartOffset(part);
     arrival->bytes = SpanOf(*tensor, part).bytes();
     arrival->memory = PinnedPool::Block(shared_results_, place.values + arrival->offset);
-    arrival->words = place.words + part * local_size_;
-    arrival->streams = local_size_;
-    arrival->own = local_rank_;
+    arrival->words = place.words + part * place_.local_size;
+    arrival->streams = place_.local_size;
+    arrival->own = place_.local_rank;
     arrival->arrived = place.arrived;
     arrivals.push_back(arrival);
   }

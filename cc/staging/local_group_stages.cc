@@ -1,8 +1,7 @@
 // What happens to a tensor between Enqueue and its end; see local_group.h for the stages.
 #include <utility>
 
-#include "cc/staging/device_forms.h"
-#include "cc/staging/local_group_part.h"
+#include "cc/staging/local_group.h"
 
 namespace byteps {
 
@@ -21,7 +20,7 @@ void LocalGroup::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> tog
   Release();
 }
 
-LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest request) {
+TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceRequest request) {
   Status status = failure();
   if (status.ok() && !CanExchange(request.request.tensor)) {
     status = InvalidArgument("tensor \"" + request.request.tensor.name +
@@ -31,7 +30,7 @@ LocalGroup::TensorPointer LocalGroup::NewTensor(CudaStreamHandle stream, DeviceR
     request.request.done(status);
     return nullptr;
   }
-  auto tensor = std::make_shared<Tensor>();
+  auto tensor = std::make_shared<StagedTensor>();
   tensor->gpu = std::move(request.request);
   tensor->stream = stream;
   if (StreamCanWait(tensor->gpu.tensor)) tensor->on_submitted = std::move(request.on_submitted);
@@ -76,9 +75,9 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
     if (!ready || tensor->reported || !tensor->failure.ok() || tensor->finished) return;
     tensor->reported = true;
   }
-  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+  const auto parts = tensor->part_count();
   // Otherwise it is not computed before it is copied out (OnCopiedOut).
-  if (tensor->input_ready == nullptr || results_from_ == ResultsFrom::kCollective) {
+  if (tensor->input_ready == nullptr || place_.is_one_host()) {
     worker_->NoteInput(tensor->exchange);
     for (uint32_t part = 0; part < parts; ++part)
       worker_->NoteStage(tensor->exchange, part, &PartTrace::computed_ns);
@@ -89,7 +88,7 @@ void LocalGroup::ReportIfReady(const TensorPointer& tensor) {
   }
   if (tensor->gpu.tensor.kind == ExchangeKind::kGather)
     return StartGather(tensor, {tensor->gpu.gather_rows});
-  if (results_from_ != ResultsFrom::kCollective) return StartAlone(tensor);
+  if (!place_.is_one_host()) return StartAlone(tensor);
   Hold();
   {
     std::lock_guard<std::mutex> lock(held_mutex_);
@@ -160,74 +159,6 @@ void LocalGroup::Launch(const StartStep& start, const RankDevice::Done& ended) {
   ended(status);
 }
 
-DeviceSpan LocalGroup::SpanOf(const Tensor& tensor, uint32_t part) const {
-  const uint64_t offset = tensor.exchange->PartOffset(part);
-  DeviceSpan span;
-  span.from = static_cast<const char*>(tensor.gpu.input) + offset;
-  span.to = static_cast<char*>(tensor.gpu.output) + offset;
-  span.count = tensor.exchange->entry->parts[part].element_count;
-  span.dtype = tensor.gpu.tensor.dtype;
-  return span;
-}
-
-NcclOperation LocalGroup::OperationOf(const TensorDescription& tensor) {
-  switch (tensor.kind) {
-    case ExchangeKind::kMin:
-      return NcclOperation::kMin;
-    case ExchangeKind::kMax:
-      return NcclOperation::kMax;
-    default:
-      return NcclOperation::kSum;
-  }
-}
-
-bool LocalGroup::RootIsHere(const TensorDescription& tensor) const {
-  if (!shares_host_) return tensor.root_rank == worker_->rank();
-  return hosts_.HostOf(tensor.root_rank) == hosts_.HostOf(worker_->rank());
-}
-
-int32_t LocalGroup::OwnerOf(const Tensor& tensor, uint32_t part) const {
-  return LocalOwner(tensor.exchange->entry->key, part, local_size_);
-}
-
-LocalGroup::PartPointer LocalGroup::NewPart(const TensorPointer& tensor, uint32_t number) const {
-  const auto part = std::make_shared<Part>();
-  part->tensor = tensor;
-  part->number = number;
-  part->span = SpanOf(*tensor, number);
-  // The result's memory holds the host's sum meanwhile.
-  part->reduced = alone() ? part->span.from : part->span.to;
-  if (tensor->gpu.tensor.kind == ExchangeKind::kBroadcast) {
-    part->sends = RootIsHere(tensor->gpu.tensor);
-    part->receives = !part->sends;
-  }
-  ChooseForms(part.get());
-  return part;
-}
-
-// Where the device has the codecs, only what travels is copied. A codec with error feedback needs
-// what is in the worker's memory.
-void LocalGroup::ChooseForms(Part* part) const {
-  const Exchange& exchange = *part->tensor->exchange;
-  part->encoded.values = part->reduced;
-  part->encoded.elements = part->span.count;
-  part->encoded.bytes = part->span.bytes();
-  const PartSeed seed = exchange.PushSeed(part->number, worker_->rank());
-  const BlockCodec* const push = exchange.forms->push(part->span.count);
-  const DeviceForm form = DeviceFormOf(push, seed);
-  if (!exchange.forms->wants_feedback() && device_->Supports(form)) {
-    part->encoded.form = form;
-    part->encoded.bytes = push->EncodedBytes(part->span.count);
-  }
-  part->sum_form = SumFormOf(exchange, part->number);
-}
-
-DeviceForm LocalGroup::SumFormOf(const Exchange& exchange, uint32_t part) const {
-  const PartSeed seed = exchange.PushSeed(part, worker_->rank());
-  const DeviceForm form = DeviceFormOf(exchange.SumCodec(part), seed);
-  return device_->Supports(form) ? form : DeviceForm();
-}
-
 // All up to the copy to the host is put on the GPU's streams here, before any stream waits for the
 // result (local_group_arrivals.cc).
 void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number, bool for_all) {
@@ -236,17 +167,17 @@ void LocalGroup::StartReduce(const TensorPointer& tensor, uint32_t number, bool 
   if (number == 0 && status.ok() && tensor->input_ready != nullptr)
     status = device_->StartAfterEvent(tensor->input_ready);
   if (!status.ok()) return Fail(status);
-  const PartPointer part = NewPart(tensor, number);
+  const PartPointer part = NewPart(tensor, number, place_, device_.get());
   if (for_all && !SetArrival(part)) return;
   Reduce(part);
-  if (OwnerOf(*tensor, number) == local_rank_) {
+  if (place_.OwnerOf(tensor->exchange->entry->key, number) == place_.local_rank) {
     DeviceEvent reduced;
     status = device_->RecordEnd(&reduced);
     if (status.ok()) status = device_->StartCopiesAfterEvent(reduced);
     if (!status.ok()) return Fail(status);
     CopyOut({part});
   }
-  if (number + 1 == tensor->exchange->entry->parts.size()) SetOnSubmitted(tensor);
+  if (number + 1 == tensor->part_count()) SetOnSubmitted(tensor);
 }
 
 void LocalGroup::Reduce(const PartPointer& part) {
@@ -257,8 +188,9 @@ void LocalGroup::Reduce(const PartPointer& part) {
   const auto start = [&](const RankDevice::Done& done) {
     if (alone()) return device_->CopyWithin({span}, done);
     if (is_broadcast)
-      return device_->Broadcast(span, hosts_.LocalRank(description.root_rank), done);
-    return device_->Reduce(span, OperationOf(description), OwnerOf(*tensor, part->number), done);
+      return device_->Broadcast(span, place_.hosts.LocalRank(description.root_rank), done);
+    return device_->Reduce(span, OperationOf(description),
+                           place_.OwnerOf(tensor->exchange->entry->key, part->number), done);
   };
   const auto next = [this, part] {
     if (alone()) return;
@@ -275,7 +207,7 @@ void LocalGroup::NoteComputed(const PartPointer& part) {
 }
 
 void LocalGroup::CopyOut(const std::vector<PartPointer>& parts) {
-  const Part& first = *parts.front();
+  const StagedPart& first = *parts.front();
   size_t bytes = 0;  // of results, which may come as they are
   size_t input_bytes = 0;
   std::vector<DevicePart> encoded;
@@ -369,10 +301,11 @@ void LocalGroup::StartBroadcast(const TensorPointer& tensor, uint32_t part) {
     OnPartDone(tensor);
   };
   const TensorDescription& description = tensor->gpu.tensor;
-  const bool has_it = description.kind == ExchangeKind::kBroadcast && RootIsHere(description);
+  const bool has_it =
+      description.kind == ExchangeKind::kBroadcast && place_.RootIsHere(description);
   if (span.count == 0 || has_it) return OnPartDone(tensor);
   const auto start = [&](const RankDevice::Done& done) {
-    return device_->Broadcast(span, OwnerOf(*tensor, part), done);
+    return device_->Broadcast(span, place_.OwnerOf(tensor->exchange->entry->key, part), done);
   };
   Step(tensor, start, next);
 }

@@ -33,7 +33,7 @@ void LocalGroup::ContinuePlacing() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_.empty()) return;
   }
-  if (results_from_ == ResultsFrom::kCollective) return PlaceWaiting();
+  if (place_.is_one_host()) return PlaceWaiting();
   launcher_.Add([this] { PlaceWaiting(); });
 }
 
@@ -54,12 +54,11 @@ void LocalGroup::PlaceWaiting() {
 void LocalGroup::Place(const TensorPointer& tensor) {
   PartedExchangeRequest by_parts;
   by_parts.tensor = tensor->gpu.tensor;
-  by_parts.tensor.per_host = shares_host_ && by_parts.tensor.kind != ExchangeKind::kGather;
+  by_parts.tensor.per_host = place_.shares_host && by_parts.tensor.kind != ExchangeKind::kGather;
   by_parts.gather_rows = tensor->gpu.gather_rows;
   by_parts.priority = tensor->gpu.priority;
   // When servers' results come is seen here.
-  by_parts.is_awaited_elsewhere =
-      tensor->on_submitted != nullptr && results_from_ == ResultsFrom::kCollective;
+  by_parts.is_awaited_elsewhere = tensor->on_submitted != nullptr && place_.is_one_host();
   by_parts.placed = [this, tensor](const std::shared_ptr<Exchange>& exchange) {
     OnPlaced(tensor, exchange);
   };
