@@ -13,8 +13,8 @@
 
 namespace byteps {
 
-// Results that come to one place in pinned memory, from where streams copy them.
-struct StagedArrival {
+// Results that come to one place in pinned memory. The count is guarded by the group's mutex.
+struct StagedArrival : ArrivalCount {
   PinnedPool::Block memory;  // of the results
   size_t bytes = 0;
   uint64_t offset = 0;  // of where they belong in the tensor
@@ -24,7 +24,6 @@ struct StagedArrival {
   int32_t streams = 1;
   int32_t own = 0;  // the number of this rank's word
   uint32_t arrived = 1;
-  size_t parts_left = 1;  // whose results have not come; guarded by the group's mutex
 
   ArrivalWord& word() const { return words[own]; }
   bool HasCome() const { return HasReached(word(), arrived); }
