@@ -126,7 +126,7 @@ void* CompiledRuns::AllocateGathered(Kept* kept, const ExchangeRequest& request,
 }
 
 bool CompiledRuns::Begin(const ExchangePointer& exchange) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto failure = failures_.find(exchange->run);
   if (failure != failures_.end() && failure->second.is_told) return false;
   ++at_work_;
@@ -138,7 +138,7 @@ bool CompiledRuns::Begin(const ExchangePointer& exchange) {
 void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
   std::vector<std::function<void()>> told;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     exchange->ended = true;
     --at_work_;
     if (!status.ok() && failures_.count(exchange->run) == 0) Fail(exchange->run, status);
@@ -162,7 +162,7 @@ void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
 void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* input, Use use) {
   std::function<void()> tell;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ExchangePointer exchange;
     if (failures_.count(run) == 0) {
       exchange = Claim({name, input});

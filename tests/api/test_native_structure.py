@@ -70,12 +70,15 @@ def test_a_state_knows_no_lock_thread_connection_clock_or_log(folder):
         (
             "cc/staging",
             [
+                "compiled_runs.cc",
                 "decode_queue.cc",
+                "gpu_exchanger.cc",
                 "host_channel.cc",
                 "local_group.cc",
                 "local_group_reports.cc",
                 "local_group_tensors.cc",
                 "local_group_transaction.cc",
+                "local_link.cc",
                 "stream_copies.cc",
             ],
         ),
