@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("cc/worker/state", "cc/coordinator/state", "cc/server/state")
+FOLDERS = ("cc/worker/state", "cc/coordinator/state", "cc/server/state", "cc/staging/state")
 
 _TABLE = re.compile(r"k(\w*)Transitions\[\] = \{(.*?)\n?\s*\};", re.DOTALL)
 _ROW = re.compile(r'\{\w+::k(\w+),\s*"([^"]+)",\s*\w+::k(\w+)\}')

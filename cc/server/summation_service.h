@@ -118,16 +118,19 @@ class SummationService : public ConnectionHandler {
   ServedPart::Options PartOptionsOf(const Options& options) const;
   static ConnectionContext* ContextOf(Connection& connection);
 
+  // summation_connections.cc: what comes over connections, and what becomes of those that break.
+  Status Ask(Connection& connection, ResumeQuery query);
+  void Close(Connection& connection);
+  Status Answer(WorkerConnection* worker, const ResumeQuery& query);
+  void SendCredit(WorkerConnection* worker);
+
+  // summation_service.cc: pushes, and who departs.
   Status BeginPush(Connection& connection, const FrameHeader& header,
                    std::shared_ptr<PayloadSink>* sink);
   void EndPush(ConnectionContext* context);
   void EndWithdrawal(ConnectionContext* context, const std::string& reason);
-  void SendCredit(WorkerConnection* worker);
   void AskFor(const FrameHeader& pushed, const std::vector<int32_t>& lacking);
   void OnDeparted(const std::vector<DepartedWorker>& departed);
-  Status Ask(Connection& connection, ResumeQuery query);
-  void Close(Connection& connection);
-  Status Answer(WorkerConnection* worker, const ResumeQuery& query);
   void Send(ServedTensor* tensor, std::vector<Reply> replies);
   template <typename Function>
   void ForEachPart(Function function);

@@ -102,7 +102,7 @@ void* CompiledRuns::AllocateGathered(Exchange* exchange, const TensorDescription
 }
 
 bool CompiledRuns::Begin(const ExchangePointer& exchange) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto failure = failures_.find(exchange->run);
   if (failure != failures_.end() && failure->second.is_told) return false;
   ++at_work_;
@@ -124,7 +124,7 @@ void CompiledRuns::AwaitDone(const ExchangePointer& exchange) {
 void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
   std::vector<std::function<void()>> told;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     exchange->ended = true;
     --at_work_;
     const Status& result = exchange->mistake.ok() ? status : exchange->mistake;
@@ -149,7 +149,7 @@ void CompiledRuns::End(const ExchangePointer& exchange, const Status& status) {
 void CompiledRuns::WhenEnded(uint32_t run, const std::string& name, const void* input, Use use) {
   std::function<void()> tell;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     ExchangePointer exchange;
     if (failures_.count(run) == 0) {
       exchange = Claim(run, {name, input});

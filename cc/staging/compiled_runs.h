@@ -16,12 +16,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/gpu/pinned_pool.h"
 #include "cc/worker/state/exchange_request.h"
@@ -70,26 +70,25 @@ class CompiledRuns {
                          int64_t all_rows, const std::vector<int64_t>& rows);
   bool Begin(const ExchangePointer& exchange);
   void End(const ExchangePointer& exchange, const Status& status);
-  // With mutex_ held.
-  void AwaitDone(const ExchangePointer& exchange);
-  ExchangePointer Claim(uint32_t run, const Place& place);
-  void Fail(uint32_t run, const Status& reason);
+  void AwaitDone(const ExchangePointer& exchange) BYTEPS_REQUIRES(mutex_);
+  ExchangePointer Claim(uint32_t run, const Place& place) BYTEPS_REQUIRES(mutex_);
+  void Fail(uint32_t run, const Status& reason) BYTEPS_REQUIRES(mutex_);
   // What tells `use` the failure of its run.
-  std::function<void()> Told(uint32_t run, Use use);
+  std::function<void()> Told(uint32_t run, Use use) BYTEPS_REQUIRES(mutex_);
 
   const EnqueueFunction enqueue_;
   const CallLater call_later_;
   const std::shared_ptr<PinnedPool> memory_;
 
-  std::mutex mutex_;  // guards all below
-  int at_work_ = 0;   // exchanges that the engine has
+  Mutex mutex_;
+  int at_work_ BYTEPS_GUARDED_BY(mutex_) = 0;  // exchanges that the engine has
   // Started, and nobody has asked for the end.
-  std::map<Place, std::deque<ExchangePointer>> started_;
+  std::map<Place, std::deque<ExchangePointer>> started_ BYTEPS_GUARDED_BY(mutex_);
   // The last runs that have failed: threads of theirs may come late.
-  std::unordered_map<uint32_t, Failure> failures_;
-  std::deque<uint32_t> failed_;
+  std::unordered_map<uint32_t, Failure> failures_ BYTEPS_GUARDED_BY(mutex_);
+  std::deque<uint32_t> failed_ BYTEPS_GUARDED_BY(mutex_);
   // Who is to be told a failure when nothing is at work.
-  std::vector<std::pair<uint32_t, Use>> failing_;
+  std::vector<std::pair<uint32_t, Use>> failing_ BYTEPS_GUARDED_BY(mutex_);
 };
 
 }  // namespace byteps

@@ -43,12 +43,13 @@ Status GpuExchanger::Create(std::shared_ptr<GpuDevice> device, FindWorker find_w
 
 Status GpuExchanger::OfStream(CudaStreamHandle stream, GpuExchanger** exchanger) {
   struct All {
-    std::mutex mutex;
-    std::map<CudaStreamHandle, GpuExchanger*> by_stream;  // each of few: TensorFlow's own
-    std::map<int, std::unique_ptr<GpuExchanger>> by_gpu;
+    Mutex mutex;
+    // Each of few: TensorFlow's own.
+    std::map<CudaStreamHandle, GpuExchanger*> by_stream BYTEPS_GUARDED_BY(mutex);
+    std::map<int, std::unique_ptr<GpuExchanger>> by_gpu BYTEPS_GUARDED_BY(mutex);
   };
   static All* const all = new All;
-  std::lock_guard<std::mutex> lock(all->mutex);
+  MutexLock lock(all->mutex);
   GpuExchanger*& known = all->by_stream[stream];
   if (known == nullptr) {
     std::shared_ptr<GpuDevice> device;
@@ -83,7 +84,7 @@ void GpuExchanger::Enqueue(CudaStreamHandle stream, std::vector<DeviceRequest> t
 
 Status GpuExchanger::FindGroup(const std::shared_ptr<Worker>& worker,
                                std::shared_ptr<LocalGroup>* group) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (worker_.lock() != worker) {
     std::shared_ptr<RankDevice> device;
     BYTEPS_RETURN_IF_ERROR(

@@ -8,9 +8,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/gpu/copy_engine.h"
 #include "cc/gpu/device.h"
@@ -63,9 +63,9 @@ class GpuExchanger {
   std::unique_ptr<CopyEngine> copies_;
   WorkThreads launcher_{"byteps-launch", 1};  // see LocalGroup's
 
-  std::mutex mutex_;  // guards all below
-  std::weak_ptr<Worker> worker_;
-  std::shared_ptr<LocalGroup> group_;  // of worker_
+  Mutex mutex_;
+  std::weak_ptr<Worker> worker_ BYTEPS_GUARDED_BY(mutex_);
+  std::shared_ptr<LocalGroup> group_ BYTEPS_GUARDED_BY(mutex_);  // of worker_
 };
 
 }  // namespace byteps

@@ -4,64 +4,62 @@
 // host's sequencer is; its log (gpu/launch_log.h) comes back to all, and every rank does what the
 // log says, on streams of its own. The streams that compute never wait.
 //
-// One host: one collective gives all ranks the result. Several hosts, for each part of a tensor:
-// reduce to the part's owner -> copy out -> exchange with the servers -> copy in -> broadcast. Each
-// part goes its own way, so that all stages are busy with different parts at one time. A worker
-// that is alone on its host skips what others would take part in, and the log. Where the streams of
-// all ranks can wait for servers, there is no broadcast: the results come to memory that the ranks
-// share, and each stream copies them from there.
+// One host: one collective gives all ranks the result (one_host_stages.h). Several hosts, for each
+// part of a tensor: reduce to the part's owner -> copy out -> exchange with the servers -> copy in
+// -> broadcast (host_stages.h). Each part goes its own way, so that all stages are busy with
+// different parts at one time. A worker that is alone on its host skips what others would take part
+// in, and the log. Where the streams of all ranks can wait for servers, there is no broadcast: the
+// results come to memory that the ranks share, and each stream copies them from there
+// (stream_results.h).
+//
+// What happens when is decided by a GroupState (staging/state), which has no lock, device, thread,
+// connection or clock. LocalGroup has the mutex, tells the state what happens, and performs what
+// that decides (LocalGroup::Transaction). Those who have the device work know no more of it than
+// StageEvents.
 //
 // Threads. A call of the device's may take until a stream goes on that waits for servers: a module
 // that CUDA loads meanwhile, for whoever uses the GPU, keeps all others out until then. So threads
 // that bring what a stream waits for call nothing of the device's, nor wait for who does: those of
 // the worker, which receive, and the one that sees copies to the host end. What follows from what
 // they see, and needs the device, is done on one thread, launcher_. What the worker encodes, which
-// takes longer than the copy to the host, is done on several, encoders_. Sums that the device
-// decodes wait for each other, so one of their own, decoder_, gives them to it. Another one,
-// event_recorder_, records what a stream has copied, if no exchange that begins does so before.
+// takes longer than the copy to the host, is done on several, those of HostStages. Sums that the
+// device decodes wait for each other, so one of their own gives them to it (DecodeQueue). Another
+// one records what a stream has copied, if no exchange that begins does so before (StreamCopies).
 #ifndef TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 #define TF_BYTEPS_CC_STAGING_LOCAL_GROUP_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
-#include "cc/base/host_map.h"
+#include "cc/base/mutex.h"
 #include "cc/base/status.h"
 #include "cc/base/work_threads.h"
 #include "cc/gpu/rank_device.h"
 #include "cc/gpu/sequencer.h"
-#include "cc/staging/local_link.h"
-#include "cc/staging/shared_results.h"
+#include "cc/staging/device_request.h"
+#include "cc/staging/host_channel.h"
+#include "cc/staging/host_stages.h"
+#include "cc/staging/one_host_stages.h"
+#include "cc/staging/stage_events.h"
+#include "cc/staging/state/group_state.h"
+#include "cc/staging/state/host_place.h"
+#include "cc/staging/state/launches.h"
+#include "cc/staging/state/ready_together.h"
+#include "cc/staging/stream_copies.h"
+#include "cc/staging/stream_results.h"
 #include "cc/worker/worker.h"
 
 namespace byteps {
 
-// A tensor in a device's memory, and what its exchange is to be.
-struct DeviceRequest {
-  ExchangeRequest request;
-  // If given: the caller's stream can wait by itself. Then this is called, before the input is
-  // computed, with what the stream is to wait for. In a job on one host that is a collective that
-  // gives all ranks the result, once all ranks have come so far; otherwise what servers send, once
-  // the reduction and the copy of the input are on their streams. An error that comes later is told
-  // by `request.done` only, and the result is wrong then, in whole or in part. With null the copy
-  // of the input is on its stream, too, but the caller's cannot wait for the result: the device
-  // will decode it, or another rank's stream cannot wait. Where no stream can wait there is only
-  // `request.done`.
-  // The next such exchange of the name may be given before this one has ended: it waits for that.
-  std::function<void(const DeviceEvent& end)> on_submitted;
-};
-
 // Thread-safe.
-class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<LocalGroup> {
+class LocalGroup : public WorkerCompanion,
+                   private StageEvents,
+                   private HostChannel::Handler,
+                   public std::enable_shared_from_this<LocalGroup> {
  public:
   // Begins to connect the host's workers; what is enqueued meanwhile waits. The worker keeps the
   // group and ends it, so that its own callbacks find it. `device` must be the only owner's.
@@ -71,7 +69,7 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
 
   // Whether it can exchange a tensor: rows are gathered in jobs on one host only.
   bool CanExchange(const TensorDescription& tensor) const {
-    return tensor.kind != ExchangeKind::kGather || results_from_ == ResultsFrom::kCollective;
+    return tensor.kind != ExchangeKind::kGather || place_.is_one_host();
   }
 
   // Exchanges tensors whose `input` and `output` (and what `allocate_output` returns) are in the
@@ -94,196 +92,94 @@ class LocalGroup : public WorkerCompanion, public std::enable_shared_from_this<L
   void OnStop() override;
 
  private:
-  // Results that come to one place in pinned memory, from where streams copy them.
-  struct Arrival;
-  using ArrivalPointer = std::shared_ptr<Arrival>;
-  // What the caller's stream waits for, if that is what servers send.
-  class ResultEvent;
-
-  // A tensor in flight. Guarded by mutex_ but for what Enqueue and OnPlaced set before others see
-  // it.
-  struct Tensor {
-    ExchangeRequest gpu;  // as it was given
-    std::function<void(const DeviceEvent& end)> on_submitted;
-    CudaStreamHandle stream = nullptr;
-    DeviceEvent input_ready;             // null: the input is computed before anything begins
-    std::shared_ptr<Exchange> exchange;  // the worker's; null until it is placed
-    bool computed = false;
-    bool reported = false;
-    bool has_turn = false;  // its name is in in_flight_, or it is in waiting_
-    uint32_t parts_left = 0;
-    int32_t at_work = 0;  // steps of the device that use the tensor's memory
-    Status failure;       // not OK: ends as soon as nothing is at work
-    bool finished = false;
-    // Whether the caller's stream waits for the servers' results, and copies them; what it copies.
-    bool is_copied_by_stream = false;
-    std::vector<ArrivalPointer> arrivals;
-  };
-  using TensorPointer = std::shared_ptr<Tensor>;
-  // One part of it, in flight from the reduction to the broadcast.
-  struct Part;
-  using PartPointer = std::shared_ptr<Part>;
+  class Transaction;
 
   LocalGroup(Worker* worker, std::shared_ptr<RankDevice> device);
   Status Start();
-  bool alone() const { return local_size_ == 1; }
 
   // ---- local_group.cc: connecting, the log, the end
-  void Run();
-  Status Handle(const LocalMessage& message);
-  Status Receive(LocalMessage message);
-  Status Connect(const GroupInvitation& invitation);
-  Status ConnectToRankZero(const std::string& port);
+  Status OnInvitation(const GroupInvitation& invitation) override;
+  Status OnSlice(const LogSlice& slice) override;
+  void OnEndPublished() override;
+  void OnRankLost(int32_t local_rank, const Status& reason) override;
+  void OnChannelError(const Status& reason) override { Fail(reason); }
   Status Follow(const LaunchEntry& entry);
-  void Report(LaunchReport report);
-  // Until Release, what is ready waits in held_, for whatever else becomes ready meanwhile.
-  void Hold();
-  void Release();
-  void ReportTensor(LaunchReport::Kind kind, const Exchange& exchange, uint32_t part,
-                    const Status& reason, bool takes_shared = false);
-  void Publish(const LogSlice& slice);
-  void OnLost(int32_t local_rank, const Status& reason);
-  void Fail(const Status& reason);
-  Status failure();
+  Status MayConnect();
+  // Whether all ranks have come to the log's end.
+  bool LeaveInOrder();
+  // Whether a condition of the state is reached in time.
+  template <class Condition>
+  bool WaitUntil(const Condition& is_reached);
+  void StopThreads();
 
-  // ---- local_group_stages.cc: the stages of a tensor
+  // ---- local_group_tensors.cc: tensors, from Enqueue to their ends
   // Null if its request was refused.
   TensorPointer NewTensor(CudaStreamHandle stream, DeviceRequest request);
+  bool StreamCanWait(const TensorDescription& tensor, bool shares_results);
   Status WhenComputed(CudaStreamHandle stream, const std::vector<TensorPointer>& tensors);
   void OnComputed(const TensorPointer& tensor, const Status& status);
-  void OnEnded(const TensorPointer& tensor, const Status& status);
-  void ReportIfReady(const TensorPointer& tensor);
-  PartPointer NewPart(const TensorPointer& tensor, uint32_t number) const;
-  void ChooseForms(Part* part) const;
-  // Raw if the device does not decode it.
-  DeviceForm SumFormOf(const Exchange& exchange, uint32_t part) const;
-  // `for_all`: the result comes to memory that all ranks share.
-  void StartReduce(const TensorPointer& tensor, uint32_t part, bool for_all);
-  void Reduce(const PartPointer& part);
-  void NoteComputed(const PartPointer& part);
-  // Consecutive parts of one tensor.
-  void CopyOut(const std::vector<PartPointer>& parts);
-  void OnCopiedOut(const PartPointer& part);
-  void Send(const PartPointer& part);
-  void CopyIn(const PartPointer& part);
-  void OnCopiedIn(const PartPointer& part);
-  void StartBroadcast(const TensorPointer& tensor, uint32_t part);
-  void OnPartDone(const TensorPointer& tensor);
-  void FinishIfDone(const TensorPointer& tensor);
-  // Has the device do a step that uses the tensor's memory; `next` is called if all goes well.
-  using StartStep = std::function<Status(const RankDevice::Done&)>;
-  void Step(const TensorPointer& tensor, const StartStep& start, std::function<void()> next);
-  // Calls `ended` in any case, once it has ended.
-  void Launch(const StartStep& start, const RankDevice::Done& ended);
-  // Whether it may begin one; EndStep follows if so.
-  bool BeginStep(const TensorPointer& tensor);
-  void EndStep(const TensorPointer& tensor, const Status& status,
-               const std::function<void()>& next);
-  void FailTensor(const TensorPointer& tensor, const Status& reason);
-  void FinishTensor(const TensorPointer& tensor, const Status& status);
-  DeviceSpan SpanOf(const Tensor& tensor, uint32_t part) const;
-  static NcclOperation OperationOf(const TensorDescription& tensor);
-  bool RootIsHere(const TensorDescription& tensor) const;
-  int32_t OwnerOf(const Tensor& tensor, uint32_t part) const;
-
-  // ---- local_group_turns.cc: when the worker places an exchange
+  // The worker places it: at once, or in turn with others of its name.
   void PlaceInTurn(const TensorPointer& tensor);
-  void EndTurn(const TensorPointer& tensor);
-  void PlaceWaiting();
   void ContinuePlacing();
+  void PlaceWaiting();
   void Place(const TensorPointer& tensor);
   void OnPlaced(const TensorPointer& tensor, const std::shared_ptr<Exchange>& exchange);
 
-  // ---- local_group_decode.cc: the way back of sums that the device decodes
-  void DecodeSoon(const PartPointer& part, bool is_encoded);
-  void DecodeArrived();
-  std::vector<PartPointer> TakeArrived();
-  void Decode(const std::vector<PartPointer>& parts);
+  bool BeginStep(const TensorPointer& tensor) override;
+  void EndStep(const TensorPointer& tensor, const Status& status,
+               const std::function<void()>& next) override;
+  void SetParts(const TensorPointer& tensor, uint32_t parts) override;
+  void EndPart(const TensorPointer& tensor) override;
+  void OnReplied(const TensorPointer& tensor, uint32_t part) override;
+  void OnError(const TensorPointer& tensor, const Status& status) override;
+  void Fail(const Status& reason) override;
+  void AddArrival(const TensorPointer& tensor, const ArrivalPointer& arrival) override;
+  void SetArrivals(const TensorPointer& tensor, std::vector<ArrivalPointer> arrivals) override;
+  std::vector<ArrivalPointer> ArrivalsOf(const TensorPointer& tensor) override;
+  ArrivalPointer ArrivalOf(const TensorPointer& tensor, uint32_t part) override;
+  void OnArrived(StagedArrival* arrival) override;
+  Awaited WhatIsAwaited(const TensorPointer& tensor) override;
+  Status FailureOf(const TensorPointer& tensor) override;
+  std::weak_ptr<void> Self() override { return weak_from_this(); }
 
-  // ---- local_group_alone.cc: a worker that is alone on its host
-  void StartAlone(const TensorPointer& tensor);
-  Status TakeOutput(const std::vector<PartPointer>& parts, size_t bytes, PinnedPool::Block* output);
+  // ---- local_group_transaction.cc: what the state has decided is done
+  // Before the mutex is free.
+  void PerformFirst(const GroupEffects& effects) BYTEPS_REQUIRES(mutex_);
+  // After that.
+  void Perform(GroupEffects* effects) BYTEPS_EXCLUDES(mutex_);
+  void FailTensor(const TensorPointer& tensor, const Status& reason) BYTEPS_EXCLUDES(mutex_);
+  void Finish(const TensorPointer& tensor, const Status& status) BYTEPS_EXCLUDES(mutex_);
+  void Begin(const TensorPointer& tensor) BYTEPS_EXCLUDES(mutex_);
 
-  // ---- local_group_shared.cc: results for all workers of a host
-  SharedFile NewSharedResults(const NcclUniqueId& id);
-  bool OpenSharedResults(const GroupInvitation& invitation);
-  bool TakesShared(const TensorPointer& tensor) const;
-  Status PlaceShared(const TensorPointer& tensor);
-  // False if the tensor has failed.
-  bool SetArrival(const PartPointer& part);
-
-  // ---- local_group_arrivals.cc: streams that wait for what servers send
-  bool StreamCanWait(const TensorDescription& tensor);
-  void SetOnSubmitted(const TensorPointer& tensor);
-  void OnArrived(const PartPointer& part);
-  // What ResultEvent does.
-  Status MakeStreamWait(const TensorPointer& tensor, CudaStreamHandle stream, void* to);
-  // Calls `done` when the stream has done all that it holds now. An event on it for each call would
-  // take longer than the call: RecordCopied sets one for all so far.
-  void WhenCopied(CudaStreamHandle stream, RankDevice::Done done);
-  void RecordCopied(CudaStreamHandle stream);
-  // Whether the tensor needs it no longer: false while results have to come.
-  bool EndByItself(const TensorPointer& tensor);
-  // Copies results that have come, for which no stream waits.
-  void CopyArrivals(const TensorPointer& tensor);
-  void OnArrivalsCopied(const TensorPointer& tensor);
-  // Lets a stream go on whose results will not come. With mutex_ held.
-  static void ReleaseStream(const Tensor& tensor);
-
-  // ---- local_group_one_host.cc: the only stage in a job on one host
-  void StartExchanges(const std::vector<TensorPointer>& tensors);
-  Status StartCollective(const std::vector<TensorPointer>& tensors, const RankDevice::Done& done);
-  void OnExchanged(const TensorPointer& tensor);
-  void StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows);
+  // ---- local_group_reports.cc: what is ready, to the sequencer
+  void Hold() override;
+  void Release() override;
+  void ReportTensor(LaunchReport::Kind kind, const StagedTensor& tensor, uint32_t part,
+                    const Status& reason, bool takes_shared = false);
+  void Report(LaunchReport report);
+  void SendReady() BYTEPS_REQUIRES(ready_mutex_);
 
   Worker* const worker_;                // outlives OnStop
   std::shared_ptr<RankDevice> device_;  // only a connection that never came about keeps it, too
-  const HostMap hosts_;
-  const bool shares_host_;              // with other workers, or others share theirs (per_host)
-  const std::vector<int32_t> workers_;  // of this host, by local rank; this one only if not shared
-  const int32_t local_rank_;
-  const int32_t local_size_;
-  const ResultsFrom results_from_;
-  std::unique_ptr<LocalLink> link_;       // null if alone
-  std::unique_ptr<Sequencer> sequencer_;  // of local rank 0
-  // Null where there are no servers, no other ranks, or no way to share. Of the thread.
-  std::shared_ptr<SharedResults> shared_results_;
-  LogFollower follower_;                 // of the thread
-  std::vector<TensorPointer> together_;  // of the thread: for one collective
-  std::thread thread_;
+  const HostPlace place_;
   WorkThreads launcher_{"byteps-launch", 1};
-  WorkThreads decoder_{"byteps-decode", 1};
-  WorkThreads event_recorder_{"byteps-copied", 1};
-  WorkThreads encoders_;
+  DeviceSteps steps_;
+  StreamCopies copies_;
+  StreamResults results_;
+  HostStages stages_;
+  OneHostStages one_host_stages_;
+  std::unique_ptr<HostChannel> channel_;  // null if alone
+  LogFollower follower_;                  // these two: of the channel's thread
+  Launches launches_;
 
-  std::mutex held_mutex_;  // guards these three; taken without mutex_
-  int holding_ = 0;
-  std::vector<LaunchReport> held_reports_;
-  std::vector<TensorPointer> held_tensors_;  // if alone
+  // What is sent is so before this mutex is free: a later report of a tensor must not overtake an
+  // earlier one. Taken without the other mutex.
+  Mutex ready_mutex_;
+  ReadyTogether ready_ BYTEPS_GUARDED_BY(ready_mutex_);
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  std::deque<LocalMessage> inbox_;
-  std::string rank_zero_port_;  // what rank 0 has told
-  bool connected_ = false;
-  bool shares_results_ = false;
-  std::unordered_map<uint64_t, TensorPointer> live_;  // by key, once placed
-  // Exchanges for which the caller's stream waits by itself: the names of those in flight, and
-  // those that wait until an earlier one of their name, or one that waits before them, has ended.
-  std::unordered_set<std::string> in_flight_;
-  std::deque<TensorPointer> waiting_;
-  bool placing_ = false;  // a thread goes through waiting_
-  // Sums that the device is to decode; and what tells decoder_ that they fill a launch.
-  std::deque<PartPointer> arrived_;
-  std::condition_variable fills_launch_;
-  // What is called when a stream has copied results, and has no event yet.
-  std::unordered_map<CudaStreamHandle, std::vector<RankDevice::Done>> copied_;
-  Status failure_;
-  bool leaving_ = false;
-  bool end_published_ = false;
-  bool log_ended_ = false;
-  int32_t lost_count_ = 0;  // connections that have ended
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  GroupState state_ BYTEPS_GUARDED_BY(mutex_);  // and what it says of tensors
 };
 
 }  // namespace byteps

@@ -54,7 +54,7 @@ void LocalLink::Send(int32_t local_rank, const LocalMessage& message) {
   frame.payload = bytes->data();
   frame.keep_alive = std::move(bytes);
   // Locked while sending: OnOpen must not let a later message overtake the waiting ones.
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Line& line = lines_[local_rank];
   if (line.connection == nullptr) return line.waiting.push_back(std::move(frame));
   line.connection->Send(std::move(frame));
@@ -63,7 +63,7 @@ void LocalLink::Send(int32_t local_rank, const LocalMessage& message) {
 void LocalLink::Close(const Status& reason) {
   std::vector<std::shared_ptr<Connection>> connections;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Line& line : lines_) {
       if (line.connection != nullptr) connections.push_back(line.connection);
     }
@@ -73,7 +73,7 @@ void LocalLink::Close(const Status& reason) {
 
 void LocalLink::Stop() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
   van_->Stop();
@@ -90,7 +90,7 @@ Status LocalLink::OnHello(const Hello& hello, const std::string& peer_address,
   BYTEPS_RETURN_IF_ERROR(CheckHello(hello, options_.job->job_id, options_.job->epoch, Role::kWorker,
                                     options_.workers[0]));
   const int32_t local_rank = LocalRankOf(hello);
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   if (local_rank <= 0 || lines_[local_rank].connection != nullptr) {
     return FailedPrecondition(hello.PeerName() + " (" + peer_address +
                               ") is no other worker of this host, or is connected already");
@@ -100,7 +100,7 @@ Status LocalLink::OnHello(const Hello& hello, const std::string& peer_address,
 }
 
 void LocalLink::OnOpen(const std::shared_ptr<Connection>& connection) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   Line& line = lines_[LocalRankOf(connection->peer())];
   line.connection = connection;
   for (OutgoingFrame& frame : line.waiting) connection->Send(std::move(frame));
@@ -131,7 +131,7 @@ Status LocalLink::OnFrame(Connection& connection, const FrameHeader&,
 
 void LocalLink::OnClosed(Connection& connection, const Status& reason) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
   }
   options_.on_lost(LocalRankOf(connection.peer()), reason);

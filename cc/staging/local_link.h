@@ -5,10 +5,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "cc/base/job.h"
+#include "cc/base/mutex.h"
 #include "cc/staging/local_messages.h"
 #include "cc/van/van.h"
 
@@ -61,9 +61,9 @@ class LocalLink : private ConnectionHandler, private ConnectionAcceptor {
 
   const Options options_;
   const std::unique_ptr<Van> van_;
-  std::mutex mutex_;         // guards all below
-  std::vector<Line> lines_;  // by local rank
-  bool stopping_ = false;
+  Mutex mutex_;
+  std::vector<Line> lines_ BYTEPS_GUARDED_BY(mutex_);  // by local rank
+  bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace byteps

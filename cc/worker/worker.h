@@ -111,8 +111,6 @@ class Worker : private ConnectionHandler {
 
   const JobDescription& job() const { return job_; }
   int32_t rank() const { return rank_; }
-  // Whether it is the job's only worker, without a server.
-  bool is_alone() const { return local_; }
 
   // Ends what is pending with CANCELLED, says goodbye, closes all connections. Idempotent.
   void Stop();
@@ -202,7 +200,7 @@ class Worker : private ConnectionHandler {
   std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);
   std::map<uint64_t, Effects::GivenUp> given_up_ BYTEPS_GUARDED_BY(mutex_);
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server
-  // is_alone: the asynchronous stores, by name.
+  // local_: the asynchronous stores, by name.
   std::map<std::string, std::vector<uint8_t>> own_stores_ BYTEPS_GUARDED_BY(mutex_);
   bool left_ BYTEPS_GUARDED_BY(mutex_) = false;  // the coordinator has answered our goodbye
 };

@@ -13,6 +13,16 @@ RoundsState::RoundsState(const PartOptions& options, PartSum* sum)
       pushed_rounds_(options_.num_workers),
       history_(options_.num_workers) {}
 
+void RoundsState::Contribution::Fill(const Push& push) {
+  entry = push.entry;
+  from = push.from;
+  worker = push.header.worker;
+  generation = push.generation;
+  priority = push.header.priority;
+  placement_version = push.header.placement_version;
+  begin_time_ns = push.begin_time_ns;
+}
+
 Status RoundsState::Begin(const Push& push, const Event& event, std::shared_ptr<PayloadSink>* sink,
                           std::vector<Reply>* replies) {
   departed_ = event.departed;
@@ -34,13 +44,7 @@ Status RoundsState::Begin(const Push& push, const Event& event, std::shared_ptr<
   ++begun_;
   Contribution& contribution = contributions_[worker];
   contribution.state = State::kReceiving;
-  contribution.entry = push.entry;
-  contribution.from = push.from;
-  contribution.worker = worker;
-  contribution.generation = push.generation;
-  contribution.priority = push.header.priority;
-  contribution.placement_version = push.header.placement_version;
-  contribution.begin_time_ns = push.begin_time_ns;
+  contribution.Fill(push);
   Name(contribution, worker);
   if (cause_ == Cause::kNone) CheckRound(push, replies);
   if (cause_ != Cause::kNone) return OkStatus();
@@ -180,13 +184,7 @@ void RoundsState::EndLate(const Push& push, int64_t now_ns, PushOutcome* outcome
   const uint64_t round = push.header.round;
   const int32_t worker = push.header.worker;
   Contribution late;
-  late.entry = push.entry;
-  late.from = push.from;
-  late.worker = worker;
-  late.generation = push.generation;
-  late.priority = push.header.priority;
-  late.placement_version = push.header.placement_version;
-  late.begin_time_ns = push.begin_time_ns;
+  late.Fill(push);
   late.receive_time_ns = now_ns;
   if (IsInherited(round)) return AnswerInherited(std::move(late), replies);
   const RoundHistory::Ended* ended = round < round_ ? history_.Find(round) : nullptr;

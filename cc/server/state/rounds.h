@@ -112,6 +112,9 @@ class RoundsState {
     int64_t begin_time_ns = 0;
     int64_t receive_time_ns = 0;
     Incoming incoming;  // kReceiving; nothing if nothing is taken in
+
+    // Who sends what, and when it has begun.
+    void Fill(const Push& push);
   };
   // What is known of a worker's newest push, from one round to the next. There is one for each part
   // and worker.

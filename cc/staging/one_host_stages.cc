@@ -1,32 +1,31 @@
-// What happens to a tensor in a job on one host: one collective gives all ranks the result.
-#include <utility>
+#include "cc/staging/one_host_stages.h"
 
-#include "cc/staging/local_group.h"
+#include <utility>
 
 namespace byteps {
 
 // Reductions, or one broadcast.
-void LocalGroup::StartExchanges(const std::vector<TensorPointer>& tensors) {
+void OneHostStages::Start(const std::vector<TensorPointer>& tensors) {
   std::vector<TensorPointer> some;
   for (const TensorPointer& tensor : tensors) {
-    const bool is_there = alone() && tensor->gpu.input == tensor->gpu.output;
+    const bool is_there = place_.alone() && tensor->gpu.input == tensor->gpu.output;
     if (is_there || tensor->gpu.tensor.ElementCount() == 0)
       OnExchanged(tensor);
-    else if (BeginStep(tensor))
+    else if (events_.BeginStep(tensor))
       some.push_back(tensor);
   }
   if (some.empty()) return;
   const auto ended = [this, some](const Status& status) {
-    Hold();  // those of the next step, whose turn it is now
+    events_.Hold();  // those of the next step, whose turn it is now
     for (const TensorPointer& tensor : some)
-      EndStep(tensor, status, [this, tensor] { OnExchanged(tensor); });
-    Release();
+      events_.EndStep(tensor, status, [this, tensor] { OnExchanged(tensor); });
+    events_.Release();
   };
-  Launch([&](const RankDevice::Done& done) { return StartCollective(some, done); }, ended);
+  steps_.Launch([&](const RankDevice::Done& done) { return StartCollective(some, done); }, ended);
 }
 
-Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
-                                   const RankDevice::Done& done) {
+Status OneHostStages::StartCollective(const std::vector<TensorPointer>& tensors,
+                                      const RankDevice::Done& done) {
   std::vector<Reduction> reductions;
   std::vector<DeviceSpan> spans;
   DeviceEvent last;
@@ -43,11 +42,11 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
     }
   }
   const TensorDescription& first = tensors.front()->gpu.tensor;
-  if (alone())
+  if (place_.alone())
     BYTEPS_RETURN_IF_ERROR(device_->CopyWithin(spans, done));
   else if (first.kind == ExchangeKind::kBroadcast)
     BYTEPS_RETURN_IF_ERROR(
-        device_->Broadcast(spans.front(), hosts_.LocalRank(first.root_rank), done));
+        device_->Broadcast(spans.front(), place_.hosts.LocalRank(first.root_rank), done));
   else
     BYTEPS_RETURN_IF_ERROR(device_->AllReduce(reductions, done));
   DeviceEvent end;
@@ -59,17 +58,17 @@ Status LocalGroup::StartCollective(const std::vector<TensorPointer>& tensors,
   return OkStatus();
 }
 
-void LocalGroup::OnExchanged(const TensorPointer& tensor) {
-  const auto parts = static_cast<uint32_t>(tensor->exchange->entry->parts.size());
+void OneHostStages::OnExchanged(const TensorPointer& tensor) {
+  const auto parts = tensor->part_count();
   for (uint32_t part = 0; part < parts; ++part) {
     worker_->NoteStage(tensor->exchange, part, &PartTrace::reduce_ns);
-    OnPartDone(tensor);
+    events_.EndPart(tensor);
   }
 }
 
 // Each rank broadcasts its rows to where they belong. The result's memory is
 // new, and free only behind what TensorFlow's stream holds now.
-void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int64_t>& rows) {
+void OneHostStages::Gather(const TensorPointer& tensor, const std::vector<int64_t>& rows) {
   ExchangeRequest& gpu = tensor->gpu;
   gpu.output = gpu.allocate_output(rows);
   Status status;
@@ -77,11 +76,8 @@ void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int6
     status = ResourceExhausted(tensor->exchange->Name() + ": no GPU memory for the gathered rows");
   if (status.ok()) status = device_->StartAfter(tensor->stream);
   // The others wait for this rank's rows.
-  if (!status.ok()) return Fail(status);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    tensor->parts_left = static_cast<uint32_t>(rows.size());
-  }
+  if (!status.ok()) return events_.Fail(status);
+  events_.SetParts(tensor, static_cast<uint32_t>(rows.size()));
   DeviceSpan span;
   span.from = gpu.input;
   span.to = gpu.output;
@@ -89,11 +85,11 @@ void LocalGroup::StartGather(const TensorPointer& tensor, const std::vector<int6
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     span.count = rows[rank] * gpu.tensor.ElementCount();
     const auto start = [&](const RankDevice::Done& done) {
-      if (alone()) return device_->CopyWithin({span}, done);
+      if (place_.alone()) return device_->CopyWithin({span}, done);
       return device_->Broadcast(span, static_cast<int32_t>(rank), done);
     };
-    const auto next = [this, tensor] { OnPartDone(tensor); };
-    span.count == 0 ? next() : Step(tensor, start, next);
+    const auto next = [this, tensor] { events_.EndPart(tensor); };
+    span.count == 0 ? next() : steps_.Step(tensor, start, next);
     span.to = static_cast<char*>(span.to) + span.bytes();
   }
 }
