@@ -70,7 +70,6 @@ _UNSUPPORTED = (
     "Product",
     "SyncBatchNormalization",
     "add_process_set",
-    "alltoall",
     "broadcast_object_fn",
     "global_process_set",
     "grouped_reducescatter",
@@ -88,6 +87,7 @@ _HOME = {
     **{name: f"tf_byteps.exchange.{module}" for module in _EXCHANGE for name in _EXCHANGE[module]},
     **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
     **dict.fromkeys(_UNSUPPORTED, "tf_byteps.exchange.unsupported"),
+    "alltoall": "tf_byteps.ops",
     "DistributedOptimizer": "tf_byteps.keras",
     "Config": "tf_byteps.config",
     "BytePSError": "tf_byteps.errors",
@@ -170,7 +170,6 @@ if typing.TYPE_CHECKING:
         Product as Product,
         SyncBatchNormalization as SyncBatchNormalization,
         add_process_set as add_process_set,
-        alltoall as alltoall,
         broadcast_object_fn as broadcast_object_fn,
         global_process_set as global_process_set,
         grouped_reducescatter as grouped_reducescatter,
@@ -187,6 +186,7 @@ if typing.TYPE_CHECKING:
     )
     from tf_byteps.ops import (
         allgather as allgather,
+        alltoall as alltoall,
         broadcast as broadcast,
         gather as gather,
         push_pull as push_pull,

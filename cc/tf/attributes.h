@@ -109,6 +109,11 @@ inline absl::Status ReadGather(tensorflow::OpKernelConstruction* context,
   return context->GetAttr("codec", &tensor->codec);
 }
 
+inline absl::Status ReadAllToAll(tensorflow::OpKernelConstruction*, TensorDescription* tensor) {
+  tensor->kind = ExchangeKind::kAllToAll;
+  return absl::OkStatus();
+}
+
 inline absl::Status ReadStore(tensorflow::OpKernelConstruction* context,
                               TensorDescription* tensor) {
   tensor->kind = ExchangeKind::kStore;

@@ -28,6 +28,7 @@ const InputColocationExemptionRegistration kExempt[] = {
     InputColocationExemptionRegistration("BytePSPushPullAll"),
     InputColocationExemptionRegistration("BytePSBroadcast"),
     InputColocationExemptionRegistration("BytePSGather"),
+    InputColocationExemptionRegistration("BytePSAllToAll"),
     InputColocationExemptionRegistration("BytePSPushPullStart"),
     InputColocationExemptionRegistration("BytePSGatherStart"),
     InputColocationExemptionRegistration("BytePSWait"),
@@ -88,6 +89,13 @@ absl::Status UnknownRows(InferenceContext* context) {
   TF_RETURN_IF_ERROR(context->ReplaceDim(value, 0, context->UnknownDim(), &result));
   context->set_output(0, result);
   return absl::OkStatus();
+}
+
+absl::Status UnknownRowsAndSplits(InferenceContext* context) {
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &splits));
+  context->set_output(1, splits);
+  return UnknownRows(context);
 }
 
 // The last inputs'.
@@ -201,6 +209,24 @@ REGISTER_OP("BytePSGather")
     .Doc(
         "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
         "result.");
+
+// For host memory: where it runs on a GPU, TensorFlow copies.
+REGISTER_OP("BytePSAllToAll")
+    .Input("token: resource")
+    .Input("value: T")
+    .Input("splits: int64")
+    .Output("result: T")
+    .Output("received_splits: int64")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(UnknownRowsAndSplits)
+    .Doc(
+        "Sends `splits[rank]` rows of the value, which are in rank order, to each worker. The "
+        "result "
+        "is what all workers have sent to this one, `received_splits[rank]` rows each.");
 
 REGISTER_OP("BytePSEncodeRows")
     .Input("rows: float")

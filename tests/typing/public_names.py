@@ -265,6 +265,6 @@ def names_of_other_libraries() -> None:
     print(bps.Adasum, bps.Product, bps.training is training, bps.errors is errors, bps.ops is ops)
     print(bps.BroadcastGlobalVariablesHook, bps.PartialDistributedGradientTape)
     print(bps.PartialDistributedOptimizer, bps.ProcessSet, bps.SyncBatchNormalization)
-    print(bps.add_process_set, bps.alltoall, bps.broadcast_object_fn, bps.global_process_set)
+    print(bps.add_process_set, bps.broadcast_object_fn, bps.global_process_set)
     print(bps.grouped_reducescatter, bps.join, bps.process_set_included_op, bps.reducescatter)
     print(bps.remove_process_set, bps.strategy is strategy, bps.launch is launch)

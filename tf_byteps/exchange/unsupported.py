@@ -3,11 +3,9 @@
 from typing import Any, NoReturn
 
 _WHOLE_JOB = "an exchange is always between all workers of the job"
-_GATHER = "use allgather and take this worker's part of the result"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
 
 INSTEAD = {
-    "alltoall": _GATHER,
     "reducescatter": "use push_pull and take this worker's part of the result",
     "grouped_reducescatter": "use push_pull and take this worker's part of the results",
     "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
@@ -60,7 +58,6 @@ def refuse_process_set(process_set: object) -> None:
 
 
 add_process_set = Unsupported("add_process_set")
-alltoall = Unsupported("alltoall")
 broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
 global_process_set = Unsupported("global_process_set")

@@ -27,7 +27,6 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     ProcessSet,
     Product,
     add_process_set,
-    alltoall,
     global_process_set,
     grouped_reducescatter,
     join,

@@ -6,6 +6,7 @@ from tf_byteps.exchange.compressor import Compressor
 from tf_byteps.exchange.reduce_op import Average, Max, Min, ReduceOp, Sum
 from tf_byteps.ops import error_text, input_waits
 from tf_byteps.ops.exchange import broadcast, gather, push_pull
+from tf_byteps.ops.scattering import alltoall
 
 allgather = gather
 input_waits.install()
@@ -20,6 +21,7 @@ __all__ = [
     "ReduceOp",
     "Sum",
     "allgather",
+    "alltoall",
     "broadcast",
     "gather",
     "push_pull",

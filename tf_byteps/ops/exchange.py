@@ -1,6 +1,5 @@
 """`push_pull`, `broadcast` and `gather`, eager and within `tf.function`."""
 
-from collections.abc import Callable
 from typing import Any, overload
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ from tf_byteps.ops import (
     store,
     strings,
 )
-from tf_byteps.ops.arguments import checked_tensor, exchange_name
+from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
 from tf_byteps.ops.reduction import Reduction
@@ -42,10 +41,6 @@ def _names_of(tensor: ExchangeInput, scope: str, name: str | None, **_: object) 
         f"{its}/rows" if isinstance(each, tf.IndexedSlices) else its
         for each, its in zip(tensors, found, strict=True)
     ]
-
-
-def _names_for(kind: str) -> Callable[..., list[str]]:
-    return lambda name, **_: [exchange_name(name, kind)]
 
 
 @overload
@@ -226,7 +221,7 @@ def _push_pull_name(name: str | None, tensor: object) -> str:
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@reported_to_the_others(_names_for("broadcast"))
+@reported_to_the_others(names_for("broadcast"))
 def broadcast(
     tensor: ExchangeInput,
     root_rank: int,
@@ -293,7 +288,7 @@ def _broadcast(
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@reported_to_the_others(_names_for("gather"))
+@reported_to_the_others(names_for("gather"))
 def gather(
     tensor: ExchangeInput,
     name: str | None = None,
