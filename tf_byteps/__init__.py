@@ -55,6 +55,7 @@ _EXCHANGE = {
 _TRAINING = {
     "collectives": ("allreduce", "broadcast_", "grouped_allgather", "grouped_allreduce"),
     "runtime_ops": ("local_rank_op", "local_size_op", "rank_op", "size_op"),
+    "scattering": ("grouped_reducescatter", "reducescatter"),
     "speed": ("get_pushpull_speed",),
     "suspension": ("resume", "suspend"),
     "tape": ("DistributedGradientTape",),
@@ -72,10 +73,8 @@ _UNSUPPORTED = (
     "add_process_set",
     "broadcast_object_fn",
     "global_process_set",
-    "grouped_reducescatter",
     "join",
     "process_set_included_op",
-    "reducescatter",
     "remove_process_set",
 )
 
@@ -172,10 +171,8 @@ if typing.TYPE_CHECKING:
         add_process_set as add_process_set,
         broadcast_object_fn as broadcast_object_fn,
         global_process_set as global_process_set,
-        grouped_reducescatter as grouped_reducescatter,
         join as join,
         process_set_included_op as process_set_included_op,
-        reducescatter as reducescatter,
         remove_process_set as remove_process_set,
     )
     from tf_byteps.keras import (
@@ -222,6 +219,10 @@ if typing.TYPE_CHECKING:
         local_size_op as local_size_op,
         rank_op as rank_op,
         size_op as size_op,
+    )
+    from tf_byteps.training.scattering import (
+        grouped_reducescatter as grouped_reducescatter,
+        reducescatter as reducescatter,
     )
     from tf_byteps.training.speed import (
         get_pushpull_speed as get_pushpull_speed,

@@ -82,7 +82,7 @@ def gradients():
             loss = tf.reduce_sum(received * (bps.rank() + 1.0))
         return tape.gradient(loss, rows)
 
-    return eager.numpy().tolist(), in_graph(rows).numpy().tolist()
+    return [tf.convert_to_tensor(each).numpy().tolist() for each in (eager, in_graph(rows))]
 
 
 def _error_of(call, *args, **kwargs):
@@ -143,6 +143,45 @@ def of_numpy():
     rows, splits = own_rows()
     received, counts = host.alltoall(rows.numpy(), splits, "of numpy")
     return received.tolist(), counts
+
+
+def reduced_rows():
+    """Of tensors with several numbers of rows: those that this worker gets, in several ways."""
+    found = {}
+    for rows in (0, 1, 5, 2 * bps.size()):
+        mine = tf.reshape(tf.range(2.0 * rows), [rows, 2]) * (bps.rank() + 1.0)
+        summed = bps.reducescatter(mine, op=bps.Sum, name=f"sum of {rows}")
+        averaged = tf.function(bps.reducescatter)(mine, name=f"average of {rows}")
+        of_integers = bps.keras.reducescatter(tf.cast(mine, tf.int32), f"numpy {rows}", "sum")
+        assert of_integers.dtype == np.int32
+        found[rows] = [np.asarray(each).tolist() for each in (summed, averaged, of_integers)]
+    pair = bps.grouped_reducescatter([mine, mine + 1.0], op="sum", name="pair")
+    return found, [each.numpy().tolist() for each in pair]
+
+
+def gradients_of_reduced_rows():
+    found = {}
+    for op in (bps.Sum, bps.Average):
+        mine = tf.ones([5])
+        with tf.GradientTape() as tape:
+            tape.watch(mine)
+            own = bps.reducescatter(mine, op=op, name=f"gradient of {op}")
+            loss = tf.reduce_sum(own * (bps.rank() + 1.0))
+        found[str(op)] = tf.convert_to_tensor(tape.gradient(loss, mine)).numpy().tolist()
+    return found
+
+
+def refused_reductions():
+    compiled = tf.function(lambda: bps.reducescatter(tf.ones([4]), name="c"), jit_compile=True)
+    return {
+        "scalar": _error_of(bps.reducescatter, 1.0),
+        "scalar of several": _error_of(bps.grouped_reducescatter, [tf.ones([2]), 1.0]),
+        "slices": _error_of(bps.reducescatter, tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))),
+        "dtype": _error_of(bps.reducescatter, tf.constant([True])),
+        "average": _error_of(bps.reducescatter, tf.constant([1])),
+        "process set": _error_of(bps.reducescatter, tf.ones([2]), process_set=1),
+        "compiled": _error_of(compiled),
+    }
 
 
 def bytes_of_a_worker():

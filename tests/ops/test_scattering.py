@@ -1,4 +1,4 @@
-"""`alltoall` in 1, 2, 3 and 4 real worker processes."""
+"""`alltoall` and `reducescatter` in 1, 2, 3 and 4 real worker processes."""
 
 import os
 
@@ -21,6 +21,9 @@ SCENARIOS = [
     "refused_by_one",
     "disagreements",
     "of_numpy",
+    "reduced_rows",
+    "gradients_of_reduced_rows",
+    "refused_reductions",
     "bytes_of_a_worker",
 ]
 
@@ -119,6 +122,48 @@ def test_workers_that_disagree_all_hear_of_it(group):
             assert error[0] == "FailedPreconditionError"
             assert what in error[1] and "alltoall" in error[1]
         assert rows == group.size
+
+
+def own_range(rank, size, rows):
+    """The first workers have one row more."""
+    lengths = [rows // size + (other < rows % size) for other in range(size)]
+    return range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+
+
+def test_each_worker_gets_its_rows_of_the_sum(group):
+    size = group.size
+    factor = sum(range(1, size + 1))
+    for rank, (found, pair) in enumerate(group["reduced_rows"]):
+        for rows, (summed, averaged, of_integers) in found.items():
+            own = [[2 * row, 2 * row + 1] for row in own_range(rank, size, rows)]
+            assert summed == [[factor * number for number in row] for row in own]
+            assert of_integers == summed
+            for mean, row in zip(averaged, summed, strict=True):
+                assert mean == pytest.approx([number / size for number in row])
+        assert pair == [summed, [[number + size for number in row] for row in summed]]
+
+
+def test_gradients_of_the_rows_of_a_sum(group):
+    """All workers' losses depend on each worker's tensor, each on its rows."""
+    size = group.size
+    owners = [rank for row in range(5) for rank in range(size) if row in own_range(rank, size, 5)]
+    for found in group["gradients_of_reduced_rows"]:
+        assert found["sum"] == [owner + 1.0 for owner in owners]
+        assert found["average"] == pytest.approx([(owner + 1.0) / size for owner in owners])
+
+
+def test_wrong_reductions_are_refused(group):
+    for found in group["refused_reductions"]:
+        assert {name: kind for name, (kind, _) in found.items()} == {
+            "scalar": "ValueError",
+            "scalar of several": "ValueError",
+            "slices": "TypeError",
+            "dtype": "TypeError",
+            "average": "ValueError",
+            "process set": "NotImplementedError",
+            "compiled": "NotImplementedError",
+        }
+        assert "jit_compile=False" in found["compiled"][1]
 
 
 def test_bytes_of_a_worker_do_not_depend_on_their_number():

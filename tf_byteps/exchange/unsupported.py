@@ -6,8 +6,6 @@ _WHOLE_JOB = "an exchange is always between all workers of the job"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
 
 INSTEAD = {
-    "reducescatter": "use push_pull and take this worker's part of the result",
-    "grouped_reducescatter": "use push_pull and take this worker's part of the results",
     "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
     "ProcessSet": _WHOLE_JOB,
     "global_process_set": _WHOLE_JOB,
@@ -61,12 +59,10 @@ add_process_set = Unsupported("add_process_set")
 broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
 global_process_set = Unsupported("global_process_set")
-grouped_reducescatter = Unsupported("grouped_reducescatter")
 join = Unsupported("join")
 PartialDistributedGradientTape = Unsupported("PartialDistributedGradientTape")
 PartialDistributedOptimizer = Unsupported("PartialDistributedOptimizer")
 process_set_included_op = Unsupported("process_set_included_op")
 ProcessSet = Unsupported("ProcessSet")
-reducescatter = Unsupported("reducescatter")
 remove_process_set = Unsupported("remove_process_set")
 SyncBatchNormalization = Unsupported("SyncBatchNormalization")

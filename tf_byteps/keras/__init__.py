@@ -28,9 +28,7 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     Product,
     add_process_set,
     global_process_set,
-    grouped_reducescatter,
     join,
-    reducescatter,
     remove_process_set,
 )
 from tf_byteps.keras import callbacks, optimizers
@@ -42,6 +40,7 @@ from tf_byteps.keras.values import (
     broadcast,
     broadcast_global_variables,
     push_pull,
+    reducescatter,
 )
 from tf_byteps.ops import Average, Compression, Max, Min, Sum
 from tf_byteps.runtime import (
@@ -99,6 +98,7 @@ __all__ = [
     "num_rank_is_power_2",
     "push_pull",
     "rank",
+    "reducescatter",
     "rocm_built",
     "shutdown",
     "size",
