@@ -50,7 +50,7 @@ _OPS = (
 _EXCHANGE = {
     "compression": ("Compression",),
     "objects": ("allgather_object", "broadcast_object"),
-    "reduce_op": ("Average", "Max", "Min", "ReduceOp", "Sum"),
+    "reduce_op": ("Average", "Max", "Min", "Product", "ReduceOp", "Sum"),
 }
 _TRAINING = {
     "collectives": ("allreduce", "broadcast_", "grouped_allgather", "grouped_allreduce"),
@@ -68,7 +68,6 @@ _UNSUPPORTED = (
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
-    "Product",
     "SyncBatchNormalization",
     "add_process_set",
     "broadcast_object_fn",
@@ -157,6 +156,7 @@ if typing.TYPE_CHECKING:
         Average as Average,
         Max as Max,
         Min as Min,
+        Product as Product,
         ReduceOp as ReduceOp,
         Sum as Sum,
     )
@@ -166,7 +166,6 @@ if typing.TYPE_CHECKING:
         PartialDistributedGradientTape as PartialDistributedGradientTape,
         PartialDistributedOptimizer as PartialDistributedOptimizer,
         ProcessSet as ProcessSet,
-        Product as Product,
         SyncBatchNormalization as SyncBatchNormalization,
         add_process_set as add_process_set,
         broadcast_object_fn as broadcast_object_fn,

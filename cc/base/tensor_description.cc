@@ -5,8 +5,8 @@
 namespace byteps {
 namespace {
 
-constexpr std::array<const char*, 7> kKindNames = {"sum",    "min",   "max",     "broadcast",
-                                                   "gather", "store", "alltoall"};
+constexpr std::array<const char*, 8> kKindNames = {"sum",    "min",   "max",      "broadcast",
+                                                   "gather", "store", "alltoall", "product"};
 
 // Elements of one tensor; far beyond any memory, and far from overflowing a product with an
 // element's size.

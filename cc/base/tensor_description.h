@@ -26,12 +26,13 @@ enum class ExchangeKind : uint8_t {
   // Each worker's rows are split among the workers, in rank order; each gets the concatenation of
   // what the others have for it, in rank order. Lengths may differ.
   kAllToAll = 6,
+  kProduct = 7,
 };
 
 // TensorDescription::staleness: no worker waits for another one.
 inline constexpr int32_t kUnboundedStaleness = -1;
 
-// "sum", "min", "max", "broadcast", "gather", "store", "alltoall".
+// "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product".
 const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 

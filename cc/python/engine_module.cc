@@ -167,7 +167,7 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
   if (!ParseExchangeKind(kind, &tensor.kind)) {
     throw EngineError{
         InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
-                        "\"; use sum, min, max, broadcast, gather, store or alltoall")};
+                        "\"; use sum, min, max, broadcast, gather, store, alltoall or product")};
   }
   return tensor;
 }

@@ -15,6 +15,7 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
     case ExchangeKind::kSum:
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:
+    case ExchangeKind::kProduct:
     case ExchangeKind::kStore:  // has no aggregation: server/part_store.h
       break;
   }

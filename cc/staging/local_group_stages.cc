@@ -176,6 +176,8 @@ NcclOperation LocalGroup::OperationOf(const TensorDescription& tensor) {
       return NcclOperation::kMin;
     case ExchangeKind::kMax:
       return NcclOperation::kMax;
+    case ExchangeKind::kProduct:
+      return NcclOperation::kProduct;
     default:
       return NcclOperation::kSum;
   }

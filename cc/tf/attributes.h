@@ -92,6 +92,7 @@ inline absl::Status ReadReduction(tensorflow::OpKernelConstruction* context,
   tensor->average = op == "average";
   if (op == "min") tensor->kind = ExchangeKind::kMin;
   if (op == "max") tensor->kind = ExchangeKind::kMax;
+  if (op == "product") tensor->kind = ExchangeKind::kProduct;
   if (context->HasAttr("codec")) TF_RETURN_IF_ERROR(context->GetAttr("codec", &tensor->codec));
   if (!context->HasAttr("backup_workers")) return absl::OkStatus();
   return context->GetAttr("backup_workers", &tensor->backup_workers);

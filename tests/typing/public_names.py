@@ -56,6 +56,7 @@ def exchanges(tensor: tf.Tensor, rows: tf.IndexedSlices) -> float:
     merged: tf.IndexedSlices = bps.push_pull(rows, op=bps.ReduceOp.AVERAGE)
     both = bps.push_pull([tensor, rows], op="average", compression=bps.Compression.bf16)
     least, most = bps.allreduce(tensor, op=bps.Min), bps.allreduce(tensor, op=bps.Max)
+    bps.allreduce(tensor, op=bps.Product)
     mean: tf.Tensor = bps.allreduce(tensor, op=bps.Average, prescale_factor=0.5)
     every = bps.allgather(tensor, name="rows") + bps.gather(tensor)
     root = bps.broadcast(tensor, root_rank=0, gradient="sum")
@@ -84,7 +85,7 @@ def operations_module(tensor: tf.Tensor) -> None:
     ops.push_pull(tensor, op=ops.Sum, compression=Half)
     ops.push_pull(tensor, op=ops.ReduceOp.MAX, compression=ops.Compression.none)
     ops.allgather(ops.gather(ops.alltoall(ops.broadcast(tensor, 0))))
-    assert ops.Average != ops.Min != ops.Max
+    assert ops.Average != ops.Min != ops.Max != ops.Product
 
 
 def objects(model: keras.Model) -> None:
@@ -196,6 +197,7 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
     )
     mean = hvd.allreduce(np.float32(1.0), name="loss", op=hvd.Sum).mean()
     most = hvd.push_pull(2.0, op=hvd.Max, compression=hvd.Compression.none) - hvd.Min.count("m")
+    most *= hvd.push_pull(2.0, op=hvd.Product)
     scores = hvd.allgather(hvd.reducescatter(np.array([mean])), name="scores")
     epoch = int(hvd.broadcast(most, root_rank=0, name="epoch"))
     loaded = hvd.load_model("model.keras", custom_objects={}, op="average")
@@ -266,7 +268,7 @@ def start_from_python() -> list[int]:
 
 def names_of_other_libraries() -> None:
     """Each says what to use instead."""
-    print(bps.Adasum, bps.Product, bps.training is training, bps.errors is errors, bps.ops is ops)
+    print(bps.Adasum, bps.training is training, bps.errors is errors, bps.ops is ops)
     print(bps.BroadcastGlobalVariablesHook, bps.PartialDistributedGradientTape)
     print(bps.PartialDistributedOptimizer, bps.ProcessSet, bps.SyncBatchNormalization)
     print(bps.add_process_set, bps.broadcast_object_fn, bps.global_process_set)

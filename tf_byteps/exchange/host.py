@@ -91,7 +91,7 @@ def reduce_fused(arrays: Sequence[np.ndarray], dtype: str, op: str, name: str) -
     Args:
         arrays: with the same shapes on all workers.
         dtype: in which they are exchanged, such as "float64".
-        op: "sum", "average", "min" or "max".
+        op: "sum", "average", "min", "max" or "product".
         name: of the exchange.
 
     Returns:

@@ -27,7 +27,6 @@ INSTEAD = {
 
 # What Horovod names as an operation of an exchange; `push_pull` refuses it.
 Adasum = "adasum"
-Product = "product"
 
 
 class Unsupported:

@@ -33,7 +33,7 @@ _PATH = os.path.join(
 RANK = {"what": np.int64(0)}
 
 # ExchangeKind of cc/base/tensor_description.h.
-KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4}
+KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4, "product": 7}
 
 
 @functools.cache

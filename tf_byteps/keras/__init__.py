@@ -25,7 +25,6 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     PartialDistributedGradientTape,
     PartialDistributedOptimizer,
     ProcessSet,
-    Product,
     add_process_set,
     global_process_set,
     join,
@@ -42,7 +41,7 @@ from tf_byteps.keras.values import (
     push_pull,
     reducescatter,
 )
-from tf_byteps.ops import Average, Compression, Max, Min, Sum
+from tf_byteps.ops import Average, Compression, Max, Min, Product, Sum
 from tf_byteps.runtime import (
     cross_rank,
     cross_size,
@@ -65,6 +64,7 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "Product",
     "Sum",
     "allgather",
     "allgather_object",

@@ -126,9 +126,9 @@ def push_pull(
         device_sparse: like `device_dense`.
         compression: a member of `tf_byteps.Compression` or its name, or another `Compressor`: what
             is sent takes fewer bytes, and loses bits by that. See docs/compression.md.
-        op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
-            a floating dtype. Integer sums wrap around. Only `Sum` and `Average` exist for
-            `tf.IndexedSlices`.
+        op: `tf_byteps.Sum`, `Average` (the default), `Min`, `Max` or `Product`, or its name. An
+            average needs a floating dtype. Integer sums and products wrap around. Only `Sum` and
+            `Average` exist for `tf.IndexedSlices`, and have gradients.
         enable_async: whether the servers hold the value of this name, add what each worker pushes
             when it arrives, and answer at once with the value as it is then. A worker's first push
             is the initial value: the first one that arrives counts. All later ones are changes.
