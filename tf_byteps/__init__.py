@@ -50,11 +50,12 @@ _OPS = (
 _EXCHANGE = {
     "compression": ("Compression",),
     "objects": ("allgather_object", "broadcast_object"),
-    "reduce_op": ("Average", "Max", "Min", "ReduceOp", "Sum"),
+    "reduce_op": ("Average", "Max", "Min", "Product", "ReduceOp", "Sum"),
 }
 _TRAINING = {
     "collectives": ("allreduce", "broadcast_", "grouped_allgather", "grouped_allreduce"),
     "runtime_ops": ("local_rank_op", "local_size_op", "rank_op", "size_op"),
+    "scattering": ("grouped_reducescatter", "reducescatter"),
     "speed": ("get_pushpull_speed",),
     "suspension": ("resume", "suspend"),
     "tape": ("DistributedGradientTape",),
@@ -67,16 +68,12 @@ _UNSUPPORTED = (
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
     "ProcessSet",
-    "Product",
     "SyncBatchNormalization",
     "add_process_set",
-    "alltoall",
     "broadcast_object_fn",
     "global_process_set",
-    "grouped_reducescatter",
     "join",
     "process_set_included_op",
-    "reducescatter",
     "remove_process_set",
 )
 
@@ -88,6 +85,7 @@ _HOME = {
     **{name: f"tf_byteps.exchange.{module}" for module in _EXCHANGE for name in _EXCHANGE[module]},
     **{name: f"tf_byteps.training.{module}" for module in _TRAINING for name in _TRAINING[module]},
     **dict.fromkeys(_UNSUPPORTED, "tf_byteps.exchange.unsupported"),
+    "alltoall": "tf_byteps.ops",
     "DistributedOptimizer": "tf_byteps.keras",
     "Config": "tf_byteps.config",
     "BytePSError": "tf_byteps.errors",
@@ -158,6 +156,7 @@ if typing.TYPE_CHECKING:
         Average as Average,
         Max as Max,
         Min as Min,
+        Product as Product,
         ReduceOp as ReduceOp,
         Sum as Sum,
     )
@@ -167,16 +166,12 @@ if typing.TYPE_CHECKING:
         PartialDistributedGradientTape as PartialDistributedGradientTape,
         PartialDistributedOptimizer as PartialDistributedOptimizer,
         ProcessSet as ProcessSet,
-        Product as Product,
         SyncBatchNormalization as SyncBatchNormalization,
         add_process_set as add_process_set,
-        alltoall as alltoall,
         broadcast_object_fn as broadcast_object_fn,
         global_process_set as global_process_set,
-        grouped_reducescatter as grouped_reducescatter,
         join as join,
         process_set_included_op as process_set_included_op,
-        reducescatter as reducescatter,
         remove_process_set as remove_process_set,
     )
     from tf_byteps.keras import (
@@ -187,6 +182,7 @@ if typing.TYPE_CHECKING:
     )
     from tf_byteps.ops import (
         allgather as allgather,
+        alltoall as alltoall,
         broadcast as broadcast,
         gather as gather,
         push_pull as push_pull,
@@ -222,6 +218,10 @@ if typing.TYPE_CHECKING:
         local_size_op as local_size_op,
         rank_op as rank_op,
         size_op as size_op,
+    )
+    from tf_byteps.training.scattering import (
+        grouped_reducescatter as grouped_reducescatter,
+        reducescatter as reducescatter,
     )
     from tf_byteps.training.speed import (
         get_pushpull_speed as get_pushpull_speed,

@@ -12,7 +12,7 @@ class Declaration:
         name: of the exchanges.
         dtype: the name of the element type of what is sent, as "float32".
         shape: of what is sent.
-        kind: "sum", "min", "max", "broadcast" or "gather".
+        kind: "sum", "min", "max", "product", "broadcast", "gather" or "alltoall".
         average: whether the sum is divided by the number of workers.
         root_rank: whose tensor a broadcast sends.
         backup_workers: how many workers an average need not wait for.

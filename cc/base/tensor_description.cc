@@ -5,8 +5,8 @@
 namespace byteps {
 namespace {
 
-constexpr std::array<const char*, 6> kKindNames = {"sum",       "min",    "max",
-                                                   "broadcast", "gather", "store"};
+constexpr std::array<const char*, 8> kKindNames = {"sum",    "min",   "max",      "broadcast",
+                                                   "gather", "store", "alltoall", "product"};
 
 // Elements of one tensor; far beyond any memory, and far from overflowing a product with an
 // element's size.
@@ -33,7 +33,7 @@ bool ParseExchangeKind(const std::string& name, ExchangeKind* kind) {
 
 int64_t TensorDescription::ElementCount() const {
   int64_t count = 1;
-  for (size_t i = kind == ExchangeKind::kGather ? 1 : 0; i < shape.size(); ++i) count *= shape[i];
+  for (size_t i = HasOwnRows() ? 1 : 0; i < shape.size(); ++i) count *= shape[i];
   return count;
 }
 
@@ -47,11 +47,13 @@ Status TensorDescription::Validate(int32_t num_workers) const {
   const std::string who = "tensor \"" + name + "\": ";
   if (shape.size() > kMaxRank)
     return InvalidArgument(who + "has " + std::to_string(shape.size()) + " dimensions");
-  if (kind == ExchangeKind::kGather && (shape.empty() || shape[0] != -1)) {
-    return InvalidArgument(who + "a gather needs at least one dimension; got " + ToString());
+  if (HasOwnRows() && (shape.empty() || shape[0] != -1)) {
+    return InvalidArgument(who + "a" + (kind == ExchangeKind::kGather ? " " : "n ") +
+                           ExchangeKindName(kind) + " needs at least one dimension; got " +
+                           ToString());
   }
   int64_t elements = 1;
-  for (size_t i = kind == ExchangeKind::kGather ? 1 : 0; i < shape.size(); ++i) {
+  for (size_t i = HasOwnRows() ? 1 : 0; i < shape.size(); ++i) {
     if (shape[i] < 0) return InvalidArgument(who + "negative dimension in " + ToString());
     if (shape[i] > kMaxElements || (shape[i] > 0 && elements > kMaxElements / shape[i])) {
       return InvalidArgument(who + "more than 2^48 elements in " + ToString());
@@ -70,8 +72,10 @@ Status TensorDescription::Validate(int32_t num_workers) const {
     return InvalidArgument(who + "root_rank " + std::to_string(root_rank) + " is not one of the " +
                            std::to_string(num_workers) + " workers");
   }
-  if (per_host && kind == ExchangeKind::kGather)
-    return InvalidArgument(who + "a host does not gather for its workers");
+  if (per_host && HasOwnRows()) {
+    return InvalidArgument(who + "a host does not contribute rows for its workers; got " +
+                           ToString());
+  }
   if (backup_workers < 0 || (backup_workers > 0 && !average)) {
     return InvalidArgument(who + "only an average can do without some of the workers; got " +
                            ToString() + " and backup_workers " + std::to_string(backup_workers));

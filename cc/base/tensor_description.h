@@ -23,25 +23,29 @@ enum class ExchangeKind : uint8_t {
   // Servers hold the sum of all that was ever pushed, and answer each push at once (base/
   // store_rounds.h).
   kStore = 5,
+  // Each worker's rows are split among the workers, in rank order; each gets the concatenation of
+  // what the others have for it, in rank order. Lengths may differ.
+  kAllToAll = 6,
+  kProduct = 7,
 };
 
 // TensorDescription::staleness: no worker waits for another one.
 inline constexpr int32_t kUnboundedStaleness = -1;
 
-// "sum", "min", "max", "broadcast", "gather", "store".
+// "sum", "min", "max", "broadcast", "gather", "store", "alltoall", "product".
 const char* ExchangeKindName(ExchangeKind kind);
 bool ParseExchangeKind(const std::string& name, ExchangeKind* kind);
 
 struct TensorDescription {
   std::string name;
   DType dtype = DType::kFloat32;
-  // For kGather the first dimension is each worker's own and is declared as -1.
+  // If HasOwnRows the first dimension is each worker's own and is declared as -1.
   std::vector<int64_t> shape;
   ExchangeKind kind = ExchangeKind::kSum;
   bool average = false;   // kSum only: divide by the number of workers, floating types only
   int32_t root_rank = 0;  // kBroadcast only
   // The workers of each host share the exchange: of each part the servers get one contribution
-  // from each host (base/host_map.h). Not kGather.
+  // from each host (base/host_map.h). Not if HasOwnRows.
   bool per_host = false;
   // Averages only, not per_host: a round may end without the contributions of so many workers, and
   // is divided by the number of those that are in. One at least is always waited for.
@@ -54,7 +58,13 @@ struct TensorDescription {
   // has encoded, where it only lets workers find out that they disagree.
   std::string codec;
 
-  // Elements of the whole tensor; for kGather elements of one row.
+  // Whether each worker has rows of its own number: exchanges of one part, whose length the
+  // contributions say.
+  bool HasOwnRows() const {
+    return kind == ExchangeKind::kGather || kind == ExchangeKind::kAllToAll;
+  }
+
+  // Elements of the whole tensor; if HasOwnRows elements of one row.
   int64_t ElementCount() const;
   uint64_t ByteCount() const { return static_cast<uint64_t>(ElementCount()) * DTypeSize(dtype); }
 

@@ -37,8 +37,7 @@ const PartForms& FormsOf(const TensorDescription& tensor) {
   static const PartForms& raw = *new PartForms(nullptr, nullptr);
   static Mutex& mutex = *new Mutex;
   static auto& known = *new std::map<std::string, PartForms>;
-  if (tensor.codec.empty() || tensor.codec == kAutoCodec || tensor.kind == ExchangeKind::kGather)
-    return raw;
+  if (tensor.codec.empty() || tensor.codec == kAutoCodec || tensor.HasOwnRows()) return raw;
   MutexLock lock(mutex);
   const auto found = known.find(tensor.codec);
   if (found != known.end()) return found->second;

@@ -109,6 +109,65 @@ TEST(JobTest, GatherCountsRowsWithoutElements) {
   });
 }
 
+// How many of its rows worker `from` has for worker `to`.
+int64_t SplitOf(int from, int to, int round) { return (from * 7 + to * 3 + round) % 5 * 4000; }
+
+ExchangeRequest SplitRequest(const std::shared_ptr<Pending>& pending, std::vector<int64_t> splits) {
+  ExchangeRequest request = Request("split", pending, ExchangeKind::kAllToAll);
+  request.splits = std::move(splits);
+  return request;
+}
+
+TEST(JobTest, AllToAllGivesEachWorkerWhatTheOthersHaveForIt) {
+  constexpr int kWorkers = 3;
+  Job job(kWorkers, 2);
+  job.OnEachWorker([](Worker& worker, int rank) {
+    for (int round = 0; round < 3; ++round) {
+      std::vector<int64_t> splits, received;
+      std::vector<float> input, expected;
+      for (int other = 0; other < kWorkers; ++other) {
+        splits.push_back(SplitOf(rank, other, round));
+        received.push_back(SplitOf(other, rank, round));
+        const auto value = [&](int from, int to) { return 100.0F * from + 10 * to + round; };
+        input.insert(input.end(), splits.back(), value(rank, other));
+        expected.insert(expected.end(), received.back(), value(other, rank));
+      }
+      const auto pending = std::make_shared<Pending>(std::move(input));
+      worker.Enqueue(SplitRequest(pending, splits));
+      ASSERT_TRUE(pending->Wait().ok());
+      pending->output.resize(expected.size());
+      EXPECT_EQ(pending->output, expected);
+      EXPECT_EQ(pending->rows, received);
+    }
+  });
+}
+
+// Who gives wrong splits learns why, the others that it has refused, and the name works again.
+TEST(JobTest, WrongSplitsAreAnErrorForAll) {
+  Job job(2, 1);
+  const std::vector<std::pair<std::vector<int64_t>, std::string>> wrong = {
+      {{3, -1}, "the split for worker 1 is -1"},
+      {{2, 2}, "more than the tensor's 3 rows"},
+      {{1, 1}, "add up to 2 rows, but the tensor has 3"},
+      {{1, 1, 1}, "got 3 splits for 2 workers"},
+      {{}, "got 0 splits for 2 workers"},
+  };
+  job.OnEachWorker([&](Worker& worker, int rank) {
+    for (const auto& [splits, reason] : wrong) {
+      const auto pending = std::make_shared<Pending>(Values(rank, 3));
+      worker.Enqueue(SplitRequest(pending, rank == 0 ? splits : std::vector<int64_t>{1, 2}));
+      const Status status = pending->Wait();
+      EXPECT_FALSE(status.ok());
+      EXPECT_NE(status.message().find(reason), std::string::npos) << status.message();
+      // The next round would end this one, too, but without the reason (protocol rule 31).
+      ASSERT_TRUE(Send(worker, "barrier", {1})->Wait().ok());
+    }
+    const auto pending = std::make_shared<Pending>(Values(rank, 3));
+    worker.Enqueue(SplitRequest(pending, {1, 2}));
+    EXPECT_TRUE(pending->Wait().ok());
+  });
+}
+
 TEST(JobTest, DisagreementIsAnErrorForAllAndTheNameWorksAgain) {
   EngineOptions options;
   options.flow.part_bytes = 64;  // several parts, so that some of the failed round stay half done

@@ -21,9 +21,9 @@ void CheckRow(const TableEntry& entry) {
     elements += part.element_count;
     FuzzCheck(part.server >= 0 && part.server < 2, "a server is one of the job");
   }
-  FuzzCheck(entry.tensor.kind == ExchangeKind::kGather ||
-                elements == static_cast<uint64_t>(entry.tensor.ElementCount()),
-            "parts make up the tensor");
+  FuzzCheck(
+      entry.tensor.HasOwnRows() || elements == static_cast<uint64_t>(entry.tensor.ElementCount()),
+      "parts make up the tensor");
 }
 
 }  // namespace

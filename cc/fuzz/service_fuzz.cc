@@ -32,6 +32,7 @@ std::vector<TableEntry> Entries() {
           Entry(Tensor("half", DType::kFloat16, {4})),
           Entry(Tensor("root", DType::kInt32, {4}, ExchangeKind::kBroadcast)),
           Entry(Tensor("rows", DType::kFloat32, {-1, 2}, ExchangeKind::kGather)),
+          Entry(Tensor("split", DType::kFloat32, {-1, 2}, ExchangeKind::kAllToAll)),
           Entry(Tensor("none", DType::kInt8, {0})),
           most,
           encoded,
@@ -267,13 +268,17 @@ class Job {
   std::vector<Begun> begun_[kWorkers];  // the last one ends first
 };
 
-// Of a right contribution to a part; to a gather two rows.
+size_t SplitBytes(const TableEntry& entry) {
+  return entry.tensor.kind == ExchangeKind::kAllToAll ? kWorkers * sizeof(int64_t) : 0;
+}
+
+// Of a right contribution to a part; if it has rows of its own, of two.
 uint64_t PayloadBytes(const TableEntry& entry, uint32_t part) {
-  const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
-  const uint64_t elements = is_gather ? 4 : entry.parts[part].element_count;
+  const bool has_own_rows = entry.tensor.HasOwnRows();
+  const uint64_t elements = has_own_rows ? 4 : entry.parts[part].element_count;
   const BlockCodec* const codec = FormsOf(entry.tensor).push(elements);
   return codec != nullptr ? codec->EncodedBytes(elements)
-                          : elements * DTypeSize(entry.tensor.dtype);
+                          : SplitBytes(entry) + elements * DTypeSize(entry.tensor.dtype);
 }
 
 // Everybody's pushes of one round.
@@ -283,7 +288,8 @@ std::vector<std::string> Pushes(const TableEntry& entry, uint64_t round) {
     for (uint32_t part = 0; part < entry.parts.size(); ++part) {
       const bool has_payload = entry.tensor.kind != ExchangeKind::kBroadcast || worker == 0;
       const std::string payload(has_payload ? PayloadBytes(entry, part) : 0, '\1');
-      texts.push_back(FrameText(worker, FakeWorkers::Header(entry, worker, round, payload, part)));
+      texts.push_back(FrameText(
+          worker, FakeWorkers::Header(entry, worker, round, payload, part, SplitBytes(entry))));
     }
   }
   return texts;
@@ -299,8 +305,9 @@ std::string Nested(uint64_t round) {
           entry.tensor.ElementCount() == 0)
         continue;
       const std::string payload(PayloadBytes(entry, 0), '\1');
-      text += FrameText(worker, FakeWorkers::Header(entry, worker, round, payload), 255,
-                        Event::kBegins);
+      text += FrameText(worker,
+                        FakeWorkers::Header(entry, worker, round, payload, 0, SplitBytes(entry)),
+                        255, Event::kBegins);
       ++begun;
     }
     for (; begun > 0; --begun) text += StepText(Event::kGoesOn, worker);

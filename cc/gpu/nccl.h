@@ -28,7 +28,7 @@ struct NcclUniqueId {
 };
 
 // kAverage: of floating types.
-enum class NcclOperation : int { kSum = 0, kMax = 2, kMin = 3, kAverage = 4 };
+enum class NcclOperation : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAverage = 4 };
 
 // `count` elements of GPU memory, before and after a collective; may be the same.
 struct DeviceSpan {

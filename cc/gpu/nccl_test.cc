@@ -95,7 +95,7 @@ class NcclTest : public ::testing::Test {
   }
 };
 
-TEST_F(NcclTest, SumsMinimaAndMaximaAreExactForAllTypes) {
+TEST_F(NcclTest, ReductionsAreExactForAllTypes) {
   constexpr size_t kCount = 1000003;
   OnAllRanks([&](Rank& mine) {
     for (const DType dtype : kDTypes) {
@@ -103,13 +103,16 @@ TEST_F(NcclTest, SumsMinimaAndMaximaAreExactForAllTypes) {
       const auto output = NewDeviceBuffer(mine.device, kCount * DTypeSize(dtype));
       Upload(Tensor(dtype, kCount, [&](size_t i) { return RankValue(mine.rank, i); }), *input,
              mine.stream.get());
-      for (const NcclOperation operation :
-           {NcclOperation::kSum, NcclOperation::kMin, NcclOperation::kMax}) {
+      for (const NcclOperation operation : {NcclOperation::kSum, NcclOperation::kProduct,
+                                            NcclOperation::kMin, NcclOperation::kMax}) {
+        // Exact as int, too.
+        if (operation == NcclOperation::kProduct && (IsFloating(dtype) || mine.size > 4)) continue;
         const std::vector<uint8_t> expected = Tensor(dtype, kCount, [&](size_t i) {
           int result = RankValue(0, i);
           for (int rank = 1; rank < mine.size; ++rank) {
             const int value = RankValue(rank, i);
             if (operation == NcclOperation::kSum) result += value;
+            if (operation == NcclOperation::kProduct) result *= value;
             if (operation == NcclOperation::kMin) result = std::min(result, value);
             if (operation == NcclOperation::kMax) result = std::max(result, value);
           }

@@ -107,9 +107,15 @@ class Handle {
     return given_output ? *given_output : py::array(dtype, shape, output.data());
   }
 
+  std::vector<int64_t> ReceivedRows() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return done_ ? received_rows : std::vector<int64_t>();
+  }
+
   py::dtype dtype;
   std::vector<int64_t> shape;
-  std::vector<uint8_t> output;  // written by engine threads until done
+  std::vector<uint8_t> output;         // written by engine threads until done
+  std::vector<int64_t> received_rows;  // of each worker, if the tensor HasOwnRows; like `output`
   py::array input;
   std::optional<py::array> given_output;  // the caller's array, instead of `output`
 
@@ -159,8 +165,9 @@ TensorDescription Describe(const std::string& name, const std::string& dtype,
         "int32 or int64")};
   }
   if (!ParseExchangeKind(kind, &tensor.kind)) {
-    throw EngineError{InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
-                                      "\"; use sum, min, max, broadcast, gather or store")};
+    throw EngineError{
+        InvalidArgument("tensor \"" + name + "\": unknown operation \"" + kind +
+                        "\"; use sum, min, max, broadcast, gather, store, alltoall or product")};
   }
   return tensor;
 }
@@ -181,7 +188,8 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
                                  std::optional<int32_t> priority,
                                  const std::optional<std::string>& dtype,
                                  const std::optional<py::array>& output, int32_t backup_workers,
-                                 const std::string& codec, int32_t staleness) {
+                                 const std::string& codec, int32_t staleness,
+                                 std::vector<int64_t> splits) {
   std::shared_ptr<Handle> handle = NewHandle();
   handle->input = py::array::ensure(given, py::array::c_style);
   const py::array& array = handle->input;
@@ -203,9 +211,11 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
   request.keep_alive = handle;
   Handle* const raw = handle.get();  // kept alive by keep_alive
   request.done = [raw](const Status& status) { raw->Finish(status); };
-  if (request.tensor.kind == ExchangeKind::kGather) {
-    if (output.has_value())
-      throw EngineError{InvalidArgument("tensor \"" + name + "\": a gather takes no output")};
+  request.splits = std::move(splits);
+  if (request.tensor.HasOwnRows()) {
+    if (output.has_value()) {
+      throw EngineError{InvalidArgument("tensor \"" + name + "\": a " + kind + " takes no output")};
+    }
     if (handle->shape.empty())
       throw EngineError{InvalidArgument("tensor \"" + name + "\": a scalar has no rows")};
     request.gather_rows = handle->shape[0];
@@ -214,6 +224,7 @@ std::shared_ptr<Handle> Exchange(const py::array& given, const std::string& name
     request.allocate_output = [raw, row_bytes](const std::vector<int64_t>& rows) -> void* {
       int64_t total = 0;
       for (const int64_t count : rows) total += count;
+      raw->received_rows = rows;
       raw->shape[0] = total;
       raw->output.resize(std::max<uint64_t>(1, total * row_bytes));
       return raw->output.data();
@@ -621,13 +632,15 @@ void DefineWorker(py::module_& module) {
              py::arg("kind") = "sum", py::arg("average") = false, py::arg("root_rank") = 0,
              py::arg("priority") = py::none(), py::arg("dtype") = py::none(),
              py::arg("output") = py::none(), py::arg("backup_workers") = 0, py::arg("codec") = "",
-             py::arg("staleness") = kUnboundedStaleness,
+             py::arg("staleness") = kUnboundedStaleness, py::arg("splits") = std::vector<int64_t>(),
              "Hands a NumPy array to the engine; returns a Handle. The result goes to `output` if "
-             "given: an array like the input; not for gather.");
+             "given: an array like the input; not for gather and alltoall.");
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Handle", "An exchange in flight.")
       .def("wait", &Handle::Wait, py::arg("timeout") = 600.0,
            "The result as an array of the input's dtype.")
-      .def("done", &Handle::done);
+      .def("done", &Handle::done)
+      .def("received_rows", &Handle::ReceivedRows,
+           "Once wait has returned: the rows of each worker in a gather or alltoall, by rank.");
 }
 
 void DefineTimeline(py::module_& module) {

@@ -10,9 +10,12 @@ std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uin
       return NewBroadcast(tensor, element_count, participants, memory);
     case ExchangeKind::kGather:
       return NewGather(tensor, participants, memory);
+    case ExchangeKind::kAllToAll:
+      return NewAllToAll(tensor, participants, memory);
     case ExchangeKind::kSum:
     case ExchangeKind::kMin:
     case ExchangeKind::kMax:
+    case ExchangeKind::kProduct:
     case ExchangeKind::kStore:  // has no aggregation: server/part_store.h
       break;
   }

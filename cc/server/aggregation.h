@@ -32,7 +32,7 @@ struct AggregationMemory {
 // What a push says of its payload.
 struct IncomingPayload {
   uint64_t bytes = 0;
-  uint64_t rows = 0;  // of kGather
+  uint64_t rows = 0;  // if TensorDescription::HasOwnRows
   CodecId codec = CodecId::kRaw;
 };
 
@@ -70,8 +70,8 @@ class Aggregation {
   virtual void Reset() = 0;
 };
 
-// For a part of `element_count` elements of `tensor` (kGather: ignored, contributions say their own
-// length).
+// For a part of `element_count` elements of `tensor` (ignored if that HasOwnRows: contributions say
+// their own length).
 std::unique_ptr<Aggregation> NewAggregation(const TensorDescription& tensor, uint64_t element_count,
                                             const Participants& participants,
                                             const AggregationMemory& memory);
@@ -90,6 +90,9 @@ std::unique_ptr<Aggregation> NewBroadcast(const TensorDescription& tensor, uint6
 std::unique_ptr<Aggregation> NewGather(const TensorDescription& tensor,
                                        const Participants& participants,
                                        const AggregationMemory& memory);
+std::unique_ptr<Aggregation> NewAllToAll(const TensorDescription& tensor,
+                                         const Participants& participants,
+                                         const AggregationMemory& memory);
 
 }  // namespace byteps
 

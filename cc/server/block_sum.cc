@@ -119,10 +119,11 @@ void BlockSum::ContributeAll(const uint8_t* wire, const BlockCodec* form) {
 void BlockSum::Combine(size_t index, int32_t contributions_before, const uint8_t* wire,
                        const BlockCodec* form) const {
   const SumKernels& kernels = ActiveSumKernels();
-  const auto combine = contributions_before == 0             ? kernels.store
-                       : options_.kind == ExchangeKind::kMin ? kernels.min
-                       : options_.kind == ExchangeKind::kMax ? kernels.max
-                                                             : kernels.add;
+  const auto combine = contributions_before == 0                 ? kernels.store
+                       : options_.kind == ExchangeKind::kMin     ? kernels.min
+                       : options_.kind == ExchangeKind::kMax     ? kernels.max
+                       : options_.kind == ExchangeKind::kProduct ? kernels.multiply
+                                                                 : kernels.add;
   const bool is_last = contributions_before + 1 == options_.num_contributions;
   const uint64_t begin = index * block_elements_;
   const uint64_t end = begin + BlockElements(index);

@@ -30,7 +30,7 @@ class BlockSum {
 
   struct Options {
     DType dtype = DType::kFloat32;
-    ExchangeKind kind = ExchangeKind::kSum;  // kSum, kMin or kMax
+    ExchangeKind kind = ExchangeKind::kSum;  // kSum, kMin, kMax or kProduct
     double divisor = 1;
     int32_t num_contributions = 1;  // the last one divides; kUnknown: FinishAll does
     uint64_t element_count = 0;

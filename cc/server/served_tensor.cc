@@ -9,6 +9,12 @@
 #include "cc/server/part_store.h"
 
 namespace byteps {
+namespace {
+
+// Of one number of rows for each worker.
+uint64_t RowCountsBytes(const HostMap& hosts) { return hosts.num_workers() * sizeof(int64_t); }
+
+}  // namespace
 
 // Parts may have moved since, together with their numbers and lengths.
 Status ServedTensor::CheckKnown(const Variant& known, const TableEntry& entry) const {
@@ -133,7 +139,7 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
                            count() + " elements of " + tensor.ToString());
   }
   uint64_t expected_bytes = header.element_count * DTypeSize(tensor.dtype);
-  if (tensor.kind == ExchangeKind::kGather) {
+  if (tensor.HasOwnRows()) {
     const uint64_t row = tensor.ElementCount();
     const bool fits = header.row_count <= kMaxPayloadBytes &&
                       (row == 0 || header.row_count <= kMaxPayloadBytes / row);
@@ -141,6 +147,8 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
       return InvalidArgument(" with " + count() + " elements, which are not " +
                              std::to_string(header.row_count) + " rows of " + std::to_string(row));
     }
+    // The splits come first.
+    if (tensor.kind == ExchangeKind::kAllToAll) expected_bytes += RowCountsBytes(hosts);
   } else if (header.element_count != elements) {
     return InvalidArgument(" with " + count() + " elements; the part has " +
                            std::to_string(elements));
@@ -166,15 +174,16 @@ Status CheckPush(const TableEntry& entry, const FrameHeader& header, const HostM
 
 Status CheckResult(const TableEntry& entry, const FrameHeader& header, const HostMap& hosts) {
   const uint64_t size = DTypeSize(entry.tensor.dtype);
-  const bool is_gather = entry.tensor.kind == ExchangeKind::kGather;
+  const bool has_own_rows = entry.tensor.HasOwnRows();
   const bool is_clock = entry.tensor.kind == ExchangeKind::kStore && header.element_count == 0;
   if (is_clock && header.payload_bytes == 0) return OkStatus();
-  const uint64_t head_bytes = is_gather ? hosts.num_workers() * sizeof(int64_t) : 0;
+  const uint64_t head_bytes = has_own_rows ? RowCountsBytes(hosts) : 0;
   // Also of a compressed tensor: the worker has the elements only.
-  const bool fits = header.codec == CodecId::kRaw && header.payload_offset == 0 &&
-                    header.element_count <= kMaxPayloadBytes / size &&
-                    header.payload_bytes == head_bytes + header.element_count * size &&
-                    (is_gather || header.element_count == entry.parts[header.part].element_count);
+  const bool fits =
+      header.codec == CodecId::kRaw && header.payload_offset == 0 &&
+      header.element_count <= kMaxPayloadBytes / size &&
+      header.payload_bytes == head_bytes + header.element_count * size &&
+      (has_own_rows || header.element_count == entry.parts[header.part].element_count);
   if (fits) return OkStatus();
   return InvalidArgument(" with " + std::to_string(header.payload_bytes) + " bytes and " +
                          std::to_string(header.element_count) +

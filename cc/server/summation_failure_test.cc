@@ -210,7 +210,8 @@ TEST(SummationFailureTest, MalformedPushesAreRefused) {
   elsewhere.parts[1].server = 1;
   const TableEntry broadcast = Entry(Tensor("b", DType::kFloat32, {4}, ExchangeKind::kBroadcast));
   const TableEntry gather = Entry(Tensor("g", DType::kFloat32, {-1, 3}, ExchangeKind::kGather));
-  for (const TableEntry& entry : {sum, elsewhere, broadcast, gather}) workers.Add(entry);
+  const TableEntry split = Entry(Tensor("a", DType::kFloat32, {-1, 3}, ExchangeKind::kAllToAll));
+  for (const TableEntry& entry : {sum, elsewhere, broadcast, gather, split}) workers.Add(entry);
 
   const auto refused = [&](const TableEntry& entry, auto change, const std::string& expected) {
     FrameHeader header =
@@ -241,6 +242,7 @@ TEST(SummationFailureTest, MalformedPushesAreRefused) {
   refused(
       gather, [](FrameHeader& h) { h.row_count = uint64_t{1} << 63, h.element_count = 0; },
       "rows of 3");
+  refused(split, [](FrameHeader&) {}, "12 bytes; 28 belong");  // the splits are missing
   EXPECT_EQ(workers.service.counters().accumulator_bytes, 0u);
   EXPECT_EQ(workers.service.counters().pushes, 0u);
   EXPECT_TRUE(workers.connections[1]->TakeSent().empty());

@@ -112,6 +112,17 @@ TEST(SummationServiceTest, MinAndMax) {
   }
 }
 
+TEST(SummationServiceTest, ProductsOfHalfsAreOfFloat32) {
+  FakeWorkers workers(3);
+  const TableEntry entry = Entry(Tensor("t", DType::kFloat16, {2}, ExchangeKind::kProduct));
+  workers.Add(entry);
+  // 256, 256 and 2^-8; 1, -2 and 0.5: the first two of the former are more than a float16 holds.
+  workers.Push(entry, 2, 0, BytesOf<uint16_t>({0x5c00, 0x3c00}));
+  workers.Push(entry, 0, 0, BytesOf<uint16_t>({0x5c00, 0xc000}));
+  workers.Push(entry, 1, 0, BytesOf<uint16_t>({0x1c00, 0x3800}));
+  EXPECT_EQ(workers.TakeReply(0).payload, BytesOf<uint16_t>({0x5c00, 0xbc00}));
+}
+
 // 40000 + 40000 is more than a float16 holds, their average is not: summed and divided in float32.
 TEST(SummationServiceTest, AveragesHalfsInFloat32) {
   for (const DType dtype : {DType::kFloat16, DType::kFloat32, DType::kFloat64}) {

@@ -40,6 +40,8 @@ NcclOperation OperationOf(const TensorDescription& tensor) {
       return NcclOperation::kMin;
     case ExchangeKind::kMax:
       return NcclOperation::kMax;
+    case ExchangeKind::kProduct:
+      return NcclOperation::kProduct;
     default:
       return NcclOperation::kSum;
   }

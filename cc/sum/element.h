@@ -11,7 +11,7 @@
 
 namespace byteps::sum_internal {
 
-enum class Operation { kAdd, kMin, kMax };
+enum class Operation { kAdd, kMultiply, kMin, kMax };
 
 struct Half {
   uint16_t bits;
@@ -136,9 +136,9 @@ using Unsigned = typename UnsignedOf<sizeof(T)>::Type;
 // -0 is less than +0, whichever came first.
 template <Operation operation, typename T>
 inline T CombineFloating(T a, T b) {
-  if (operation == Operation::kAdd) {
-    const T sum = a + b;
-    return sum != sum ? QuietNaN<T>() : sum;
+  if (operation == Operation::kAdd || operation == Operation::kMultiply) {
+    const T result = operation == Operation::kAdd ? a + b : a * b;
+    return result != result ? QuietNaN<T>() : result;
   }
   if (a != a || b != b) return QuietNaN<T>();
   if (a == b) {
@@ -156,6 +156,9 @@ inline T Combine(T a, T b) {
     // Unsigned arithmetic wraps; signed overflow would be undefined.
     return static_cast<T>(
         static_cast<Unsigned<T>>(static_cast<Unsigned<T>>(a) + static_cast<Unsigned<T>>(b)));
+  } else if constexpr (operation == Operation::kMultiply) {
+    // Wraps. Narrower unsigned integers would be promoted to int, whose overflow is undefined.
+    return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
   } else {
     return (operation == Operation::kMin) == (a < b) ? a : b;
   }

@@ -135,6 +135,7 @@ struct KernelsOf {
     return {name,
             &Store,
             &Accumulate<Operation::kAdd>,
+            &Accumulate<Operation::kMultiply>,
             &Accumulate<Operation::kMin>,
             &Accumulate<Operation::kMax>,
             &Finish};

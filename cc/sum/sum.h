@@ -14,8 +14,10 @@ namespace byteps {
 
 // All functions work on `count` elements. `accumulator` holds elements of AccumulatorDType(dtype)
 // (float32 for float16 and bfloat16), `wire` elements of `dtype`; neither needs any alignment; they
-// do not overlap. Integer sums wrap. Min and max propagate NaN and take -0 for less than +0. All
-// implementations give the same bits: a NaN that comes out of add, min or max is always the same
+// do not overlap. Integer sums and
+// products wrap. Min and max propagate NaN and take -0 for less than +0. All
+// implementations give the same bits: a NaN that comes out of add, multiply,
+// min or max is always the same
 // quiet one.
 struct SumKernels {
   // "scalar", "avx2", "avx512".
@@ -25,6 +27,7 @@ struct SumKernels {
   void (*store)(DType dtype, void* accumulator, const void* wire, size_t count);
   // accumulator += wire
   void (*add)(DType dtype, void* accumulator, const void* wire, size_t count);
+  void (*multiply)(DType dtype, void* accumulator, const void* wire, size_t count);
   void (*min)(DType dtype, void* accumulator, const void* wire, size_t count);
   void (*max)(DType dtype, void* accumulator, const void* wire, size_t count);
   // wire = accumulator / divisor, divided before rounding to the wire type (round to nearest, ties

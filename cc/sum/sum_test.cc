@@ -62,6 +62,7 @@ template <typename A>
 A ReferenceCombine(const std::string& operation, A a, A b) {
   if constexpr (std::is_floating_point_v<A>) {
     if (operation == "add") return a + b;
+    if (operation == "multiply") return a * b;
     if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<A>::quiet_NaN();
     if (a == 0 && b == 0) {
       const bool negative = operation == "min" ? std::signbit(a) || std::signbit(b)
@@ -72,9 +73,12 @@ A ReferenceCombine(const std::string& operation, A a, A b) {
   } else {
     if (operation == "min") return std::min(a, b);
     if (operation == "max") return std::max(a, b);
-    A sum;
-    (void)__builtin_add_overflow(a, b, &sum);  // wraps
-    return sum;
+    A wrapped;
+    if (operation == "add")
+      (void)__builtin_add_overflow(a, b, &wrapped);
+    else
+      (void)__builtin_mul_overflow(a, b, &wrapped);
+    return wrapped;
   }
 }
 
@@ -195,7 +199,7 @@ class SumTest : public testing::TestWithParam<std::string> {
 
   // store, then one operation, then finish, on `count` elements at odd addresses.
   void CheckAll(DType dtype, size_t count, size_t offset, std::mt19937_64* random) {
-    for (const char* operation : {"add", "min", "max"}) {
+    for (const char* operation : {"add", "multiply", "min", "max"}) {
       for (const double divisor : {1.0, 3.0}) {
         SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + operation + " count " +
                      std::to_string(count) + " offset " + std::to_string(offset) + " divisor " +
@@ -209,7 +213,9 @@ class SumTest : public testing::TestWithParam<std::string> {
 
   using Accumulate = void (*)(DType, void*, const void*, size_t);
   static Accumulate Function(const SumKernels& kernels, const std::string& operation) {
-    return operation == "add" ? kernels.add : operation == "min" ? kernels.min : kernels.max;
+    if (operation == "add") return kernels.add;
+    if (operation == "multiply") return kernels.multiply;
+    return operation == "min" ? kernels.min : kernels.max;
   }
 
   void CheckOne(DType dtype, const std::string& operation, double divisor, size_t count,

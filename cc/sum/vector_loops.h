@@ -72,6 +72,11 @@ inline V CombineVectors(V a, V b) {
     return sum != sum ? V{} + QuietNaN<A>() : sum;
   } else if constexpr (operation == Operation::kAdd) {
     return (V)((U)a + (U)b);
+  } else if constexpr (operation == Operation::kMultiply && std::is_floating_point_v<A>) {
+    const V product = a * b;
+    return product != product ? V{} + QuietNaN<A>() : product;
+  } else if constexpr (operation == Operation::kMultiply) {
+    return (V)((U)a * (U)b);
   } else if constexpr (std::is_floating_point_v<A>) {
     // Equal numbers have equal bits, but for zeros: there OR makes -0, the smaller one, and AND
     // makes +0.

@@ -92,6 +92,7 @@ inline absl::Status ReadReduction(tensorflow::OpKernelConstruction* context,
   tensor->average = op == "average";
   if (op == "min") tensor->kind = ExchangeKind::kMin;
   if (op == "max") tensor->kind = ExchangeKind::kMax;
+  if (op == "product") tensor->kind = ExchangeKind::kProduct;
   if (context->HasAttr("codec")) TF_RETURN_IF_ERROR(context->GetAttr("codec", &tensor->codec));
   if (!context->HasAttr("backup_workers")) return absl::OkStatus();
   return context->GetAttr("backup_workers", &tensor->backup_workers);
@@ -107,6 +108,11 @@ inline absl::Status ReadGather(tensorflow::OpKernelConstruction* context,
                                TensorDescription* tensor) {
   tensor->kind = ExchangeKind::kGather;
   return context->GetAttr("codec", &tensor->codec);
+}
+
+inline absl::Status ReadAllToAll(tensorflow::OpKernelConstruction*, TensorDescription* tensor) {
+  tensor->kind = ExchangeKind::kAllToAll;
+  return absl::OkStatus();
 }
 
 inline absl::Status ReadStore(tensorflow::OpKernelConstruction* context,

@@ -139,7 +139,8 @@ class ExchangeBuffers {
     return absl::OkStatus();
   }
 
-  // For kGather: any thread, before Finish. Null if the operation has ended or memory is short.
+  // If the tensor HasOwnRows: any thread, before Finish. Null if the operation has ended or memory
+  // is short.
   void* AllocateGathered(const std::vector<int64_t>& rows) {
     int64_t total = 0;
     for (int64_t count : rows) total += count;
@@ -177,7 +178,7 @@ class PendingExchange : public PendingOperation, public ExchangeBuffers {
 };
 
 // Describes the exchange of `buffers`, which it allocates and will finish: into memory of the
-// input's shape, but for a gather.
+// input's shape, unless that HasOwnRows.
 inline absl::Status MakeRequest(const NamedExchange& exchange,
                                 const std::shared_ptr<ExchangeBuffers>& buffers,
                                 ExchangeRequest* request) {
@@ -188,10 +189,10 @@ inline absl::Status MakeRequest(const NamedExchange& exchange,
   }
   request->priority = exchange.priority;
   request->input = buffers->input().data();
-  if (exchange.tensor.kind == ExchangeKind::kGather) {
+  if (exchange.tensor.HasOwnRows()) {
     if (request->tensor.shape.empty()) {
       return absl::InvalidArgumentError("'" + exchange.tensor.name +
-                                        "': a scalar has no axis 0 to gather along");
+                                        "': a scalar has no rows; reshape it to [1]");
     }
     request->gather_rows = request->tensor.shape[0];
     request->tensor.shape[0] = -1;  // each worker's own

@@ -24,6 +24,35 @@ class BroadcastOp : public ExchangeOp {
   explicit BroadcastOp(OpKernelConstruction* context) : ExchangeOp(context, ReadBroadcast) {}
 };
 
+// The one exchange with two inputs and two outputs.
+class AllToAllOp : public ExchangeOp {
+ public:
+  explicit AllToAllOp(OpKernelConstruction* context) : ExchangeOp(context, ReadAllToAll) {}
+
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    auto pending = std::make_shared<PendingExchange>(context, done);
+    ExchangeRequest request;
+    OP_REQUIRES_OK_ASYNC(context, MakeRequest(exchange_, pending, &request), done);
+    const Tensor& splits = context->input(kSplitsInput);
+    const auto* const rows = splits.flat<int64_t>().data();
+    request.splits.assign(rows, rows + splits.NumElements());
+    request.allocate_output = [pending, allocate = std::move(request.allocate_output)](
+                                  const std::vector<int64_t>& received) -> void* {
+      Tensor output;
+      const TensorShape shape({static_cast<int64_t>(received.size())});
+      if (!pending->AllocateOutputOf(kReceivedSplitsOutput, shape, &output).ok()) return nullptr;
+      std::copy(received.begin(), received.end(), output.flat<int64_t>().data());
+      return allocate(received);
+    };
+    // From here on the operation may end, and `context` with it, at any time.
+    if (pending->RegisterCancellation()) Enqueue(std::move(request));
+  }
+
+ private:
+  static constexpr int kSplitsInput = 2;
+  static constexpr int kReceivedSplitsOutput = 1;
+};
+
 // Several exchanges of one operation, which ends with the last of them, or the first that fails.
 class PendingGroup : public PendingOperation {
  public:
@@ -151,6 +180,15 @@ REGISTER_KERNEL_BUILDER(Name("BytePSStore").Device(tensorflow::DEVICE_CPU), Stor
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_CPU), GatherOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSGather").Device(tensorflow::DEVICE_GPU).HostMemory("token"),
                         OnGpu<GatherOp>);
+REGISTER_KERNEL_BUILDER(Name("BytePSAllToAll").Device(tensorflow::DEVICE_CPU), AllToAllOp);
+REGISTER_KERNEL_BUILDER(Name("BytePSAllToAll")
+                            .Device(tensorflow::DEVICE_GPU)
+                            .HostMemory("token")
+                            .HostMemory("value")
+                            .HostMemory("splits")
+                            .HostMemory("result")
+                            .HostMemory("received_splits"),
+                        AllToAllOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_CPU), PlaceOp);
 REGISTER_KERNEL_BUILDER(Name("BytePSPlace").Device(tensorflow::DEVICE_GPU).HostMemory("number"),
                         PlaceOp);

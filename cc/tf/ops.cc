@@ -28,6 +28,7 @@ const InputColocationExemptionRegistration kExempt[] = {
     InputColocationExemptionRegistration("BytePSPushPullAll"),
     InputColocationExemptionRegistration("BytePSBroadcast"),
     InputColocationExemptionRegistration("BytePSGather"),
+    InputColocationExemptionRegistration("BytePSAllToAll"),
     InputColocationExemptionRegistration("BytePSPushPullStart"),
     InputColocationExemptionRegistration("BytePSGatherStart"),
     InputColocationExemptionRegistration("BytePSWait"),
@@ -90,6 +91,13 @@ absl::Status UnknownRows(InferenceContext* context) {
   return absl::OkStatus();
 }
 
+absl::Status UnknownRowsAndSplits(InferenceContext* context) {
+  ShapeHandle splits;
+  TF_RETURN_IF_ERROR(context->WithRank(context->input(2), 1, &splits));
+  context->set_output(1, splits);
+  return UnknownRows(context);
+}
+
 // The last inputs'.
 absl::Status ShapesOfHeld(InferenceContext* context) {
   const int first = context->num_inputs() - context->num_outputs();
@@ -111,7 +119,7 @@ REGISTER_OP("BytePSPushPull")
     .Output("result: T")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
-    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("priority: int = -2147483648")  // kBackwardOrder
     .Attr("backup_workers: int >= 0 = 0")
     .Attr("codec: string = ''")
@@ -128,7 +136,7 @@ REGISTER_OP("BytePSPushPullAll")
     .Attr("T: list({float, double, half, bfloat16, int8, uint8, int32, int64}) >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("priorities: list(int)")
-    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("backup_workers: int >= 0 = 0")
     .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetIsStateful()
@@ -148,7 +156,7 @@ REGISTER_OP("BytePSStartBefore")
     .Attr("Held: list(type) >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("priorities: list(int)")
-    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("backup_workers: int >= 0 = 0")
     .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetShapeFn(SameShapesAsValues)
@@ -211,6 +219,24 @@ REGISTER_OP("BytePSGather")
         "Concatenates the workers' values along axis 0 in rank order; every worker gets the "
         "result.");
 
+// For host memory: where it runs on a GPU, TensorFlow copies.
+REGISTER_OP("BytePSAllToAll")
+    .Input("token: resource")
+    .Input("value: T")
+    .Input("splits: int64")
+    .Output("result: T")
+    .Output("received_splits: int64")
+    .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
+    .Attr("tensor_name: string")
+    .Attr("priority: int = -2147483648")  // kBackwardOrder
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(UnknownRowsAndSplits)
+    .Doc(
+        "Sends `splits[rank]` rows of the value, which are in rank order, to each worker. The "
+        "result "
+        "is what all workers have sent to this one, `received_splits[rank]` rows each.");
+
 REGISTER_OP("BytePSEncodeRows")
     .Input("rows: float")
     .Output("encoded: uint8")
@@ -233,7 +259,7 @@ REGISTER_OP("BytePSPushPullStart")
     .Input("value: T")
     .Attr("T: {float, double, half, bfloat16, int8, uint8, int32, int64}")
     .Attr("tensor_name: string")
-    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("priority: int")
     .Attr("codec: string = ''")
     .SetIsStateful()
@@ -252,7 +278,7 @@ REGISTER_OP("BytePSPushPullStartBefore")
     .Attr("Held: list(type) >= 1")
     .Attr("tensor_names: list(string)")
     .Attr("priorities: list(int)")
-    .Attr("op: {'sum', 'average', 'min', 'max'}")
+    .Attr("op: {'sum', 'average', 'min', 'max', 'product'}")
     .Attr("codecs: list(string) = []")  // none: all are sent as they are
     .SetIsStateful()
     .SetIsDistributedCommunication()

@@ -21,8 +21,7 @@ inline void ShowInProfiler(ExchangeRequest* request) {
   using tsl::profiler::TraceMeRecorder;
   if (!TraceMeRecorder::Active(tsl::profiler::kInfo)) return;
   const TensorDescription& tensor = request->tensor;
-  const bool is_reduction =
-      tensor.kind != ExchangeKind::kBroadcast && tensor.kind != ExchangeKind::kGather;
+  const bool is_reduction = tensor.kind != ExchangeKind::kBroadcast && !tensor.HasOwnRows();
   std::string title = is_reduction ? "push_pull" : ExchangeKindName(tensor.kind);
   title += " " + tensor.name;
   request->done = [title, begin = tsl::profiler::GetCurrentTimeNanos(),

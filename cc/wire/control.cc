@@ -17,7 +17,7 @@ void Fields(Archive& archive, typename Archive::template Of<TensorDescription>& 
           message.backup_workers, message.staleness);
   archive.Name(message.codec, kMaxCodecBytes);
   archive(message.shape);
-  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kStore);
+  archive.Check(message.dtype <= DType::kInt64 && message.kind <= ExchangeKind::kProduct);
 }
 
 template <typename Archive>
@@ -233,8 +233,10 @@ Status CheckEntry(const TableEntry& entry, int32_t num_workers, int32_t num_serv
     if (part.server < 0 || part.server >= num_servers)
       return InvalidArgument(what + "a part on server " + std::to_string(part.server));
   }
-  if (entry.tensor.kind == ExchangeKind::kGather) {
-    return entry.parts.size() == 1 ? OkStatus() : InvalidArgument(what + "a gather has one part");
+  if (entry.tensor.HasOwnRows()) {
+    if (entry.parts.size() == 1) return OkStatus();
+    return InvalidArgument(what + entry.tensor.ToString() + " has one part, got " +
+                           std::to_string(entry.parts.size()));
   }
   const uint64_t elements = entry.tensor.ElementCount();
   uint64_t in_parts = 0;

@@ -64,7 +64,7 @@ struct FrameHeader {
   // The payload. Its bytes do not follow from the elements (codecs), nor the rows from the bytes
   // (rows without elements).
   uint64_t element_count = 0;
-  uint64_t row_count = 0;  // kPush of a gather
+  uint64_t row_count = 0;  // kPush of rows
   uint64_t payload_bytes = 0;
   uint64_t payload_offset = 0;   // in the part: a resend goes on from there (rule 13)
   uint64_t payload_address = 0;  // kSenderMemory

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cc/base/copy.h"
+#include "cc/van/scattered_payload.h"
 #include "cc/worker/tensor_feedback.h"
 
 namespace byteps {
@@ -23,9 +24,27 @@ std::shared_ptr<const uint8_t[]> EncodeAlone(const BlockCodec& codec, const floa
   return encoded;
 }
 
+// The rows are sent from where they are.
+void PutSplitsInFront(const Exchange& exchange, OutgoingFrame* frame) {
+  const std::vector<int64_t>& splits = exchange.request.splits;
+  const uint64_t split_bytes = splits.size() * sizeof(int64_t);
+  const uint64_t offset = frame->header.payload_offset;
+  const uint64_t skipped = std::min(offset, split_bytes);
+  const auto payload = std::make_shared<ScatteredPayload>();
+  payload->Add(reinterpret_cast<const uint8_t*>(splits.data()) + skipped, split_bytes - skipped,
+               frame->keep_alive);
+  const uint64_t skipped_rows = offset - skipped;
+  payload->Add(static_cast<const uint8_t*>(frame->payload) + skipped_rows,
+               frame->header.payload_bytes - (split_bytes - skipped), frame->keep_alive);
+  frame->payload = nullptr;
+  frame->scattered = payload.get();
+  frame->keep_alive = payload;
+}
+
 }  // namespace
 
-void EncodePush(const Exchange& exchange, OutgoingFrame* frame) {
+void PreparePush(const Exchange& exchange, OutgoingFrame* frame) {
+  if (!exchange.request.splits.empty()) return PutSplitsInFront(exchange, frame);
   const FrameHeader& header = frame->header;
   const BlockCodec& codec = *exchange.PushCodec(header.part);
   const PartSeed seed = exchange.PushSeed(header.part, header.worker);
@@ -140,11 +159,11 @@ void DecodingSink::Decode(const uint8_t* data, size_t bytes) {
   if (open.owns_lock()) (void)receiver_->Take(data, bytes);
 }
 
-GatherSink::GatherSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
-                       uint64_t payload_bytes)
+RowsSink::RowsSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
+                   uint64_t payload_bytes)
     : exchange_(std::move(exchange)), payload_bytes_(payload_bytes), rows_(num_workers) {}
 
-PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
+PayloadSink::Span RowsSink::Prepare(uint64_t remaining) {
   const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
   if (received_ < head_bytes) {
     return {reinterpret_cast<uint8_t*>(rows_.data()) + received_,
@@ -156,14 +175,14 @@ PayloadSink::Span GatherSink::Prepare(uint64_t remaining) {
   return {discard_.data(), discard_.size()};
 }
 
-void GatherSink::Commit(size_t bytes) {
+void RowsSink::Commit(size_t bytes) {
   const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
   const bool head_was_missing = received_ < head_bytes;
   received_ += bytes;
   if (head_was_missing && received_ == head_bytes) Allocate();
 }
 
-void GatherSink::Allocate() {
+void RowsSink::Allocate() {
   const uint64_t head_bytes = rows_.size() * sizeof(int64_t);
   const uint64_t row_bytes = exchange_->request.tensor.ByteCount();
   const uint64_t left = payload_bytes_ - head_bytes;
@@ -183,7 +202,7 @@ void GatherSink::Allocate() {
   }
   output_ = static_cast<uint8_t*>(exchange_->AllocateOutput(rows_));
   if (output_ == nullptr) {
-    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a gathered result of " +
+    status_ = ResourceExhausted(exchange_->Name() + ": no memory for a result of " +
                                 std::to_string(total_rows) + " rows");
   }
 }

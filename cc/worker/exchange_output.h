@@ -39,9 +39,9 @@ struct ExchangeWithOutput final : Exchange {
   std::vector<int64_t> rows_;  // of what is allocated, by worker
 };
 
-// Compresses the payload of an exchange's push; from any thread. A part gives the same bytes each
-// time, so that a push can go on in the middle.
-void EncodePush(const Exchange& exchange, OutgoingFrame* frame);
+// Makes the payload of an exchange's push: compresses it, or puts its splits in front; from any
+// thread. A part gives the same bytes each time, so that a push can go on in the middle.
+void PreparePush(const Exchange& exchange, OutgoingFrame* frame);
 
 // Receives a part of a result.
 class ResultSink : public PayloadSink {
@@ -88,11 +88,11 @@ class DecodingSink : public ResultSink {
   std::vector<uint8_t> received_;  // where bytes come from a socket
 };
 
-// Receives a gather's result: a row count per worker, then all rows.
-class GatherSink : public ResultSink {
+// Receives a result of rows (TensorDescription::HasOwnRows): a row count per worker, then the rows.
+class RowsSink : public ResultSink {
  public:
-  GatherSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
-             uint64_t payload_bytes);
+  RowsSink(std::shared_ptr<ExchangeWithOutput> exchange, int32_t num_workers,
+           uint64_t payload_bytes);
   Span Prepare(uint64_t remaining) override;
   void Commit(size_t bytes) override;
 

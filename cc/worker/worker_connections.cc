@@ -142,10 +142,10 @@ Status Worker::NewSink(const Connection& connection, const std::shared_ptr<Excha
     return Internal(connection.peer_name() + ", " + exchange->Name() + ", part " +
                     std::to_string(header.part) + ": " + status.message());
   }
-  if (tensor.kind == ExchangeKind::kGather) {
+  if (tensor.HasOwnRows()) {
     if (header.payload_bytes < job_.num_workers() * sizeof(int64_t))
-      return Internal("gather reply without row counts");
-    *sink = std::make_shared<GatherSink>(receiver, job_.num_workers(), header.payload_bytes);
+      return Internal(exchange->Name() + ": a reply without row counts");
+    *sink = std::make_shared<RowsSink>(receiver, job_.num_workers(), header.payload_bytes);
     return OkStatus();
   }
   const uint64_t expected = exchange->ReplyBytes(header.part, rank_);

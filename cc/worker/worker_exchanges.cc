@@ -11,6 +11,38 @@
 #include "cc/worker/worker_transaction.h"
 
 namespace byteps {
+namespace {
+
+// The servers check them, too, but this worker can say more.
+Status CheckSplits(const ExchangeTerms& terms, int32_t num_workers) {
+  const bool is_split = terms.tensor.kind == ExchangeKind::kAllToAll;
+  const std::string who = "tensor \"" + terms.tensor.name + "\": ";
+  const size_t expected = is_split ? num_workers : 0;
+  if (terms.splits.size() != expected) {
+    return InvalidArgument(who + "got " + std::to_string(terms.splits.size()) + " splits for " +
+                           std::to_string(expected) +
+                           " workers; give one number of rows for each, by rank");
+  }
+  int64_t rest = terms.gather_rows;
+  for (size_t rank = 0; rank < terms.splits.size(); ++rank) {
+    const int64_t rows = terms.splits[rank];
+    if (rows < 0) {
+      return InvalidArgument(who + "the split for worker " + std::to_string(rank) + " is " +
+                             std::to_string(rows) + "; it cannot be negative");
+    }
+    // Neither can the sum overflow.
+    if (rows > rest) {
+      return InvalidArgument(who + "the splits add up to more than the tensor's " +
+                             std::to_string(terms.gather_rows) + " rows");
+    }
+    rest -= rows;
+  }
+  if (!is_split || rest == 0) return OkStatus();
+  return InvalidArgument(who + "the splits add up to " + std::to_string(terms.gather_rows - rest) +
+                         " rows, but the tensor has " + std::to_string(terms.gather_rows));
+}
+
+}  // namespace
 
 void Worker::Enqueue(ExchangeRequest request) {
   uint64_t start_step = 0;
@@ -42,6 +74,7 @@ Status Worker::CheckTerms(ExchangeTerms* terms, uint64_t* start_step) const {
   BYTEPS_RETURN_IF_ERROR(CheckNotForked());
   BYTEPS_RETURN_IF_ERROR(form_.ChooseCodec(&terms->tensor, start_step));
   BYTEPS_RETURN_IF_ERROR(terms->tensor.Validate(job_.num_workers()));
+  BYTEPS_RETURN_IF_ERROR(CheckSplits(*terms, job_.num_workers()));
   return CheckMayDrop(terms->tensor);
 }
 
@@ -194,11 +227,13 @@ void Worker::FinishLocally(const ExchangeRequest& request) {
   if (!refusal.ok()) return request.done(refusal);
   void* output = request.output;
   uint64_t bytes = request.tensor.ByteCount();
-  if (request.tensor.kind == ExchangeKind::kGather) {
+  if (request.tensor.HasOwnRows()) {
     bytes *= request.gather_rows;
     output = request.allocate_output({request.gather_rows});
     if (output == nullptr)
-      return request.done(ResourceExhausted("no memory for the gathered result"));
+      return request.done(ResourceExhausted("tensor \"" + request.tensor.name +
+                                            "\": no memory for a result of " +
+                                            std::to_string(request.gather_rows) + " rows"));
   }
   if (request.tensor.kind == ExchangeKind::kStore)
     AddToOwnStore(request);

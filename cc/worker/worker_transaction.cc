@@ -52,7 +52,7 @@ void Worker::Perform(Effects* effects) {
     // Compressed parts are made when credit lets them leave, and need no more memory than that. The
     // thread that found the credit does it, one of the engine's or the caller's: other parts leave
     // later by that, and what it would have received.
-    if (out.encoder != nullptr) EncodePush(*out.encoder, &out.frame);
+    if (out.preparer != nullptr) PreparePush(*out.preparer, &out.frame);
     out.connection->Send(std::move(out.frame));
   }
   // Before `placed`, with which the next round begins.

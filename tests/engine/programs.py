@@ -187,7 +187,7 @@ def refused_tensors():
         "complex64": lambda: start(np.ones(2, np.complex64), name="complex64"),
         "integer average": lambda: start(np.ones(2, np.int32), name="average", average=True),
         "other size": lambda: _engine.exchange(np.array([False]), dtype="float32", name="size"),
-        "unknown operation": lambda: start(np.ones(2), name="operation", kind="product"),
+        "unknown operation": lambda: start(np.ones(2), name="operation", kind="median"),
         "unknown root": lambda: start(np.ones(2), name="root", kind="broadcast", root_rank=7),
         "scalar gather": lambda: start(np.array(1.0), name="scalar", kind="gather"),
         "other output": lambda: start(np.ones(2), name="output", output=np.ones(3)),

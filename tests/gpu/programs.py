@@ -33,6 +33,7 @@ def _calls(floating):
         "sum": lambda x: bps.push_pull(x, op=bps.Sum),
         "min": lambda x: bps.push_pull(x, op="min"),
         "max": lambda x: bps.push_pull(x, op=bps.Max),
+        "product": lambda x: bps.push_pull(x % 3 + 1, op=bps.Product),
         "broadcast": lambda x: bps.broadcast(x, root_rank=1),
         "gather": lambda x: bps.gather(x[: bps.rank() + 1]),
     }
@@ -49,6 +50,8 @@ def expected(op, dtype, shape):
         return values[1]
     if op in ("min", "max"):
         return getattr(np, op)(values, axis=0)
+    if op == "product":
+        return np.prod([value % 3 + 1 for value in values], axis=0, dtype=values[0].dtype)
     total = np.sum(values, axis=0, dtype=values[0].dtype)
     return total / np.asarray(bps.size(), total.dtype) if op == "average" else total
 

@@ -59,14 +59,14 @@ HOSTS = ["aa", "ab", "aba", "aabb"]
 
 
 def test_all_types_and_operations():
-    # 8 types with 5 operations, 4 of them with an average, too; each eager and in a function.
-    assert run(programs.exchanges) == [2 * (8 * 5 + 4)] * 2
+    # 8 types with 6 operations, 4 of them with an average, too; each eager and in a function.
+    assert run(programs.exchanges) == [2 * (8 * 6 + 4)] * 2
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
 def test_all_types_and_operations_between_hosts(hosts):
     results = run(programs.exchanges, hosts=hosts, BYTEPS_PARTITION_BYTES="1024")
-    assert results == [2 * (8 * 5 + 4)] * len(hosts)
+    assert results == [2 * (8 * 6 + 4)] * len(hosts)
 
 
 def test_tensors_that_are_still_being_computed():
@@ -184,7 +184,7 @@ def test_averages_that_do_not_wait_for_all_keep_the_workers_equal():
 
 def test_over_tls():
     results = run(programs.exchanges, hosts="ab", BYTEPS_TLS="1")
-    assert results == [2 * (8 * 5 + 4)] * 2
+    assert results == [2 * (8 * 6 + 4)] * 2
 
 
 def test_lost_servers_change_nothing():

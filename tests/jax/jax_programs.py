@@ -67,7 +67,8 @@ def all_dtypes():
             results[dtype, "gather"] = bps.jax.gather(own)
             if dtype in DTYPES:
                 is_floating = jnp.issubdtype(own.dtype, jnp.floating)
-                for op in ["sum", "min", "max"] + ["average"] * is_floating:
+                fits = dtype != "int8"  # the product of all workers' numbers
+                for op in ["sum", "min", "max"] + ["average"] * is_floating + ["product"] * fits:
                     results[dtype, op] = bps.jax.push_pull(own, op=op)
         keys.extend(results)
         return list(results.values())

@@ -60,11 +60,12 @@ def test_every_dtype_and_op(group):
         "average": sum(own) / group.size,
         "min": own[0],
         "max": own[-1],
+        "product": np.prod(own, axis=0),
         "broadcast": own[-1],
         "gather": np.concatenate(own),
     }
     for results in group["all_dtypes"]:
-        assert len(results) == 8 * 3 + 4 + 2 * 15
+        assert len(results) == 8 * 3 + 4 + 7 + 2 * 15
         for (dtype, op), found in results.items():
             values = np.asarray(found)
             wanted = expected[op] != 0 if dtype == "bool" else expected[op]

@@ -31,6 +31,7 @@ def all_dtypes():
         calls = {
             "sum": lambda x: bps.push_pull(x, op=bps.Sum),
             "min": lambda x: bps.push_pull(x, op="min"),
+            "product": lambda x: bps.push_pull(x % 3 + 1, op="product"),
             "max": lambda x: bps.push_pull(x, op=bps.Max),
             "broadcast": lambda x: bps.broadcast(x, root_rank=bps.size() - 1),
             "gather": lambda x: bps.gather(x),

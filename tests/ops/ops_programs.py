@@ -92,6 +92,7 @@ def all_dtypes():
             "sum": lambda x: bps.push_pull(x, op=bps.Sum),
             "min": lambda x: bps.push_pull(x, op="min"),
             "max": lambda x: bps.push_pull(x, op=bps.Max),
+            "product": lambda x: bps.push_pull(x % 3 + 1, op=bps.Product),
             "broadcast": lambda x: bps.broadcast(x, root_rank=bps.size() - 1),
             "gather": lambda x: bps.gather(x[: bps.rank() + 1]),
         }

@@ -57,6 +57,7 @@ def test_every_dtype_and_op(group):
         "sum": sum(own),
         "average": sum(own) / size,
         "min": own[0],
+        "product": np.prod([each % 3 + 1 for each in own], axis=0),
         "max": own[-1],
         "broadcast": own[-1],
         "gather": np.concatenate(own),

@@ -69,6 +69,7 @@ def test_every_dtype_and_op(group):
         "average": sum(own) / size,
         "min": own[0],
         "max": own[-1],
+        "product": np.prod([each % 3 + 1 for each in own], axis=0),
         "broadcast": own[-1],
         "gather": np.concatenate([own[rank][: rank + 1] for rank in range(size)]),
     }

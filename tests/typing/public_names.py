@@ -56,11 +56,16 @@ def exchanges(tensor: tf.Tensor, rows: tf.IndexedSlices) -> float:
     merged: tf.IndexedSlices = bps.push_pull(rows, op=bps.ReduceOp.AVERAGE)
     both = bps.push_pull([tensor, rows], op="average", compression=bps.Compression.bf16)
     least, most = bps.allreduce(tensor, op=bps.Min), bps.allreduce(tensor, op=bps.Max)
+    bps.allreduce(tensor, op=bps.Product)
     mean: tf.Tensor = bps.allreduce(tensor, op=bps.Average, prescale_factor=0.5)
     every = bps.allgather(tensor, name="rows") + bps.gather(tensor)
     root = bps.broadcast(tensor, root_rank=0, gradient="sum")
     bps.grouped_allreduce([tensor, tensor], op=bps.Sum)
     bps.grouped_allgather([tensor, tensor], name="pair")
+    received, counts = bps.alltoall(tensor, [1] * bps.size(), name="split")
+    even: tf.Tensor = bps.alltoall(tensor)
+    own = bps.reducescatter(received + even, op=bps.Sum)
+    print(counts, bps.grouped_reducescatter([own, own]))
     where = bps.rank_op() + bps.size_op() + bps.local_rank_op() + bps.local_size_op()
     assert len(both) == 2 and merged.indices is not None
     return float(total.sum()) + float(tf.reduce_sum(least + most + mean + every + root + where))
@@ -79,8 +84,8 @@ class Half(ops.Compressor):
 def operations_module(tensor: tf.Tensor) -> None:
     ops.push_pull(tensor, op=ops.Sum, compression=Half)
     ops.push_pull(tensor, op=ops.ReduceOp.MAX, compression=ops.Compression.none)
-    ops.allgather(ops.gather(ops.broadcast(tensor, 0)))
-    assert ops.Average != ops.Min != ops.Max
+    ops.allgather(ops.gather(ops.alltoall(ops.broadcast(tensor, 0))))
+    assert ops.Average != ops.Min != ops.Max != ops.Product
 
 
 def objects(model: keras.Model) -> None:
@@ -192,7 +197,8 @@ def keras_names(model: keras.Model, images: np.ndarray) -> None:
     )
     mean = hvd.allreduce(np.float32(1.0), name="loss", op=hvd.Sum).mean()
     most = hvd.push_pull(2.0, op=hvd.Max, compression=hvd.Compression.none) - hvd.Min.count("m")
-    scores = hvd.allgather(np.array([mean]), name="scores")
+    most *= hvd.push_pull(2.0, op=hvd.Product)
+    scores = hvd.allgather(hvd.reducescatter(np.array([mean])), name="scores")
     epoch = int(hvd.broadcast(most, root_rank=0, name="epoch"))
     loaded = hvd.load_model("model.keras", custom_objects={}, op="average")
     loaded.fit(scores, epochs=epoch)
@@ -262,9 +268,9 @@ def start_from_python() -> list[int]:
 
 def names_of_other_libraries() -> None:
     """Each says what to use instead."""
-    print(bps.Adasum, bps.Product, bps.training is training, bps.errors is errors, bps.ops is ops)
+    print(bps.Adasum, bps.training is training, bps.errors is errors, bps.ops is ops)
     print(bps.BroadcastGlobalVariablesHook, bps.PartialDistributedGradientTape)
     print(bps.PartialDistributedOptimizer, bps.ProcessSet, bps.SyncBatchNormalization)
-    print(bps.add_process_set, bps.alltoall, bps.broadcast_object_fn, bps.global_process_set)
-    print(bps.grouped_reducescatter, bps.join, bps.process_set_included_op, bps.reducescatter)
+    print(bps.add_process_set, bps.broadcast_object_fn, bps.global_process_set)
+    print(bps.join, bps.process_set_included_op)
     print(bps.remove_process_set, bps.strategy is strategy, bps.launch is launch)

@@ -42,6 +42,26 @@ def gather(array: np.ndarray, name: str) -> np.ndarray:
     return exchange_all([array], [name], kind="gather")[0]
 
 
+def alltoall(array: np.ndarray, splits: Sequence[int], name: str) -> tuple[np.ndarray, list[int]]:
+    """Sends each worker its rows, and receives those that the workers have for this one.
+
+    Args:
+        array: of shape `[rows, ...]`, of which `rows` may differ between the workers; of a dtype
+            that the engine exchanges.
+        splits: how many rows go to each worker, in rank order; they add up to `rows`.
+        name: the exchange's, equal on all workers.
+
+    Returns:
+        An array of shape `[received rows, ...]`, in the order of the ranks that sent them, and how
+        many each has sent.
+    """
+    try:
+        handle = _engine.exchange(array, name=name, kind="alltoall", splits=splits)
+        return handle.wait(_FOREVER), handle.received_rows()
+    except _engine.EngineError as error:
+        _raise(error)
+
+
 def exchange_all(
     arrays: Sequence[np.ndarray], names: Sequence[str], **options: Any
 ) -> list[np.ndarray]:
@@ -71,7 +91,7 @@ def reduce_fused(arrays: Sequence[np.ndarray], dtype: str, op: str, name: str) -
     Args:
         arrays: with the same shapes on all workers.
         dtype: in which they are exchanged, such as "float64".
-        op: "sum", "average", "min" or "max".
+        op: "sum", "average", "min", "max" or "product".
         name: of the exchange.
 
     Returns:

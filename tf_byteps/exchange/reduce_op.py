@@ -10,16 +10,17 @@ class ReduceOp(enum.StrEnum):
     AVERAGE = "average"
     MIN = "min"
     MAX = "max"
+    PRODUCT = "product"
 
 
 Sum = ReduceOp.SUM
 Average = ReduceOp.AVERAGE
 Min = ReduceOp.MIN
 Max = ReduceOp.MAX
+Product = ReduceOp.PRODUCT
 
 _UNSUPPORTED = {
     "adasum": "BytePS never had it; use Average and scale the learning rate",
-    "product": "use Sum of logarithms",
 }
 
 

@@ -3,13 +3,9 @@
 from typing import Any, NoReturn
 
 _WHOLE_JOB = "an exchange is always between all workers of the job"
-_GATHER = "use allgather and take this worker's part of the result"
 _TF1 = "it belongs to TensorFlow 1 sessions; use broadcast_variables, or the Keras callback"
 
 INSTEAD = {
-    "alltoall": _GATHER,
-    "reducescatter": "use push_pull and take this worker's part of the result",
-    "grouped_reducescatter": "use push_pull and take this worker's part of the results",
     "join": "use BytePSStrategy, which trains on the rest of the data when a worker has none left",
     "ProcessSet": _WHOLE_JOB,
     "global_process_set": _WHOLE_JOB,
@@ -31,7 +27,6 @@ INSTEAD = {
 
 # What Horovod names as an operation of an exchange; `push_pull` refuses it.
 Adasum = "adasum"
-Product = "product"
 
 
 class Unsupported:
@@ -60,16 +55,13 @@ def refuse_process_set(process_set: object) -> None:
 
 
 add_process_set = Unsupported("add_process_set")
-alltoall = Unsupported("alltoall")
 broadcast_object_fn = Unsupported("broadcast_object_fn")
 BroadcastGlobalVariablesHook = Unsupported("BroadcastGlobalVariablesHook")
 global_process_set = Unsupported("global_process_set")
-grouped_reducescatter = Unsupported("grouped_reducescatter")
 join = Unsupported("join")
 PartialDistributedGradientTape = Unsupported("PartialDistributedGradientTape")
 PartialDistributedOptimizer = Unsupported("PartialDistributedOptimizer")
 process_set_included_op = Unsupported("process_set_included_op")
 ProcessSet = Unsupported("ProcessSet")
-reducescatter = Unsupported("reducescatter")
 remove_process_set = Unsupported("remove_process_set")
 SyncBatchNormalization = Unsupported("SyncBatchNormalization")

@@ -68,8 +68,9 @@ def push_pull(
             all workers; of dtype float32, float64, float16, bfloat16, int8, uint8, int32 or int64.
             Or a list of those: none waits for the others, and the first goes first.
         average: the older way to choose `op`: `True` for `Average`, `False` for `Sum`.
-        op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
-            a floating dtype. Integer sums wrap around.
+        op: `tf_byteps.Sum`, `Average` (the default), `Min`, `Max` or `Product`, or its name. An
+            average needs a floating dtype. Integer sums and products wrap around. Only `Sum` and
+            `Average` have gradients.
         name: a string, the same on all workers. Default: derived from the place of the call in the
             program.
         scope: a prefix of the name: `"scope/name"`.

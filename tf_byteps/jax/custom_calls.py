@@ -30,7 +30,7 @@ NUMBER = jax.core.ShapedArray((1,), jnp.uint32)
 RANK = {"what": np.int64(0)}
 
 # ExchangeKind of cc/base/tensor_description.h.
-KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4}
+KINDS = {"sum": 0, "min": 1, "max": 2, "broadcast": 3, "gather": 4, "product": 7}
 
 
 @functools.cache

@@ -90,7 +90,7 @@ class Exchanges:
         names: of the exchanges.
         is_derived: whether the names come from the place of the call: further uses in a program
             are numbered.
-        kind: "sum", "min", "max", "broadcast" or "gather", of all.
+        kind: "sum", "min", "max", "product", "broadcast" or "gather", of all.
         average: whether the sum is divided by the number of workers.
         root_rank: whose value a broadcast sends.
         codecs: in which the engine sends each; "": as it is.

@@ -95,7 +95,7 @@ def _with_tangents(
     places = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
     if not places:
         return results, zeros
-    if exchanges.kind in ("min", "max"):
+    if exchanges.kind in ("min", "max", "product"):
         raise NotImplementedError(
             f"push_pull with op {exchanges.kind!r} has no gradient; use 'sum' or 'average', or "
             "jax.lax.stop_gradient"

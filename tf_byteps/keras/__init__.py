@@ -25,13 +25,9 @@ from tf_byteps.exchange.unsupported import (  # noqa: F401  (using one says what
     PartialDistributedGradientTape,
     PartialDistributedOptimizer,
     ProcessSet,
-    Product,
     add_process_set,
-    alltoall,
     global_process_set,
-    grouped_reducescatter,
     join,
-    reducescatter,
     remove_process_set,
 )
 from tf_byteps.keras import callbacks, optimizers
@@ -43,8 +39,9 @@ from tf_byteps.keras.values import (
     broadcast,
     broadcast_global_variables,
     push_pull,
+    reducescatter,
 )
-from tf_byteps.ops import Average, Compression, Max, Min, Sum
+from tf_byteps.ops import Average, Compression, Max, Min, Product, Sum
 from tf_byteps.runtime import (
     cross_rank,
     cross_size,
@@ -67,6 +64,7 @@ __all__ = [
     "DistributedOptimizer",
     "Max",
     "Min",
+    "Product",
     "Sum",
     "allgather",
     "allgather_object",
@@ -100,6 +98,7 @@ __all__ = [
     "num_rank_is_power_2",
     "push_pull",
     "rank",
+    "reducescatter",
     "rocm_built",
     "shutdown",
     "size",

@@ -8,8 +8,8 @@ import numpy as np
 
 from tf_byteps import ops
 from tf_byteps.exchange.compression import AnyCompressor
-from tf_byteps.ops import Compression, ReduceOp
-from tf_byteps.training import variables
+from tf_byteps.ops import Average, Compression, ReduceOp
+from tf_byteps.training import scattering, variables
 from tf_byteps.types import TensorLike
 
 
@@ -76,6 +76,41 @@ def allgather(value: TensorLike, name: str | None = None) -> np.ndarray:
     >>> all_scores = tf_byteps.keras.allgather(np.array([score]), name="scores")
     """
     return ops.gather(value, name).numpy()
+
+
+def reducescatter(
+    value: TensorLike,
+    name: str | None = None,
+    op: ReduceOp | str = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> np.ndarray:
+    """Combines an array elementwise over all workers; each gets its own rows of the result.
+
+    Args:
+        value: a NumPy array or tensor of shape `[rows, ...]`; the same on all workers.
+        name: see `tf_byteps.push_pull`.
+        op: see `tf_byteps.push_pull`.
+        prescale_factor: see `tf_byteps.push_pull`.
+        postscale_factor: see `tf_byteps.push_pull`.
+
+    Returns:
+        A NumPy array of shape `[own rows, ...]`: see `tf_byteps.reducescatter`.
+
+    Raises:
+        See `tf_byteps.reducescatter`.
+
+    Example:
+
+    >>> own = tf_byteps.keras.reducescatter(np.ones([tf_byteps.size(), 8]), name="statistics")
+    """
+    return scattering.reducescatter(
+        value,
+        op=op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+    ).numpy()
 
 
 def broadcast(value: TensorLike, root_rank: int, name: str | None = None) -> np.ndarray:

@@ -3,9 +3,10 @@
 from tf_byteps.exchange import host
 from tf_byteps.exchange.compression import Compression
 from tf_byteps.exchange.compressor import Compressor
-from tf_byteps.exchange.reduce_op import Average, Max, Min, ReduceOp, Sum
+from tf_byteps.exchange.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from tf_byteps.ops import error_text, input_waits
 from tf_byteps.ops.exchange import broadcast, gather, push_pull
+from tf_byteps.ops.scattering import alltoall
 
 allgather = gather
 input_waits.install()
@@ -17,9 +18,11 @@ __all__ = [
     "Compressor",
     "Max",
     "Min",
+    "Product",
     "ReduceOp",
     "Sum",
     "allgather",
+    "alltoall",
     "broadcast",
     "gather",
     "push_pull",

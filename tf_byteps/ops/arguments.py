@@ -1,5 +1,7 @@
 """Checks of what the exchanges are given."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from tf_byteps.exchange.names import checked
@@ -49,3 +51,8 @@ def checked_tensor(tensor: ExchangeInput, what: str, copies: bool = False) -> tf
 def exchange_name(name: str | None, kind: str) -> str:
     """The name that the user gave, checked, or one made of the place of the call."""
     return names.unnamed(kind) if name is None else checked(name)
+
+
+def names_for(kind: str) -> Callable[..., list[str]]:
+    """A function of an exchange's arguments: the name of the one tensor that it sends."""
+    return lambda name, **_: [exchange_name(name, kind)]

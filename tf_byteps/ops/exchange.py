@@ -1,6 +1,5 @@
 """`push_pull`, `broadcast` and `gather`, eager and within `tf.function`."""
 
-from collections.abc import Callable
 from typing import Any, overload
 
 import tensorflow as tf
@@ -24,7 +23,7 @@ from tf_byteps.ops import (
     store,
     strings,
 )
-from tf_byteps.ops.arguments import checked_tensor, exchange_name
+from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
 from tf_byteps.ops.control_flow_order import in_order
 from tf_byteps.ops.error_text import in_plain_words
 from tf_byteps.ops.library import kernels, token
@@ -43,10 +42,6 @@ def _names_of(tensor: ExchangeInput, scope: str, name: str | None, **_: object) 
         f"{its}/rows" if isinstance(each, tf.IndexedSlices) else its
         for each, its in zip(tensors, found, strict=True)
     ]
-
-
-def _names_for(kind: str) -> Callable[..., list[str]]:
-    return lambda name, **_: [exchange_name(name, kind)]
 
 
 @overload
@@ -132,9 +127,9 @@ def push_pull(
         device_sparse: like `device_dense`.
         compression: a member of `tf_byteps.Compression` or its name, or another `Compressor`: what
             is sent takes fewer bytes, and loses bits by that. See docs/compression.md.
-        op: `tf_byteps.Sum`, `Average` (the default), `Min` or `Max`, or its name. An average needs
-            a floating dtype. Integer sums wrap around. Only `Sum` and `Average` exist for
-            `tf.IndexedSlices`.
+        op: `tf_byteps.Sum`, `Average` (the default), `Min`, `Max` or `Product`, or its name. An
+            average needs a floating dtype. Integer sums and products wrap around. Only `Sum` and
+            `Average` exist for `tf.IndexedSlices`, and have gradients.
         enable_async: whether the servers hold the value of this name, add what each worker pushes
             when it arrives, and answer at once with the value as it is then. A worker's first push
             is the initial value: the first one that arrives counts. All later ones are changes.
@@ -227,7 +222,7 @@ def _push_pull_name(name: str | None, tensor: object) -> str:
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@reported_to_the_others(_names_for("broadcast"))
+@reported_to_the_others(names_for("broadcast"))
 def broadcast(
     tensor: ExchangeInput,
     root_rank: int,
@@ -297,7 +292,7 @@ def _broadcast(
 
 @tf.autograph.experimental.do_not_convert
 @in_plain_words
-@reported_to_the_others(_names_for("gather"))
+@reported_to_the_others(names_for("gather"))
 def gather(
     tensor: ExchangeInput,
     name: str | None = None,

@@ -70,6 +70,20 @@ def _gather_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
     return [None, tf.ensure_shape(own, operation.inputs[1].shape)]
 
 
+@tf.RegisterGradient("BytePSAllToAll")
+def _all_to_all_gradient(operation: tf.Operation, gradient: Exchanged, _: object) -> list[Any]:
+    """Each row has gone to one worker: its gradient comes back from there."""
+    name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
+    own, _ = kernels().byte_ps_all_to_all(
+        token(name),
+        tf.convert_to_tensor(gradient),
+        operation.outputs[1],
+        tensor_name=name,
+        priority=operation.get_attr("priority"),
+    )
+    return [None, tf.ensure_shape(own, operation.inputs[1].shape), None]
+
+
 def _linear_op(operation: tf.Operation) -> str:
     op = operation.get_attr("op").decode()
     if op not in ("sum", "average"):

@@ -34,8 +34,8 @@ struct EqualParts {
 
 EqualParts CutOf(const TensorDescription& tensor, uint64_t part_bytes) {
   const uint64_t elements = tensor.ElementCount();
-  // A gather's length is known only when all contributions are in: it is never cut.
-  if (elements == 0 || tensor.kind == ExchangeKind::kGather) return {elements, elements};
+  // The length of such is known only when all contributions are in: it is never cut.
+  if (elements == 0 || tensor.HasOwnRows()) return {elements, elements};
   uint64_t unit = 1;
   if (tensor.shape.size() >= 2) {
     const uint64_t row = elements / tensor.shape[0];

@@ -54,7 +54,7 @@ class Pending {
 
   const std::vector<float> input;
   std::vector<float> output;
-  std::vector<int64_t> rows;  // gather
+  std::vector<int64_t> rows;  // of a gather or alltoall
 
  private:
   std::mutex mutex_;
@@ -71,7 +71,7 @@ inline ExchangeRequest Request(const std::string& name, const std::shared_ptr<Pe
   request.tensor.shape = {static_cast<int64_t>(pending->input.size())};
   request.input = pending->input.data();
   request.output = pending->output.data();
-  if (kind == ExchangeKind::kGather) {
+  if (request.tensor.HasOwnRows()) {
     request.tensor.shape = {-1};
     request.gather_rows = pending->input.size();
     request.allocate_output = [raw = pending.get()](const std::vector<int64_t>& rows) -> void* {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cc/base/codec_id.h"
 #include "cc/base/status.h"
@@ -25,6 +26,13 @@ struct AggregationResult {
   CodecId codec = CodecId::kRaw;  // aggregations leave it as it is
   // Set: the bytes, instead of `payload`.
   const ScatteredPayload* scattered = nullptr;
+  // Set: each worker has a result of its own, by rank, instead of all of the above.
+  std::shared_ptr<const std::vector<AggregationResult>> by_rank = nullptr;
+
+  // What `worker` gets.
+  const AggregationResult& For(int32_t worker) const {
+    return by_rank == nullptr ? *this : (*by_rank)[worker];
+  }
 
   // Makes the bytes the frame's payload.
   void PutInto(OutgoingFrame* frame) const {

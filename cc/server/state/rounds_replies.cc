@@ -44,8 +44,9 @@ Reply RoundsState::NewReply(const Contribution& to, uint64_t round) const {
 Reply RoundsState::ResultReply(const Contribution& to, uint64_t round,
                                const AggregationResult& result) const {
   Reply reply = NewReply(to, round);
-  reply.frame.header.element_count = result.element_count;
-  if (result.payload_bytes > 0 && sum_.SendsResultTo(to.worker)) result.PutInto(&reply.frame);
+  const AggregationResult& own = result.For(to.worker);
+  reply.frame.header.element_count = own.element_count;
+  if (own.payload_bytes > 0 && sum_.SendsResultTo(to.worker)) own.PutInto(&reply.frame);
   return reply;
 }
 
@@ -64,7 +65,7 @@ Reply RoundsState::EndedReply(const Contribution& to, const Ended& ended) const 
   const Participants participants =
       ParticipantsOf(*to.entry, options_.part, *options_.hosts, /*in_rank_order=*/false);
   Reply reply = NewReply(to, ended.round);
-  const AggregationResult& result = ended.result;
+  const AggregationResult& result = ended.result.For(to.worker);
   reply.frame.header.element_count = result.element_count;
   const bool has_it =
       to.entry->tensor.kind == ExchangeKind::kBroadcast && participants.root == to.worker;

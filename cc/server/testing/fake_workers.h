@@ -175,9 +175,10 @@ class FakeWorkers {
     ASSERT_TRUE(status.ok()) << status.ToString();
   }
 
-  // A right header for a contribution of `payload` to a part.
+  // A right header for a contribution of `payload` to a part. `split_bytes`: of an alltoall, those
+  // in front.
   static FrameHeader Header(const TableEntry& entry, int32_t worker, uint64_t round,
-                            const std::string& payload, uint32_t part = 0) {
+                            const std::string& payload, uint32_t part = 0, size_t split_bytes = 0) {
     FrameHeader header;
     header.type = FrameType::kPush;
     header.epoch = kTestEpoch;
@@ -188,11 +189,11 @@ class FakeWorkers {
     header.placement_version = entry.parts[part].version;
     header.worker = worker;
     header.priority = 100 + worker;
-    header.element_count = entry.tensor.kind == ExchangeKind::kGather
-                               ? payload.size() / DTypeSize(entry.tensor.dtype)
+    header.element_count = entry.tensor.HasOwnRows()
+                               ? (payload.size() - split_bytes) / DTypeSize(entry.tensor.dtype)
                                : entry.parts[part].element_count;
     const int64_t row_elements = entry.tensor.ElementCount();
-    if (entry.tensor.kind == ExchangeKind::kGather && row_elements > 0) {
+    if (entry.tensor.HasOwnRows() && row_elements > 0) {
       header.row_count = header.element_count / row_elements;
     }
     header.payload_bytes = payload.size();
@@ -203,8 +204,10 @@ class FakeWorkers {
 
   FakePush NewPush(const TableEntry& entry, int32_t worker, uint64_t round,
                    const std::string& payload, uint32_t part = 0) {
-    return {&service, connections[worker].get(), Header(entry, worker, round, payload, part),
-            payload};
+    const size_t split_bytes =
+        entry.tensor.kind == ExchangeKind::kAllToAll ? connections.size() * sizeof(int64_t) : 0;
+    return {&service, connections[worker].get(),
+            Header(entry, worker, round, payload, part, split_bytes), payload};
   }
   FakePush NewPush(const FrameHeader& header, int32_t connection) {
     return {&service, connections[connection].get(), header,

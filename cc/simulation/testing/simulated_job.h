@@ -41,7 +41,7 @@ struct SimulationOutcome {
 
 // What the workers exchange.
 enum class Programs {
-  kRounds,  // sums, broadcasts, gathers
+  kRounds,  // sums, broadcasts, gathers, alltoalls
   kStores,  // asynchronous stores (store_program.h)
 };
 
@@ -78,6 +78,7 @@ class SimulatedJob {
   struct Sent {
     const Tensor* tensor = nullptr;
     int round = 0;
+    int rank = 0;
     std::vector<float> input, output;
     int calls = 0;
     Status status;
@@ -129,6 +130,8 @@ class SimulatedJob {
       // One part, which may be longer than all credit.
       else if (Chance(0.2))
         tensor.kind = ExchangeKind::kGather;
+      else if (seed_ % 3 == 1 && Chance(0.3))
+        tensor.kind = ExchangeKind::kAllToAll;
       tensor.elements = static_cast<int64_t>(Draw(Chance(0.3) ? 20000 : 2000));
       tensor.root = static_cast<int32_t>(Draw(job_.worker_hosts.size() - 1));
       tensors_.push_back(tensor);
@@ -296,7 +299,9 @@ class SimulatedJob {
     auto sent = std::make_shared<Sent>();
     sent->tensor = &tensor;
     sent->round = round;
-    const int64_t rows = tensor.elements + (tensor.kind == ExchangeKind::kGather ? rank : 0);
+    const bool has_own_rows =
+        tensor.kind == ExchangeKind::kGather || tensor.kind == ExchangeKind::kAllToAll;
+    const int64_t rows = tensor.elements + (has_own_rows ? rank : 0);
     for (int64_t i = 0; i < rows; ++i) sent->input.push_back(Value(rank, round, tensor, i));
     sent->output.assign(tensor.elements, -1);
     process->sent.push_back(sent);
@@ -307,7 +312,11 @@ class SimulatedJob {
     request.tensor.shape = {tensor.elements};
     request.input = sent->input.data();
     request.output = sent->output.data();
-    if (tensor.kind == ExchangeKind::kGather) {
+    if (tensor.kind == ExchangeKind::kAllToAll) {
+      for (int to = 0; to < job_.num_workers(); ++to)
+        request.splits.push_back(SplitBegin(rows, to + 1) - SplitBegin(rows, to));
+    }
+    if (has_own_rows) {
       request.tensor.shape = {-1};
       request.gather_rows = rows;
       request.allocate_output = [raw = sent.get()](const std::vector<int64_t>& all) -> void* {
@@ -317,6 +326,7 @@ class SimulatedJob {
         return raw->output.data();
       };
     }
+    sent->rank = rank;
     request.keep_alive = sent;
     request.done = [process, raw = sent.get()](const Status& status) {
       MutexLock lock(process->mutex);
@@ -352,8 +362,21 @@ class SimulatedJob {
     return true;
   }
 
-  std::vector<float> Expected(const Tensor& tensor, int round) const {
+  // The first of `rows` rows that go to worker `to` in an alltoall.
+  int64_t SplitBegin(int64_t rows, int to) const {
+    return rows * to * to / (job_.num_workers() * job_.num_workers());
+  }
+
+  std::vector<float> Expected(const Tensor& tensor, int round, int rank) const {
     std::vector<float> expected;
+    if (tensor.kind == ExchangeKind::kAllToAll) {
+      for (int from = 0; from < job_.num_workers(); ++from) {
+        const int64_t rows = tensor.elements + from;
+        for (int64_t i = SplitBegin(rows, rank); i < SplitBegin(rows, rank + 1); ++i)
+          expected.push_back(Value(from, round, tensor, i));
+      }
+      return expected;
+    }
     if (tensor.kind == ExchangeKind::kGather) {
       for (int from = 0; from < job_.num_workers(); ++from) {
         for (int64_t i = 0; i < tensor.elements + from; ++i)
@@ -370,7 +393,7 @@ class SimulatedJob {
   }
 
   void CheckResult(const std::string& what, const Sent& sent) {
-    const std::vector<float> expected = Expected(*sent.tensor, sent.round);
+    const std::vector<float> expected = Expected(*sent.tensor, sent.round, sent.rank);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (i < sent.output.size() && sent.output[i] == expected[i]) continue;
       schedule_.Fail(what + "element " + std::to_string(i) + " is not " +
@@ -421,7 +444,11 @@ class SimulatedJob {
   std::string DrawWorker() { return workers_[Draw(workers_.size() - 1)]->name; }
 
   void DrawFaults() {
-    size_t may_die = job_.num_servers() - 1;
+    // With a server that has answered some of the workers the others' rows of an alltoall are lost.
+    const bool needs_servers =
+        std::any_of(tensors_.begin(), tensors_.end(),
+                    [](const Tensor& tensor) { return tensor.kind == ExchangeKind::kAllToAll; });
+    size_t may_die = needs_servers ? 0 : job_.num_servers() - 1;
     const int64_t within =
         static_cast<int64_t>(1 + Draw(3)) * (pause_ns_ + 4 * kMillisecond) * rounds_ / 2;
     const size_t faults = Draw(6);

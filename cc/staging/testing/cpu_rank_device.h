@@ -115,6 +115,7 @@ class CpuCommunicator {
       };
       result[i] = value(first.kind == 'b' ? first.root : 0);
       for (size_t rank = 1; first.kind != 'b' && rank < calls.size(); ++rank) {
+        if (first.operation == NcclOperation::kProduct) result[i] *= value(rank);
         if (first.operation == NcclOperation::kMin) result[i] = std::min(result[i], value(rank));
         if (first.operation == NcclOperation::kMax) result[i] = std::max(result[i], value(rank));
         if (first.operation == NcclOperation::kSum || first.operation == NcclOperation::kAverage)

@@ -25,11 +25,11 @@ class Connection;
 struct Effects {
   struct Outgoing {
     Outgoing(std::shared_ptr<Connection> over, OutgoingFrame sent,
-             std::shared_ptr<Exchange> encoded_by = nullptr)
-        : connection(std::move(over)), frame(std::move(sent)), encoder(std::move(encoded_by)) {}
+             std::shared_ptr<Exchange> prepared_by = nullptr)
+        : connection(std::move(over)), frame(std::move(sent)), preparer(std::move(prepared_by)) {}
     std::shared_ptr<Connection> connection;
     OutgoingFrame frame;
-    std::shared_ptr<Exchange> encoder;  // of a push that is to be compressed; else null
+    std::shared_ptr<Exchange> preparer;  // of a push whose payload is to be made; else null
   };
   struct Close {
     std::shared_ptr<Connection> connection;

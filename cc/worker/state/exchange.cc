@@ -73,7 +73,9 @@ uint64_t Exchange::PushBytes(uint32_t part, int32_t rank) const {
     case ExchangeKind::kBroadcast:
       return rank == request.tensor.root_rank ? PartBytes(part) : 0;
     case ExchangeKind::kGather:
-      return request.gather_rows * request.tensor.ByteCount();
+    case ExchangeKind::kAllToAll:
+      return request.splits.size() * sizeof(int64_t) +
+             request.gather_rows * request.tensor.ByteCount();
     default:
       return PartBytes(part);
   }
@@ -111,7 +113,8 @@ PartSeed Exchange::PushSeed(uint32_t part, int32_t rank) const {
   return seed;
 }
 
-bool Exchange::MustEncode(uint32_t part) const {
+bool Exchange::MustPrepare(uint32_t part) const {
+  if (!request.splits.empty()) return true;
   return PushCodec(part) != nullptr && !(by_parts && part_requests[part].input_is_encoded);
 }
 
@@ -129,7 +132,7 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.header.priority = request.priority;
   frame.header.payload_bytes = PushBytes(part, rank) - offset;
   frame.header.payload_offset = offset;
-  frame.header.element_count = request.tensor.kind == ExchangeKind::kGather
+  frame.header.element_count = request.tensor.HasOwnRows()
                                    ? request.gather_rows * request.tensor.ElementCount()
                                    : entry->parts[part].element_count;
   frame.header.row_count = request.gather_rows;
@@ -137,12 +140,14 @@ OutgoingFrame Exchange::PushFrame(const std::shared_ptr<Exchange>& self, uint32_
   frame.keep_alive = self;
   frame.owner = this;
   if (const BlockCodec* const codec = PushCodec(part)) frame.header.codec = codec->id();
-  if (!MustEncode(part)) frame.payload = PartInput(part) + offset;
+  if (!MustPrepare(part)) frame.payload = PartInput(part) + offset;
   return frame;
 }
 
 bool Exchange::HasResult(uint32_t part) const {
-  return part < part_done.size() && part_done[part] && !memory.output_changes;
+  // Of an alltoall nobody has what another worker gets.
+  return part < part_done.size() && part_done[part] && !memory.output_changes &&
+         request.tensor.kind != ExchangeKind::kAllToAll;
 }
 
 OutgoingFrame Exchange::ResultFrame(const std::shared_ptr<Exchange>& self, uint32_t part,

@@ -98,12 +98,12 @@ struct Exchange {
   // What a contribution's random numbers depend on.
   PartSeed PushSeed(uint32_t part, int32_t rank) const;
 
-  // Whether the engine is to encode a part before it is sent: EncodePush of
+  // Whether the engine is to make the payload of a part before it is sent: PreparePush of
   // worker/exchange_output.h.
-  bool MustEncode(uint32_t part) const;
+  bool MustPrepare(uint32_t part) const;
 
-  // The frame that carries a part to its server, from byte `offset` on. If MustEncode, its payload
-  // is still the whole part's elements.
+  // The frame that carries a part to its server, from byte `offset` on. If MustPrepare, its
+  // payload is still the whole part's elements.
   OutgoingFrame PushFrame(const std::shared_ptr<Exchange>& self, uint32_t part, int32_t rank,
                           uint32_t epoch, uint64_t offset = 0) const;
 
@@ -171,7 +171,7 @@ struct Exchange {
   bool finished = false;
   bool is_early = false;   // in kForwardOrder, and more exchanges of its step are to come
   uint64_t step = 0;       // see StepMeter::Begin
-  bool has_moved = false;  // someone may still read the input: a server that lives, or EncodePush
+  bool has_moved = false;  // someone may still read the input: a server that lives, or PreparePush
   std::unique_ptr<ExchangeTrace> trace;  // null: nobody wants to know
 };
 

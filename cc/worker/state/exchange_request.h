@@ -40,8 +40,10 @@ struct ExchangeTerms {
   // Parts of higher priority leave first. Ties leave in the order of Enqueue.
   int32_t priority = kBackwardOrder;
 
-  // kGather: the rows of this worker.
+  // If tensor.HasOwnRows, be it a gather or not: the rows of this worker.
   int64_t gather_rows = 0;
+  // kAllToAll: how many of them go to each worker, by rank.
+  std::vector<int64_t> splits;
 
   // Called exactly once, on an engine thread or inside Enqueue. Must not block.
   std::function<void(const Status&)> done;
@@ -49,22 +51,22 @@ struct ExchangeTerms {
 
 // The memory of a whole tensor.
 struct ExchangeMemory {
-  // tensor.ByteCount() bytes; for kGather `gather_rows` rows. May be null when there are none, and
-  // for kBroadcast on a worker that is not the root.
+  // tensor.ByteCount() bytes; `gather_rows` rows if it HasOwnRows. May be null when there are none,
+  // and for kBroadcast on a worker that is not the root.
   const void* input = nullptr;
 
   // tensor.ByteCount() bytes that nobody else touches until `done`; never the input's memory.
-  // Unused by kGather.
+  // Unused if it HasOwnRows.
   void* output = nullptr;
 
   // Somebody may write to it after `done`, so that its bytes cannot be sent to a worker that does
   // not get them because a server is lost.
   bool output_changes = false;
 
-  // kGather: called at most once, on an engine thread, with the rows that each worker sent, in rank
-  // order; returns memory for their sum of rows, or null to fail the exchange (any pointer but null
-  // when there are no rows). Not called after `done`. The memory must live as long as keep_alive:
-  // an exchange can end while bytes still arrive.
+  // If it HasOwnRows: called at most once, on an engine thread, with the rows that each worker
+  // sent, in rank order; returns memory for their sum of rows, or null to fail the exchange (any
+  // pointer but null when there are no rows). Not called after `done`. The memory must live as long
+  // as keep_alive: an exchange can end while bytes still arrive.
   std::function<void*(const std::vector<int64_t>& rows)> allocate_output;
 
   // Keeps input and output alive; the engine drops it after `done` has returned, or keeps it until
@@ -79,7 +81,7 @@ struct ExchangeRequest : ExchangeTerms, ExchangeMemory {};
 
 // One tensor by parts. The engine says when it knows parts and servers, and leaves all else to the
 // caller, who sends those parts that are this worker's with Worker::SendPart and ends the exchange
-// with Worker::End. A kGather has one part, which cannot be sent.
+// with Worker::End. One that HasOwnRows has one part, which cannot be sent.
 struct PartedExchangeRequest : ExchangeTerms {
   // Called at most once, before `done`. Must not block.
   std::function<void(const std::shared_ptr<Exchange>&)> placed;

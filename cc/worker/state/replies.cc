@@ -119,8 +119,8 @@ Status Replies::FinishPart(const Source& source, const std::shared_ptr<Exchange>
   const uint64_t bytes = exchange->PartBytes(header.part);
   if (exchange->IsStore())
     exchange->store_answers[header.part] = {header.watermark, header.row_count};
-  if (tensor.kind == ExchangeKind::kGather) {
-    if (!payload.was_received) return Internal("gather reply without row counts");
+  if (tensor.HasOwnRows()) {
+    if (!payload.was_received) return Internal(exchange->Name() + ": a reply without row counts");
     if (!payload.status.ok()) {
       exchanges_->Finish(exchange, payload.status, effects);
       return OkStatus();

@@ -119,7 +119,7 @@ void Transmission::SendPush(PartTask task, Effects* effects) {
       exchange.PushFrame(task.exchange, task.part, rank_, job_.epoch, task.offset);
   frame.header.priority = task.priority;
   effects->frames.emplace_back(best->connection, std::move(frame),
-                               exchange.MustEncode(task.part) ? task.exchange : nullptr);
+                               exchange.MustPrepare(task.part) ? task.exchange : nullptr);
 }
 
 void Transmission::ExpectNoAnswer(Exchange* exchange, uint32_t part) {

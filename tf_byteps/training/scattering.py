@@ -1,0 +1,143 @@
+"""Horovod's names for reductions of which each worker gets its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tf_byteps.exchange.compression import AnyCompressor
+from tf_byteps.exchange.reduce_op import Average, ReduceOp
+from tf_byteps.exchange.unsupported import refuse_process_set
+from tf_byteps.ops import Compression, names, push_pull
+from tf_byteps.ops.arguments import checked_tensor, exchange_name, names_for
+from tf_byteps.ops.library import kernels
+from tf_byteps.ops.refusals import reported_to_the_others
+from tf_byteps.ops.scattering import refuse_compiled
+from tf_byteps.types import TensorLike
+
+
+@tf.autograph.experimental.do_not_convert
+def reducescatter(
+    tensor: TensorLike,
+    device_dense: str = "",
+    compression: AnyCompressor = Compression.none,
+    op: ReduceOp | str = Average,
+    name: str | None = None,
+    process_set: None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Combines a tensor elementwise over all workers; each gets its own rows of the result.
+
+    It is a `push_pull` of which a worker keeps its rows: a name for programs that have it, and no
+    saving. A worker sends and receives the whole tensor.
+
+    Args:
+        tensor: a `tf.Tensor` of shape `[rows, ...]`, the same on all workers. Dtypes as for
+            `push_pull`.
+        device_dense: see `push_pull`.
+        compression: see `push_pull`.
+        op: see `push_pull`.
+        name: see `push_pull`.
+        process_set: not supported.
+        prescale_factor: see `push_pull`.
+        postscale_factor: see `push_pull`.
+
+    Returns:
+        A tensor of shape `[own rows, ...]` and the same dtype. The first worker has the first rows;
+        if `rows` is no multiple of `size()`, the first workers have one row more.
+
+        Gradients are those of the sum of the workers' losses, and for an average their average.
+
+    Raises:
+        ValueError: the tensor is a scalar; and see `push_pull`.
+        NotImplementedError: it is called in a function that XLA compiles, or with a process set.
+        TypeError: see `push_pull`; and `tf.IndexedSlices`.
+        tf.errors.FailedPreconditionError: see `push_pull`.
+
+    Example:
+
+    >>> own = tf_byteps.reducescatter(tf.ones([tf_byteps.size(), 8]), op=tf_byteps.Sum, name="x")
+    """
+    refuse_process_set(process_set)
+    reduced = push_pull(
+        _checked_rows(tensor, name),
+        device_dense=device_dense,
+        compression=compression,
+        op=op,
+        name=exchange_name(name, "reducescatter"),
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+    )
+    return _own_rows(reduced)
+
+
+@tf.autograph.experimental.do_not_convert
+def grouped_reducescatter(
+    tensors: Iterable[TensorLike],
+    device_dense: str = "",
+    compression: AnyCompressor = Compression.none,
+    op: ReduceOp | str = Average,
+    process_set: None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[tf.Tensor]:
+    """`reducescatter` of a list of tensors; none waits for the others.
+
+    Args:
+        tensors: a list of tensors of shape `[rows, ...]`, the same on all workers.
+        device_dense: see `push_pull`.
+        compression: see `push_pull`.
+        op: see `push_pull`.
+        process_set: not supported.
+        prescale_factor: see `push_pull`.
+        postscale_factor: see `push_pull`.
+        name: a string, the same on all workers. Default: derived from the place of the call.
+
+    Returns:
+        The list of tensors of shape `[own rows, ...]`: see `reducescatter`.
+
+    Raises:
+        See `reducescatter`.
+
+    Example:
+
+    >>> tf_byteps.grouped_reducescatter([tf.ones([4]), tf.zeros([2, 3])], name="pair")
+    """
+    refuse_process_set(process_set)
+    name = name or names.numbered(f"grouped_reducescatter@{names.call_site()}")
+    reduced = push_pull(
+        [_checked_rows(tensor, f"{name}/{index}") for index, tensor in enumerate(tensors)],
+        device_dense=device_dense,
+        compression=compression,
+        op=op,
+        name=name,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+    )
+    return [_own_rows(each) for each in reduced]
+
+
+# What `push_pull` refuses it reports itself.
+@reported_to_the_others(names_for("reducescatter"))
+def _checked_rows(tensor: TensorLike, name: str | None) -> tf.Tensor:
+    del name
+    if isinstance(tensor, tf.IndexedSlices):
+        raise TypeError("reducescatter takes dense tensors, got tf.IndexedSlices")
+    checked = checked_tensor(tensor, "reducescatter")
+    if checked.shape.rank == 0:
+        raise ValueError("a scalar has no rows to scatter: reshape it to [1]")
+    refuse_compiled("reducescatter")
+    return checked
+
+
+def _own_rows(reduced: tf.Tensor) -> Any:
+    # Read when it runs: the function may outlive the job in which it was traced.
+    rank, size = (kernels().byte_ps_place(what=what) for what in ("rank", "size"))
+    rows = tf.shape(reduced)[0]
+    least, more = rows // size, rows % size
+    begin = rank * least + tf.minimum(rank, more)
+    return reduced[begin : begin + least + tf.cast(rank < more, tf.int32)]
