@@ -246,16 +246,16 @@ class JobScheduler:
         return self._rendezvous.joins
 
     def run_rendezvous(
-        self, patience: float | None = None, on_worker: Callable[[], None] | None = None
+        self, worker_timeout: float | None = None, on_worker: Callable[[], None] | None = None
     ) -> Book:
         """Brings the job's processes together; returns the `Book`. See `Scheduler.run`.
 
         Args:
-            patience: see `Scheduler.run`.
+            worker_timeout: see `Scheduler.run`.
             on_worker: called when the first worker has joined.
         """
         self._rendezvous.on_worker = on_worker
-        return self._rendezvous.run(patience)
+        return self._rendezvous.run(worker_timeout)
 
     def ask_elsewhere(self, seconds: float) -> list[tuple[str, bytes | None]]:
         """See `Scheduler.ask_elsewhere`."""
@@ -274,7 +274,7 @@ class JobScheduler:
             come_again: they may be workers that have left, and wait for the next job.
         """
         wait = come_again or bool(self.failure)
-        self._rendezvous.answer_late_joins(wait, self.lost_servers, self._take_back)
+        self._rendezvous.answer_late_joins(wait, self.lost_servers, self._readmit)
 
     def request_stop(self) -> None:
         """Makes `run_rendezvous` give up. For other threads and signal handlers."""
@@ -309,9 +309,9 @@ class JobScheduler:
         if self._recorder is not None:
             self._recorder.stop()
 
-    def _take_back(self, rank: int, address: Address, host: str) -> None:
+    def _readmit(self, rank: int, address: Address, host: str) -> None:
         try:
-            self._coordinator.take_back(rank, _engine.Endpoint(address.host, address.port), host)
+            self._coordinator.readmit(rank, _engine.Endpoint(address.host, address.port), host)
         except _engine.EngineError as error:
             raise RendezvousError(str(error)) from error
 

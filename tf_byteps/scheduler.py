@@ -78,8 +78,8 @@ def schedule(
             extra=logs.event("job_failed"),
         )
         try:
-            patience = config.restart_timeout
-            failure = _run_job(config, JobScheduler(config), report, patience, stays)
+            worker_timeout = config.restart_timeout
+            failure = _run_job(config, JobScheduler(config), report, worker_timeout, stays)
         except RendezvousError as error:
             _logger.error("the job was not started again: %s", error)
             break
@@ -106,13 +106,13 @@ def _run_job(
     config: Config,
     scheduler: JobScheduler,
     report: Callable[[str], None],
-    patience: float | None = None,
+    worker_timeout: float | None = None,
     come_again: bool = False,
 ) -> str:
     """Runs a job; with `come_again` workers that have left may come for the next meanwhile."""
     try:
         with _metrics(config, scheduler):
-            scheduler.run_rendezvous(patience, lambda: report("joined"))
+            scheduler.run_rendezvous(worker_timeout, lambda: report("joined"))
             report("started")
             _await_end(scheduler, report, come_again)
         return scheduler.failure

@@ -81,13 +81,17 @@ def _serve_elastic_job(config: Config) -> str:
         return ""
 
 
-def _serve_job(config: Config, patience: float | None = None) -> str:
+def _serve_job(config: Config, answer_timeout: float | None = None) -> str:
     server = SummationServer(config)
     try:
         _logger.info("the server listens at %s", server.address)
         with serving(config, "the server", [server_source(server)]) as endpoint:
             book, rank = client.join(
-                config, server.address, server.start, patience=patience, metrics=endpoint.address
+                config,
+                server.address,
+                server.start,
+                answer_timeout=answer_timeout,
+                metrics=endpoint.address,
             )
             logs.configure(config, rank)
             endpoint.answer_scheduler(config, book, rank)

@@ -66,13 +66,13 @@ def _processes(strategy, options, settings, cluster):
         settings = {**_JAX_SETTINGS, **settings}
     if strategy in _OURS and gpus > 1:
         own = lambda rank: {**GPU_SETTINGS, **settings, "CUDA_VISIBLE_DEVICES": str(rank)}  # noqa: E731
-        patience = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
+        timeout = {"BYTEPS_RENDEZVOUS_TIMEOUT": str(_JOIN_SECONDS)}
         with Job(
             _PROGRAM,
             gpus,
             gpus // per_host if cluster else 0,
             cluster=cluster,
-            settings=patience,
+            settings=timeout,
             workers_per_host=per_host,
             worker_settings=own,
         ) as job:

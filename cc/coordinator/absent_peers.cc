@@ -59,7 +59,7 @@ void AbsentPeers::Run() {
     const std::string why = absences_.EndLook(look, is_refused);
     if (why.empty()) continue;
     lock.Unlock();
-    on_stays_away_(look.peer, why);
+    on_join_timeout_(look.peer, why);
     lock.Lock();
   }
 }

@@ -18,13 +18,13 @@ namespace byteps {
 class AbsentPeers {
  public:
   // Called at most once for each Add, without a lock, on the thread of this object.
-  using OnStaysAway = std::function<void(size_t peer, const std::string& why)>;
+  using OnJoinTimeout = std::function<void(size_t peer, const std::string& why)>;
 
   // Van::IsRefusedAt.
   using IsRefusedAt = std::function<bool(const Endpoint& endpoint, double timeout)>;
 
-  AbsentPeers(IsRefusedAt is_refused_at, OnStaysAway on_stays_away)
-      : is_refused_at_(std::move(is_refused_at)), on_stays_away_(std::move(on_stays_away)) {}
+  AbsentPeers(IsRefusedAt is_refused_at, OnJoinTimeout on_join_timeout)
+      : is_refused_at_(std::move(is_refused_at)), on_join_timeout_(std::move(on_join_timeout)) {}
   ~AbsentPeers() { Stop(); }
 
   // `listens_at`: where the process listens as long as it lives; port 0: unknown.
@@ -40,7 +40,7 @@ class AbsentPeers {
   void Run();
 
   const IsRefusedAt is_refused_at_;
-  const OnStaysAway on_stays_away_;
+  const OnJoinTimeout on_join_timeout_;
   Mutex mutex_;
   CondVar changed_;
   Thread thread_;

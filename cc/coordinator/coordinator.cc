@@ -13,7 +13,7 @@ Coordinator::Coordinator(const EngineOptions& options, std::unique_ptr<Van> van)
       van_(std::move(van)),
       absent_([this](const Endpoint& endpoint,
                      double timeout) { return van_->IsRefusedAt(endpoint, timeout); },
-              [this](size_t peer, const std::string& why) { OnStaysAway(peer, why); }) {
+              [this](size_t peer, const std::string& why) { OnJoinTimeout(peer, why); }) {
   if (van_ != nullptr) return;
   VanOptions van_options;
   van_options.io_threads = 1;  // so that all see the table's updates in one order
@@ -64,10 +64,10 @@ std::vector<int32_t> Coordinator::lost_servers() const {
   return state_ == nullptr ? std::vector<int32_t>() : state_->reassignment.LostServers();
 }
 
-Status Coordinator::TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host) {
+Status Coordinator::Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host) {
   Transaction transaction(this);
   if (state_ == nullptr) return FailedPrecondition("the coordinator serves no job yet");
-  BYTEPS_RETURN_IF_ERROR(state_->reassignment.TakeBack(rank, endpoint, host, transaction.now_ns()));
+  BYTEPS_RETURN_IF_ERROR(state_->reassignment.Readmit(rank, endpoint, host, transaction.now_ns()));
   // The process before may only have been stopped. It has been told to end, and what comes from it
   // is not of this session.
   sessions_[state_->peers.IndexOf(*state_->peers.Find(Role::kServer, rank))] =
@@ -83,7 +83,7 @@ void Coordinator::Stop() {
   }
   changed_.NotifyAll();
   heartbeat_.Stop();
-  soon_.Stop();
+  deferred_.Stop();
   absent_.Stop();
   van_->Stop();
 }
@@ -145,14 +145,14 @@ void Coordinator::OnClosed(Connection& connection, const Status& reason) {
     state_->connections.OnClosed(peer, reason, transaction.effects());
 }
 
-void Coordinator::OnStaysAway(size_t peer, const std::string& why) {
+void Coordinator::OnJoinTimeout(size_t peer, const std::string& why) {
   Transaction transaction(this);
-  state_->connections.OnStaysAway(&state_->peers[peer], why, transaction.effects());
+  state_->connections.OnJoinTimeout(&state_->peers[peer], why, transaction.effects());
 }
 
-void Coordinator::DoSoon() {
+void Coordinator::RunDeferred() {
   Transaction transaction(this);
-  state_->OnSoon(transaction.effects());
+  state_->OnDeferred(transaction.effects());
 }
 
 void Coordinator::Beat() {

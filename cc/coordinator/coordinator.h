@@ -50,7 +50,7 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   // Server `rank`, one of these, has been started again, listens at `endpoint`, and is about to
   // join. Once it has, it gets its share of the parts. It must come within the heartbeat timeout,
   // else it is lost again. FAILED_PRECONDITION if it is not lost.
-  Status TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host);
+  Status Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host);
 
   // Waits up to `timeout` seconds; true once the job is over: every worker has left, or somebody
   // was lost and the rest has had time to say goodbye. It returns false before its time once, when
@@ -76,8 +76,8 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
 
   JobPeer* PeerOf(const Connection& connection) BYTEPS_REQUIRES(mutex_);
   void Beat();
-  void DoSoon();
-  void OnStaysAway(size_t peer, const std::string& why);
+  void RunDeferred();
+  void OnJoinTimeout(size_t peer, const std::string& why);
   // coordinator_transaction.cc: what the state has decided is done.
   void Perform(CoordinatorEffects* effects) BYTEPS_REQUIRES(mutex_);
 
@@ -85,7 +85,7 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   Endpoint endpoint_;
   std::unique_ptr<Van> van_;
   PeriodicThread heartbeat_;
-  PeriodicThread soon_;  // what is worth collecting for a moment; from the first time on
+  PeriodicThread deferred_;  // what is worth collecting for a moment; from the first time on
   AbsentPeers absent_;
 
   mutable Mutex mutex_;
@@ -93,8 +93,8 @@ class Coordinator : private ControlHandler, public ConnectionAcceptor {
   // From Start on; then unchanged, but for what it points to.
   std::unique_ptr<CoordinatorState> state_ BYTEPS_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<ControlSession>> sessions_
-      BYTEPS_GUARDED_BY(mutex_);                     // as PeerTable numbers them
-  bool has_soon_ BYTEPS_GUARDED_BY(mutex_) = false;  // soon_ has been started
+      BYTEPS_GUARDED_BY(mutex_);                         // as PeerTable numbers them
+  bool has_deferred_ BYTEPS_GUARDED_BY(mutex_) = false;  // deferred_ has been started
   bool stopping_ BYTEPS_GUARDED_BY(mutex_) = false;
 };
 

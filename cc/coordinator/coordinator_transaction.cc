@@ -9,7 +9,7 @@ namespace byteps {
 namespace {
 
 // Servers are told together of those who leave so shortly after each other.
-constexpr double kSoonSeconds = 0.05;
+constexpr double kDeferredSeconds = 0.05;
 
 void LogNotice(const CoordinatorEffects::Notice& notice) {
   using Level = CoordinatorEffects::Notice::Level;
@@ -38,9 +38,9 @@ void Coordinator::Perform(CoordinatorEffects* effects) {
     sessions_[out.peer]->SendFrame(std::move(out.frame), out.is_heartbeat);
   if (effects->absence.has_value())
     absent_.Add(effects->absence->peer, effects->absence->listens_at);
-  if (effects->begins_soon && !has_soon_ && !stopping_) {
-    has_soon_ = true;
-    soon_.Start("byteps-soon", kSoonSeconds, [this] { DoSoon(); });
+  if (effects->begins_deferred && !has_deferred_ && !stopping_) {
+    has_deferred_ = true;
+    deferred_.Start("byteps-later", kDeferredSeconds, [this] { RunDeferred(); });
   }
   if (effects->wakes_waiter) changed_.NotifyAll();
 }

@@ -28,7 +28,7 @@ TEST(MemoryTest, WhatIsUsedOnceIsNotKept) {
   };
   exchange(1);
   EXPECT_GE(job.server(0).counters().accumulator_bytes, kElements * sizeof(float));
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (job.server(0).counters().accumulator_bytes > 0) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

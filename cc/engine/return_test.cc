@@ -79,9 +79,9 @@ TEST(ReturnTest, OnlyLostServersAreTakenBack) {
   KillableJob job(2, 2, ShortParts());
   ExpectAllTheSame(SendOnAll(job, kFloats));
   EXPECT_TRUE(job.coordinator().lost_servers().empty());
-  EXPECT_EQ(job.coordinator().TakeBack(0, {"127.0.0.1", 1}, "host").code(),
+  EXPECT_EQ(job.coordinator().Readmit(0, {"127.0.0.1", 1}, "host").code(),
             StatusCode::kFailedPrecondition);
-  EXPECT_EQ(job.coordinator().TakeBack(7, {"127.0.0.1", 1}, "host").code(),
+  EXPECT_EQ(job.coordinator().Readmit(7, {"127.0.0.1", 1}, "host").code(),
             StatusCode::kFailedPrecondition);
 }
 

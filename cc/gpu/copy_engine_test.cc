@@ -13,7 +13,7 @@
 namespace byteps {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTestTimeout = std::chrono::seconds(60);
 
 class CopyEngineTest : public ::testing::Test {
  protected:
@@ -93,8 +93,8 @@ TEST_F(CopyEngineTest, ACopyToTheHostWaitsForItsProducerOnly) {
     // follows is not an accident.
     std::future<Status> early_end = ToHost(idle->handle(), *tensor, early.get());
     std::future<Status> late_end = ToHost(compute_->handle(), *tensor, late.get());
-    ASSERT_EQ(early_end.wait_for(kPatience), std::future_status::ready);
-    ASSERT_EQ(late_end.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(early_end.wait_for(kTestTimeout), std::future_status::ready);
+    ASSERT_EQ(late_end.wait_for(kTestTimeout), std::future_status::ready);
     EXPECT_TRUE(early_end.get().ok());
     EXPECT_TRUE(late_end.get().ok());
     ExpectAll(early.get(), kBytes, 1);
@@ -115,7 +115,7 @@ TEST_F(CopyEngineTest, TheProducersStreamDoesNotWait) {
                   ->CopyToHost(
                       tensor->address(), host.get(), kBytes,
                       [open, ended](const Status&) {
-                        open.wait_for(kPatience);
+                        open.wait_for(kTestTimeout);
                         ended->set_value();
                       },
                       &producer)
@@ -124,7 +124,7 @@ TEST_F(CopyEngineTest, TheProducersStreamDoesNotWait) {
   EXPECT_TRUE(compute_->Synchronize().ok());
   EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   gate.set_value();
-  EXPECT_EQ(end.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(end.wait_for(kTestTimeout), std::future_status::ready);
 }
 
 TEST_F(CopyEngineTest, BytesSurviveTheWayThereAndBack) {
@@ -139,10 +139,10 @@ TEST_F(CopyEngineTest, BytesSurviveTheWayThereAndBack) {
     for (size_t i = 0; i < bytes; ++i) words[i] = static_cast<uint8_t>(random());
     std::memset(received.get(), 0xAA, bytes);
     std::future<Status> there = ToDevice(sent.get(), *tensor);
-    ASSERT_EQ(there.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(there.wait_for(kTestTimeout), std::future_status::ready);
     ASSERT_TRUE(there.get().ok());
     std::future<Status> back = ToHost(compute_->handle(), *tensor, received.get());
-    ASSERT_EQ(back.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(back.wait_for(kTestTimeout), std::future_status::ready);
     ASSERT_TRUE(back.get().ok());
     EXPECT_EQ(std::memcmp(sent.get(), received.get(), bytes), 0) << bytes;
   }
@@ -196,7 +196,7 @@ TEST_F(CopyEngineTest, ManyTensorsAtOnceFromManyThreads) {
                   ->CopyToHost(tensor.gpu->address(), tensor.block.get(), bytes, change, &producer)
                   .ok());
         }
-        ASSERT_EQ(all.get_future().wait_for(kPatience), std::future_status::ready);
+        ASSERT_EQ(all.get_future().wait_for(kTestTimeout), std::future_status::ready);
         for (int i = 0; i < kTensors; ++i) {
           const std::vector<uint8_t> result = Download(*tensors[i].result, stream.get());
           ExpectAll(result.data(), result.size(), static_cast<unsigned char>(i + step + 1));

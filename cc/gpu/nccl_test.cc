@@ -14,7 +14,7 @@
 namespace byteps {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kTestTimeout = std::chrono::seconds(120);
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
                              DType::kInt32,   DType::kInt64,   DType::kInt8,    DType::kUInt8};
 
@@ -90,7 +90,7 @@ class NcclTest : public ::testing::Test {
       }));
     }
     for (std::future<void>& end : ended) {
-      ASSERT_EQ(end.wait_for(kPatience), std::future_status::ready);
+      ASSERT_EQ(end.wait_for(kTestTimeout), std::future_status::ready);
     }
   }
 };

@@ -515,9 +515,9 @@ void DefineProcesses(py::module_& module) {
       .def_property_readonly("failure", &Coordinator::failure)
       .def_property_readonly("lost_servers", &Coordinator::lost_servers)
       .def(
-          "take_back",
+          "readmit",
           [](Coordinator& self, int32_t rank, const Endpoint& endpoint, const std::string& host) {
-            ThrowIfError(self.TakeBack(rank, endpoint, host));
+            ThrowIfError(self.Readmit(rank, endpoint, host));
           },
           py::arg("rank"), py::arg("endpoint"), py::arg("host"), ReleaseLock(),
           "A lost server has been started again and is about to join.")

@@ -50,7 +50,7 @@ class Program {
                       });
     }
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return ended_ == names_.size(); }))
+    if (!changed_.wait_for(lock, kTestTimeout, [this] { return ended_ == names_.size(); }))
       return Internal("the run did not end");
     memory_.clear();
     *results = results_;

@@ -17,7 +17,7 @@
 namespace byteps {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kTestTimeout = std::chrono::seconds(60);
 constexpr int kWorkers = 2;
 
 // A tensor on a GPU, its result there, and the end of its exchange.
@@ -118,7 +118,7 @@ class GpuExchangerTest : public ::testing::Test {
 
   static Status Wait(OnGpu& sent) {
     std::future<Status> end = sent.ended.get_future();
-    if (end.wait_for(kPatience) != std::future_status::ready) return Internal("did not end");
+    if (end.wait_for(kTestTimeout) != std::future_status::ready) return Internal("did not end");
     return end.get();
   }
 

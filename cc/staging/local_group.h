@@ -56,7 +56,7 @@
 namespace byteps {
 
 // Thread-safe.
-class LocalGroup : public WorkerCompanion,
+class LocalGroup : public WorkerListener,
                    private StageEvents,
                    private HostChannel::Handler,
                    public std::enable_shared_from_this<LocalGroup> {

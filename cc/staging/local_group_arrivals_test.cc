@@ -106,7 +106,7 @@ TEST_P(WaitingStreamsTest, TheNextRunIsPlacedInTheOrderOfItsStarts) {
   ComputeUntil(last.get_future().share());
   const auto late_again = send("late");
   first.set_value();
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
   while (server_->counters().pushes < before + 6 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_GE(server_->counters().pushes, before + 6);

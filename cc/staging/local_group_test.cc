@@ -84,7 +84,7 @@ class LocalGroupTest : public LocalGroupJob, public ::testing::WithParamInterfac
   }
 
   static void WaitUntil(const std::function<bool()>& is_so) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + kTestTimeout;
     while (!is_so() && std::chrono::steady_clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_TRUE(is_so());

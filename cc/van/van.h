@@ -184,9 +184,9 @@ struct VanOptions {
 };
 
 // How long Van::Connect goes on.
-struct Patience {
+struct ConnectTimeout {
   // Implicit: most have nothing but a time.
-  Patience(double seconds, std::function<Status()> in_vain = nullptr)
+  ConnectTimeout(double seconds, std::function<Status()> in_vain = nullptr)
       : seconds(seconds), in_vain(std::move(in_vain)) {}
 
   double seconds;
@@ -228,11 +228,11 @@ class Van {
                         Endpoint* bound) = 0;
 
   // Connects and shakes hands as `hello` (nonce and memory offer are the Van's); tries again while
-  // nobody listens, for as long as `patience` lasts. `peer` is whom we expect there, for messages.
+  // nobody listens, for as long as `timeout` lasts. `peer` is whom we expect there, for messages.
   // With `hello.again` nobody listening there is the end of it: FAILED_PRECONDITION.
   // `handler` must outlive the connection. Blocks.
   virtual Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                         ConnectionHandler* handler, const Patience& patience,
+                         ConnectionHandler* handler, const ConnectTimeout& timeout,
                          std::shared_ptr<Connection>* connection) = 0;
 
   // The job is known: so many connections will be made, in either direction, perhaps all at once.

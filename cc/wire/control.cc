@@ -203,12 +203,12 @@ void Fields(Archive& archive, typename Archive::template Of<ResultsHeld>& messag
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ServerBack::Part>& message) {
+void Fields(Archive& archive, typename Archive::template Of<ServerRejoined::Part>& message) {
   archive(message.key, message.variant, message.part);
 }
 
 template <typename Archive>
-void Fields(Archive& archive, typename Archive::template Of<ServerBack>& message) {
+void Fields(Archive& archive, typename Archive::template Of<ServerRejoined>& message) {
   archive(message.version, message.server, message.host_id, message.host, message.port,
           message.parts);
 }

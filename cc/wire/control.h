@@ -224,7 +224,7 @@ struct ServerLost {
 };
 
 // worker -> coordinator: how far this worker is with the parts of all servers that are lost, and
-// with those that ServerBack has named; those of which it knows nothing are left out.
+// with those that ServerRejoined has named; those of which it knows nothing are left out.
 struct PartsHeld {
   struct Part {
     uint64_t key = 0;
@@ -262,7 +262,7 @@ struct ResultsHeld {
 // about to move. Send nothing of them to their servers and take nothing from there any more,
 // connect to the new server, and answer with PartsHeld, as after ServerLost. `version` is that of
 // the placement to come.
-struct ServerBack {
+struct ServerRejoined {
   struct Part {
     uint64_t key = 0;
     uint32_t variant = 0;
@@ -280,7 +280,7 @@ using ControlMessage =
     std::variant<DeclareRequest, DeclareReply, TableUpdate, TableAck, Heartbeat, Goodbye, PeerLost,
                  JobEnded, Relay, StallQuery, StallAnswer, LinkReport, HoldRounds, RoundsHeld,
                  Retune, ArrivalReport, Reachable, ResumeQuery, ResumeAnswer, ServerLost, PartsHeld,
-                 PartsMoved, ResultsHeld, ServerBack, StallNotice>;
+                 PartsMoved, ResultsHeld, ServerRejoined, StallNotice>;
 
 std::string EncodeControl(const ControlMessage& message);
 

@@ -59,7 +59,7 @@ std::vector<ControlMessage> OneOfEach() {
           PartsHeld{2, {{17, 0, 5, true}, {18, 1, 0, false}}},
           PartsMoved{16, 2, {SomeEntry("a")}, {{17, 0, 5, 2}, {18, 1, 7, -1}}},
           ResultsHeld{{{17, 5}, {18, 1}}},
-          ServerBack{3, 1, "host b", "10.0.0.8", 40111, {{17, 0, 5}, {18, 1, 0}}}};
+          ServerRejoined{3, 1, "host b", "10.0.0.8", 40111, {{17, 0, 5}, {18, 1, 0}}}};
 }
 
 TEST(ControlTest, EveryMessageSurvivesARoundTrip) {

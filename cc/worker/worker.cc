@@ -84,23 +84,23 @@ std::shared_ptr<MemoryRegistry> Worker::memory_registry() const {
   return van_ == nullptr ? nullptr : van_->memory_registry();
 }
 
-Status Worker::Attach(const std::shared_ptr<WorkerCompanion>& companion) {
+Status Worker::Attach(const std::shared_ptr<WorkerListener>& listener) {
   std::vector<Relay> relayed;
   std::map<uint64_t, Effects::GivenUp> given_up;
   {
     MutexLock lock(mutex_);
     BYTEPS_RETURN_IF_ERROR(state_.lifecycle.Refusal());
-    if (companion_ != nullptr) {
+    if (listener_ != nullptr) {
       return FailedPrecondition("worker " + std::to_string(rank_) +
                                 " exchanges the tensors of another GPU already: give each GPU a "
                                 "worker of its own");
     }
-    companion_ = companion;
+    listener_ = listener;
     relayed.swap(relayed_);
     given_up.swap(given_up_);
   }
-  for (const Relay& relay : relayed) companion->OnRelay(relay.from, relay.bytes);
-  for (const auto& [key, round] : given_up) companion->OnGivenUp(key, round.round, round.reason);
+  for (const Relay& relay : relayed) listener->OnRelay(relay.from, relay.bytes);
+  for (const auto& [key, round] : given_up) listener->OnGivenUp(key, round.round, round.reason);
   return OkStatus();
 }
 
@@ -109,12 +109,12 @@ void Worker::RelayTo(int32_t worker, std::string bytes) {
 }
 
 void Worker::Stop() {
-  std::shared_ptr<WorkerCompanion> companion;
+  std::shared_ptr<WorkerListener> listener;
   {
     MutexLock lock(mutex_);
-    if (!state_.lifecycle.is_stopped()) companion = companion_;
+    if (!state_.lifecycle.is_stopped()) listener = listener_;
   }
-  if (companion != nullptr) companion->OnStop();
+  if (listener != nullptr) listener->OnStop();
   {
     Transaction transaction(this);
     if (!state_.Stop(transaction.effects())) return;

@@ -35,11 +35,11 @@
 namespace byteps {
 
 // What lives and ends with a worker: the group of its host's GPUs. Calls come on engine threads.
-class WorkerCompanion {
+class WorkerListener {
  public:
-  virtual ~WorkerCompanion() = default;
+  virtual ~WorkerListener() = default;
 
-  // What the companion of another worker has sent with Worker::RelayTo.
+  // What the listener of another worker has sent with Worker::RelayTo.
   virtual void OnRelay(int32_t from, const std::string& bytes) = 0;
   // This worker has given up a round of a tensor, and all before it that it has not begun. None of
   // its exchanges by parts has ended by that.
@@ -105,7 +105,7 @@ class Worker : private ConnectionHandler {
 
   // One at most; gets what was relayed before, too. The error says why there can be none: the
   // worker has failed or is stopping.
-  Status Attach(const std::shared_ptr<WorkerCompanion>& companion);
+  Status Attach(const std::shared_ptr<WorkerListener>& listener);
   // By way of the coordinator, in order; for what is urgent there are connections.
   void RelayTo(int32_t worker, std::string bytes);
 
@@ -168,14 +168,14 @@ class Worker : private ConnectionHandler {
   bool WasLost(int32_t server) const;
   // The one that the server was in its `life`: how often it had been started again.
   void LoseServer(int32_t server, int life, const Status& reason);
-  Status OnServersNews(Connection& connection, PayloadSink* sink);
+  Status OnServerMessage(Connection& connection, PayloadSink* sink);
   Status NewSink(const Connection& connection, const std::shared_ptr<Exchange>& exchange,
                  const FrameHeader& header, std::shared_ptr<PayloadSink>* sink) const
       BYTEPS_REQUIRES(mutex_);
 
   // worker_transaction.cc: what the state has decided is done. Without the mutex.
   void Perform(Effects* effects) BYTEPS_EXCLUDES(mutex_);
-  void TellCompanion(std::vector<Effects::GivenUp> given_up) BYTEPS_EXCLUDES(mutex_);
+  void TellListener(std::vector<Effects::GivenUp> given_up) BYTEPS_EXCLUDES(mutex_);
   void CallBack(Effects* effects) BYTEPS_EXCLUDES(mutex_);
   void Revoke(const Effects::Revocation& revocation,
               std::vector<std::shared_ptr<const void>>* dropped) BYTEPS_EXCLUDES(mutex_);
@@ -195,8 +195,8 @@ class Worker : private ConnectionHandler {
   mutable Mutex mutex_;
   CondVar goodbye_answered_;
   WorkerState state_ BYTEPS_GUARDED_BY(mutex_);
-  std::shared_ptr<WorkerCompanion> companion_ BYTEPS_GUARDED_BY(mutex_);
-  // Before there was a companion: what was relayed, and what this worker has given up, by key.
+  std::shared_ptr<WorkerListener> listener_ BYTEPS_GUARDED_BY(mutex_);
+  // Before there was a listener: what was relayed, and what this worker has given up, by key.
   std::vector<Relay> relayed_ BYTEPS_GUARDED_BY(mutex_);
   std::map<uint64_t, Effects::GivenUp> given_up_ BYTEPS_GUARDED_BY(mutex_);
   bool coordinator_is_lost_ BYTEPS_GUARDED_BY(mutex_) = false;  // says a server

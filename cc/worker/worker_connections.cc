@@ -56,9 +56,9 @@ Status Worker::Connect(int32_t server, uint32_t path, double seconds) {
   peer.path = path;
   peer.again = attempt.again;
   // The coordinator may come to know that the server is lost, and this worker may stop.
-  const Patience patience(seconds, [=] { return CheckMayConnect(server); });
+  const ConnectTimeout timeout(seconds, [=] { return CheckMayConnect(server); });
   std::shared_ptr<Connection> connection;  // OnOpen has kept it already
-  Status status = van_->Connect(attempt.endpoint, hello, peer, this, patience, &connection);
+  Status status = van_->Connect(attempt.endpoint, hello, peer, this, timeout, &connection);
   BYTEPS_RETURN_IF_ERROR(CheckMayConnect(server));
   const bool took_too_long =
       status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kDeadlineExceeded;
@@ -161,7 +161,7 @@ Status Worker::NewSink(const Connection& connection, const std::shared_ptr<Excha
 
 Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
                        std::shared_ptr<PayloadSink> sink) {
-  if (header.type == FrameType::kControl) return OnServersNews(connection, sink.get());
+  if (header.type == FrameType::kControl) return OnServerMessage(connection, sink.get());
   ReceivedPayload payload;
   payload.was_received = sink != nullptr;
   if (sink != nullptr && header.status != StatusCode::kOk)
@@ -174,7 +174,7 @@ Status Worker::OnFrame(Connection& connection, const FrameHeader& header,
 }
 
 // A server that ends tells why; one to which a connection has come again tells what it has.
-Status Worker::OnServersNews(Connection& connection, PayloadSink* sink) {
+Status Worker::OnServerMessage(Connection& connection, PayloadSink* sink) {
   ControlMessage message;
   const bool is_message =
       sink != nullptr && DecodeControl(static_cast<BufferSink*>(sink)->Take(), &message).ok();

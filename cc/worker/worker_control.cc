@@ -34,8 +34,8 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
     return state_.placement.OnRetune(std::move(*retune), effects);
   } else if (const auto* server = std::get_if<ServerLost>(message)) {
     state_.recovery.OnServerLost(*server, effects);
-  } else if (const auto* back = std::get_if<ServerBack>(message)) {
-    return state_.recovery.OnServerBack(*back, effects);
+  } else if (const auto* back = std::get_if<ServerRejoined>(message)) {
+    return state_.recovery.OnServerRejoined(*back, effects);
   } else if (const auto* all_have = std::get_if<ResultsHeld>(message)) {
     state_.recovery.OnResultsHeld(*all_have, effects);
   } else if (const auto* moved = std::get_if<PartsMoved>(message)) {
@@ -50,13 +50,13 @@ Status Worker::OnDecision(ControlMessage* message, Effects* effects) {
 }
 
 void Worker::OnRelay(const Relay& relay) {
-  std::shared_ptr<WorkerCompanion> companion;
+  std::shared_ptr<WorkerListener> listener;
   {
     MutexLock lock(mutex_);
-    companion = companion_;
-    if (companion == nullptr) relayed_.push_back(relay);
+    listener = listener_;
+    if (listener == nullptr) relayed_.push_back(relay);
   }
-  if (companion != nullptr) companion->OnRelay(relay.from, relay.bytes);
+  if (listener != nullptr) listener->OnRelay(relay.from, relay.bytes);
 }
 
 void Worker::OnStallNotice(const StallNotice& notice) {
@@ -72,14 +72,14 @@ void Worker::OnStallNotice(const StallNotice& notice) {
 }
 
 void Worker::Fail(const Status& reason, const std::optional<LostPeer>& lost) {
-  std::shared_ptr<WorkerCompanion> companion;
+  std::shared_ptr<WorkerListener> listener;
   {
     Transaction transaction(this);
     if (!state_.Fail(reason, lost, transaction.effects())) return;
     LogError(reason.message(), {"job_failed", {}});
-    companion = companion_;
+    listener = listener_;
   }
-  if (companion != nullptr) companion->OnFailure(reason);
+  if (listener != nullptr) listener->OnFailure(reason);
 }
 
 }  // namespace byteps

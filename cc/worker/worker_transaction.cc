@@ -56,22 +56,22 @@ void Worker::Perform(Effects* effects) {
     out.connection->Send(std::move(out.frame));
   }
   // Before `placed`, with which the next round begins.
-  if (!effects->given_up.empty()) TellCompanion(std::move(effects->given_up));
+  if (!effects->given_up.empty()) TellListener(std::move(effects->given_up));
   CallBack(effects);
 }
 
-void Worker::TellCompanion(std::vector<Effects::GivenUp> given_up) {
-  std::shared_ptr<WorkerCompanion> companion;
+void Worker::TellListener(std::vector<Effects::GivenUp> given_up) {
+  std::shared_ptr<WorkerListener> listener;
   {
     MutexLock lock(mutex_);
-    companion = companion_;
-    if (companion == nullptr && job_.gpus_share_hosts) {
+    listener = listener_;
+    if (listener == nullptr && job_.gpus_share_hosts) {
       for (Effects::GivenUp& each : given_up) given_up_[each.key] = std::move(each);
     }
   }
-  if (companion == nullptr) return;
+  if (listener == nullptr) return;
   for (const Effects::GivenUp& each : given_up)
-    companion->OnGivenUp(each.key, each.round, each.reason);
+    listener->OnGivenUp(each.key, each.round, each.reason);
 }
 
 void Worker::CallBack(Effects* effects) {

@@ -254,14 +254,14 @@ def test_a_lost_server_is_taken_back():
         assert [future.result(20)[1] for future in first] == [0, 1]
         lost, taken, started = [], [], []
 
-        def take_back(rank, address, host):
+        def readmit(rank, address, host):
             taken.append((rank, address, host))
             lost.remove(rank)
 
         def serve(*futures):
             wait_until(
                 lambda: (
-                    job.answer_late_joins(False, lost, take_back)
+                    job.answer_late_joins(False, lost, readmit)
                     or all(future.done() for future in futures)
                 )
             )
@@ -378,17 +378,17 @@ def test_a_coordinator_that_does_not_start_ends_the_job_for_all():
 
 
 class TestUnreachable:
-    def join(self, host, port, patience=None):
+    def join(self, host, port, answer_timeout=None):
         config = Config(
             num_worker_machines=2, scheduler_host=host, scheduler_port=port, rendezvous_timeout=1.0
         )
         with pytest.raises(RendezvousError) as caught:
-            client.join(config, patience=patience)
+            client.join(config, answer_timeout=answer_timeout)
         return str(caught.value)
 
     def test_more_patience_than_time(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
-            message = self.join("127.0.0.1", other.getsockname()[1], patience=60)
+            message = self.join("127.0.0.1", other.getsockname()[1], answer_timeout=60)
         assert "the job did not begin in 1 s: no answer from 127.0.0.1:" in message
 
     def test_nobody_listens(self):

@@ -178,16 +178,14 @@ class _Examination:
 
     def _measure_link(self, source: int, target: int, seconds: float) -> LinkRow:
         row = LinkRow(self._rows[source].name, self._rows[target].name)
-        where, patience = self._listening[target], self._left(_LINKS_UNTIL_SECONDS)
+        where, timeout = self._listening[target], self._left(_LINKS_UNTIL_SECONDS)
         if "error" in where:
             row.error = where["error"]
-        elif patience < 2 * seconds:
+        elif timeout < 2 * seconds:
             row.error = "not measured: no time was left of the 30 s"
         else:
             try:
-                row.values = self._remotes[source].ask(
-                    "measure", patience, **where, seconds=seconds
-                )
+                row.values = self._remotes[source].ask("measure", timeout, **where, seconds=seconds)
             except BytePSError as error:
                 place = f"{where['address']}:{where['port']}"
                 row.error = f"{row.source} to {row.target} at {place}: {error}"

@@ -64,12 +64,12 @@ class Remote:
         for reader in self._readers:
             reader.start()
 
-    def ask(self, name: str, patience: float, /, **arguments: Any) -> Any:
+    def ask(self, name: str, timeout: float, /, **arguments: Any) -> Any:
         """Sends an order; returns the answer.
 
         Args:
             name: of the order.
-            patience: seconds to wait for it.
+            timeout: seconds to wait for it.
             arguments: of the order.
 
         Raises:
@@ -80,12 +80,12 @@ class Remote:
         order = {"number": self._sent, "name": name, "arguments": arguments}
         with contextlib.suppress(BrokenPipeError):  # the end of its answers says it, too
             self._process.stdin.write(f"{json.dumps(order)}\n".encode())
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                waited = f"{self.host.name} has not answered in {max(0.0, patience):.0f} s"
+                waited = f"{self.host.name} has not answered in {max(0.0, timeout):.0f} s"
                 raise HostError(waited, is_unreachable=True) from None
             if answer is None:
                 raise self._why_ended()

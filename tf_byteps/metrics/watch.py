@@ -128,13 +128,13 @@ class Watch:
         """Asks all processes once. Takes a second at most, but the first time, and where processes
         of this host and of others are silent: those of others are asked last."""
         asked = [each for each in self._processes if not isinstance(each, RemoteProcess)]
-        patience = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
+        timeout = ANSWER_SECONDS if asked or not self._is_local else _FIRST_ANSWER_SECONDS
         if self._is_local or time.monotonic() >= self._search_at:  # sockets are found at no cost
             self._search_at = time.monotonic() + _SEARCH_SECONDS
             self._found = {given: addresses_of(given) for given in self._found}
             asked = [*dict.fromkeys([*asked, *(a for each in self._found.values() for a in each)])]
         came, gone = set(), []
-        direct = read_all(asked, patience)
+        direct = read_all(asked, timeout)
         answers: dict[Where, Reading | Silence] = {**direct, **self._read_elsewhere(direct)}
         for address, answer in answers.items():
             known = self._processes.get(address)

@@ -74,8 +74,9 @@ def _gather_gradient(operation: tf.Operation, gradient: Exchanged) -> list[Any]:
 def _all_to_all_gradient(operation: tf.Operation, gradient: Exchanged, _: object) -> list[Any]:
     """Each row has gone to one worker: its gradient comes back from there."""
     name = names.numbered(operation.get_attr("tensor_name").decode() + "/gradient")
+    (its_token,) = _tokens(operation, [name])
     own, _ = kernels().byte_ps_all_to_all(
-        token(name),
+        its_token,
         tf.convert_to_tensor(gradient),
         operation.outputs[1],
         tensor_name=name,

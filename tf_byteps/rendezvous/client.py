@@ -41,7 +41,7 @@ def join(
     server_endpoint: messages.Address | None = None,
     start_server: Callable[[messages.Book, int], None] | None = None,
     scheduler_address: messages.Address | None = None,
-    patience: float | None = None,
+    answer_timeout: float | None = None,
     member: str | None = None,
     metrics: messages.Address | None = None,
 ) -> tuple[messages.Book, int]:
@@ -52,7 +52,7 @@ def join(
         server_endpoint: `Address` of the server that this process hosts, if it does.
         start_server: called with the `Book` and the server's rank when all are there.
         scheduler_address: `Address` of the scheduler. Default: the configured one.
-        patience: seconds until the scheduler must have answered. Default: the configured ones
+        answer_timeout: seconds until the scheduler must have answered. Default: the configured ones
             for the whole rendezvous, as a machine with rank 0 may start last. `math.inf`: however
             long all of it takes, and without a word.
         member: a worker's name in an elastic job.
@@ -71,13 +71,13 @@ def join(
         config.scheduler_host or "", config.scheduler_port or 0
     )
     request = _request(config, server_endpoint, member, metrics)
-    patience = patience or config.rendezvous_timeout
+    answer_timeout = answer_timeout or config.rendezvous_timeout
     last_stage = "worker" if config.role == "worker" else "server"
     book = None
     with _Line(address, job_secret(config)) as line:
         try:
             while True:
-                assigned = _wait_for_assignment(line, request, config, patience)
+                assigned = _wait_for_assignment(line, request, config, answer_timeout)
                 book = assigned.book or book
                 if book is None:
                     raise RendezvousError(f"the scheduler at {line.address} sent no address book")
@@ -117,7 +117,7 @@ def _request(
 
 
 def _wait_for_assignment(
-    line: _Line, request: messages.Join, config: Config, patience: float
+    line: _Line, request: messages.Join, config: Config, answer_timeout: float
 ) -> messages.Assigned:
     """Repeats the request until the scheduler has an assignment."""
     begin = next_request = time.monotonic()
@@ -141,8 +141,8 @@ def _wait_for_assignment(
                 interval = config.heartbeat_interval
                 next_request = now + interval
         silent = now - asked if asked else 0.0
-        _check_patience(line, config, patience, now - begin, silent, progress)
-        if now > next_log and patience < math.inf:
+        _check_timeout(line, config, answer_timeout, now - begin, silent, progress)
+        if now > next_log and answer_timeout < math.inf:
             next_log = now + _LOG_SECONDS
             _logger.log(
                 _level(config, now - begin, progress),
@@ -174,10 +174,10 @@ def _read_answer(message: messages.Message, line: _Line, config: Config) -> str:
     return message.text if isinstance(message, messages.Progress) else ""
 
 
-def _check_patience(
-    line: _Line, config: Config, patience: float, waited: float, silent: float, progress: str
+def _check_timeout(
+    line: _Line, config: Config, answer_timeout: float, waited: float, silent: float, progress: str
 ) -> None:
-    if not line.answered and waited > patience:
+    if not line.answered and waited > answer_timeout:
         raise RendezvousError(
             f"cannot reach the scheduler at {line.address}: no answer in {waited:.0f} s to "
             f"{line.sent} requests ({_diagnose(line.address)}). {_advice(line)}; "
@@ -189,7 +189,7 @@ def _check_patience(
             f"({_diagnose(line.address)}); before, {progress or 'the job was starting'}"
         )
     # How long a newcomer waits for a commit is not known, and the scheduler watches over the rest.
-    if waited > config.rendezvous_timeout and not config.elastic and patience < math.inf:
+    if waited > config.rendezvous_timeout and not config.elastic and answer_timeout < math.inf:
         raise RendezvousError(
             f"the job did not begin in {waited:.0f} s: {progress or _no_answer(line)}. "
             f"BYTEPS_RENDEZVOUS_TIMEOUT sets how long to wait"
@@ -261,7 +261,7 @@ class _Line:
             self._socket.send(messages.encode(message), zmq.NOBLOCK)
             self.sent += 1
         except zmq.Again:
-            pass  # the queue is full of requests already; _check_patience ends the waiting
+            pass  # the queue is full of requests already; _check_timeout ends the waiting
 
     def receive(self, timeout: float) -> messages.Message | None:
         """The next message, or None after `timeout` seconds."""

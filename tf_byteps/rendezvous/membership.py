@@ -146,7 +146,7 @@ class ElasticScheduler(Scheduler):
         router.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * self._config.heartbeat_interval))
         router.setsockopt(zmq.HEARTBEAT_TIMEOUT, milliseconds)
 
-    def run(self, patience: float | None = None) -> messages.Book:
+    def run(self, worker_timeout: float | None = None) -> messages.Book:
         """Brings an epoch's processes together. See `Scheduler.run`.
 
         Raises:
@@ -157,7 +157,7 @@ class ElasticScheduler(Scheduler):
         self._roster = self._new_roster()
         self._newcomers.clear()
         self._late_joins.clear()
-        self._book = super().run(patience)
+        self._book = super().run(worker_timeout)
         self._members = [worker.join.member or "" for worker in self._elastic_roster.in_order()]
         self._began = time.monotonic()
         return self._book
@@ -189,7 +189,7 @@ class ElasticScheduler(Scheduler):
 
     # Who takes part.
 
-    def _collect(self, patience: float | None) -> None:
+    def _collect(self, worker_timeout: float | None) -> None:
         timeout = self._config.elastic_timeout
         self._patient_until = time.monotonic() + timeout
         self._wait(self._may_begin, timeout + 2 * POLL_SECONDS, self._explain)

@@ -38,7 +38,7 @@ LINGER_MILLISECONDS = 2000  # for the last messages in flight
 _BACKLOG = 4096
 
 # Called with the rank, the `Address` and the host id of a server that has come back.
-TakeBack = Callable[[int, messages.Address, str], None]
+Readmit = Callable[[int, messages.Address, str], None]
 
 _logger = logging.getLogger("tf_byteps")
 
@@ -105,11 +105,11 @@ class Scheduler:
     def _prepare(self, router: zmq.Socket) -> None:
         """Sets what else the socket needs before it is bound."""
 
-    def run(self, patience: float | None = None) -> messages.Book:
+    def run(self, worker_timeout: float | None = None) -> messages.Book:
         """Serves until all workers have the address book.
 
         Args:
-            patience: seconds until the first worker must have come. Default: no such limit.
+            worker_timeout: seconds until the first worker must have come. Default: no such limit.
 
         Returns:
             The `Book`.
@@ -119,7 +119,7 @@ class Scheduler:
             RendezvousError: not all came in time, or `stop` was called. They have been told, too.
         """
         try:
-            self._collect(patience)
+            self._collect(worker_timeout)
             _logger.info("%s", self._roster.progress())
             book = self._roster.build_book()
             book = dataclasses.replace(
@@ -189,10 +189,10 @@ class Scheduler:
             ", ".join(servers) or "none",
         )
 
-    def _collect(self, patience: float | None) -> None:
+    def _collect(self, worker_timeout: float | None) -> None:
         """Waits until all who belong to the job have joined."""
-        if patience is not None:
-            self._wait(self._roster.has_worker, patience, lambda: "no worker has joined")
+        if worker_timeout is not None:
+            self._wait(self._roster.has_worker, worker_timeout, lambda: "no worker has joined")
         timeout = self._config.rendezvous_timeout
         self._wait(self._is_complete, timeout, self._roster.progress)
 
@@ -203,14 +203,14 @@ class Scheduler:
         return self._roster.complete()
 
     def answer_late_joins(
-        self, is_failing: bool, lost_servers: Sequence[int] = (), take_back: TakeBack | None = None
+        self, is_failing: bool, lost_servers: Sequence[int] = (), readmit: Readmit | None = None
     ) -> None:
         """Answers processes that come while the job runs, or when it has failed. Returns at once.
 
         Args:
             is_failing: the job ends, and these may be its processes that come back for the next.
             lost_servers: the ranks of servers without which training goes on.
-            take_back: called with the rank, the `Address` and the host id of a server that has been
+            readmit: called with the rank, the `Address` and the host id of a server that has been
                 started in the place of one of these and is about to join the coordinator; may raise
                 RendezvousError.
         """
@@ -221,11 +221,11 @@ class Scheduler:
                 continue
             if message.participant in self._roster.participants:
                 continue
-            if not self._let_server_back(route, message, lost, take_back):
+            if not self._readmit_server(route, message, lost, readmit):
                 self._answer_late_join(route, message, is_failing)
 
-    def _let_server_back(
-        self, route: bytes, join: Join, lost: list[int], take_back: TakeBack | None
+    def _readmit_server(
+        self, route: bytes, join: Join, lost: list[int], readmit: Readmit | None
     ) -> bool:
         """Gives a server the place of one of the lost ones, or refuses it; False: it has none."""
         before = self._roster.find_predecessor(join, lost)
@@ -247,7 +247,7 @@ class Scheduler:
         assert book is not None and address is not None  # the job runs; else it would be refused
         lost.remove(rank)
         try:
-            take_back(rank, address, join.host_id)
+            readmit(rank, address, join.host_id)
         except RendezvousError as error:  # the job has just ended
             _logger.warning("%s cannot come back: %s", server, error)
             self._roster.remove(server)

@@ -68,8 +68,8 @@ void PeerConnections::OnClosed(JobPeer* peer, const Status& reason, CoordinatorE
     departures_.Lose(peer, peer->closed_why, effects);
 }
 
-void PeerConnections::OnStaysAway(JobPeer* peer, const std::string& why,
-                                  CoordinatorEffects* effects) {
+void PeerConnections::OnJoinTimeout(JobPeer* peer, const std::string& why,
+                                    CoordinatorEffects* effects) {
   if (peer->has_connection || IsNoLoss(*peer)) return;
   departures_.Lose(peer, peer->closed_why + "; " + why, effects);
 }

@@ -40,7 +40,7 @@ class PeerConnections {
   // It has none any more.
   void OnClosed(JobPeer* peer, const Status& reason, CoordinatorEffects* effects);
   // One whose connection is broken will not come again.
-  void OnStaysAway(JobPeer* peer, const std::string& why, CoordinatorEffects* effects);
+  void OnJoinTimeout(JobPeer* peer, const std::string& why, CoordinatorEffects* effects);
   // Only where it comes from: behind a translation of addresses another process may refuse for it.
   static void SetListensAt(JobPeer* peer, const Endpoint& endpoint);
 

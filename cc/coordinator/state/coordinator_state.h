@@ -64,10 +64,10 @@ struct CoordinatorState {
   bool IsFinished(int64_t now_ns) const {
     return phase.IsFinished(peers.connected(), shutdown_timeout_ns, now_ns);
   }
-  // A moment has passed, after CoordinatorEffects::begins_soon.
-  void OnSoon(CoordinatorEffects* effects) {
-    departures.OnSoon(effects);
-    stalls.OnSoon(effects);
+  // A moment has passed, after CoordinatorEffects::begins_deferred.
+  void OnDeferred(CoordinatorEffects* effects) {
+    departures.OnDeferred(effects);
+    stalls.OnDeferred(effects);
   }
 
   JobDescription job;  // with the endpoints of servers that have been started again

@@ -9,7 +9,7 @@ void Departures::Leave(JobPeer* peer, CoordinatorEffects* effects) {
   // That is how it knows that it may close its connection.
   peers_.Send(*peer, Goodbye{{peer->rank}}, effects);
   have_left_.push_back(peer->rank);
-  effects->begins_soon = true;
+  effects->begins_deferred = true;
   effects->wakes_waiter = true;
   EndJobIfOver(effects);
   retuning_.OnDeparted(*peer, effects);
@@ -36,7 +36,7 @@ void Departures::Lose(JobPeer* peer, const std::string& what, CoordinatorEffects
   EndJobIfOver(effects);
 }
 
-void Departures::OnSoon(CoordinatorEffects* effects) {
+void Departures::OnDeferred(CoordinatorEffects* effects) {
   if (have_left_.empty()) return;
   peers_.SendToRole(Role::kServer, Goodbye{std::exchange(have_left_, {})}, effects);
 }
@@ -44,7 +44,7 @@ void Departures::OnSoon(CoordinatorEffects* effects) {
 void Departures::EndJobIfOver(CoordinatorEffects* effects) {
   if (!peers_.all_workers_departed()) return;
   phase_.End(effects->now_ns);
-  OnSoon(effects);
+  OnDeferred(effects);
   peers_.SendToAll(JobEnded{}, effects);
 }
 

@@ -27,7 +27,7 @@ class Departures {
   void Lose(JobPeer* peer, const std::string& what, CoordinatorEffects* effects);
   // Servers are told together of those who leave so shortly after each other. Only servers hear who
   // has left: a worker learns of it when it waits for the leaver.
-  void OnSoon(CoordinatorEffects* effects);
+  void OnDeferred(CoordinatorEffects* effects);
 
  private:
   void EndJobIfOver(CoordinatorEffects* effects);

@@ -43,13 +43,13 @@ TEST(DeparturesTest, ServersHearTogetherOfThoseWhoLeave) {
     const CoordinatorEffects effects = job.Say(job.worker(rank), Goodbye{{rank}});
     EXPECT_TRUE(job.Hears<Goodbye>(effects, job.worker(rank)));
     EXPECT_EQ(effects.frames.size(), 1u);
-    EXPECT_TRUE(effects.begins_soon);
+    EXPECT_TRUE(effects.begins_deferred);
   }
-  const CoordinatorEffects effects = job.Soon();
+  const CoordinatorEffects effects = job.Deferred();
   EXPECT_EQ(effects.frames.size(), 2u) << "each server, once";
   EXPECT_EQ(std::get<Goodbye>(job.Heard(effects, job.server(1))[0]).ranks,
             std::vector<int32_t>({0, 1}));
-  EXPECT_TRUE(job.Soon().frames.empty());
+  EXPECT_TRUE(job.Deferred().frames.empty());
   EXPECT_TRUE(job.Say(job.worker(0), Goodbye{{0}}).frames.empty()) << "it has left already";
 }
 
@@ -64,12 +64,12 @@ TEST(DeparturesTest, WhoseConnectionBreaksIsLookedFor) {
   EXPECT_TRUE(effects.frames.empty() && effects.notices.empty());
   job.Open(job.worker(0), /*again=*/true);
   job.Do([&](CoordinatorEffects* of) {
-    job.state.connections.OnStaysAway(job.worker(0), "too late", of);
+    job.state.connections.OnJoinTimeout(job.worker(0), "too late", of);
   });
   EXPECT_TRUE(job.state.phase.is_running()) << "it is here again";
   job.Close(job.worker(0), Unavailable("it broke"));
   job.Do([&](CoordinatorEffects* of) {
-    job.state.connections.OnStaysAway(job.worker(0), "nobody listens", of);
+    job.state.connections.OnJoinTimeout(job.worker(0), "nobody listens", of);
   });
   EXPECT_EQ(job.state.phase.failure(),
             "worker 0 at 10.0.0.1:1 ended without a goodbye: it broke; nobody listens");
@@ -182,15 +182,15 @@ TEST(DeparturesTest, AServerIsNotMissedWhileSomebodyHasNotComeYet) {
 TEST(DeparturesTest, AServerThatIsBackGetsItsShareOnceTheFailoverHasEnded) {
   CoordinatorUnderTest job;
   job.OpenAll();
-  EXPECT_EQ(job.TakeBack(0).code(), StatusCode::kFailedPrecondition) << "it is not lost";
+  EXPECT_EQ(job.Readmit(0).code(), StatusCode::kFailedPrecondition) << "it is not lost";
   job.CloseForGood(job.server(0));
-  ASSERT_TRUE(job.TakeBack(0).ok());
+  ASSERT_TRUE(job.Readmit(0).ok());
   EXPECT_EQ(job.state.job.server_hosts[0], "another host");
   EXPECT_TRUE(job.Hears<>(job.Open(job.server(0)), job.worker(0))) << "parts are moving";
   for (int32_t rank : {0, 1}) job.Say(job.worker(rank), PartsHeld{1, {}});
   const CoordinatorEffects effects =
       job.Say(job.server(1), TableAck{job.state.updates.next_id() - 1});
-  EXPECT_TRUE((job.Hears<PartsMoved, ServerBack>(effects, job.worker(0))));
+  EXPECT_TRUE((job.Hears<PartsMoved, ServerRejoined>(effects, job.worker(0))));
   EXPECT_EQ(job.server(0)->state, JobPeer::State::kConnected);
 }
 
@@ -198,7 +198,7 @@ TEST(DeparturesTest, AServerThatIsLostBeforeItsShareIsMissedByNobody) {
   CoordinatorUnderTest job;
   job.OpenAll();
   job.FailOver();
-  ASSERT_TRUE(job.TakeBack(0).ok());
+  ASSERT_TRUE(job.Readmit(0).ok());
   job.now_ns += 11 * kTestSecond;
   for (JobPeer* peer : {job.worker(0), job.worker(1), job.server(1)}) job.Say(peer, Heartbeat{});
   const CoordinatorEffects effects = job.Beat();
@@ -215,7 +215,7 @@ TEST(DeparturesTest, OnceAWorkerHasLeftNoServerComesBack) {
   job.OpenAll();
   job.FailOver();
   job.Say(job.worker(0), Goodbye{{0}});
-  EXPECT_EQ(job.TakeBack(0).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(job.Readmit(0).code(), StatusCode::kFailedPrecondition);
 }
 
 // Reports of the workers may cross the news.
@@ -235,17 +235,17 @@ TEST(DeparturesTest, AStallIsAskedAboutOnceAndAnsweredToAllWhoWait) {
   job.OpenAll();
   for (int32_t rank : {0, 1})
     job.Say(job.worker(rank), StallQuery{0, rank, 0, false, {{"t", 7, "float32[2] sum", 61}}});
-  EXPECT_TRUE(job.Soon().frames.empty()) << "others may wait, too";
+  EXPECT_TRUE(job.Deferred().frames.empty()) << "others may wait, too";
   job.now_ns += kTestSecond;
-  CoordinatorEffects effects = job.Soon();
+  CoordinatorEffects effects = job.Deferred();
   EXPECT_EQ(effects.frames.size(), 3u);
   for (int32_t rank : {0, 1, 2}) {
     EXPECT_TRUE(job.Hears<StallQuery>(effects, job.worker(rank)));
-    EXPECT_TRUE(job.Soon().frames.empty());
+    EXPECT_TRUE(job.Deferred().frames.empty());
     const bool has_sent = rank != 2;
     job.Say(job.worker(rank), StallAnswer{1, rank, {has_sent}, has_sent ? "waits" : "computes"});
   }
-  effects = job.Soon();
+  effects = job.Deferred();
   ASSERT_EQ(effects.frames.size(), 2u) << "those who wait";
   const auto report = std::get<StallNotice>(job.Heard(effects, job.worker(0))[0]);
   EXPECT_NE(report.text.find("rank 2: computes"), std::string::npos) << report.text;
@@ -257,10 +257,10 @@ TEST(DeparturesTest, WhoDoesNotAnswerAboutAStallIsNotWaitedForLong) {
   job.OpenAll();
   job.Say(job.worker(0), StallQuery{0, 0, 0, false, {{"t", 7, "float32[2] sum", 61}}});
   job.now_ns += kTestSecond;
-  job.Soon();
-  EXPECT_TRUE(job.Soon().frames.empty());
+  job.Deferred();
+  EXPECT_TRUE(job.Deferred().frames.empty());
   job.now_ns += 2 * kTestSecond;
-  EXPECT_TRUE(job.Hears<StallNotice>(job.Soon(), job.worker(0)));
+  EXPECT_TRUE(job.Hears<StallNotice>(job.Deferred(), job.worker(0)));
 }
 
 }  // namespace

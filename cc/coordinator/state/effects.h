@@ -44,7 +44,7 @@ struct CoordinatorEffects {
   std::vector<size_t> forgotten;   // these are lost: nothing is kept for them any more
   std::vector<Outgoing> frames;    // in this order, those to different peers too
   std::optional<Absence> absence;  // somebody is to look whether it lives
-  bool begins_soon = false;        // something is worth collecting for a moment (OnSoon)
+  bool begins_deferred = false;    // something is worth collecting for a moment (OnDeferred)
   bool wakes_waiter = false;       // who waits for the end of the job has something to look at
 };
 

@@ -36,9 +36,12 @@ class Failover {
     State to;
   };
   static constexpr Transition kTransitions[] = {
-      {State::kIdle, "ServerLost", State::kAsking},   {State::kIdle, "ServerBack", State::kAsking},
-      {State::kAsking, "ServerLost", State::kAsking}, {State::kAsking, "PartsHeld", State::kMoving},
-      {State::kMoving, "ServerLost", State::kAsking}, {State::kMoving, "TableAck", State::kIdle},
+      {State::kIdle, "ServerLost", State::kAsking},
+      {State::kIdle, "ServerRejoined", State::kAsking},
+      {State::kAsking, "ServerLost", State::kAsking},
+      {State::kAsking, "PartsHeld", State::kMoving},
+      {State::kMoving, "ServerLost", State::kAsking},
+      {State::kMoving, "TableAck", State::kIdle},
   };
 
   explicit Failover(int32_t num_workers);

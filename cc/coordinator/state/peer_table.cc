@@ -70,8 +70,8 @@ void PeerTable::Lose(JobPeer* peer) {
   if (peer->role == Role::kServer) updates_->Lose(peer->rank);
 }
 
-void PeerTable::TakeBack(JobPeer* server, int64_t now_ns) {
-  if (!Follow(server, "TakeBack")) return;
+void PeerTable::Readmit(JobPeer* server, int64_t now_ns) {
+  if (!Follow(server, "Readmit")) return;
   JobPeer fresh;
   fresh.role = server->role;
   fresh.rank = server->rank;
@@ -80,7 +80,7 @@ void PeerTable::TakeBack(JobPeer* server, int64_t now_ns) {
   *server = std::move(fresh);
 }
 
-void PeerTable::Announce(JobPeer* server) { Follow(server, "ServerBack"); }
+void PeerTable::Announce(JobPeer* server) { Follow(server, "ServerRejoined"); }
 
 void PeerTable::NoteHeard(size_t index, int64_t heard_ns) {
   peers_[index].last_seen_ns = std::max(peers_[index].last_seen_ns, heard_ns);

@@ -39,10 +39,10 @@ struct JobPeer {
       {State::kConnected, "Goodbye", State::kLeft},
       {State::kConnected, "lost", State::kLost},
       {State::kLost, "Goodbye", State::kLeft},
-      {State::kLost, "TakeBack", State::kReturning},
+      {State::kLost, "Readmit", State::kReturning},
       {State::kReturning, "connects", State::kRejoining},
       {State::kReturning, "lost", State::kLost},
-      {State::kRejoining, "ServerBack", State::kConnected},
+      {State::kRejoining, "ServerRejoined", State::kConnected},
       {State::kRejoining, "lost", State::kLost},
   };
 
@@ -85,7 +85,7 @@ class PeerTable {
   bool Leave(JobPeer* peer);
   void Lose(JobPeer* peer);
   // A lost server has been started again. What the process before may still say is nobody's.
-  void TakeBack(JobPeer* server, int64_t now_ns);
+  void Readmit(JobPeer* server, int64_t now_ns);
   // The others hear of a server that has been started again.
   void Announce(JobPeer* server);
   // Something of it has arrived, and may wait to be read.

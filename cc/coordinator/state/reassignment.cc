@@ -83,7 +83,7 @@ void Reassignment::EndIfReady(CoordinatorEffects* effects) {
 
 std::vector<int32_t> Reassignment::LostServers() {
   std::vector<int32_t> lost;
-  if (!MayTakeBack()) return lost;
+  if (!MayReadmit()) return lost;
   for (const JobPeer& peer : peers_) {
     if (peer.role == Role::kServer && peer.state == JobPeer::State::kLost)
       lost.push_back(peer.rank);
@@ -91,12 +91,12 @@ std::vector<int32_t> Reassignment::LostServers() {
   return lost;
 }
 
-Status Reassignment::TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host,
-                              int64_t now_ns) {
+Status Reassignment::Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host,
+                             int64_t now_ns) {
   JobPeer* const server = peers_.Find(Role::kServer, rank);
-  if (server == nullptr || server->state != JobPeer::State::kLost || !MayTakeBack())
+  if (server == nullptr || server->state != JobPeer::State::kLost || !MayReadmit())
     return FailedPrecondition("server " + std::to_string(rank) + " is not lost, or the job ends");
-  peers_.TakeBack(server, now_ns);
+  peers_.Readmit(server, now_ns);
   job_.server_endpoints[rank] = endpoint;
   job_.server_hosts[rank] = host;
   return OkStatus();
@@ -118,13 +118,13 @@ void Reassignment::Greet(const JobPeer& server, CoordinatorEffects* effects) {
 }
 
 void Reassignment::ReadmitIfReady(CoordinatorEffects* effects) {
-  if (failover_.is_running() || !MayTakeBack()) return;
+  if (failover_.is_running() || !MayReadmit()) return;
   for (JobPeer& server : peers_) {
     if (server.state != JobPeer::State::kRejoining) continue;
     peers_.Announce(&server);
     updates_.Readmit(server.rank);
     table_.Return(server.rank, job_.server_hosts[server.rank]);
-    ServerBack back;
+    ServerRejoined back;
     back.version = failover_.Begin();
     back.server = server.rank;
     back.host_id = job_.server_hosts[server.rank];

@@ -10,7 +10,7 @@
 // A server that is started again gets parts of the others in the same way. The parts that are to
 // move are named first, and are to the workers as those of a lost server from then on:
 //
-//   TakeBack -> it connects -> ServerBack -> workers -> PartsHeld -> ... as above
+//   Readmit -> it connects -> ServerRejoined -> workers -> PartsHeld -> ... as above
 //
 // It waits for the end of a failover that others cause. If it is lost meanwhile, its parts are
 // those of a lost server.
@@ -63,14 +63,14 @@ class Reassignment {
 
   // See Coordinator.
   std::vector<int32_t> LostServers();
-  Status TakeBack(int32_t rank, const Endpoint& endpoint, const std::string& host, int64_t now_ns);
+  Status Readmit(int32_t rank, const Endpoint& endpoint, const std::string& host, int64_t now_ns);
   // What has been said before it came. It learns of tensors when it gets parts of them.
   void Greet(const JobPeer& server, CoordinatorEffects* effects);
   // Names the parts that are to move to the next server that has come again.
   void ReadmitIfReady(CoordinatorEffects* effects);
 
  private:
-  bool MayTakeBack() const { return phase_.is_running() && !peers_.any_worker_has_left(); }
+  bool MayReadmit() const { return phase_.is_running() && !peers_.any_worker_has_left(); }
   void MoveIfReady(CoordinatorEffects* effects);
 
   JobDescription& job_;

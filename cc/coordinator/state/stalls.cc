@@ -19,7 +19,7 @@ Status Stalls::On(const StallQuery& query, const JobPeer& from, CoordinatorEffec
     return InvalidArgument("asked about a stall as worker " + std::to_string(query.from));
   if (!digest_.has_value()) {
     digest_.emplace(num_workers_, next_id_++, effects->now_ns);
-    effects->begins_soon = true;
+    effects->begins_deferred = true;
   }
   digest_->AddQuery(query);
   return OkStatus();
@@ -32,7 +32,7 @@ Status Stalls::On(const StallAnswer& answer, const JobPeer& from) {
   return OkStatus();
 }
 
-void Stalls::OnSoon(CoordinatorEffects* effects) {
+void Stalls::OnDeferred(CoordinatorEffects* effects) {
   if (!digest_.has_value()) return;
   const int64_t now = effects->now_ns;
   if (!digest_->was_asked()) {

@@ -47,7 +47,7 @@ class Stalls {
   Status On(const StallQuery& query, const JobPeer& from, CoordinatorEffects* effects);
   Status On(const StallAnswer& answer, const JobPeer& from);
   // A moment has passed.
-  void OnSoon(CoordinatorEffects* effects);
+  void OnDeferred(CoordinatorEffects* effects);
 
  private:
   void Report(CoordinatorEffects* effects);

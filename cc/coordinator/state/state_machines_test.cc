@@ -38,15 +38,14 @@ TEST(CoordinatorMachinesTest, Peer) {
                  if (from == State::kLeft) peers.Leave(peer);
                  if (from == State::kLost || from == State::kReturning || from == State::kRejoining)
                    peers.Lose(peer);
-                 if (from == State::kReturning || from == State::kRejoining)
-                   peers.TakeBack(peer, 2);
+                 if (from == State::kReturning || from == State::kRejoining) peers.Readmit(peer, 2);
                  if (from == State::kRejoining) peers.Connect(peer);
                  ASSERT_EQ(peer->state, from);
                  if (event == "connects") peers.Connect(peer);
                  if (event == "Goodbye") peers.Leave(peer);
                  if (event == "lost") peers.Lose(peer);
-                 if (event == "TakeBack") peers.TakeBack(peer, 3);
-                 if (event == "ServerBack") peers.Announce(peer);
+                 if (event == "Readmit") peers.Readmit(peer, 3);
+                 if (event == "ServerRejoined") peers.Announce(peer);
                  EXPECT_EQ(peer->state, StateAfter(JobPeer::kTransitions, from, event)) << event;
                });
 }
@@ -77,8 +76,8 @@ TEST(CoordinatorMachinesTest, Failover) {
         if (from == State::kMoving) hold();
         ASSERT_EQ(job.state.failover.state(), from);
         if (event == "ServerLost") job.CloseForGood(job.server(2));
-        if (event == "ServerBack") {
-          EXPECT_TRUE(job.TakeBack(0).ok());
+        if (event == "ServerRejoined") {
+          EXPECT_TRUE(job.Readmit(0).ok());
           job.Open(job.server(0));
         }
         if (event == "PartsHeld") hold();
@@ -130,7 +129,7 @@ TEST(CoordinatorMachinesTest, Stalls) {
                  };
                  const auto collect = [&] {
                    if (job.state.stalls.state() == State::kCollecting) job.now_ns += kTestSecond;
-                   job.Soon();
+                   job.Deferred();
                  };
                  if (from != State::kNone) ask();
                  if (from == State::kAsked) collect();
@@ -140,7 +139,7 @@ TEST(CoordinatorMachinesTest, Stalls) {
                  if (event == "answered") {
                    for (int32_t rank : {0, 1})
                      job.Say(job.worker(rank), StallAnswer{1, rank, {false}, "computes"});
-                   job.Soon();
+                   job.Deferred();
                  }
                  EXPECT_EQ(job.state.stalls.state(), StateAfter(Stalls::kTransitions, from, event))
                      << event << " in state " << static_cast<int>(from);

@@ -106,7 +106,7 @@ class KillableJob {
     for (auto& gate : gates_[server]) ended_gates_.push_back(std::move(gate));
     gates_[server].clear();
     gates_[server].push_back(std::make_unique<GatedProxy>(servers_[server]->endpoint()));
-    Check(coordinator_->TakeBack(server, gates_[server][0]->endpoint(), "host"));
+    Check(coordinator_->Readmit(server, gates_[server][0]->endpoint(), "host"));
     Check(servers_[server]->Start(description_, server));
   }
 

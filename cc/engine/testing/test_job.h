@@ -26,7 +26,7 @@
 
 namespace byteps {
 
-inline constexpr auto kPatience = std::chrono::seconds(60);
+inline constexpr auto kTestTimeout = std::chrono::seconds(60);
 
 // An exchange of floats that a test waits for.
 class Pending {
@@ -36,7 +36,7 @@ class Pending {
 
   Status Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!changed_.wait_for(lock, kPatience, [this] { return calls_ > 0; })) {
+    if (!changed_.wait_for(lock, kTestTimeout, [this] { return calls_ > 0; })) {
       return Internal("the exchange did not end");
     }
     return status_;

@@ -164,7 +164,7 @@ class RoundsState {
   Status FailureOf(uint64_t round) const;
   Status DescribeWithdrawal(uint64_t round) const;
   std::string Title(uint64_t round) const;
-  std::string WhoSentWhat() const;
+  std::string DescribeContributions() const;
   std::string Contributors() const;
   bool HasContributions() const { return begun_ > 0; }
   void Name(const Contribution& contribution, int32_t worker);

@@ -32,7 +32,7 @@ Status RoundsState::DescribeFailure() const {
   if (cause_ != Cause::kDisagreement) return failure_;
   return FailedPrecondition(
       "tensor \"" + options_.tensor_name + "\": workers disagree in round " +
-      std::to_string(round_) + ": " + WhoSentWhat() +
+      std::to_string(round_) + ": " + DescribeContributions() +
       ". Give every worker the same shape, dtype and operation, or different names.");
 }
 
@@ -77,7 +77,7 @@ void RoundsState::Name(const Contribution& contribution, int32_t worker) {
     named_.push_back(worker);
 }
 
-std::string RoundsState::WhoSentWhat() const {
+std::string RoundsState::DescribeContributions() const {
   std::vector<int32_t> named = named_;
   std::sort(named.begin(), named.end());
   std::string text;

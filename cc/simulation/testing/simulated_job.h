@@ -505,7 +505,7 @@ class SimulatedJob {
     AddServer(servers_[current_[rank]].name + "'");
     const size_t index = servers_.size() - 1;
     Server* const server = servers_[index].server.get();
-    if (!coordinator_->TakeBack(rank, server->endpoint(), job_.server_hosts[rank]).ok()) return;
+    if (!coordinator_->Readmit(rank, server->endpoint(), job_.server_hosts[rank]).ok()) return;
     current_[rank] = index;
     const Status status = server->Start(job_, rank);
     schedule_.Note(servers_[index].name + " has been started again: " + status.ToString());

@@ -354,12 +354,12 @@ class SimulatedVan final : public Van {
   }
 
   Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                 ConnectionHandler* handler, const Patience& patience,
+                 ConnectionHandler* handler, const ConnectTimeout& timeout,
                  std::shared_ptr<Connection>* connection) override {
-    const int64_t deadline_ns = schedule_.NowNanos() + static_cast<int64_t>(patience.seconds * 1e9);
+    const int64_t deadline_ns = schedule_.NowNanos() + static_cast<int64_t>(timeout.seconds * 1e9);
     while (true) {
       schedule_.Sleep(50000 + static_cast<int64_t>(schedule_.Draw(500000)));
-      if (patience.in_vain) BYTEPS_RETURN_IF_ERROR(patience.in_vain());
+      if (timeout.in_vain) BYTEPS_RETURN_IF_ERROR(timeout.in_vain());
       if (is_stopped_) return Cancelled("the Van has been stopped");
       Status status = Unavailable("nothing comes back from " + endpoint.ToString());
       const auto found = network_.listeners_.find(endpoint.port);

@@ -28,7 +28,7 @@
 
 namespace byteps {
 
-inline constexpr auto kPatience = std::chrono::seconds(30);
+inline constexpr auto kTestTimeout = std::chrono::seconds(30);
 
 // Floats on a device.
 class Values {
@@ -75,12 +75,12 @@ struct Sent {
   // Null if it does not come.
   DeviceEvent WaitForEvent() {
     std::future<DeviceEvent> come = on_submitted.get_future();
-    if (come.wait_for(kPatience) == std::future_status::ready) event = come.get();
+    if (come.wait_for(kTestTimeout) == std::future_status::ready) event = come.get();
     return event;
   }
   Status Wait() {
     std::future<Status> end = ended.get_future();
-    if (end.wait_for(kPatience) != std::future_status::ready) return Internal("did not end");
+    if (end.wait_for(kTestTimeout) != std::future_status::ready) return Internal("did not end");
     return end.get();
   }
 };

@@ -42,31 +42,30 @@ class RdmaVan : public Van {
   }
 
   Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                 ConnectionHandler* handler, const Patience& patience,
+                 ConnectionHandler* handler, const ConnectTimeout& timeout,
                  std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
     if (!Concerns(hello) || peer.role == Role::kCoordinator)
-      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
+      return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
     BYTEPS_RETURN_IF_ERROR(CheckAvailable());
-    if (!available_.ok())
-      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
+    if (!available_.ok()) return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
     const int64_t start_ns = MonotonicNanos();
     Hello offered = hello;
     offered.features |= kRdmaFeature;
     const auto made = NewConnection(RdmaConnection::Side::kConnecting, handler);
     std::shared_ptr<Connection> tcp;
-    Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), patience, &tcp);
+    Status connected = tcp_->Connect(endpoint, offered, peer, made.get(), timeout, &tcp);
     if (!connected.ok()) {
       Forget(made.get());
       return connected;
     }
-    // The other side is there: it gets the time of a handshake, however little of `patience` is
+    // The other side is there: it gets the time of a handshake, however little of `timeout` is
     // left. One that is connected again has not so long.
     const int64_t deadline_ns =
         hello.again ? start_ns + SecondsToNanos(kReconnectSeconds)
                     : MonotonicNanos() + SecondsToNanos(parts_.options.handshake_timeout);
-    Status status = made->WaitUntilOpen(deadline_ns, patience.in_vain);
+    Status status = made->WaitUntilOpen(deadline_ns, timeout.in_vain);
     if (!status.ok()) {
       made->Close(status);
       const bool may_be_without = parts_.options.transport == Transport::kRdmaOrTcp && !hello.again;
@@ -74,7 +73,7 @@ class RdmaVan : public Van {
       LogWarning(
           "no RDMA connection with " + peer.PeerName() + ", going on over TCP: " + status.message(),
           {"rdma_unavailable", {{"peer", peer.PeerName()}}});
-      return tcp_->Connect(endpoint, hello, peer, handler, patience, connection);
+      return tcp_->Connect(endpoint, hello, peer, handler, timeout, connection);
     }
     *connection = made;
     return OkStatus();

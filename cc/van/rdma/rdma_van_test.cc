@@ -112,7 +112,7 @@ class RdmaVanTest : public ::testing::Test {
     hello.rank = 0;
     hello.again = again_;
     return client_van_->Connect(endpoint_, hello, ServerPeer(), &client_,
-                                Patience(timeout_, in_vain_), &connection_);
+                                ConnectTimeout(timeout_, in_vain_), &connection_);
   }
   void Push(const std::string& payload) {
     const auto bytes = std::make_shared<const std::string>(payload);

@@ -131,12 +131,12 @@ class TcpVan : public Van {
   }
 
   Status Connect(const Endpoint& endpoint, const Hello& hello, const Hello& peer,
-                 ConnectionHandler* handler, const Patience& patience,
+                 ConnectionHandler* handler, const ConnectTimeout& timeout,
                  std::shared_ptr<Connection>* connection) override {
     BYTEPS_RETURN_IF_ERROR(CheckNotForked());
     BYTEPS_RETURN_IF_ERROR(has_tls_);
     BYTEPS_RETURN_IF_ERROR(StartLoops());
-    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(patience.seconds);
+    const int64_t deadline_ns = MonotonicNanos() + SecondsToNanos(timeout.seconds);
     std::optional<Stream> stream;
     std::optional<PeerMemory> memory;
     Challenge challenge;
@@ -147,7 +147,7 @@ class TcpVan : public Van {
     while (true) {
       // As much time for one as the other side would give it; less would only make it begin again.
       const int64_t attempt_ns = MonotonicNanos() + SecondsToNanos(options_.handshake_timeout);
-      const SocketWait wait{std::min(deadline_ns, attempt_ns), patience.in_vain};
+      const SocketWait wait{std::min(deadline_ns, attempt_ns), timeout.in_vain};
       bool refused = false;
       const Status tried =
           Handshake(endpoint, hello, peer, &memory, wait, &stream, &challenge, &welcome, &refused);
@@ -155,7 +155,7 @@ class TcpVan : public Van {
       if (tried.code() != StatusCode::kDeadlineExceeded || status.ok()) status = tried;
       ++attempts;
       if (status.ok()) break;
-      if (patience.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(patience.in_vain());
+      if (timeout.in_vain != nullptr) BYTEPS_RETURN_IF_ERROR(timeout.in_vain());
       if (refused && hello.again) return FailedPrecondition(status.message());
       const bool may_come_up = status.code() == StatusCode::kUnavailable ||
                                status.code() == StatusCode::kDeadlineExceeded;
@@ -165,7 +165,7 @@ class TcpVan : public Van {
         return Status(status.code(), "cannot reach " + peer.PeerName() + " at " +
                                          endpoint.ToString() + " (" + std::to_string(attempts) +
                                          (attempts == 1 ? " attempt" : " attempts") + " in " +
-                                         InSeconds(patience.seconds) + "): " + status.message());
+                                         InSeconds(timeout.seconds) + "): " + status.message());
       }
       std::this_thread::sleep_for(std::chrono::nanoseconds(pause_ns));
     }

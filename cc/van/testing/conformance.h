@@ -24,7 +24,7 @@
 
 namespace byteps {
 
-constexpr auto kPatience = std::chrono::seconds(20);
+constexpr auto kTestTimeout = std::chrono::seconds(20);
 
 // Collects a payload in spans of a given size.
 class CollectingSink : public PayloadSink {
@@ -78,7 +78,7 @@ class Recorder : public ConnectionHandler {
   // Waits until `condition` holds; checked after every event.
   bool Wait(const std::function<bool()>& condition) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kPatience, condition);
+    return changed_.wait_for(lock, kTestTimeout, condition);
   }
   template <typename F>
   void Note(F change) {

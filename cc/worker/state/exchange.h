@@ -55,7 +55,7 @@ struct Exchange {
       {PartState::kInFlight, "reply", PartState::kAnswered},
       {PartState::kInFlight, "ResumeAnswer", PartState::kWaiting},
       {PartState::kInFlight, "PartsMoved", PartState::kWaiting},
-      {PartState::kInFlight, "ServerBack", PartState::kWaiting},
+      {PartState::kInFlight, "ServerRejoined", PartState::kWaiting},
   };
 
   explicit Exchange(ExchangeRequest request);

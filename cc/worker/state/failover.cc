@@ -11,9 +11,9 @@ void WorkerFailover::Begin(uint32_t version) {
 
 void WorkerFailover::Begin(const ServerLost& lost) { Begin(lost.version); }
 
-void WorkerFailover::Begin(const ServerBack& back) {
+void WorkerFailover::Begin(const ServerRejoined& back) {
   Begin(back.version);
-  for (const ServerBack::Part& part : back.parts)
+  for (const ServerRejoined::Part& part : back.parts)
     moving_.insert({part.key, part.variant, part.part});
 }
 

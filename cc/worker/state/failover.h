@@ -33,12 +33,12 @@ class WorkerFailover {
   };
   static constexpr Transition kTransitions[] = {
       {State::kNormal, "ServerLost", State::kDraining},
-      {State::kNormal, "ServerBack", State::kDraining},
+      {State::kNormal, "ServerRejoined", State::kDraining},
       {State::kDraining, "ServerLost", State::kDraining},
-      {State::kDraining, "ServerBack", State::kDraining},
+      {State::kDraining, "ServerRejoined", State::kDraining},
       {State::kDraining, "drained", State::kMoving},
       {State::kMoving, "ServerLost", State::kDraining},
-      {State::kMoving, "ServerBack", State::kDraining},
+      {State::kMoving, "ServerRejoined", State::kDraining},
       {State::kMoving, "PartsMoved", State::kNormal},
   };
 
@@ -46,7 +46,7 @@ class WorkerFailover {
 
   void Begin(const ServerLost& lost);
   // The parts move from servers that live.
-  void Begin(const ServerBack& back);
+  void Begin(const ServerRejoined& back);
 
   // Of a server that lives, and to another one: nothing of it is sent or accepted.
   bool IsMoving(const PartId& part) const { return !moving_.empty() && moving_.count(part) > 0; }

@@ -13,8 +13,8 @@ ServerLost Lost(uint32_t version) {
   return lost;
 }
 
-ServerBack Back(uint32_t version) {
-  ServerBack back;
+ServerRejoined Back(uint32_t version) {
+  ServerRejoined back;
   back.version = version;
   back.parts.push_back({/*key=*/5, /*variant=*/0, /*part=*/2});
   return back;

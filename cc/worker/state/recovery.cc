@@ -25,7 +25,7 @@ void Recovery::OnServerLost(const ServerLost& lost, Effects* effects) {
   OnDrained(effects);
 }
 
-Status Recovery::OnServerBack(const ServerBack& back, Effects* effects) {
+Status Recovery::OnServerRejoined(const ServerRejoined& back, Effects* effects) {
   if (back.server < 0 || back.server >= job_.num_servers() || !(*servers_)[back.server].is_lost)
     return Internal("the scheduler brought back server " + std::to_string(back.server) +
                     ", which was not lost");
@@ -37,7 +37,7 @@ Status Recovery::OnServerBack(const ServerBack& back, Effects* effects) {
   ServerLink& link = (*servers_)[back.server];
   link.Restart({back.host, back.port}, back.host_id);
   ++returned_servers_;
-  for (const ServerBack::Part& part : back.parts) {
+  for (const ServerRejoined::Part& part : back.parts) {
     const KeyTable::Key* const key = keys_->FindPlaced(part.key);
     Exchange* const live = key == nullptr ? nullptr : key->live.get();
     if (live == nullptr || live->entry == nullptr || live->entry->variant != part.variant ||

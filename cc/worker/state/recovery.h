@@ -9,8 +9,8 @@
 // one only.
 //
 // When a server is started again, parts of servers that live move to it in the same way
-// (ServerBack). Their connections stay: what comes over them of such a part is dropped from then
-// on, but for a reply that is arriving, which PartsHeld waits for.
+// (ServerRejoined). Their connections stay: what comes over them of such a part is dropped from
+// then on, but for a reply that is arriving, which PartsHeld waits for.
 #ifndef TF_BYTEPS_CC_WORKER_STATE_RECOVERY_H_
 #define TF_BYTEPS_CC_WORKER_STATE_RECOVERY_H_
 
@@ -48,7 +48,7 @@ class Recovery {
   // ---- what the coordinator says
 
   void OnServerLost(const ServerLost& lost, Effects* effects);
-  Status OnServerBack(const ServerBack& back, Effects* effects);
+  Status OnServerRejoined(const ServerRejoined& back, Effects* effects);
   Status OnPartsMoved(const PartsMoved& moved, Effects* effects);
   // All workers have these results.
   void OnResultsHeld(const ResultsHeld& all_have, Effects* effects);

@@ -114,11 +114,11 @@ TEST_F(RecoveryTest, PartsThatWereNotAskedForMayNotMove) {
 }
 
 TEST_F(RecoveryTest, AServerThatWasNotLostCannotComeBack) {
-  ServerBack back;
+  ServerRejoined back;
   for (const int32_t server : {-1, 0, 2}) {
     back.server = server;
     Status status;
-    worker_.Do([&](Effects* at) { status = worker_.state.recovery.OnServerBack(back, at); });
+    worker_.Do([&](Effects* at) { status = worker_.state.recovery.OnServerRejoined(back, at); });
     EXPECT_EQ(status.code(), StatusCode::kInternal);
   }
 }
@@ -145,7 +145,7 @@ TEST_F(RecoveryTest, AServerThatIsStartedAgainGetsPartsWhenNothingOfThemArrives)
   std::shared_ptr<Exchange> receiver;
   const FrameHeader arriving = StateUnderTest::Reply(*exchange, 0);
   EXPECT_TRUE(worker_.state.replies.OnHeader(worker_.From(1), arriving, Moment(), &receiver).ok());
-  ServerBack back;
+  ServerRejoined back;
   back.version = 2;
   back.server = 0;
   back.host_id = "host2";
@@ -153,7 +153,7 @@ TEST_F(RecoveryTest, AServerThatIsStartedAgainGetsPartsWhenNothingOfThemArrives)
   back.port = 9;
   for (const uint32_t part : {0u, 1u}) back.parts.push_back({exchange->entry->key, 0, part});
   const Effects begun = worker_.Do(
-      [&](Effects* at) { EXPECT_TRUE(worker_.state.recovery.OnServerBack(back, at).ok()); });
+      [&](Effects* at) { EXPECT_TRUE(worker_.state.recovery.OnServerRejoined(back, at).ok()); });
   EXPECT_EQ(begun.revivals.size(), 1u);
   EXPECT_TRUE(begun.messages.empty());
   // A reply that begins now is dropped; the one that was arriving counts, and is the last.

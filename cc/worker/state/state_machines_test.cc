@@ -25,14 +25,14 @@ TEST(StateMachinesTest, Failover) {
   ForEachEvent(WorkerFailover::kTransitions, {State::kNormal, State::kDraining, State::kMoving},
                [](State from, const std::string& event) {
                  WorkerFailover failover;
-                 ServerBack back;
+                 ServerRejoined back;
                  back.version = 1;
                  PartsMoved moved;
                  moved.version = 1;
                  if (from != State::kNormal) failover.Begin(ServerLost{1, 0});
                  if (from == State::kMoving) failover.EndDraining();
                  if (event == "ServerLost") failover.Begin(ServerLost{1, 0});
-                 if (event == "ServerBack") failover.Begin(back);
+                 if (event == "ServerRejoined") failover.Begin(back);
                  if (event == "drained") failover.EndDraining();
                  if (event == "PartsMoved") (void)failover.End(moved);
                  EXPECT_EQ(failover.state(), StateAfter(WorkerFailover::kTransitions, from, event))
@@ -104,8 +104,8 @@ class PartMachine {
   using State = Exchange::PartState;
 
   explicit PartMachine(State from, const std::string& event) {
-    // For ServerBack: server 0 is lost before, and its part is at server 1 meanwhile.
-    if (event == "ServerBack") {
+    // For ServerRejoined: server 0 is lost before, and its part is at server 1 meanwhile.
+    if (event == "ServerRejoined") {
       server_ = 1;
       worker_.OpenAll();
       Lose();
@@ -120,7 +120,7 @@ class PartMachine {
     DeclareReply reply;
     reply.request_id = 1;
     reply.results.push_back({OkStatus(), entry});
-    if (event == "ServerBack" && from == State::kWaiting) worker_.Break(1);
+    if (event == "ServerRejoined" && from == State::kWaiting) worker_.Break(1);
     worker_.Do([&](Effects* effects) {
       EXPECT_TRUE(worker_.state.placement.OnDeclareReply(reply, effects).ok());
     });
@@ -135,7 +135,7 @@ class PartMachine {
     if (event == "credit") return (void)(server_ == 0 && worker_.Open(0).frames.empty());
     if (event == "reply" && state() == State::kWaiting) return;  // it cannot come
     if (event == "reply") return Receive();
-    if (event == "ServerBack") return Return();
+    if (event == "ServerRejoined") return Return();
     const bool was_open = worker_.connection(0) != nullptr;
     if (event == "ResumeAnswer" && was_open) {
       worker_.Break(0);
@@ -175,12 +175,12 @@ class PartMachine {
     });
   }
   void Return() {
-    ServerBack back;
+    ServerRejoined back;
     back.version = 2;
     back.server = 0;
     back.parts.push_back({exchange_->entry->key, 0, 0});
     worker_.Do([&](Effects* effects) {
-      EXPECT_TRUE(worker_.state.recovery.OnServerBack(back, effects).ok());
+      EXPECT_TRUE(worker_.state.recovery.OnServerRejoined(back, effects).ok());
     });
   }
   void UseUpCredit() {

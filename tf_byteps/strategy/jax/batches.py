@@ -7,6 +7,7 @@ empty gets one row of the batch to compute with, which then counts nothing.
 import collections
 import contextlib
 import itertools
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -22,13 +23,14 @@ from tf_byteps.exchange import content, host
 from tf_byteps.exchange.object_gather import gather_objects
 
 _END = object()
+_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 _local = threading.local()
 _rows_of_last_step: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 # The rows of a worker's piece, and of the batch that it was cut out of.
 Rows = tuple[int, int]
 # How many batches an input has, and how many steps an epoch; `None`: nobody has said so.
-Lengths = dict[str, int | None]
+Lengths = dict[str, float | None]
 
 
 @contextlib.contextmanager
@@ -81,7 +83,7 @@ class _Pieces:
     def __init__(self, epoch_iterator: Any) -> None:
         self._rows: collections.deque[Rows] = collections.deque()
         adapter = epoch_iterator.data_adapter
-        lengths = {"batches": adapter.num_batches, "steps": epoch_iterator.steps_per_epoch}
+        lengths = {"batches": _count(adapter), "steps": epoch_iterator.steps_per_epoch}
         pieces = self._cut(adapter.get_jax_iterator(), lengths)
         if jax.default_backend() != "cpu":  # as Keras does
             pieces = epoch_iterator._one_batch_ahead_iterator(pieces)
@@ -102,6 +104,15 @@ class _Pieces:
             piece, rows = piece_of(batch)
             self._rows.append(rows)
             yield piece
+
+
+def _count(adapter: Any) -> float | None:
+    """How many batches there are, `math.inf` for a `tf.data.Dataset` that repeats for ever."""
+    if adapter.num_batches is not None:
+        return adapter.num_batches
+    cardinality = getattr(getattr(adapter, "_dataset", None), "cardinality", None)
+    is_endless = cardinality is not None and int(cardinality()) == _ENDLESS
+    return math.inf if is_endless else None
 
 
 def _together(batches: Iterator[Any], lengths: Lengths) -> Iterator[Any]:

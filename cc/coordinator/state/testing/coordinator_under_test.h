@@ -85,11 +85,11 @@ class CoordinatorUnderTest {
   CoordinatorEffects Beat() {
     return Do([&](CoordinatorEffects* effects) { state.connections.OnBeat(effects); });
   }
-  CoordinatorEffects Soon() {
-    return Do([&](CoordinatorEffects* effects) { state.OnSoon(effects); });
+  CoordinatorEffects Deferred() {
+    return Do([&](CoordinatorEffects* effects) { state.OnDeferred(effects); });
   }
-  Status TakeBack(int32_t rank) {
-    return state.reassignment.TakeBack(rank, {"10.0.2.1", 9}, "another host", now_ns);
+  Status Readmit(int32_t rank) {
+    return state.reassignment.Readmit(rank, {"10.0.2.1", 9}, "another host", now_ns);
   }
 
   // Server 0 is lost, all workers have said so, and the other server has the new table.
