@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_byteps import _engine, step_counters
 from tf_byteps.exchange.compression_choice import CompressionChoice
 from tf_byteps.local_steps import schedule
 from tf_byteps.local_steps.settings import LocalSteps
@@ -79,6 +80,7 @@ class Rounds:
             )
             for number, indices in enumerate(schedule.split(names, settings.fragments))
         ]
+        self._growth = step_counters.Growth()
         self._steps = 0  # since all fragments came together
         self._are_common = [True] * settings.fragments  # whether all workers have the same weights
 
@@ -98,6 +100,9 @@ class Rounds:
             steps: how many steps there were since the last call.
         """
         self._steps += steps
+        step_counters.add("steps_since_round", steps)
+        for fragment in self._fragments:
+            fragment.steps += steps
         self._are_common = [False] * len(self._fragments)
         for event, fragment in self._schedule.advance(steps):
             if event == "begin":
@@ -129,7 +134,10 @@ class Rounds:
         self._steps = 0
 
     def _end(self, fragment: int, own_share: float) -> None:
-        self.divergence = self._fragments[fragment].end(own_share)
+        self.divergence, relative = self._fragments[fragment].end(own_share)
+        begun, now = self._fragments[fragment].begun, _engine.wall_nanos()
+        step_counters.end_round(fragment, begun, now, float(relative))
+        self._growth.note(fragment, float(relative))
         self._are_common[fragment] = self._settings.delay == 0 and own_share == 0
         self.count += 1
 
@@ -152,6 +160,9 @@ class _Fragment:
         self._number, self._names, self._variables = number, names, variables
         self._reduction, self._choices = reduction, choices
         self._rows, self._settings = rows, settings
+        self.steps = 0  # since its last round began
+        self.begun = 0  # when, in ns since 1970
+        self._bytes = sum(each.shape.num_elements() * each.dtype.size for each in variables)
         self._first, self._state = indices[0], state
         self._round = np.isin(np.arange(state.rounds.shape[0]), indices).astype(np.int64)
         self._momenta = [state.momenta[index] for index in indices] if state.momenta else []
@@ -171,18 +182,27 @@ class _Fragment:
 
     def begin(self) -> None:
         """Sends how far the weights have moved."""
+        self.begun = _engine.wall_nanos()
+        step_counters.add("saved_bytes", max(self.steps - 1, 0) * self._bytes)
+        self.steps = 0
         rows = tf.identity(self._rows)
         self._moved, self._sums = self._send_all(self._global, rows - self._rows_before)
         self._rows_before = rows
 
-    def end(self, own_share: float) -> tf.Tensor:
-        """Takes the result of the round; returns this worker's divergence."""
+    def end(self, own_share: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Takes the result of the round.
+
+        Returns:
+            This worker's divergence, and the same relative to the norm of the average.
+        """
         momentum = self._settings.momentum(int(self._state.rounds[self._first]))
         self._state.rounds.assign_add(self._round)
         factors = (tf.constant(momentum, tf.float64), tf.constant(own_share, tf.float64))
-        self._global, divergence = self._update_all(self._global, self._moved, self._sums, *factors)
+        self._global, *divergence = self._update_all(
+            self._global, self._moved, self._sums, *factors
+        )
         self._moved, self._sums = [], []
-        return divergence
+        return divergence[0], divergence[1]
 
     def abandon(self) -> None:
         """Nobody will wait for the round in flight."""
@@ -218,11 +238,11 @@ class _Fragment:
         sums: list[Any],
         momentum: Any,
         own_share: Any,
-    ) -> tuple[list[Any], Any]:
+    ) -> tuple[list[Any], Any, Any]:
         """The outer optimizer: SGD, with Nesterov's momentum if there is one."""
         averages = sums or [started.wait() for started in self._started]
         results = []
-        squares = tf.constant(0.0, tf.float64)
+        squares = of_average = tf.constant(0.0, tf.float64)
         for index, (weight, own, average) in enumerate(zip(weights, moved, averages, strict=True)):
             step = average
             if self._momenta:
@@ -232,8 +252,10 @@ class _Fragment:
                 step = average + factor * velocity
             results.append(weight - tf.constant(self._settings.learning_rate, weight.dtype) * step)
             squares += tf.cast(tf.reduce_sum(tf.square(own - average)), tf.float64)
+            of_average += tf.cast(tf.reduce_sum(tf.square(weight - average)), tf.float64)
             self._go_on_with(self._variables[index], results[index], own_share)
-        return results, tf.sqrt(squares)
+        divergence = tf.sqrt(squares)
+        return results, divergence, tf.math.divide_no_nan(divergence, tf.sqrt(of_average))
 
     def _go_on_with(self, variable: tf.Variable, result: Any, own_share: Any) -> None:
         share = tf.cast(own_share, result.dtype)
